@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from fast_depends import Depends as Depends
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.config.inherit import INHERIT
     from asyncrevoke.consumer import Consumer, RebalanceListener
     from asyncrevoke.errors import (
         AsyncRevokeError,
@@ -64,7 +63,6 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "INHERIT",
     "AsyncRevokeError",
     "AuthenticationError",
     "BatchError",
@@ -122,7 +120,6 @@ _MODULES = {
     "Consumer": "asyncrevoke.consumer",
     "ConsumerConfig": "asyncrevoke.config",
     "GroupMetadata": _MODEL,
-    "INHERIT": "asyncrevoke.config.inherit",
     "HandlerContext": "asyncrevoke.handlers.policy.context",
     "Health": _MODEL,
     "BrokerPattern": _MODEL,

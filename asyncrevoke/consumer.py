@@ -1,4 +1,4 @@
-"""The public face: a consumer to iterate, or to give handlers to."""
+"""The consumer: iterate over it, or register handlers."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ from asyncrevoke.errors import (
     FatalError,
     HandlerExitError,
     IllegalStateError,
-    PartitionLostError,
 )
 from asyncrevoke.handlers.host import HandlerHost
-from asyncrevoke.model import Record
 from asyncrevoke.runtime.hooks.rebalance_listener import RebalanceListener
 from asyncrevoke.runtime.loop.event_loop import check_event_loop
 from asyncrevoke.runtime.loop.signals import drain_on_signals
-from asyncrevoke.runtime.session.partition_calls import PartitionCalls, to_offsets, to_partitions
+from asyncrevoke.runtime.session.partition_calls import PartitionCalls
 from asyncrevoke.runtime.session.probe import probe
+from asyncrevoke.runtime.session.record_calls import RecordCalls
 from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 from asyncrevoke.runtime.session.subscription_calls import SubscriptionCalls, read_from
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+    from collections.abc import AsyncGenerator, Callable
     from types import TracebackType
     from typing import Self, Unpack
 
@@ -46,20 +45,16 @@ if TYPE_CHECKING:
         BrokerPattern,
         GroupMetadata,
         Health,
-        OffsetAndMetadata,
-        PollResult,
-        TopicPartition,
     )
-    from asyncrevoke.runtime.hooks.journal_hooks import Journal
+    from asyncrevoke.runtime.hooks.journal_hooks import SessionJournal
     from asyncrevoke.runtime.hooks.observer import Observer
     from asyncrevoke.runtime.session.probe import Probe
-    from asyncrevoke.runtime.session.record_iterator import RecordIterator
     from asyncrevoke.runtime.session.session import Session
 
 __all__ = ["Consumer", "RebalanceListener"]
 
 
-class Consumer(SubscriptionCalls, PartitionCalls):
+class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
     """Reads topics, alone or in a group, and gives partitions up in two steps (KIP-983).
 
     ::
@@ -69,22 +64,21 @@ class Consumer(SubscriptionCalls, PartitionCalls):
                 for record in batch.records:
                     await handle(record)
 
-    Asking for the next batch says that the last one is done, and it is committed for you. So a
-    wrapper that asks ahead, or tasks of your own, need ``commit_mode="ack"`` or a
-    :meth:`task_group`.
+    Asking for the next batch completes the last one, and its offsets are committed. So code that
+    asks ahead, or has tasks of its own, needs ``commit_mode="ack"`` or a :meth:`task_group`.
 
-    Topics are given by name or by one ``pattern``, which must match a whole name; a
-    :class:`BrokerPattern` is resolved by the broker (KIP-848). ``listener``
-    hears of rebalances. ``resources`` is an async context manager that is entered before the first
-    handler runs and left after the last one has ended; handlers have what it gives as
-    ``HandlerContext.state``. ``worker_resources`` is called with that, and returns another one:
-    each call of a handler has one as ``HandlerContext.worker_state`` that no other has at the same
-    time. It is opened when it is first needed, at most ``concurrency`` of them; one that cannot be
-    opened stops the consumer, and ``run`` raises its error. ``decoder`` makes the values of those
-    handlers that have none of their own, see :meth:`handler`. ``journal`` writes down what is done,
-    see :class:`~asyncrevoke.journal.Journal`. All options are described at
+    ``pattern`` must match a whole topic name; the broker matches a :class:`BrokerPattern`
+    (KIP-848). ``listener`` has the callbacks of rebalances. ``resources`` is an async context
+    manager, open while handlers run; handlers get its value as ``HandlerContext.state``.
+    ``worker_resources`` is called with that value and returns another context manager, whose value
+    is ``HandlerContext.worker_state``: no two calls have the same one at the same time. Up to
+    ``concurrency`` of them are opened when needed; if one cannot be opened, the consumer stops and
+    ``run`` raises the error. ``decoder`` decodes the values for handlers that have none of their
+    own, see :meth:`handler`. ``journal`` records what handlers do, see
+    :class:`~asyncrevoke.journal.Journal`. The options are described at
     :class:`~asyncrevoke.config.ConsumerConfig`.
-    Constructing a consumer connects to nothing and needs no event loop. Raises ConfigError.
+
+    Constructing a consumer does not connect and needs no event loop. Raises ConfigError.
     """
 
     def __init__(
@@ -95,7 +89,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         resources: AbstractAsyncContextManager[object] | None = None,
         decoder: Decoder | None = None,
         worker_resources: OpenWorkerResource | None = None,
-        journal: Journal | None = None,
+        journal: SessionJournal | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
         self._config = ConsumerConfig.from_options(**options)
@@ -114,19 +108,19 @@ class Consumer(SubscriptionCalls, PartitionCalls):
 
     @property
     def hosting(self) -> HandlerHost:
-        """Its handlers and what they need, for those that run them on records of another source."""
+        """Its handlers and their resources, to run them on records of another source."""
         return self._hosting
 
     @property
     def closes_by(self) -> float | None:
         """When closing must have ended, by the event loop's clock: ``close_timeout`` seconds after
-        what has begun it. None while nothing has."""
+        it began. None before it begins."""
         return None if self._session is None else self._session.deadline.end
 
     def observe(self, observer: Observer) -> None:
-        """Let metrics, traces or a page look on; without any, they cost nothing.
+        """Add an observer: metrics, tracing or a dashboard.
 
-        To be called before the consumer is entered; an observer belongs to one consumer, unless it
+        Call this before the consumer is entered. An observer belongs to one consumer, unless it
         says otherwise. Raises ConfigError for what is no observer, and IllegalStateError.
         """
         if self._session is not None:
@@ -147,10 +141,10 @@ class Consumer(SubscriptionCalls, PartitionCalls):
     # --- entering and leaving --------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Enter: begin to connect, and start the handlers if there are any.
+        """Enter the consumer: begin to connect, and start the handlers if there are any.
 
-        Does not wait for a broker: while none answers, log lines say what is waited for. A
-        consumer is entered once. Raises ConfigError and IllegalStateError.
+        Does not wait for a broker; while none answers, warnings are logged. A consumer can be
+        entered once. Raises ConfigError and IllegalStateError.
         """
         if self._session is not None:
             raise IllegalStateError(
@@ -180,22 +174,21 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         return open_session(self._config, self._listener, self._observers, self._journal)
 
     async def aclose(self, *, leave: bool | None = None) -> None:
-        """Leave: wait for tracked work, commit what counts, leave the group, disconnect.
+        """Close: wait for tracked work, commit completed records, leave the group, disconnect.
 
-        ``leave`` tells the group at once, or does not: then it waits for ``session_timeout`` before
-        it gives our partitions to others. None is True for dynamic members, and False for static
-        ones (``group_instance_id``), which have their partitions back without a rebalance if they
-        return in time (KIP-345). Until the group is left, the last call counts.
+        With ``leave=True`` a LeaveGroup is sent; with False the group assigns the partitions to
+        others after ``session_timeout``. None is True for dynamic members and False for static ones
+        (``group_instance_id``), which keep their partitions if they return in time (KIP-345). Until
+        the group is left, the last call counts.
 
-        Takes ``close_timeout`` at most. From another task than the loop's it is :meth:`stop`, and
-        the loop's current batch counts if it asks for the next one in time; ``asyncio.wait_for``
-        is another task in Python 3.11, ``asyncio.timeout`` is not. Never waits for acks. From
-        within a handler call :meth:`stop`. Idempotent: all callers wait for the same end.
+        Takes ``close_timeout`` at most. Called by another task than the loop's, it waits until the
+        loop asks for its next batch, so that the current one counts; ``asyncio.wait_for`` is
+        another task in Python 3.11, ``asyncio.timeout`` is not. Does not wait for acks. Within a
+        handler call :meth:`stop` instead. Idempotent: all callers wait for the same end.
 
-        Raises what a broker refused the final commit with, as :meth:`commit` does, and what a
-        handler failed with. If cancelled,
-        nothing more is waited for but the final commit and leaving, at most 5 s; if cancelled
-        again, those go on alone.
+        Raises the error of a rejected final commit, as :meth:`commit` does, and the error of a
+        handler that has stopped the consumer. If cancelled, only the final commit and leaving are
+        waited for, at most 5 s; if cancelled again, they go on without being waited for.
         """
         if self._session is None:
             return
@@ -205,11 +198,13 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         try:
             await self._session.aclose()
         except Exception as closing:
-            # What a handler failed with came first; a FatalError is told of by both.
+            # The error of a handler came first; a FatalError is the same for both.
             failure = self._handlers_failure()
             if failure is None or isinstance(failure, FatalError):
                 raise
-            self._session.log.exception("closing failed, after another error", exc_info=closing)
+            self._session.log.exception(
+                "closing failed after another error, which is raised", exc_info=closing
+            )
             raise failure from None
         if (failure := self._handlers_failure()) is not None:
             raise failure
@@ -224,7 +219,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Like :meth:`aclose`; if an exception passes through, nothing is waited for."""
+        """Like :meth:`aclose`; with an exception, it does not wait for tracked work."""
         if error is None:
             await self.aclose()
             return
@@ -232,134 +227,38 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         try:
             await session.aclose(graceful=False)
         except Exception as closing:
-            session.log.exception("closing failed, after another error", exc_info=closing)
+            session.log.exception(
+                "closing failed after another error, which is raised", exc_info=closing
+            )
 
     def stop(self) -> None:
-        """End the loop or the handlers.
+        """End the loop or the handlers. May be called in any thread; does not wait.
 
-        A loop's next step counts the previous batch, then ends; partitions stay ours until the
-        consumer is left. With handlers, records that have not started are given up, those that run
-        have ``close_timeout`` from now, and then the group is left. Synchronous, and may be called
-        from anywhere, another thread included.
+        A loop ends with its next step, which completes the previous batch; partitions stay assigned
+        until the consumer is closed. With handlers, no further ones are started, those that run
+        have ``close_timeout`` from now, and then the consumer leaves the group.
         """
         self._entered_once().stop()
 
-    # --- records ---------------------------------------------------------------------------------
-
-    def __aiter__(self) -> Self:
-        self._reading()
-        return self
-
-    async def __anext__(self) -> PollResult:
-        """The next step: waits for records, a revoke or a loss.
-
-        Cancelling it never loses records or ``lost``: the next call returns them.
-        """
-        return await self._reading().poll()
-
-    async def poll(
-        self,
-        timeout: float | None = None,  # noqa: ASYNC109 - a result, not an error, ends it
-        max_records: int | None = None,
-    ) -> PollResult:
-        """One step; an empty result after ``timeout`` seconds (None waits).
-
-        The previous batch counts as processed when this is called. Returns at most
-        ``max_records``, by default ``max_poll_records``. Raises ConsumerClosedError once the
-        consumer is stopping, the errors of partitions once, and a FatalError each time. If
-        cancelled, no record is gone: the next call returns them.
-        """
-        if max_records is not None and max_records < 1:
-            raise ConfigError(f"max_records={max_records}: at least 1, or None for the default")
-        result = await self._reading().step(timeout, max_records)
-        if result is None:
-            raise ConsumerClosedError("the consumer is stopping: there are no further records")
-        return result
-
-    def records(self) -> RecordIterator:
-        """Single records; one is done when the next is asked for (``async for record in ...``).
-
-        Records that were fetched and not handed out are not delivered: a seek, a pause, a stop, a
-        close, an unsubscribe, a revoke and a loss apply to them. Asking for one starts the time of
-        ``max_poll_interval`` anew. Cancelling a step loses none.
-        A loop that is left early leaves no gap: the next one, over this or over whole batches,
-        begins with the record after the last one that was taken, and counts that one.
-        """
-        return self._reading().records()
-
-    def delay_revoke(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Keep announced partitions until the next step's result at least (KIP-983).
-
-        True if all of them stay ours (or their revoke was withdrawn). False if one was lost or
-        released since it was announced; the rest is delayed. Raises ValueError, and delays
-        nothing, for a partition that no result has announced.
-        """
-        session = self._entered()
-        wanted = to_partitions(partitions)
-        return session.call(lambda: session.core.delay_revoke(wanted))
-
-    # --- counting --------------------------------------------------------------------------------
-
-    def ack(self, record: Record) -> bool:
-        """This record is done; individually, in any order. Needs ``commit_mode="ack"``.
-
-        True also if it was done already. False if its partition is lost or released: nothing
-        happens then. Raises ValueError for a record of another consumer.
-        """
-        session = self._session
-        if session is None or self._config.commit_mode != "ack":
-            session = self._entered_once()
-            raise ConfigError(
-                f'ack() needs commit_mode="ack", this consumer has "{self._config.commit_mode}"'
-            )
-        session.check_thread()
-        return session.complete(record)
-
-    async def commit(
-        self, what: Record | Mapping[TopicPartition, int | OffsetAndMetadata] | None = None
-    ) -> None:
-        """Commit, and return when the broker has acknowledged it.
-
-        Without an argument, what counts; in ``"manual"`` mode everything returned, the current
-        batch included. There it also takes a record (its offset + 1 is committed), or the next
-        offset to read by partition, which may rewind.
-
-        Before the position of a partition is known, its offset is sent all the same, and the
-        partition then begins there.
-
-        Raises what a broker refuses a commit with, as PartitionsError (TopicAuthorizationError if
-        it is a matter of access): what counts is tried again by itself, an argument is not. Raises
-        PartitionLostError, with nothing sent, if a partition is not ours any more, and also if it
-        goes before its commit is acknowledged; ConsumerClosedError if the consumer closes first,
-        and ConfigError for an argument in the other modes or without a group. It waits for as long
-        as no coordinator answers; if cancelled, the commit goes on without being waited for.
-        """
-        session = self._entered()
-        self._needs_group("commit")
-        offsets = None if what is None else to_offsets(what, self._config.commit_mode)
-        if isinstance(what, Record) and not session.core.owns(what):
-            raise PartitionLostError([what.topic_partition])
-        await session.ask(lambda: session.core.commit(session.now(), offsets))
-
-    # --- facts -----------------------------------------------------------------------------------
+    # --- status ----------------------------------------------------------------------------------
 
     def group_metadata(self) -> GroupMetadata:
-        """Our identity in the group; generation -1 while there is none."""
+        """The identity in the group; generation -1 while there is none."""
         self._needs_group("group_metadata")
         return self._entered().core.group_metadata()
 
     def health(self) -> Health:
-        """How the consumer is, for a health check."""
+        """The state of the consumer, for a health check."""
         session = self._entered_once()
         return session.core.health(session.now())._replace(
-            blocking_records=session.blocking(), running=session.running()
+            blocking_records=session.status.blocking(), running=session.status.running()
         )
 
     def probe(self, *, max_handler_age: float | None = None) -> Probe:
-        """Whether it is alive and ready, for an orchestrator; before entering it is not ready.
+        """Liveness and readiness, for an orchestrator; not ready before it is entered.
 
-        A handler that runs for longer than ``max_handler_age`` seconds is not alive, nor is one
-        that has not ended 5 s after its ``max_handler_time``.
+        Not alive if a handler runs for more than ``max_handler_age`` seconds, or for more than 5 s
+        beyond its ``max_handler_time``.
         """
         session = self._session
         health = None if session is None else self.health()
@@ -375,11 +274,11 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         return self._registering().handler(*topics, **options)
 
     def include_router(self, router: Router) -> None:
-        """Take over the handlers of a router."""
+        """Register the handlers of a router."""
         self._registering().include_router(router)
 
     def middleware(self, function: M) -> M:
-        """Put an async function around each call of every handler; see ``Router.middleware``.
+        """Wrap each call of every handler by an async function; see ``Router.middleware``.
 
         ::
 
@@ -392,14 +291,13 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         return self._registering().middleware(function)
 
     async def run(self) -> None:
-        """Enter, handle records until SIGINT or SIGTERM or :meth:`stop`, drain, and leave.
+        """Enter, process records until SIGINT, SIGTERM or :meth:`stop`, drain, and close.
 
-        From the signal, the stop or the first failure on, all of it takes ``close_timeout`` at
-        most: what has not started is given up at once, and handlers that still run 5 s before the
-        end (or at its half) are cancelled. If the event loop itself is blocked then, the signal
-        ends the process. A second signal ends it at once. Raises what a handler failed with, or
-        else what closing failed with. If cancelled, handlers are cancelled too, and what has not
-        ended does not count.
+        From the signal, the stop or the first failure on, closing takes ``close_timeout`` at most:
+        no further handlers are started, and those that still run 5 s before the end (or at half of
+        it) are cancelled. If the event loop is blocked then, the signal ends the process; a second
+        signal ends it at once. Raises the error of a handler, or else that of closing. If
+        cancelled, handlers are cancelled too, and their records are processed again.
         """
         if self._hosting.router is None:
             raise ConfigError("run() needs handlers: register one with @consumer.handler(topic)")
@@ -414,8 +312,8 @@ class Consumer(SubscriptionCalls, PartitionCalls):
     ) -> AsyncGenerator[None]:
         """For an ASGI application: ``FastAPI(lifespan=consumer.lifespan)``.
 
-        If the handlers fail it is logged, and with ``"terminate"`` SIGTERM is sent to our own
-        process, so that the server shuts down; the error is raised when the lifespan ends.
+        If the handlers fail, the error is logged, and with ``"terminate"`` SIGTERM is sent to this
+        process, so that the server shuts down. The error is raised when the lifespan ends.
         """
         del app
         async with self:
@@ -425,7 +323,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
             watching = asyncio.create_task(self._terminate_if_failed(self._entered_once()))
             try:
                 yield
-            finally:  # the server is shutting down: a signal now might end it half way
+            finally:  # a signal now could interrupt the server's shutdown
                 watching.cancel()
 
     def task_group(
@@ -438,10 +336,10 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         dead_letter: str | None = None,
         on_error: OnError | None = None,
     ) -> TrackedTaskGroup:
-        """A group for ``async with``, whose tasks' records count when they end.
+        """A group for ``async with``; a record is completed when its task ends.
 
         ``concurrency``, ``max_in_flight`` and ``order_by`` are by default those of the consumer.
-        ``retry``, ``dead_letter`` and ``on_error`` say what a failure means, as for handlers.
+        ``retry``, ``dead_letter`` and ``on_error`` decide what a failure means, as for handlers.
         Needs ``commit_mode="processed"``.
         """
         session, config = self._reading(), self._config
@@ -467,7 +365,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
             )
         if running < 1:
             raise ConfigError(f"concurrency={running}: at least 1")
-        letters = session.letters or DeadLetterProducer(session.config, session.log)
+        letters = session.dead_letters or DeadLetterProducer(session.config, session.log)
         context = RunnerContext(
             concurrency=running,
             max_in_flight=most,
@@ -476,13 +374,13 @@ class Consumer(SubscriptionCalls, PartitionCalls):
             null_keys=config.null_keys,
             dead_letters=None if dead_letter is None else letters,
             observers=session.observers,
-            witness=session.witness,
+            recorder=session.recorder,
             deadline=ShutdownDeadline(session.now, config.close_timeout),
         )
         group = TrackedTaskGroup(
             session, context, retry=retry, dead_letter=dead_letter, on_error=on_error or "stop"
         )
-        session.watch(group)
+        session.add_owner(group)
         return group
 
     def _registering(self) -> Router:
@@ -515,7 +413,9 @@ class Consumer(SubscriptionCalls, PartitionCalls):
     def _signalled(self, number: signal.Signals) -> None:
         session = self._session
         if session is not None:
-            session.log.info("draining; a second signal ends at once", signal=number.name)
+            session.log.info(
+                "draining; a second signal ends the process at once", signal=number.name
+            )
             session.stop()
 
     # --- states ----------------------------------------------------------------------------------

@@ -17,10 +17,9 @@ def _names(partitions: Iterable[TopicPartition]) -> str:
 
 
 class AsyncRevokeError(Exception):
-    """Base of every error that this library raises on its own account.
+    """Base of all errors of this library.
 
-    Messages quote names and text of brokers, members and records: they are one line without
-    control characters, whatever was quoted.
+    Messages are one line without control characters, also where they quote a broker or a record.
     """
 
     def __init__(self, *args: object) -> None:
@@ -30,11 +29,11 @@ class AsyncRevokeError(Exception):
 
 
 class ConfigError(AsyncRevokeError, ValueError):
-    """Options, or a combination of calls, that cannot work. The message names the fix."""
+    """Invalid options, or an invalid combination of calls. The message has the fix."""
 
 
 class IllegalStateError(AsyncRevokeError, RuntimeError):
-    """A call that is right at another time: before closing, or on an assigned partition."""
+    """A call in the wrong state: after closing, or for a partition that is not assigned."""
 
 
 class ConsumerClosedError(IllegalStateError):
@@ -42,19 +41,19 @@ class ConsumerClosedError(IllegalStateError):
 
 
 class FatalError(AsyncRevokeError):
-    """The consumer cannot go on. Every further step raises it again; all partitions are lost."""
+    """The consumer has failed and lost all partitions. Every further step raises this again."""
 
 
 class AuthenticationError(FatalError):
-    """The broker refused the credentials."""
+    """The broker rejected the credentials."""
 
 
 class UnsupportedVersionError(FatalError):
-    """The broker offers no version of a request that this library speaks."""
+    """The broker offers no version of a request that this library supports."""
 
 
 class InconsistentGroupError(FatalError):
-    """The group shares no assignor with this member, or the broker refuses its group settings."""
+    """No assignor is common to all members, or the broker rejects this member's group settings."""
 
 
 class FencedInstanceError(FatalError):
@@ -62,7 +61,7 @@ class FencedInstanceError(FatalError):
 
 
 class JournalError(FatalError):
-    """The journal cannot be written: nothing is committed beyond what it holds."""
+    """The journal cannot be written; nothing is committed that it does not have."""
 
 
 class GroupAuthorizationError(FatalError):
@@ -70,7 +69,7 @@ class GroupAuthorizationError(FatalError):
 
 
 class BrokerError(AsyncRevokeError):
-    """A broker refused a request for good; ``code`` is Kafka's error code."""
+    """A broker rejected a request permanently; ``code`` is Kafka's error code."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -78,12 +77,12 @@ class BrokerError(AsyncRevokeError):
 
 
 class RequestTimeoutError(AsyncRevokeError, TimeoutError):
-    """A look-up got no usable answer within ``request_timeout``; the message says what it waited
-    for. It may be asked again."""
+    """A query got no usable response within ``request_timeout``; the message says what it waited
+    for. It can be repeated."""
 
 
 class PartitionsError(AsyncRevokeError):
-    """Base of errors about single partitions; the others go on. ``partitions`` names them."""
+    """Base of errors about ``partitions``; other partitions are not affected."""
 
     reason = "failed"
 
@@ -93,7 +92,7 @@ class PartitionsError(AsyncRevokeError):
 
 
 class PartitionLostError(PartitionsError):
-    """A commit is for partitions that are no longer ours: nothing of it was sent, or they went
+    """A commit for partitions that are not assigned any more: it was not sent, or they were lost
     before it was acknowledged."""
 
     reason = "lost, so it cannot be committed by this consumer any more"
@@ -112,11 +111,11 @@ class OffsetOutOfRangeError(PartitionsError):
 
 
 class LogTruncationError(OffsetOutOfRangeError):
-    """An election has cut the log before our position (KIP-320), and ``auto_offset_reset="error"``;
-    the position is kept.
+    """The log was truncated before the position (KIP-320), and ``auto_offset_reset="error"``; the
+    position is kept.
 
-    ``position`` is the next offset that would have been read, and ``truncated_to`` the one from
-    which on the log differs from what was read, None if the leader does not know it.
+    ``position`` is the next offset to read. ``truncated_to`` is the first offset at which the log
+    differs from what was read, None if the leader does not know it.
     """
 
     def __init__(
@@ -133,7 +132,7 @@ class LogTruncationError(OffsetOutOfRangeError):
 
 
 class NoOffsetError(PartitionsError):
-    """The group has committed nothing here and ``auto_offset_reset="error"``."""
+    """The group has no committed offset, and ``auto_offset_reset="error"``."""
 
     reason = 'no committed offset, and auto_offset_reset="error": seek, or choose a reset policy'
 
@@ -150,11 +149,11 @@ class CorruptRecordError(PartitionsError):
 
 
 class UnreadableRecordError(CorruptRecordError):
-    """A producer has written what cannot be read: its checksum is right, and it is beyond a limit
-    or contradicts itself. The position stays before it.
+    """A record has a right checksum and cannot be decoded: its producer wrote it inconsistently, or
+    it exceeds a limit. The position stays before it.
 
-    ``offset`` is that of the record, and ``next_offset`` the one to seek to. If a whole batch
-    cannot be read, these are the first offset of it that was to be read, and the one after it.
+    ``offset`` is that of the record, ``next_offset`` the one to seek to. If a whole batch cannot be
+    decoded, they are the next offset to read in it and the one after it.
     """
 
     def __init__(
@@ -167,16 +166,16 @@ class UnreadableRecordError(CorruptRecordError):
 
     @classmethod
     def of(cls, record: UnreadableRecord) -> UnreadableRecordError:
-        """The error of what could not be read."""
+        """The error of an unreadable record."""
         return cls(record.topic_partition, record.offset, record.next_offset, record.detail)
 
 
 class DecodeError(AsyncRevokeError):
-    """A record's value is not what its handler's annotation says, or its decoder or ``order_by``
-    has failed.
+    """A record's value does not match its handler's annotation, or its decoder or ``order_by``
+    failed.
 
-    The message names the kind of error, the field and the position, and has nothing of the record.
-    ``original`` is what was raised, whose message may have.
+    The message names the kind of error, the field and the position, without content of the record.
+    ``original`` is the exception, whose message may have content.
     """
 
     def __init__(
@@ -194,11 +193,11 @@ class DecodeError(AsyncRevokeError):
 
 
 class HandlerCancelledError(AsyncRevokeError):
-    """A handler ended by a CancelledError that this library did not cause: it counts as failed."""
+    """A handler raised CancelledError without being cancelled by this library: it has failed."""
 
 
 class HandlerTimeoutError(AsyncRevokeError, TimeoutError):
-    """A handler was cancelled because it took longer than its ``max_handler_time``."""
+    """A handler was cancelled at its ``max_handler_time``."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"the handler took longer than max_handler_time={seconds:g} s")

@@ -1,7 +1,7 @@
-"""Text from outside, as it may stand in an error, a log line, a terminal or a page.
+"""Makes text from outside safe for errors, log lines, terminals and pages.
 
-Brokers, members, producers and journals choose names and messages freely: line breaks forge log
-lines, escape sequences command a terminal, and marks of direction (bidi) reorder what is read.
+Brokers, members, producers and journals choose names and messages: line breaks could forge log
+lines, escape sequences control a terminal, and bidi marks reorder text.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ LONGEST_MESSAGE: Final = 8000
 
 
 def printable(text: str, limit: int = LONGEST_TEXT) -> str:
-    """``text`` in one line: what is not printable is escaped as in a Python literal.
+    """``text`` in one line, with characters that are not printable escaped as in Python literals.
 
-    That is all of Unicode's control, format, surrogate and unassigned characters, and all
-    separators but the space. Longer text than ``limit`` is cut, and says how long it was.
+    These are all control, format, surrogate and unassigned characters of Unicode, and all
+    separators except the space. Text longer than ``limit`` is cut, and its length appended.
     """
     if len(text) > limit:
         text = f"{text[:limit]}… ({len(text)} characters)"
@@ -28,7 +28,7 @@ def printable(text: str, limit: int = LONGEST_TEXT) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """``text`` with its line breaks and tabs, and everything else as :func:`printable` has it."""
+    """Like :func:`printable`, but keeps line breaks and tabs."""
     if text.isprintable():
         return text
     return "".join(

@@ -1,4 +1,4 @@
-"""``app:consumer``: which Consumer a command, or a task of a cluster, is about."""
+"""Imports the Consumer that a command line names as ``app:consumer``."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _OURS = str(Path(__file__).parent)
 
 
 class TargetError(Exception):
-    """The argument names no Consumer; the message says what to write instead."""
+    """The argument names no Consumer; the message has the fix."""
 
 
 def find_consumer(target: str) -> Consumer:
     """Import ``MODULE:ATTRIBUTE``, with the current folder first on the Python path.
 
-    Raises TargetError, and what the module itself fails with, as it is.
+    Raises TargetError, and any error of the module itself.
     """
     module_name, attribute = _parts(target)
     here = str(Path.cwd())
@@ -29,12 +29,12 @@ def find_consumer(target: str) -> Consumer:
         sys.path.insert(0, here)
     module = _imported(module_name, here)
     if not hasattr(module, attribute):
-        raise TargetError(f"{module_name} has no attribute {attribute!r}: {_offer(module)}")
+        raise TargetError(f"{module_name} has no attribute {attribute!r}: {_suggestion(module)}")
     return _checked(target, attribute, getattr(module, attribute))
 
 
 def from_the_module(error: Exception) -> Exception:
-    """Such an error without the frames that lead to the module, which tell the user nothing."""
+    """An error of the module, without the frames of this package and of importlib."""
     trace: TracebackType | None = error.__traceback__
     while trace is not None and _leads_to_the_module(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
@@ -72,7 +72,7 @@ def _imported(name: str, here: str) -> ModuleType:
         ) from error
 
 
-def _offer(module: ModuleType) -> str:
+def _suggestion(module: ModuleType) -> str:
     names = [name for name, value in vars(module).items() if isinstance(value, Consumer)]
     if names:
         return "write " + " or ".join(f"{module.__name__}:{name}" for name in names)

@@ -20,23 +20,23 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from asyncrevoke.audit.comparison import Bounds, Comparison, Orders, Range, Settings
-from asyncrevoke.audit.engine import database_of
-from asyncrevoke.audit.engine import differing as differing_here
-from asyncrevoke.audit.topic import Topic
-from asyncrevoke.broker.jars import KAFKA_VERSION
+from asyncrevoke.audit.comparison import AuditSettings, Bounds, Comparison, HandlerOrder, Range
+from asyncrevoke.audit.local_engine import database_of
+from asyncrevoke.audit.local_engine import differing as differing_here
+from asyncrevoke.audit.topic.topic import Topic
+from asyncrevoke.broker.installation.jars import KAFKA_VERSION
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.journal.entries import Attempts, Fact
-from asyncrevoke.journal.log_file import LogFile
+from asyncrevoke.journal.format.schema import CallOutcome, RowKind
 from asyncrevoke.journal.reading import read_journal
-from asyncrevoke.journal.schema import Kind, Outcome
-from asyncrevoke.journal.segments import Session, seal
+from asyncrevoke.journal.recording.entries import Attempts, Fact
+from asyncrevoke.journal.recording.log_file import LogFile
+from asyncrevoke.journal.segments import JournalSession, seal
 from asyncrevoke.journal.session_id import new_session_id
 from asyncrevoke.model import Record
-from asyncrevoke.spark.audit_database import SparkDatabase, over
-from asyncrevoke.spark.audit_journal import SCHEMA, for_the_rules, journal_frame
-from asyncrevoke.spark.audit_run import differing
-from asyncrevoke.spark.audit_sources import TopicSource
+from asyncrevoke.spark.audits.database import SparkDatabase, over
+from asyncrevoke.spark.audits.journal import SCHEMA, for_the_rules, journal_frame
+from asyncrevoke.spark.audits.run import differing
+from asyncrevoke.spark.audits.sources import TopicSource
 from benchmarks.spark_topic import PARTITIONS, TOPIC, parser, running
 from benchmarks.surroundings import surroundings
 
@@ -45,16 +45,16 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from asyncrevoke.audit.sql import Text
+    from asyncrevoke.audit.sql.text import Text
 
-_ORDERS = Orders("key", nulls=True)
+_ORDERS = HandlerOrder("key", nulls=True)
 _AT = 1_800_000_000_000_000
 _MILLION = 1_000_000
 
 
 def write_journal(folder: Path, records: int, size: int) -> None:
     """What a consumer would have written of the topic that ``running`` has filled."""
-    session = Session(folder / new_session_id(_AT / 1e6))
+    session = JournalSession(folder / new_session_id(_AT / 1e6))
     session.folder.mkdir()
     log = LogFile(
         session, "benchmark", segment_bytes=2**40, segment_seconds=9e9, on_full=lambda _: None
@@ -67,9 +67,9 @@ def write_journal(folder: Path, records: int, size: int) -> None:
         log.take(deque([(seq, entry)]))
         seq += len(entry.records) if isinstance(entry, Attempts) else 1
 
-    put(Fact(Kind.BEGIN, _AT, facts=json.dumps({"group": "benchmark", "strict": False})))
+    put(Fact(RowKind.BEGIN, _AT, facts=json.dumps({"group": "benchmark", "strict": False})))
     for partition in range(PARTITIONS):
-        put(Fact(Kind.ASSIGN, _AT, TOPIC, partition, 0, "m", 1))
+        put(Fact(RowKind.ASSIGN, _AT, TOPIC, partition, 0, "m", 1))
     for first in range(0, records, 20_000):
         numbers = range(first, min(first + 20_000, records))
         read = [
@@ -79,9 +79,9 @@ def write_journal(folder: Path, records: int, size: int) -> None:
         put(Attempts(read, _AT + first, _AT + first + 1))
     for partition in range(PARTITIONS):
         end = (records - partition + PARTITIONS - 1) // PARTITIONS
-        commit = Fact(Kind.COMMIT, _AT + records, TOPIC, partition, end, "m", 1, Outcome.OK)
+        commit = Fact(RowKind.COMMIT, _AT + records, TOPIC, partition, end, "m", 1, CallOutcome.OK)
         put(commit)
-    put(Fact(Kind.END, _AT + records))
+    put(Fact(RowKind.END, _AT + records))
     seal(log.close())
 
 
@@ -92,7 +92,7 @@ def on_spark(spark: SparkSession, address: str, folder: Path) -> int:
     database = SparkDatabase(spark)
     database.add("journal", for_the_rules(journal_frame(spark, folder)))
     comparison = Comparison(
-        database, TOPIC, source.bounds, (), _ORDERS, Settings(), compacted=False
+        database, TOPIC, source.bounds, (), _ORDERS, AuditSettings(), compacted=False
     )
     read, ranges = differing(spark, database, comparison, source)
     database.close()
@@ -107,7 +107,7 @@ async def here(address: str, folder: Path) -> int:
     async with Topic(TOPIC, config, isolation_level="read_committed") as source:
         comparison = Comparison(
             database,
-            *(TOPIC, source.bounds, (), _ORDERS, Settings()),
+            *(TOPIC, source.bounds, (), _ORDERS, AuditSettings()),
             compacted=False,
         )
         read, ranges = await differing_here(database, comparison, source)
@@ -117,7 +117,7 @@ async def here(address: str, folder: Path) -> int:
 
 
 class Made:
-    """Records of 8 partitions that Spark makes; see ``asyncrevoke.spark.audit_sources.Bounded``."""
+    """Records of 8 partitions, made by Spark; a ``spark.audits.sources.TopicRecords``."""
 
     compacted = False
     has_keys = False
@@ -177,7 +177,9 @@ def synthetic(spark: SparkSession, records: int) -> int:
     made = Made(spark, records)
     database = SparkDatabase(spark)
     database.add("journal", made.journal(spark))
-    comparison = Comparison(database, TOPIC, made.bounds, (), _ORDERS, Settings(), compacted=False)
+    comparison = Comparison(
+        database, TOPIC, made.bounds, (), _ORDERS, AuditSettings(), compacted=False
+    )
     read, ranges = differing(spark, database, comparison, made)
     database.close()
     assert not ranges

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.broker import KafkaBroker
 from asyncrevoke.broker.choice import VARIABLE
-from asyncrevoke.broker.given import GivenBroker
+from asyncrevoke.broker.external import ExternalBroker
 
 if TYPE_CHECKING:
     from asyncrevoke.broker.running import RunningBroker
@@ -23,7 +23,7 @@ def measured_broker() -> RunningBroker:
     """A broker with Kafka's own speed; that of ``ASYNCREVOKE_BROKER=HOST:PORT`` if it is set."""
     given = os.environ.get(VARIABLE, "")
     if ":" in given:
-        return GivenBroker(given)
+        return ExternalBroker(given)
     return KafkaBroker(quick=False, heap="1g", properties=PROPERTIES)
 
 

@@ -19,8 +19,8 @@ import time
 from pathlib import Path
 from typing import TypedDict, cast
 
-from asyncrevoke.broker.jars import KAFKA_VERSION
-from asyncrevoke.cli.demo.handler_log import Abandoned, Ended, LogReader, Started
+from asyncrevoke.broker.installation.jars import KAFKA_VERSION
+from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, LogReader, Started
 from benchmarks.surroundings import surroundings, table
 from benchmarks.take_overs import TakeOver, beyond_rounds, take_overs
 

@@ -34,7 +34,7 @@ import psutil
 import uvloop
 from aiokafka.admin import AIOKafkaAdminClient
 
-from asyncrevoke.broker.jars import KAFKA_VERSION
+from asyncrevoke.broker.installation.jars import KAFKA_VERSION
 from benchmarks.broker import measured_broker, topic_name
 from benchmarks.handler_clients import (
     BARE_JOURNAL,

@@ -18,10 +18,10 @@ from asyncio.subprocess import PIPE
 from pathlib import Path
 from typing import NamedTuple
 
-from asyncrevoke.broker.class_path import class_path
 from asyncrevoke.broker.errors import BrokerMissingError
-from asyncrevoke.broker.java import Java, find_java, java_version
-from asyncrevoke.broker.supervisor import die_with_parent
+from asyncrevoke.broker.installation.class_path import class_path
+from asyncrevoke.broker.installation.java import Java, find_java, java_version
+from asyncrevoke.broker.process.supervisor import die_with_parent
 
 SOURCES = Path(__file__).parent / "java"
 COMPILER = "org.eclipse.jdt:ecj:3.46.100"

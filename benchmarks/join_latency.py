@@ -21,7 +21,7 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from asyncrevoke.broker.jars import KAFKA_VERSION
+from asyncrevoke.broker.installation.jars import KAFKA_VERSION
 from benchmarks.broker import measured_broker, topic_name
 from benchmarks.rebalance_stall import (
     PARTITIONS,

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from asyncrevoke.handlers.scheduling.record_source import RecordSource
-    from asyncrevoke.journal.schema import Content
+    from asyncrevoke.journal.format.schema import Content
     from asyncrevoke.protocol.records import RecordDecoder
-    from asyncrevoke.runtime.hooks.journal_hooks import Witness
+    from asyncrevoke.runtime.hooks.journal_hooks import SessionRecorder
 
 SIZE = 100
 _FACTS = {"group": "benchmark", "commit_mode": "processed"}
@@ -103,24 +103,26 @@ async def turn(
         if waits:
             await asyncio.sleep(0)
 
-    witness: Witness | None = None
+    recorder: SessionRecorder | None = None
     decode: RecordDecoder = decode_batches
     if folder is not None:
         journal = Journal(folder, segment_bytes=2**40, segment_seconds=9e9, content=content)
-        witness = journal.begin(_FACTS, wall_clock=None)
-        decode = witness.decoder(decode)
-        witness.opened(Nobody(), print)
-        await witness.flush()
+        recorder = journal.begin(_FACTS, wall_clock=None)
+        decode = recorder.decoder(decode)
+        recorder.session_opened(Nobody(), print)
+        await recorder.flush()
     source = cast("RecordSource", InMemory(decoded(data, decode), None))
-    runner = HandlerRunner(source, router, RunnerContext(concurrency=64, log=log, witness=witness))
+    runner = HandlerRunner(
+        source, router, RunnerContext(concurrency=64, log=log, recorder=recorder)
+    )
     gc.collect()
     began = time.process_time()
     await runner.run()
-    if witness is not None:
-        await witness.flush()
+    if recorder is not None:
+        await recorder.flush()
     took = (time.process_time() - began) / (len(data) * POLL) * 1e6
-    if witness is not None:
-        await witness.aclose()
+    if recorder is not None:
+        await recorder.aclose()
     return took
 
 

@@ -20,7 +20,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
-from asyncrevoke.broker.jars import KAFKA_VERSION
+from asyncrevoke.broker.installation.jars import KAFKA_VERSION
 from benchmarks.broker import measured_broker, topic_name
 from benchmarks.load import fill
 from benchmarks.raw_clients import Log, Meter

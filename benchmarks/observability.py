@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke import Consumer
 from asyncrevoke.broker import KafkaBroker
-from asyncrevoke.broker.jars import KAFKA_VERSION
+from asyncrevoke.broker.installation.jars import KAFKA_VERSION
 from benchmarks.handler_work import WORK, Measured
 from benchmarks.load import fill_keyed
 from benchmarks.surroundings import surroundings, table

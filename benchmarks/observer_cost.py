@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
 
     from asyncrevoke.handlers.scheduling.record_source import RecordSource
-    from asyncrevoke.runtime.hooks.observer import Facts, Observer
+    from asyncrevoke.runtime.hooks.observer import ConsumerSnapshot, Observer
 
 PARTITIONS = 8
 KEYS = 10_000
@@ -86,7 +86,7 @@ class InMemory:
             raise StopAsyncIteration
         self.in_flight += POLL
         if self._observers is not None:
-            self._observers.polled(batch)
+            self._observers.on_poll(batch)
         return batch
 
     def complete_all(self, records: Sequence[Record]) -> None:
@@ -117,8 +117,11 @@ def batches(records: int) -> list[PollResult]:
     return found
 
 
-def _nobody() -> Facts:
-    raise TimeoutError
+class _Nobody:
+    """Knows nothing of a consumer."""
+
+    def snapshot(self) -> ConsumerSnapshot:
+        raise TimeoutError
 
 
 async def turn(variant: str, data: list[PollResult]) -> float:
@@ -131,8 +134,8 @@ async def turn(variant: str, data: list[PollResult]) -> float:
     observers = None
     if VARIANTS[variant]:
         made = [make() for make in VARIANTS[variant]]
-        observers = Observers(made, log, _nobody, group_id="benchmark", client_id="benchmark")
-        observers.opened()
+        observers = Observers(made, log, _Nobody(), group_id="benchmark", client_id="benchmark")
+        observers.on_open()
     source = cast("RecordSource", InMemory(data, observers))
     runner = HandlerRunner(
         source, router, RunnerContext(concurrency=64, log=log, observers=observers)

@@ -18,7 +18,7 @@ import statistics
 import sys
 from typing import TYPE_CHECKING, cast
 
-from asyncrevoke.broker.jars import KAFKA_VERSION
+from asyncrevoke.broker.installation.jars import KAFKA_VERSION
 from benchmarks.broker import measured_broker, topic_name
 from benchmarks.load import fill
 from benchmarks.raw_clients import CLIENTS, FRACTIONS, Log, Meter, Rates

@@ -26,7 +26,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Self, cast
 
-from asyncrevoke.broker.jars import KAFKA_VERSION
+from asyncrevoke.broker.installation.jars import KAFKA_VERSION
 from benchmarks.broker import measured_broker, topic_name
 from benchmarks.load import stream
 from benchmarks.stall_clients import CLIENTS, Group

@@ -21,8 +21,8 @@ from aiokafka import AIOKafkaProducer
 
 from asyncrevoke import Consumer, Record
 from asyncrevoke.broker import KafkaBroker
-from asyncrevoke.spark.group_handover import apply_handover, plan_handover
-from asyncrevoke.spark.replay_query import replay_stream
+from asyncrevoke.spark.handovers.group_handover import apply_handover, plan_handover
+from asyncrevoke.spark.replays.streaming_query import replay_stream
 from asyncrevoke.spark.session import open_session
 
 if TYPE_CHECKING:

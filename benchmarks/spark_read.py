@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.spark.source import register
+from asyncrevoke.spark.source.data_source import register
 from benchmarks.spark_topic import TOPIC, compare, parser, running
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ import itertools
 import tempfile
 from typing import TYPE_CHECKING
 
-from asyncrevoke.spark.offsets import resolve_ranges
-from asyncrevoke.spark.replay_run import replay
+from asyncrevoke.spark.reading.offsets import resolve_ranges
+from asyncrevoke.spark.replays.run import replay
 from benchmarks.spark_topic import TOPIC, compare, parser, running
 
 if TYPE_CHECKING:
-    from asyncrevoke.spark.engines import Engine
+    from asyncrevoke.spark.replays.engines import Engine
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def main() -> None:
             )
             assert report.outcomes == {"ok": arguments.records}, report.outcomes
 
-        ways = {"source": lambda: run("source"), "fused": lambda: run("fused")}
+        ways = {"source": lambda: run("source"), "direct": lambda: run("direct")}
         if arguments.jars or arguments.packages:
             ways = {"connector (jvm)": lambda: run("jvm"), **ways}
         compare(arguments, ways)

@@ -15,9 +15,9 @@ import time
 
 from asyncrevoke.broker import KafkaBroker
 from asyncrevoke.spark.arrow import pa
-from asyncrevoke.spark.offsets import OffsetRange
-from asyncrevoke.spark.range_task import RangeTask
-from asyncrevoke.spark.worker import Target
+from asyncrevoke.spark.reading.offsets import OffsetRange
+from asyncrevoke.spark.reading.worker import Target
+from asyncrevoke.spark.replays.range_task import RangeTask
 from benchmarks.spark_topic import PARTITIONS, TOPIC, fill
 
 _WARM_UP = 2000
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def _run(address: str, records: int, concurrency: int) -> None:
-    target = Target("benchmarks.spark_handlers:consumer", "row", address, concurrency)
+    target = Target("benchmarks.spark_handlers:consumer", "record", address, concurrency)
     task = RangeTask(
         target,
         [OffsetRange(TOPIC, 0, 0, _WARM_UP), OffsetRange(TOPIC, 0, _WARM_UP, records)],

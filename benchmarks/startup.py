@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 
 from asyncrevoke.broker import KafkaBroker
-from asyncrevoke.broker.jars import KAFKA_VERSION
+from asyncrevoke.broker.installation.jars import KAFKA_VERSION
 from benchmarks.load import fill_keyed
 from benchmarks.surroundings import surroundings, table
 

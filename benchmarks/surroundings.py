@@ -8,7 +8,7 @@ import platform
 from pathlib import Path
 
 from asyncrevoke.broker.errors import BrokerMissingError
-from asyncrevoke.broker.java import find_java
+from asyncrevoke.broker.installation.java import find_java
 from benchmarks.java_clients import PEERS, origin
 
 PACKAGES = (

@@ -1,27 +1,27 @@
-"""What an audit does, whatever answers its queries."""
+"""The steps of an audit, the same for DuckDB and Spark."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any, Literal, LiteralString, NamedTuple, Protocol
 
-from asyncrevoke.audit.batches import ALTERED, DOUBTS, NOTED, batch_rules
-from asyncrevoke.audit.catalogue import Anomaly, AnomalyKind, Verdict, verdict_of
-from asyncrevoke.audit.content import Bare
-from asyncrevoke.audit.incomplete import HIDDEN, INCOMPLETE, incomplete
-from asyncrevoke.audit.rules import Terms, judged, rules, together
-from asyncrevoke.audit.sql import compose, joined
-from asyncrevoke.audit.views import FOREVER, fingerprints, flagged, inverted, views
+from asyncrevoke.audit.anomalies import Anomaly, AnomalyKind, Verdict, verdict_of
+from asyncrevoke.audit.rules.batches import ALTERED, MISMATCHES, NOTED, batch_rules
+from asyncrevoke.audit.rules.content import HashlessSessions
+from asyncrevoke.audit.rules.incomplete import HIDDEN, INCOMPLETE, incomplete
+from asyncrevoke.audit.rules.queries import RuleParameters, combined, definitions, rules
+from asyncrevoke.audit.rules.views import FOREVER, fingerprints, flagged, inverted, views
+from asyncrevoke.audit.sql.text import compose, joined
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.reading import SessionState, facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from asyncrevoke.audit.dialect import Dialect
-    from asyncrevoke.audit.sql import Sql, Text
+    from asyncrevoke.audit.sql.dialect import SqlDialect
+    from asyncrevoke.audit.sql.text import Sql, Text
 
-# Below so many records, fingerprints would save nothing.
+# Below this number of records, fingerprints save no time.
 EXACT_BELOW = 4_000_000
 
 
@@ -40,16 +40,17 @@ class Range(NamedTuple):
     hi: int
 
 
-class Settings(NamedTuple):
-    """What an audit may be told. Times are seconds."""
+class AuditSettings(NamedTuple):
+    """Settings of an audit; times in seconds. ``skew``: the largest difference of clocks;
+    ``stall``: the longest handover that is not reported; ``exact``: compare every record."""
 
     skew: float = 0.05
     stall: float = 10.0
     exact: bool = False
 
 
-class Audited(NamedTuple):
-    """What came of an audit: everything that a report shows.
+class AuditResult(NamedTuple):
+    """The result of an audit: everything that a report shows.
 
     ``attempts``, ``done`` and ``read`` count rows of the journal, records that were done, and
     records that the topic was found to hold; ``exact_ranges`` are those that were compared record
@@ -77,37 +78,38 @@ class Audited(NamedTuple):
 _WINDOW = ("part", "lo", "log_start", "log_end", "committed", "hi")
 
 
-class Orders(NamedTuple):
-    """The order that all handlers of the topic kept, if it is one; whether null keys have it."""
+class HandlerOrder(NamedTuple):
+    """The ``order_by`` that all handlers of the topic share, if they do, and whether it holds for
+    null keys."""
 
     by: str | None
     nulls: bool
 
 
 class Database(Protocol):
-    """Answers queries; it has the table ``journal``, as ``views.py`` says."""
+    """Runs SQL. Has the table ``journal``, described in ``rules/views.py``."""
 
     @property
-    def dialect(self) -> Dialect:
-        """How it writes what is not common to all."""
+    def dialect(self) -> SqlDialect:
+        """The SQL that differs between engines."""
         ...
 
     def put(self, name: str, columns: Mapping[str, str], rows: Sequence[Sequence[object]]) -> None:
-        """A small table."""
+        """Create a small table of these rows."""
         ...
 
     def define(self, name: str, query: Text) -> None:
-        """A table of what this gives."""
+        """Create a table of the query's rows."""
         ...
 
     def rows(self, query: Text) -> list[tuple[Any, ...]]:
-        """What it gives."""
+        """The query's rows."""
         ...
 
 
 class Comparison:
-    """One audit. Of the records of the topic, first ``source_fingerprints`` or nothing is defined,
-    then :meth:`compare` is told of ranges, and then ``source`` is defined."""
+    """One audit. The caller defines the table ``source_fingerprints`` if :meth:`in_two_tiers`,
+    calls :meth:`compare`, defines the table ``source``, and calls :meth:`result`."""
 
     def __init__(
         self,
@@ -115,19 +117,20 @@ class Comparison:
         topic: str,
         bounds: Mapping[int, Bounds],
         sessions: Sequence[SessionState],
-        orders: Orders,
-        settings: Settings,
+        orders: HandlerOrder,
+        settings: AuditSettings,
         *,
         compacted: bool,
         keys: bool = True,
         batches: bool = False,
     ) -> None:
-        """``keys``: those of the topic's records are known; ``batches``: they are."""
+        """``keys``: the topic's keys are known. ``batches``: the topic's record batches are
+        known."""
         self._db = database
         self._topic = topic
         self._settings = settings
-        self._bare = Bare(database, sessions, batches=batches)
-        self._terms = Terms(
+        self._bare = HashlessSessions(database, sessions, batches=batches)
+        self._terms = RuleParameters(
             int(settings.skew * 1e6),
             compacted,
             orders.by in ("key", "partition"),
@@ -151,8 +154,8 @@ class Comparison:
             if isinstance(budget := state.facts.get("revoke_budget"), (int, float))
         ]
         database.put("budgets", {"session": "STRING", "budget": "DOUBLE"}, budgets)
-        # Partitions of which a part has no hashes: there, fingerprints are of offsets alone.
-        self.bare_partitions = self._bare.look()
+        # Partitions in which some records have no hashes: there, fingerprints cover offsets only.
+        self.bare_partitions = self._bare.find_partitions()
         stall_us = int(settings.stall * 1e6)
         for name, query in views(database.dialect, stall_us, self.bare_partitions).items():
             database.define(name, query)
@@ -169,27 +172,27 @@ class Comparison:
         self._windows: list[dict[str, Any]] = [dict(zip(_WINDOW, row, strict=True)) for row in rows]
 
     def windows(self) -> list[Range]:
-        """What is to be compared at all."""
+        """The offsets that are compared, by partition."""
         ranges = [Range(each["part"], each["lo"], each["hi"]) for each in self._windows]
         return [each for each in ranges if each.hi > each.lo]
 
     def batches(self) -> list[Range]:
-        """Where ``batches`` is to have those of the topic. Nowhere: it is not asked for."""
+        """The offsets for which the table ``batches`` is needed; empty if it is not."""
         by_batch = self._bare.by_batch()
         return [window for window in self.windows() if window.partition in by_batch]
 
     def in_two_tiers(self, windows: Sequence[Range]) -> bool:
-        """Whether fingerprints come first."""
+        """Whether fingerprints are compared before records."""
         total = sum(window.hi - window.lo for window in windows)
         return not self._settings.exact and total >= EXACT_BELOW
 
     def fingerprints(self, table: LiteralString) -> Sql:
-        """The query that gives those of this table of records."""
+        """The query for the fingerprints of this table of records."""
         return fingerprints(self._db.dialect, table, self.bare_partitions)
 
     def differing(self, windows: Sequence[Range]) -> tuple[int, list[Range]]:
-        """How many records ``source_fingerprints`` are of, and where those of the journal
-        differ."""
+        """The number of records in ``source_fingerprints``, and the ranges in which the journal's
+        fingerprints differ."""
         by_number = {window.partition: window for window in windows}
         rows = self._db.rows(flagged(self._db.dialect, inverted=self._terms.keyless))
         clipped = [
@@ -201,8 +204,8 @@ class Comparison:
         return sum(read for *_, read in rows), ranges
 
     def compare(self, ranges: Sequence[Range]) -> list[Range]:
-        """These are compared record by record. Returns what ``source`` has to have of the topic:
-        also the single records that a handover went on with."""
+        """Set the ranges that are compared record by record. Returns the ranges that ``source``
+        needs, which include the single records at which handovers continued."""
         columns = {"part": "INT", "lo": "BIGINT", "hi": "BIGINT"}
         self._db.put("ranges", columns, ranges)
         rows = self._db.rows("SELECT DISTINCT part, off, off + 1 FROM handovers")
@@ -213,7 +216,7 @@ class Comparison:
         ]
         return [*ranges, *more]
 
-    def audited(
+    def result(
         self,
         group: str | None,
         sessions: tuple[SessionState, ...],
@@ -221,14 +224,14 @@ class Comparison:
         read: int,
         *,
         two_tiers: bool,
-    ) -> Audited:
-        """Judge, when ``source`` is there."""
-        anomalies = [*_gaps(sessions), *self._bare.unknown(self._topic), *self._anomalies()]
+    ) -> AuditResult:
+        """Apply the rules. Needs the table ``source``."""
+        anomalies = [*_gaps(sessions), *self._bare.not_compared(self._topic), *self._anomalies()]
         ((attempts, done),) = self._db.rows(
             "SELECT a.n, d.n FROM (SELECT count(*) AS n FROM attempts) a,"
             " (SELECT count(*) AS n FROM first_done) d"
         )
-        return Audited(
+        return AuditResult(
             self._topic,
             group,
             verdict_of(anomalies),
@@ -248,18 +251,18 @@ class Comparison:
 
     def _anomalies(self) -> list[Anomaly]:
         sql = self._db.dialect
-        for name, query in judged(sql, self._terms).items():
+        for name, query in definitions(sql, self._terms).items():
             self._db.define(name, query)
         found = rules(sql, self._terms)
         if self.batches():
             self._db.define("altered", ALTERED)
             if doubts := self._bare.doubts(compacted=self._terms.compacted):
-                self._db.put("doubts", DOUBTS, doubts)
+                self._db.put("doubts", MISMATCHES, doubts)
                 for kind, query in batch_rules(sql).items():
                     found[kind] = (
                         joined(" UNION ALL ", (found[kind], query)) if kind in found else query
                     )
-        rows = self._db.rows(together(found))
+        rows = self._db.rows(combined(found))
         return [self._anomaly(*row) for row in rows]
 
     def _anomaly(
@@ -325,7 +328,8 @@ class Comparison:
 def group_of(
     known: Iterable[tuple[str | None, str | None]], topic: str, group: str | None
 ) -> str | None:
-    """Which group's reading of a topic is judged, of the (topic, group) that a journal knows.
+    """The group whose consumption of the topic is audited, chosen from the journal's (topic, group)
+    pairs.
 
     Raises ConfigError.
     """
@@ -346,24 +350,26 @@ def group_of(
     return groups.pop()
 
 
-def of_group(sessions: Iterable[SessionState], group: str | None) -> tuple[SessionState, ...]:
-    """Sessions of this group; one whose beginning is missing may have been of any. Those that were
-    killed before they began were of none."""
+def sessions_of_group(
+    sessions: Iterable[SessionState], group: str | None
+) -> tuple[SessionState, ...]:
+    """The sessions of this group. A session whose BEGIN row is missing may be of any group and is
+    included; one that was killed before its first row is not."""
     return tuple(s for s in sessions if s.begun and (not s.facts or s.facts.get("group") == group))
 
 
-def orders_of(facts: Iterable[str], sessions: Iterable[SessionState]) -> Orders:
-    """What handlers promised; ``facts`` are those of the TOPIC rows."""
+def handler_order_of(facts: Iterable[str], sessions: Iterable[SessionState]) -> HandlerOrder:
+    """The order in which handlers were configured to run; ``facts`` are those of the TOPIC rows."""
     said = [facts_of(each).get("order_by") for each in facts]
     orders = {by if isinstance(by, str) else None for by in said}
     nulls = all(state.facts.get("null_keys") == "ordered" for state in sessions)
-    return Orders(orders.pop() if len(orders) == 1 else None, nulls)
+    return HandlerOrder(orders.pop() if len(orders) == 1 else None, nulls)
 
 
-def level_of(
+def isolation_level_of(
     sessions: Iterable[SessionState],
 ) -> Literal["read_committed", "read_uncommitted"]:
-    """The isolation level that the topic is to be read with: that of its consumers."""
+    """The isolation level to read the topic with: the consumers' own."""
     levels = {state.facts.get("isolation_level") for state in sessions if state.facts}
     return "read_uncommitted" if "read_uncommitted" in levels else "read_committed"
 
@@ -382,7 +388,7 @@ def _gaps(sessions: Sequence[SessionState]) -> list[Anomaly]:
 
 
 def _joined(ranges: Iterable[Range]) -> list[Range]:
-    """Neighbours as one."""
+    """Adjacent ranges merged."""
     joined: list[Range] = []
     for each in ranges:
         if joined and joined[-1].partition == each.partition and joined[-1].hi == each.lo:

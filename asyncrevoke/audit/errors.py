@@ -1,4 +1,4 @@
-"""What goes wrong with an audit itself."""
+"""Errors of an audit itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class TopicError(AsyncRevokeError):
 
 
 def nothing_beyond(topic: str, partition: int, position: int, end: int) -> TopicError:
-    """Reading was to go on up to ``end``, and has waited in vain."""
+    """The error of a read that made no progress before ``end``."""
     return TopicError(
         f"{topic}-{partition} gives nothing beyond offset {position}, and the journal goes to "
         f"{end}: a transaction may be open there, or the consumers read with another isolation "

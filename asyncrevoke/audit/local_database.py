@@ -1,4 +1,4 @@
-"""DuckDB as what answers an audit's queries."""
+"""Runs an audit's queries with DuckDB."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any, Final
 from weakref import finalize
 
-from asyncrevoke.audit.dialect import DuckDialect
-from asyncrevoke.audit.sql import compose, joined
-from asyncrevoke.audit.table_names import tables_of
-from asyncrevoke.journal.arrow import pa
+from asyncrevoke.audit.sql.dialect import DuckDialect
+from asyncrevoke.audit.sql.table_names import tables_of
+from asyncrevoke.audit.sql.text import compose, joined
+from asyncrevoke.journal.format.arrow import pa
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from asyncrevoke.audit.sql import Text
-    from asyncrevoke.journal.arrow import Table
+    from asyncrevoke.audit.sql.text import Text
+    from asyncrevoke.journal.format.arrow import Table
 
 # Tables are handed to it: a query reads and writes no file but those of its own temporary folder,
 # loads no extension and sees no variable of Python; and no query changes these settings.
@@ -50,7 +50,7 @@ class LocalDatabase:
         self._remove()
 
     def add(self, name: str, table: Table) -> None:
-        """A table of Arrow, which is not copied."""
+        """Add an Arrow table without copying it."""
         self._db.register(name, table)
 
     def put(self, name: str, columns: Mapping[str, str], rows: Sequence[Sequence[object]]) -> None:
@@ -95,7 +95,7 @@ class LocalDatabase:
                 self._db.execute(compose(create, name=self.dialect.identifier(name), query=needed))
 
     def insert(self, name: str, chunk: Table, query: Text) -> None:
-        """Append what ``query`` gives of ``chunk``."""
+        """Append the rows of ``query`` over ``chunk``."""
         self._db.register("chunk", chunk)
         self._db.execute(
             compose("INSERT INTO {name} {query}", name=self.dialect.identifier(name), query=query)

@@ -1,4 +1,4 @@
-"""What an audit found, as a page that needs no network: for people, with pictures in SVG."""
+"""The report of an audit: JSON, and an HTML page with SVG pictures that loads nothing."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from asyncrevoke.audit.catalogue import CATALOGUE, Anomaly, AnomalyKind, Severity
+from asyncrevoke.audit.anomalies import DESCRIPTIONS, Anomaly, AnomalyKind, Severity
 from asyncrevoke.printable import LONGEST_MESSAGE, printable_html
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from asyncrevoke.audit.comparison import Audited
+    from asyncrevoke.audit.comparison import AuditResult
 
 # Anomalies on the page; all of them are in the JSON.
 _SHOWN = 500
@@ -35,8 +35,8 @@ svg text{font-size:11px}
 """
 
 
-def for_machines(audited: Audited) -> dict[str, Any]:
-    """The same as JSON has it."""
+def for_machines(audited: AuditResult) -> dict[str, Any]:
+    """The result as a JSON object."""
     return {
         "verdict": audited.verdict,
         "topic": audited.topic,
@@ -53,7 +53,7 @@ def for_machines(audited: Audited) -> dict[str, Any]:
     }
 
 
-def write_report(audited: Audited, folder: Path) -> None:
+def write_report(audited: AuditResult, folder: Path) -> None:
     """Write ``report.html`` and ``report.json``."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "report.html").write_text(as_html(audited), encoding="utf-8")
@@ -62,16 +62,16 @@ def write_report(audited: Audited, folder: Path) -> None:
 
 
 def counts(anomalies: Iterable[Anomaly]) -> dict[AnomalyKind, int]:
-    """Records (or cases) of each kind, in the order of the catalogue."""
+    """The number of records (or cases) of each kind, in the order of the kinds."""
     found: Counter[AnomalyKind] = Counter()
     for anomaly in anomalies:
         lo, hi = anomaly.offset_lo, anomaly.offset_hi
         found[anomaly.kind] += 1 if lo is None or hi is None else hi - lo + 1
-    return {kind: found[kind] for kind in CATALOGUE if kind in found}
+    return {kind: found[kind] for kind in DESCRIPTIONS if kind in found}
 
 
-def as_html(audited: Audited) -> str:
-    """One page."""
+def as_html(audited: AuditResult) -> str:
+    """The page."""
     name, group = printable_html(audited.topic), printable_html(str(audited.group))
     verdict = audited.verdict
     return "".join(
@@ -95,7 +95,7 @@ def as_html(audited: Audited) -> str:
     )
 
 
-def _how(audited: Audited) -> str:
+def _how(audited: AuditResult) -> str:
     if not audited.two_tiers:
         return "Every record was compared."
     ranges = len(audited.exact_ranges)
@@ -105,15 +105,15 @@ def _how(audited: Audited) -> str:
     )
 
 
-def _findings(audited: Audited) -> str:
+def _findings(audited: AuditResult) -> str:
     if not audited.anomalies:
         return "<p>Nothing.</p>"
     rows = [
         (
-            f"<b class={CATALOGUE[kind].severity}>{CATALOGUE[kind].severity}</b>",
+            f"<b class={DESCRIPTIONS[kind].severity}>{DESCRIPTIONS[kind].severity}</b>",
             f"<code>{kind}</code>",
             f"{count:,}",
-            printable_html(CATALOGUE[kind].text),
+            printable_html(DESCRIPTIONS[kind].text),
         )
         for kind, count in counts(audited.anomalies).items()
     ]
@@ -146,7 +146,7 @@ def _where(anomaly: Anomaly) -> str:
     return f"partition {anomaly.partition}{offsets}"
 
 
-def _ownership(audited: Audited) -> str:
+def _ownership(audited: AuditResult) -> str:
     spans = audited.spans
     if not spans:
         return "<p>No partition was assigned.</p>"
@@ -194,7 +194,7 @@ def _ownership(audited: Audited) -> str:
     )
 
 
-def _latency(audited: Audited) -> str:
+def _latency(audited: AuditResult) -> str:
     if not audited.latency:
         return "<p>A loop took the records: when work on each began and ended is not known.</p>"
     told = ", ".join(f"{name} {_seconds(value)}" for name, value in audited.latency.items())
@@ -223,7 +223,7 @@ def _latency(audited: Audited) -> str:
     )
 
 
-def _sessions(audited: Audited) -> str:
+def _sessions(audited: AuditResult) -> str:
     rows = [
         (
             printable_html(state.name),

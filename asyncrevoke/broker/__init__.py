@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from asyncrevoke.broker.choice import start_broker
     from asyncrevoke.broker.cluster import KafkaCluster
     from asyncrevoke.broker.errors import BrokerMissingError, BrokerRequestError, BrokerStartError
+    from asyncrevoke.broker.listeners.security import Security
     from asyncrevoke.broker.running import RunningBroker
-    from asyncrevoke.broker.security import Security
 
 __all__ = [
     "BrokerMissingError",
@@ -32,7 +32,7 @@ _MODULES = {
     "KafkaBroker": "broker",
     "KafkaCluster": "cluster",
     "RunningBroker": "running",
-    "Security": "security",
+    "Security": "listeners.security",
     "start_broker": "choice",
 }
 

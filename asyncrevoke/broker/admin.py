@@ -1,4 +1,4 @@
-"""Requests to a broker's plain listener, blocking: is it there, create a topic, allow a user."""
+"""Blocking requests to a broker's plain listener: list brokers, create topics, add ACLs."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Admin:
         self._socket.close()
 
     def brokers(self) -> frozenset[int]:
-        """The node ids of the brokers that take requests now, as this broker sees it."""
+        """The node ids of the live brokers, in this broker's metadata."""
         versions = self._ask(ApiVersionsRequest(), ApiVersionsResponse)
         if versions.error_code is not ErrorCode.none:
             raise _refused("ApiVersions", versions.error_code, None)
@@ -164,7 +164,8 @@ class Admin:
         return found
 
     def leads(self, name: str, partitions: Iterable[int]) -> bool:
-        """Whether this broker serves these partitions: it learns later than others that it does."""
+        """Whether this broker serves these partitions. A new leader may learn last that it is the
+        leader."""
         request = ListOffsetsRequest(
             replica_id=BrokerId(-1),
             isolation_level=i8(0),
@@ -253,7 +254,8 @@ class Admin:
 
 
 def wait_for_topic(addresses: Iterable[str], name: str, partitions: int, timeout: float) -> None:
-    """Wait until every broker knows a leader of each partition, and each leader serves them.
+    """Wait until every broker knows the leader of each partition, and each leader serves its
+    partitions.
 
     Raises:
         TimeoutError: that took longer than ``timeout`` seconds.

@@ -1,4 +1,4 @@
-"""A real Apache Kafka on this machine, for as long as it is needed."""
+"""An Apache Kafka broker as a process on this machine."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from asyncrevoke.broker.admin import RETRY_INTERVAL, Admin
-from asyncrevoke.broker.class_path import class_path
 from asyncrevoke.broker.errors import BrokerRequestError, BrokerStartError
-from asyncrevoke.broker.java import find_java
-from asyncrevoke.broker.ports import HOST, free_ports, is_free
-from asyncrevoke.broker.private_file import write_private
-from asyncrevoke.broker.process import BrokerProcess, run_to_end, tail
-from asyncrevoke.broker.properties import Node, broker_properties, properties_text
+from asyncrevoke.broker.installation.class_path import class_path
+from asyncrevoke.broker.installation.java import find_java
+from asyncrevoke.broker.listeners.ports import HOST, free_ports, is_free
+from asyncrevoke.broker.listeners.private_file import write_private
+from asyncrevoke.broker.listeners.security import ClientOptions, Security, write_certificates
+from asyncrevoke.broker.process.process import BrokerProcess, run_to_end, tail
+from asyncrevoke.broker.process.properties import BrokerNode, broker_properties, properties_text
 from asyncrevoke.broker.running import RunningBroker
-from asyncrevoke.broker.security import ClientOptions, Security, write_certificates
 from asyncrevoke.errors import ConfigError, IllegalStateError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from asyncrevoke.broker.jars import OnProgress
+    from asyncrevoke.broker.installation.jars import OnProgress
 
 START_TIMEOUT = 60.0
 STOP_TIMEOUT = 30.0
@@ -51,8 +51,8 @@ _PORT_TAKEN = ("Address already in use", "Address in use", "Failed to bind")
 class KafkaBroker(RunningBroker):
     """Apache Kafka in KRaft mode, one process as broker and controller, without Docker.
 
-    Entering starts it, leaving ends it and removes its data. It ends with the process that
-    started it, even if that one is killed.
+    Entering the context starts the broker; leaving it stops the broker and removes its data. The
+    broker also ends when the process that started it ends, even by SIGKILL.
 
     Args:
         port: where clients connect, on 127.0.0.1; a free port by default.
@@ -90,7 +90,7 @@ class KafkaBroker(RunningBroker):
         self._keep = folder is not None
         self._folder = folder
         self._on_progress = on_progress
-        self._nodes: tuple[Node, ...] = ()
+        self._nodes: tuple[BrokerNode, ...] = ()
         self._node_id = 1
         self._cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         self._java: tuple[str, ...] = ()
@@ -180,7 +180,7 @@ class KafkaBroker(RunningBroker):
                 last = attempt == _TRIES_FOR_PORTS - 1
                 if not (taken and first) or last:
                     raise
-                # Another program took one of the ports between our look and the broker's.
+                # Another program took one of the ports after they were found free.
                 self._forget_data()
             else:
                 return
@@ -224,7 +224,7 @@ class KafkaBroker(RunningBroker):
 
     # -- for clusters of several
 
-    def join_cluster(self, node_id: int, nodes: tuple[Node, ...], cluster_id: str) -> None:
+    def join_cluster(self, node_id: int, nodes: tuple[BrokerNode, ...], cluster_id: str) -> None:
         """Make this broker one of several, before it is started for the first time."""
         self._node_id, self._nodes, self._cluster_id = node_id, nodes, cluster_id
 
@@ -264,7 +264,7 @@ class KafkaBroker(RunningBroker):
     # -- the rest
 
     @property
-    def _node(self) -> Node:
+    def _node(self) -> BrokerNode:
         for node in self._nodes:
             if node.node_id == self._node_id:
                 return node
@@ -297,7 +297,7 @@ class KafkaBroker(RunningBroker):
         ports = free_ports()
         clients = self._port if self._port is not None else next(ports)
         self._nodes = (
-            Node(
+            BrokerNode(
                 node_id=self._node_id,
                 clients_port=clients,
                 brokers_port=next(ports),
@@ -325,7 +325,7 @@ class KafkaBroker(RunningBroker):
             "-Xmx128m", *_QUICK_JAVA, *_LOGGING, "kafka.tools.StorageTool", "format",
             f"--cluster-id={self._cluster_id}", "--config", str(config),
         ]  # fmt: skip
-        # Everybody on this machine can see the arguments of a process: those with passwords are
+        # Every user of this machine can see the arguments of a process: those with passwords are
         # lines of a file.
         passwords = config.with_name("format.arguments")
         if secret := self.security.format_arguments():

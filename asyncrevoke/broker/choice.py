@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from asyncrevoke.broker.broker import KafkaBroker
 from asyncrevoke.broker.docker import DockerBroker, engine_answers
 from asyncrevoke.broker.errors import BrokerMissingError
-from asyncrevoke.broker.given import GivenBroker
+from asyncrevoke.broker.external import ExternalBroker
 from asyncrevoke.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from asyncrevoke.broker.jars import OnProgress
+    from asyncrevoke.broker.installation.jars import OnProgress
     from asyncrevoke.broker.running import RunningBroker
 
 VARIABLE = "ASYNCREVOKE_BROKER"
@@ -40,7 +40,7 @@ def start_broker(
     elif choice in {"", "jvm"}:
         broker = KafkaBroker(on_progress=on_progress)
     elif ":" in choice:
-        broker = GivenBroker(choice)
+        broker = ExternalBroker(choice)
     else:
         raise ConfigError(f"{VARIABLE}={choice}: use HOST:PORT, jvm or docker")
     try:

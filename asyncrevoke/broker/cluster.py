@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from asyncrevoke.broker.broker import START_TIMEOUT, KafkaBroker
-from asyncrevoke.broker.ports import free_ports
-from asyncrevoke.broker.properties import Node
+from asyncrevoke.broker.listeners.ports import free_ports
+from asyncrevoke.broker.process.properties import BrokerNode
 from asyncrevoke.broker.running import RunningBroker
 from asyncrevoke.errors import IllegalStateError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from asyncrevoke.broker.jars import OnProgress
-    from asyncrevoke.broker.security import ClientOptions, Security
+    from asyncrevoke.broker.installation.jars import OnProgress
+    from asyncrevoke.broker.listeners.security import ClientOptions, Security
 
 
 _RACKS = {
@@ -49,7 +49,7 @@ class KafkaCluster(RunningBroker):
     ) -> None:
         ports = free_ports()
         nodes = tuple(
-            Node(
+            BrokerNode(
                 node_id=node_id,
                 clients_port=next(ports),
                 brokers_port=next(ports),

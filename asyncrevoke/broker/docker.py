@@ -15,11 +15,11 @@ from asyncrevoke.broker.errors import (
     BrokerRequestError,
     BrokerStartError,
 )
-from asyncrevoke.broker.jars import KAFKA_VERSION
-from asyncrevoke.broker.ports import HOST, free_ports
-from asyncrevoke.broker.properties import Node, broker_properties
+from asyncrevoke.broker.installation.jars import KAFKA_VERSION
+from asyncrevoke.broker.listeners.ports import HOST, free_ports
+from asyncrevoke.broker.listeners.security import Security
+from asyncrevoke.broker.process.properties import BrokerNode, broker_properties
 from asyncrevoke.broker.running import RunningBroker
-from asyncrevoke.broker.security import Security
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,7 +71,7 @@ class DockerBroker(RunningBroker):
     @property
     @override
     def admin_addresses(self) -> Sequence[str]:
-        """The same: this listener asks for nothing."""
+        """The same address: this listener needs neither TLS nor SASL."""
         return [self.bootstrap_servers]
 
     @override
@@ -90,7 +90,7 @@ class DockerBroker(RunningBroker):
             ) from error
         if not engine_answers():
             raise BrokerMissingError(f"no Docker engine answers: {_FIX}")
-        # The port inside is the one outside, for the broker tells it to its clients.
+        # The port is the same inside and outside, because the broker advertises it to clients.
         ports = free_ports()
         self._port = next(ports)
         container = DockerContainer(IMAGE)
@@ -111,7 +111,7 @@ class DockerBroker(RunningBroker):
             self._container = None
 
     def _environment(self, brokers_port: int, controller_port: int) -> dict[str, str]:
-        node = Node(
+        node = BrokerNode(
             node_id=1,
             clients_port=self._port,
             brokers_port=brokers_port,

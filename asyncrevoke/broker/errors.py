@@ -1,11 +1,11 @@
-"""What goes wrong before a broker answers, or when it refuses a request."""
+"""Errors of starting a broker, and of requests to it."""
 
 from asyncrevoke.errors import AsyncRevokeError
 from asyncrevoke.printable import printable_lines
 
 
 class BrokerStartError(AsyncRevokeError):
-    """No broker could be started; the message names the fix.
+    """No broker could be started; the message says how to fix that.
 
     ``log_tail`` holds the last lines that the broker wrote, empty if it never ran.
     """
@@ -24,7 +24,7 @@ class BrokerMissingError(BrokerStartError):
 
 
 class BrokerRequestError(AsyncRevokeError):
-    """The broker refused a request such as creating a topic; ``code`` is Kafka's error code."""
+    """A broker answered a request, such as creating a topic, with the error ``code``."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Self
 
 from asyncrevoke.broker.admin import REQUEST_TIMEOUT, Admin, Operation, Resource, wait_for_topic
-from asyncrevoke.broker.security import ClientOptions
+from asyncrevoke.broker.listeners.security import ClientOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

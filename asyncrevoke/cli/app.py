@@ -10,10 +10,10 @@ from asyncrevoke.cli.dashboard import dashboard
 from asyncrevoke.cli.demo.command import demo
 from asyncrevoke.cli.groups.command import groups
 from asyncrevoke.cli.handover import handover
+from asyncrevoke.cli.init.command import init
 from asyncrevoke.cli.journal import journal
-from asyncrevoke.cli.new_project.command import init
 from asyncrevoke.cli.replay import replay
-from asyncrevoke.cli.run import run
+from asyncrevoke.cli.run.command import run
 
 app = typer.Typer(
     help="A Kafka consumer that keeps flowing while the group rebalances.",

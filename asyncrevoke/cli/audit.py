@@ -1,4 +1,4 @@
-"""``asyncrevoke audit``: does what was done fit what the topic holds?"""
+"""``asyncrevoke audit``: compare what consumers recorded with the topic."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from asyncrevoke.cli.terminal import add_row, print_error, print_line
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 
 if TYPE_CHECKING:
-    from asyncrevoke.audit.comparison import Audited, Settings
+    from asyncrevoke.audit.comparison import AuditResult, AuditSettings
     from asyncrevoke.config import ConsumerConfig
 
 FAILED = 1
@@ -55,17 +55,17 @@ def audit(
 ) -> None:
     """Prove from a journal that nothing was lost, repeated or reordered, or say what was.
 
-    Reads the journal and the topic, and compares them. The exit code is 0 for PASS, 1 for FAIL,
-    3 for INCONCLUSIVE (rows of the journal are, or may be, missing) and 2 if it cannot begin.
+    Reads the journal and the topic, and compares them. The exit code is 0 for PASS, 1 for FAIL, 3
+    for INCONCLUSIVE (rows of the journal are, or may be, missing) and 2 if it cannot start.
 
     Example: `asyncrevoke audit /var/lib/billing/journal --topic orders --out report`
     """
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     if missing := missing_packages():
         raise _end(f"an audit needs {missing}: pip install 'asyncrevoke[audit,cli]'")
-    from asyncrevoke.audit.comparison import Settings  # noqa: PLC0415 - needs the extra
+    from asyncrevoke.audit.comparison import AuditSettings  # noqa: PLC0415 - needs the extra
 
-    settings = Settings(skew_ms / 1000, stall_seconds, exact)
+    settings = AuditSettings(skew_ms / 1000, stall_seconds, exact)
     try:
         config = connection.config()
         audited = asyncio.run(audit_topic(path, topic, config, group, settings, patience))
@@ -82,28 +82,28 @@ async def audit_topic(
     topic: str,
     config: ConsumerConfig,
     group: str | None,
-    settings: Settings,
+    settings: AuditSettings,
     patience: float,
-) -> Audited:
+) -> AuditResult:
     """Read both, and compare them. Raises AsyncRevokeError."""
-    from asyncrevoke.audit import engine  # noqa: PLC0415 - needs the extra
-    from asyncrevoke.audit.comparison import level_of  # noqa: PLC0415
-    from asyncrevoke.audit.topic import Topic  # noqa: PLC0415
+    from asyncrevoke.audit import local_engine  # noqa: PLC0415 - needs the extra
+    from asyncrevoke.audit.comparison import isolation_level_of  # noqa: PLC0415
+    from asyncrevoke.audit.topic.topic import Topic  # noqa: PLC0415
     from asyncrevoke.journal.reading import read_journal  # noqa: PLC0415
 
     content = read_journal(path)
-    (of_group, _) = engine.of_one_group(content, topic, group)
-    level = level_of(of_group.sessions)
+    (of_group, _) = local_engine.of_one_group(content, topic, group)
+    level = isolation_level_of(of_group.sessions)
     async with Topic(topic, config, isolation_level=level, patience=patience) as source:
-        return await engine.audit(content, source, topic, group=group, settings=settings)
+        return await local_engine.audit(content, source, topic, group=group, settings=settings)
 
 
 def missing_packages() -> str:
-    """What of the extra is not installed; empty if nothing is."""
+    """The packages of the extra that are not installed; empty if all are."""
     return ", ".join(name for name in _NEEDED if find_spec(name) is None)
 
 
-def _tell(audited: Audited, out: Path | None, *, as_json: bool) -> None:
+def _tell(audited: AuditResult, out: Path | None, *, as_json: bool) -> None:
     from asyncrevoke.audit.report import for_machines, write_report  # noqa: PLC0415
 
     if out is not None:
@@ -117,9 +117,9 @@ def _tell(audited: Audited, out: Path | None, *, as_json: bool) -> None:
         print_line(console, f"see {out / 'report.html'}")
 
 
-def tell(audited: Audited, console: Console) -> None:
+def tell(audited: AuditResult, console: Console) -> None:
     """The verdict, and what was found of each kind."""
-    from asyncrevoke.audit.catalogue import CATALOGUE  # noqa: PLC0415
+    from asyncrevoke.audit.anomalies import DESCRIPTIONS  # noqa: PLC0415
     from asyncrevoke.audit.report import counts  # noqa: PLC0415
 
     print_line(
@@ -134,7 +134,7 @@ def tell(audited: Audited, console: Console) -> None:
     for kind, count in counts(audited.anomalies).items():
         first = next(a for a in audited.anomalies if a.kind is kind)
         where = "" if first.partition is None else f"{first.partition}: {first.offset_lo}"
-        meaning = CATALOGUE[kind]
+        meaning = DESCRIPTIONS[kind]
         add_row(table, meaning.severity, kind, f"{count:,}", where, meaning.text)
     console.print(table)
 

@@ -1,4 +1,4 @@
-"""How a command connects: the options that all of those have which ask brokers themselves."""
+"""The connection options of all commands that connect to brokers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LOCAL = "localhost:9092"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOptions:
-    """What a command was told of the brokers; secrets are in no ``repr``."""
+    """The connection options of a command; no ``repr`` shows secrets."""
 
     bootstrap_servers: Servers = _LOCAL
     security_protocol: Annotated[
@@ -116,7 +116,7 @@ class ConnectionOptions:
 
 
 def connects(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command all of these options; it gets them as ``connection``."""
+    """Add the connection options to a command, which receives them as ``connection``."""
     names = {each.name for each in fields(ConnectionOptions)}
 
     def run(**arguments: Any) -> None:  # noqa: ANN401 - of the command's

@@ -1,4 +1,4 @@
-"""``asyncrevoke dashboard``: a group on a live page, from outside."""
+"""``asyncrevoke dashboard``: a group on a live page, as its brokers describe it."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def dashboard(
 ) -> None:
     """Show a consumer group on a live page: who has which partition, and lag, until Ctrl-C.
 
-    Groups of all clients are shown, by what their brokers tell twice a second. More is known from
-    inside an application: dashboard_router(consumer).
+    Shows groups of any client, as brokers describe them twice a second. dashboard_router(consumer)
+    shows more, from inside an application.
 
     Example: `asyncrevoke dashboard --group billing --bootstrap-servers kafka-1:9092 --open`
     """
@@ -53,21 +53,21 @@ def dashboard(
             request_timeout=10.0,
             client_id="asyncrevoke-dashboard",
         )
-        page = _Page(host, port, tuple(allowed_host or ()))
+        page = _GroupPage(host, port, tuple(allowed_host or ()))
         asyncio.run(_show(config, group, page, open_page, messages))
     except (ConfigError, OSError) as error:
         print_error(error, messages)
         raise typer.Exit(2) from error
 
 
-class _Page(NamedTuple):
+class _GroupPage(NamedTuple):
     host: str
     port: int
     allowed_hosts: tuple[str, ...]
 
 
 async def _show(
-    config: ConsumerConfig, group: str, page: _Page, open_page: bool, messages: Console
+    config: ConsumerConfig, group: str, page: _GroupPage, open_page: bool, messages: Console
 ) -> None:
     from asyncrevoke.dashboard.group_watch import GroupWatch  # noqa: PLC0415 - loads aiokafka
     from asyncrevoke.dashboard.history import History  # noqa: PLC0415

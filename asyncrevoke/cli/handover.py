@@ -17,7 +17,7 @@ from asyncrevoke.errors import AsyncRevokeError, ConfigError
 from asyncrevoke.printable import printable
 
 if TYPE_CHECKING:
-    from asyncrevoke.spark.group_handover import Handover
+    from asyncrevoke.spark.handovers.group_handover import Handover
 
 FAILED = 1
 USAGE = 2
@@ -47,10 +47,10 @@ def handover(
     Example: `asyncrevoke handover /data/checkpoint --group billing --topic orders --apply`
     """
     from asyncrevoke.spark.errors import HandoverError  # noqa: PLC0415 - loads aiokafka
-    from asyncrevoke.spark.group_handover import (  # noqa: PLC0415
+    from asyncrevoke.spark.handovers.group_handover import (  # noqa: PLC0415
         apply_handover,
         plan_handover,
-        refuse_living,
+        reject_group_with_members,
     )
 
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
@@ -64,7 +64,7 @@ def handover(
     if not as_json:
         show(plan)
     try:
-        refuse_living(plan)
+        reject_group_with_members(plan)
         if apply:
             apply_handover(plan, bootstrap=config)
     except AsyncRevokeError as error:

@@ -109,10 +109,10 @@ def show(
     """
     rows: Any = _read(path).table
     if kind is not None:
-        schema = _load("asyncrevoke.journal.schema")
+        schema = _load("asyncrevoke.journal.format.schema")
         if kind.upper() not in set(schema.Kind):
             raise _end(f"--kind {kind}: there are {', '.join(schema.Kind)}", USAGE)
-        arrow = _load("asyncrevoke.journal.arrow")
+        arrow = _load("asyncrevoke.journal.format.arrow")
         rows = rows.filter(arrow.pc.equal(rows["kind"], kind.upper()))
     rows = rows.sort_by([("at_us", "ascending"), ("session_id", "ascending"), ("seq", "ascending")])
     rows = rows.slice(max(0, rows.num_rows - limit))
@@ -143,7 +143,7 @@ def collect(
 
     Example: `asyncrevoke journal collect collected --topic billing-journal`
     """
-    sink = _load("asyncrevoke.journal.kafka_sink")
+    sink = _load("asyncrevoke.journal.topic.kafka_sink")
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     try:
         config = connection.config()

@@ -24,9 +24,9 @@ from asyncrevoke.target import TargetError, find_consumer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.spark.offsets import OffsetRange, Place
-    from asyncrevoke.spark.progress import ReplayProgress
-    from asyncrevoke.spark.replay_report import ReplayReport
+    from asyncrevoke.spark.reading.offsets import OffsetRange, Place
+    from asyncrevoke.spark.replays.progress import ReplayProgress
+    from asyncrevoke.spark.replays.report import ReplayReport
 
 FAILED = 1
 USAGE = 2
@@ -35,7 +35,7 @@ USAGE = 2
 class EngineName(StrEnum):
     """How records reach the handlers."""
 
-    FUSED = "fused"
+    DIRECT = "direct"
     SOURCE = "source"
     JVM = "jvm"
 
@@ -43,7 +43,7 @@ class EngineName(StrEnum):
 class ErrorsName(StrEnum):
     """How a failed record ends."""
 
-    ROW = "row"
+    RECORD = "record"
     POLICY = "policy"
     FAIL = "fail"
 
@@ -78,10 +78,13 @@ def replay(
     run_id: Annotated[
         str | None, typer.Option(help="Go on with this run, or name a new one.")
     ] = None,
-    engine: Annotated[EngineName, typer.Option()] = EngineName.FUSED,
+    engine: Annotated[EngineName, typer.Option()] = EngineName.DIRECT,
     errors: Annotated[
-        ErrorsName, typer.Option(help="Failed records: rows, the handlers' policy, or the end.")
-    ] = ErrorsName.ROW,
+        ErrorsName,
+        typer.Option(
+            help="Failed records: a row with the error, the handlers' policy, or the replay fails."
+        ),
+    ] = ErrorsName.RECORD,
     max_errors: Annotated[int | None, typer.Option(help="More failed rows end the replay.")] = None,
     concurrency: Annotated[
         int | None, typer.Option(help="Handlers at once in each task; the consumer's by default.")
@@ -118,9 +121,9 @@ def replay(
             raise ConfigError("--from and --from-group both say where to begin: give one of them")
         begin = f"group:{from_group}" if from_group is not None else start or "earliest"
         config = find_consumer(target).config
-        from asyncrevoke.spark.offsets import resolve_ranges  # noqa: PLC0415 - loads aiokafka
+        from asyncrevoke.spark.reading.offsets import resolve_ranges  # noqa: PLC0415 - loads aiokafka
         from asyncrevoke.spark.session import check_spark  # noqa: PLC0415
-        from asyncrevoke.spark.source_options import to_place  # noqa: PLC0415
+        from asyncrevoke.spark.source.options import to_place  # noqa: PLC0415
 
         check_spark()
         places = to_place("--from", begin), to_place("--to", end)
@@ -163,8 +166,8 @@ def _replay(
     py_files: list[str],
     bootstrap_servers: str | None,
 ) -> ReplayReport:
-    from asyncrevoke.spark.replay_run import new_run_id  # noqa: PLC0415 - loads pyarrow
-    from asyncrevoke.spark.replay_run import replay as run  # noqa: PLC0415
+    from asyncrevoke.spark.replays.run import new_run_id  # noqa: PLC0415 - loads pyarrow
+    from asyncrevoke.spark.replays.run import replay as run  # noqa: PLC0415
     from asyncrevoke.spark.session import is_connected, open_session  # noqa: PLC0415
 
     name = run_id or new_run_id()
@@ -216,7 +219,7 @@ def _shown(console: Console) -> Generator[Callable[[ReplayProgress], None]]:
 
 
 def _tell(result: ReplayReport, out: str, report: Path | None, *, as_json: bool) -> None:
-    from asyncrevoke.spark.report_page import report_page  # noqa: PLC0415
+    from asyncrevoke.spark.replays.report_page import report_page  # noqa: PLC0415
 
     if report is None and "://" not in out:
         report = Path(out) / f"report-{result.run_id}.html"

@@ -1,4 +1,4 @@
-"""What commands show on a terminal: text from outside commands neither rich nor the terminal."""
+"""Terminal output of commands; text from brokers and records cannot control the terminal."""
 
 from __future__ import annotations
 

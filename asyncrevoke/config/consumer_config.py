@@ -149,8 +149,9 @@ class ConsumerConfig:
     completion_map: int = 512
     """Characters of commit metadata, at most 4096, in which a commit tells which records are done
     *beyond* its offset, so that the next owner does not handle them again. Empty while nothing is.
-    0 switches it off, and what others have told is ignored. Hazard: with 0, one record that never
-    ends makes a crash repeat all that was done beyond it; with 4096, so much per partition and
+    0 switches it off, and what others have told is ignored. What another member has told is kept
+    whole, also if this member's limit is lower. Hazard: with 0, one record that never ends makes a
+    crash repeat all that was done beyond it; with 4096, so much per partition and
     ``commit_interval`` is load on the broker."""
 
     client_id: str = "asyncrevoke"

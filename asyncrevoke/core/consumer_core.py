@@ -9,34 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.assignors.registry import find_assignors
-from asyncrevoke.core.commit.committer import Committer
-from asyncrevoke.core.commit.completion_maps import CompletionMaps
-from asyncrevoke.core.commit.completion_tracker import CompletionTracker
-from asyncrevoke.core.commit.requested_offsets import RequestedOffsets
-from asyncrevoke.core.fetch.fetcher import Fetcher
 from asyncrevoke.core.io.effects import CompleteRequest, Effect, Event, Node
-from asyncrevoke.core.io.link_silence import patience_of
-from asyncrevoke.core.io.outbox import LARGE_FROM, Outbox
-from asyncrevoke.core.membership.classic.member import ClassicMembership
-from asyncrevoke.core.membership.kip848.member import ConsumerGroupMembership
-from asyncrevoke.core.membership.manual import ManualMembership
-from asyncrevoke.core.membership.session_guard import SessionGuard
-from asyncrevoke.core.membership.subscription_state import SubscriptionState
-from asyncrevoke.core.metadata.cluster import ClusterMetadata
-from asyncrevoke.core.metadata.coordinator import Coordinator
-from asyncrevoke.core.metadata.silent_brokers import SilentBrokers
-from asyncrevoke.core.metadata.topic_ids import TopicIds
-from asyncrevoke.core.partition.assignment import Assignment
-from asyncrevoke.core.partition.instance import InstanceState
-from asyncrevoke.core.partition.revocation import Revocation
+from asyncrevoke.core.io.outbox import LARGE_FROM
 from asyncrevoke.core.partition.status import PartitionStatus, partition_statuses
-from asyncrevoke.core.poll.leave import Leaving
-from asyncrevoke.core.poll.poll import Poller
-from asyncrevoke.core.position.resolver import PositionResolver
-from asyncrevoke.core.position.seek import Seeking
-from asyncrevoke.core.queries.offset_queries import OffsetQueries
-from asyncrevoke.errors import ConsumerClosedError, FatalError
+from asyncrevoke.core.reactions import Reactions
 from asyncrevoke.model import (
     BlockingRecord,
     GroupMetadata,
@@ -55,8 +31,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.io.deadline import Deadline
     from asyncrevoke.core.membership.subscription_state import Membership
     from asyncrevoke.core.partition.hand_out import RecordReader
-    from asyncrevoke.core.partition.instance import PartitionInstance
-    from asyncrevoke.errors import PartitionsError
+    from asyncrevoke.errors import FatalError
     from asyncrevoke.model import BrokerPattern
     from asyncrevoke.protocol.records import RecordDecoder
 
@@ -76,176 +51,44 @@ class ConsumerCore:
         large_from: int = LARGE_FROM,
     ) -> None:
         self._config = config
-        self._outbox = outbox = Outbox(patience_of(config), large_from)
-        self._assignment = Assignment(outbox)
-        self._revocation = Revocation(outbox, config, self._assignment)
-        self._cluster = ClusterMetadata(outbox, config, bootstrap)
-        self._coordinator = Coordinator(outbox, config, self._cluster)
-        self._silent_brokers = SilentBrokers(outbox, self._cluster, self._coordinator)
-        maps = CompletionMaps(outbox, config)
-        requested = RequestedOffsets(outbox)
-        self._committer = Committer(
-            outbox, config, self._coordinator, self._assignment, maps, requested
-        )
-        self._positions = PositionResolver(
-            outbox,
+        parts = Reactions(
             config,
-            self._cluster,
-            self._coordinator,
-            requested,
-            lambda now: int((now + self._fetcher.delivery.wall_clock_offset) * 1000),
+            bootstrap,
+            decode,
+            wall_clock_offset=wall_clock_offset,
+            member_id=member_id,
+            large_from=large_from,
         )
-        self._fetcher = Fetcher(outbox, config, self._cluster, decode)
-        self._fetcher.delivery.wall_clock_offset = wall_clock_offset
-        self._offset_queries = OffsetQueries(outbox, config, self._cluster, self._coordinator)
-        self._completion_tracker = CompletionTracker(
-            outbox, config, self._assignment, self._revocation, self._committer, maps
-        )
-        self._seeking = Seeking(
-            outbox,
-            config,
-            self._cluster,
-            self._assignment,
-            self._positions,
-            self._fetcher,
-            self._committer,
-            maps,
-            self._completion_tracker,
-        )
-        self._poller = Poller(
-            outbox,
-            config,
-            self._assignment,
-            self._revocation,
-            self._completion_tracker,
-            self._fetcher,
-        )
-        self._fetcher.awaited = self._poller.is_waiting
-        self._poller.on_begin = self._loop_asks
-        self._poller.on_idle = self._loop_is_idle
-        self._leaving = Leaving(
-            outbox,
-            config,
-            self._start_leaving,
-            self._leave_uncommitted,
-            self._stop_leaving,
-            self._give_up_closing,
-            self._closed,
-        )
-        self._manual = ManualMembership(config, self._cluster, self._assignment, self._revocation)
-        self._classic: ClassicMembership | None = None
-        self._kip848: ConsumerGroupMembership | None = None
-        if config.group_id is not None and config.group_protocol != "consumer":
-            self._classic = ClassicMembership(
-                outbox,
-                config,
-                self._cluster,
-                self._coordinator,
-                self._assignment,
-                self._revocation,
-                find_assignors(config.assignors),
-            )
-        if config.group_id is not None and config.group_protocol != "classic":
-            self._kip848 = ConsumerGroupMembership(
-                outbox,
-                config,
-                self._cluster,
-                self._coordinator,
-                self._assignment,
-                self._revocation,
-                member_id,
-            )
-        self._subscription = SubscriptionState(
-            outbox,
-            config,
-            self._cluster,
-            self._assignment,
-            self._manual,
-            self._classic,
-            self._kip848,
-        )
-        self._topic_ids = TopicIds(self._cluster)
-        self._session_guard = SessionGuard(outbox, config, lambda: self._membership)
-        if self._session_guard.is_enabled:
-            self._poller.holds = self._session_guard.pauses_delivery
-        self._connect()
+        self._parts = parts
+        self._outbox = parts.outbox
+        self._assignment = parts.assignment
+        self._revocation = parts.revocation
+        self._committer = parts.committer
+        self._completion_tracker = parts.completion_tracker
+        self._fetcher = parts.fetcher
+        self._seeking = parts.seeking
+        self._poller = parts.poller
+        self._subscription = parts.subscription
+        self._leaving = parts.leaving
+        self._after = parts.after_event
         self._tickets = 0
-        self._owes_plan = False
         self._stopped_at: float | None = None
-
-    def _connect(self) -> None:
-        self._assignment.on_positioned = self._seeking.positioned
-        self._assignment.on_ended = self._instance_ended
-        self._revocation.is_acknowledged = self._committer.is_acknowledged
-        self._revocation.flush = self._committer.flush
-        self._revocation.on_released = self._released
-        self._committer.membership = self._membership
-        self._subscription.on_membership = self._stands
-        self._subscription.is_leaving = lambda: self._leaving.under_way
-        self._committer.on_acknowledged = self._acknowledged
-        self._committer.on_refused = self._commit_refused
-        self._committer.topic_ids = self._cluster.topic_ids
-        self._committer.on_unknown_topic = self._topic_doubted
-        self._positions.on_found = self._seeking.found
-        self._positions.identity = self._epoch_identity
-        self._fetcher.on_out_of_range = self._seeking.out_of_range
-        self._fetcher.on_truncated = self._seeking.truncated
-        self._fetcher.on_log_end = self._seeking.log_end_known
-        self._fetcher.delivery.on_passed = self._completion_tracker.position_passed
-        self._fetcher.delivery.blocked = self._seeking.is_blocked
-        self._completion_tracker.after = self._after
-        self._cluster.on_change = self._cluster_changed
-        self._cluster.on_leaders = self._leaders_known
-        self._cluster.on_error = self._error
-        self._coordinator.on_error = self._error
-        self._committer.on_error = self._error
-        self._positions.on_error = self._error
-        self._fetcher.on_error = self._error
-        self._seeking.on_error = self._error
-        for membership in (self._manual, self._classic, self._kip848):
-            if membership is not None:
-                membership.on_added = self._seeking.find
-                membership.on_left = self._left
-                membership.on_fatal = self._failed
-        if self._classic is not None:
-            self._classic.on_ready = self._committer.resume
-            self._classic.on_group_topics = self._subscription.group_topics_known
-        if self._kip848 is not None:
-            self._kip848.on_ready = self._epoch_moved
-            if self._classic is not None:
-                self._kip848.on_unsupported = self._subscription.fall_back
 
     @property
     def _membership(self) -> Membership:
         return self._subscription.membership
 
-    def _stands(self, membership: Membership) -> None:
-        self._committer.membership = membership
-
-    def _topic_doubted(self, now: float) -> None:
-        self._cluster.refresh(now, "the coordinator does not know a topic")
-
-    def _epoch_identity(self) -> tuple[str | None, int]:
-        if self._membership is not self._kip848 or not self._membership.may_commit:
-            return None, -1
-        identity = self._membership.member_identity
-        return identity.member_id, identity.generation
-
-    def _epoch_moved(self, now: float) -> None:
-        self._committer.resume(now)
-        self._positions.membership_known(now)
-
     # --- the world -------------------------------------------------------------------------------
 
     def start(self, now: float) -> None:
         """Send the first requests."""
-        self._cluster.start(now)
+        self._parts.cluster.start(now)
         self._subscription.start(now)
         self._after(now)
 
     def handle(self, now: float, event: Event) -> list[Effect]:
         """Take in one event, and return all effects since the last take."""
-        self._silent_brokers.handle(now, event)
+        self._parts.silent_brokers.handle(now, event)
         self._outbox.route(now, event)
         self._after(now)
         return self._outbox.take()
@@ -258,20 +101,6 @@ class ConsumerCore:
     def has_effects(self) -> bool:
         """Whether :meth:`take_effects` has anything to return."""
         return self._outbox.pending
-
-    def _after(self, now: float, *, plans: bool = True) -> None:
-        while self._revocation.barrier_due:
-            self._revocation.barrier_due = False
-            if self._revocation.at_barrier:
-                self._membership.barrier(now)
-        self._revocation.slowest_commit = self._committer.slowest
-        if self._poller.holds is not None:
-            self._session_guard.resume_if_confirmed(now)
-            self._poller.hold_back(now)
-        self._owes_plan = not plans
-        if plans and not self._leaving.closing:
-            self._fetcher.plan(now)
-        self._assignment.flush_notices()
 
     # --- the poller ------------------------------------------------------------------------------
 
@@ -303,11 +132,11 @@ class ConsumerCore:
     @property
     def owes_plan(self) -> bool:
         """Whether a poll has left to be planned what is to be fetched, and nothing has since."""
-        return self._owes_plan
+        return self._parts.owes_plan
 
     def plan_owed(self, now: float) -> None:
         """Plan what a poll has left to be planned."""
-        if self._owes_plan:
+        if self._parts.owes_plan:
             self._after(now)
 
     @property
@@ -344,19 +173,13 @@ class ConsumerCore:
     def may_begin_until(self, now: float) -> float:
         """Until when queued records may begin without asking again; before ``now``: none may, as
         the membership is not confirmed."""
-        return self._session_guard.may_begin_until(now)
+        return self._parts.session_guard.may_begin_until(now)
 
     def await_confirmation(self, now: float) -> int:
         """Wait until queued records may begin. Answers a ticket."""
         ticket = self._ticket()
-        self._session_guard.wait(now, ticket)
+        self._parts.session_guard.wait(now, ticket)
         return ticket
-
-    def _loop_asks(self, now: float) -> None:
-        self._membership.poll_resumed(now)
-
-    def _loop_is_idle(self, now: float) -> None:
-        self._membership.leave_idle(now)
 
     # --- tracking --------------------------------------------------------------------------------
 
@@ -367,7 +190,7 @@ class ConsumerCore:
 
     def deliver_unreadable(self) -> None:
         """See :meth:`RecordDrain.deliver_unreadable`."""
-        self._fetcher.delivery.deliver_unreadable()
+        self._fetcher.deliver_unreadable()
 
     @property
     def in_flight(self) -> int:
@@ -377,9 +200,6 @@ class ConsumerCore:
     def limit_in_flight(self, limit_of: Callable[[str], tuple[str, int] | None]) -> None:
         """See :meth:`CompletionTracker.limit`."""
         self._completion_tracker.limit(limit_of)
-        self._fetcher.delivery.room = lambda instance: self._completion_tracker.partition_capacity(
-            instance, self._fetcher.delivery.round
-        )
 
     def owns(self, record: Record) -> bool:
         """Whether its partition has been ours ever since it was returned. Raises ValueError for a
@@ -439,12 +259,12 @@ class ConsumerCore:
     def delay(self, delays: Mapping[str, TopicDelay]) -> None:
         """Deliver the records of these topics when they are due; nothing of them is ever skipped,
         whatever ``auto_offset_reset`` says. To be called before they are subscribed to."""
-        self._fetcher.delays = delays
-        self._positions.whole_topics = delays.keys()
+        self._fetcher.set_delays(delays)
+        self._parts.positions.set_complete_topics(delays.keys())
 
     def set_wall_clock(self, offset: float) -> None:
         """The wall clock minus ``now`` in seconds, from now on."""
-        self._fetcher.delivery.wall_clock_offset = offset
+        self._parts.wall_clock.set_offset(offset)
 
     def unsubscribe(self, now: float) -> int:
         """Drain, commit, release, leave, then clear the subscription. Answers a ticket, within
@@ -461,21 +281,6 @@ class ConsumerCore:
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that are ours, those being given up included."""
         return self._assignment.partitions()
-
-    def _cluster_changed(self, now: float) -> None:
-        gone = [i for i in self._assignment.live() if not self._topic_ids.exists(i.partition)]
-        self._topic_ids.learn()
-        if gone:
-            self._revocation.lose(now, gone, "the partition does not exist any more")
-            self._membership.rejoin(now, "partitions have gone")
-        self._subscription.cluster_changed(now)
-        self._membership.metadata_changed(now)
-
-    def _leaders_known(self, now: float) -> None:
-        self._seeking.leaders_known(now)
-        self._positions.leaders_known(now)
-        self._fetcher.leaders_known(now)
-        self._membership.metadata_refreshed(now)
 
     # --- positions -------------------------------------------------------------------------------
 
@@ -521,27 +326,6 @@ class ConsumerCore:
         """See :meth:`Seeking.lag`."""
         return self._seeking.lag()
 
-    def _instance_ended(self, instance: PartitionInstance) -> None:
-        self._seeking.ended(instance)
-        self._committer.forget(instance)
-
-    def _released(self, now: float, instance: PartitionInstance) -> None:
-        self._membership.released(now, instance)
-
-    def _acknowledged(self, now: float, instances: list[PartitionInstance]) -> None:
-        unplaced = [instance for instance in instances if instance.state is InstanceState.INIT]
-        if unplaced:
-            self._poller.position_set([instance.partition for instance in unplaced])
-            self._seeking.find(now, unplaced)
-        self._revocation.progress(now)
-
-    def _commit_refused(
-        self, now: float, instance: PartitionInstance, error: PartitionsError
-    ) -> None:
-        if instance.state is InstanceState.COMMITTING:
-            self._leaving.commit_refused(error)
-        self._revocation.commit_rejected(now, instance, str(error))
-
     # --- tickets ---------------------------------------------------------------------------------
 
     def _ticket(self) -> int:
@@ -565,19 +349,19 @@ class ConsumerCore:
     def committed(self, now: float, partitions: Iterable[TopicPartition]) -> int:
         """Ask the coordinator what the group has committed. Answers a ticket."""
         ticket = self._ticket()
-        self._offset_queries.committed(now, ticket, list(partitions))
+        self._parts.offset_queries.committed(now, ticket, list(partitions))
         return ticket
 
     def offsets_for_times(self, now: float, timestamps: Mapping[TopicPartition, int]) -> int:
         """Ask the leaders for offsets by timestamp (or EARLIEST/LATEST). Answers a ticket."""
         ticket = self._ticket()
-        self._offset_queries.offsets_for_times(now, ticket, timestamps)
+        self._parts.offset_queries.offsets_for_times(now, ticket, timestamps)
         return ticket
 
     def partitions_for_topic(self, now: float, topic: str) -> int:
         """Ask the cluster which partitions a topic has. Answers a ticket."""
         ticket = self._ticket()
-        self._offset_queries.partitions_for_topic(now, ticket, topic)
+        self._parts.offset_queries.partitions_for_topic(now, ticket, topic)
         return ticket
 
     # --- leaving ---------------------------------------------------------------------------------
@@ -590,9 +374,9 @@ class ConsumerCore:
     def leave_at_close(self, leave: bool) -> None:
         """Whether closing tells the group that we go: by default dynamic members do, static ones
         do not."""
-        for membership in (self._classic, self._kip848):
+        for membership in (self._parts.classic, self._parts.kip848):
             if membership is not None:
-                membership.sends_leave = leave
+                membership.set_sends_leave(leave)
 
     def close(self, now: float, *, graceful: bool = True, deadline: Deadline | None = None) -> int:
         """Release everything, commit what counts, leave. Answers a ticket, at ``deadline`` at the
@@ -605,64 +389,17 @@ class ConsumerCore:
         joined = self._subscription.started and self._poller.fatal is None
         self._poller.end()
         if joined and not self._leaving.closing:
-            self._leaving.sessions_end = self._fetcher.end(self._leaving.sessions_ended)
+            ending = self._fetcher.end(self._leaving.sessions_ended)
+            self._leaving.set_sessions_ending(ending)
         self._leaving.close(now, ticket, graceful=graceful, joined=joined, deadline=deadline)
         return ticket
 
-    def _start_leaving(self, now: float, wait_for_tasks: bool) -> None:
-        self._poller.disable_idle_check()
-        self._membership.leave(now, wait_for_tasks=wait_for_tasks)
-        self._after(now)
-
-    def _left(self, now: float) -> None:
-        self._subscription.left(now, closing=self._leaving.closing)
-        self._leaving.left()
-        self._subscription.apply_next(now)
-
-    def _leave_uncommitted(self, now: float) -> None:
-        self._revocation.lose(
-            now, self._assignment.live(), "no commit of it was acknowledged within close_timeout"
-        )
-        self._membership.leave_now(now)
-        self._after(now)
-
-    def _stop_leaving(self, now: float) -> None:
-        self._membership.stop_leaving(now)
-        self._after(now)
-
-    def _give_up_closing(self, now: float) -> None:
-        self._membership.stop_sending()
-        self._revocation.lose(now, self._assignment.live(), "closing took too long")
-
-    def _closed(self) -> None:
-        error = ConsumerClosedError("the consumer was closed meanwhile")
-        self._committer.fail_waiters(error)
-        self._offset_queries.fail_all(error)
-        self._seeking.fail_tickets(error)
-        self._cluster.stop()
-
     # --- errors and facts ------------------------------------------------------------------------
-
-    def _error(self, now: float, error: Exception) -> None:
-        if isinstance(error, FatalError):
-            self._membership.fail(now, error)
-        else:
-            self._poller.error(error)
 
     def fail(self, now: float, error: FatalError) -> None:
         """Something outside the core has failed for good: everything is lost, polls raise it."""
         self._membership.fail(now, error)
         self._after(now)
-
-    def _failed(self, _now: float, error: FatalError) -> None:
-        if self._poller.fatal is None:
-            self._poller.fatal = error
-            self._outbox.emit("error", "the consumer cannot go on", error=str(error))
-        self._committer.fail_waiters(error)
-        self._offset_queries.fail_all(error)
-        self._outbox.wake()
-        if self._leaving.closing:
-            self._leaving.finish()
 
     def alive_until(self, now: float) -> float:
         """When ``max_poll_interval`` is over for the loop body that runs, if it asks for no batch
@@ -687,7 +424,7 @@ class ConsumerCore:
         """How the consumer is."""
         self._poller.note_records_taken(now)
         confirmed = self._membership.confirmed_at
-        node = self._coordinator.node
+        node = self._parts.coordinator.node
         return Health(
             state=self._membership.state.value,
             coordinator=None if node is None else f"{node.host}:{node.port}",

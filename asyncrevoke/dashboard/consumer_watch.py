@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from asyncrevoke.dashboard.history import History
     from asyncrevoke.model import BlockingRecord, PollResult, Record
-    from asyncrevoke.runtime.hooks.call_recorder import Decision
-    from asyncrevoke.runtime.hooks.observer import Facts, Observed
+    from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
+    from asyncrevoke.runtime.hooks.observer import ConsumerSnapshot, Observed
 
 _TOLD = {
     "assigned": "the group has assigned {count}",
@@ -46,13 +46,13 @@ class ConsumerWatch(Observer):
         self._oldest: dict[TopicPartition, tuple[int, float]] = {}
         self._due = False
 
-    def opened(self, consumer: Observed) -> None:
+    def on_open(self, consumer: Observed) -> None:
         """Somebody new is there."""
         self._consumer = consumer
         self._name = self._history.join(consumer.client_id)
         self._history.note(self._name, "has started")
 
-    def closed(self) -> None:
+    def on_close(self) -> None:
         """It has nothing any more."""
         self._consumer = None
         self._history.pending.pop(self._name, None)
@@ -62,20 +62,20 @@ class ConsumerWatch(Observer):
         self._held.clear()
         self._history.note(self._name, "has ended")
 
-    def polled(self, batch: PollResult) -> None:
+    def on_poll(self, batch: PollResult) -> None:
         """Count; what was announced is on its way now."""
         self._records += sum(map(len, batch.by_partition().values()))
         if batch.to_be_revoked:
             self._look_soon()
 
-    def decided(self, record: Record, decision: Decision) -> None:
+    def on_failure_decision(self, record: Record, decision: FailureDecision) -> None:
         """Count dead letters."""
         if decision == "dead_lettered":
             self._dead_letters += 1
             where = f"{record.topic}-{record.partition} at {record.offset}"
             self._history.note(self._name, f"dead letter: {where}")
 
-    def happened(self, event: str, fields: Mapping[str, object]) -> None:
+    def on_event(self, event: str, fields: Mapping[str, object]) -> None:
         """Say what happened, and look what has changed."""
         told = _TOLD.get(event)
         if told is None:
@@ -98,7 +98,7 @@ class ConsumerWatch(Observer):
         )
         self._look_soon()
 
-    def ticked(self, late: float) -> None:
+    def on_tick(self, late: float) -> None:
         """Take this second's figures."""
         if self._consumer is None:
             return
@@ -134,7 +134,7 @@ class ConsumerWatch(Observer):
         if self._consumer is not None:
             self._look(self._consumer.facts())
 
-    def _look(self, facts: Facts) -> None:
+    def _look(self, facts: ConsumerSnapshot) -> None:
         history, now = self._history, self._history.clock()
         blocking = {record.topic_partition: record for record in facts.health.blocking_records}
         held: set[TopicPartition] = set()
@@ -158,7 +158,7 @@ class ConsumerWatch(Observer):
             history.pending[self._name] = tuple(pending)
             history.changed()
 
-    def _oldest_age(self, facts: Facts) -> float:
+    def _oldest_age(self, facts: ConsumerSnapshot) -> float:
         now = self._history.clock()
         oldest: dict[TopicPartition, tuple[int, float]] = {}
         for standing in facts.partitions:

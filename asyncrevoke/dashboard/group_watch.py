@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from asyncrevoke.dashboard.history import Pending, Place, Sample, State
-from asyncrevoke.groups.cluster import Cluster
+from asyncrevoke.groups.cluster import GroupsClient
 from asyncrevoke.groups.errors import GroupsError
 from asyncrevoke.groups.observer import describe_group
 from asyncrevoke.model import TopicPartition
@@ -40,7 +40,7 @@ class GroupWatch:
         """Ask and ask again. What cannot be had is told on the page, and asked again."""
         while True:
             try:
-                async with Cluster(self._config) as cluster:
+                async with GroupsClient(self._config) as cluster:
                     while True:
                         self.look(await describe_group(cluster, self._group))
                         await asyncio.sleep(_INTERVAL)

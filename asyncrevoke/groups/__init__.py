@@ -1,1 +1,1 @@
-"""What brokers tell of consumer groups: members, assignments, offsets, lag."""
+"""Describing consumer groups by requests to brokers: members, assignments, offsets, lag."""

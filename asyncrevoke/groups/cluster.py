@@ -1,4 +1,4 @@
-"""The brokers that ``asyncrevoke groups`` asks, over aiokafka's client."""
+"""Requests about groups to the brokers of a cluster, sent over aiokafka's client."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aiokafka import errors as kafka_errors
 from kio.schema.errors import ErrorCode
 
 from asyncrevoke.config.security import client_options
-from asyncrevoke.groups.errors import GroupsError, UnsettledError
+from asyncrevoke.groups.errors import CoordinatorUnavailableError, GroupsError
 from asyncrevoke.groups.kio_request import LargeAnswer
 from asyncrevoke.runtime.net.decode_threads import DecodeThreads
 from asyncrevoke.runtime.net.kafka_clients import kafka_client
@@ -42,7 +42,7 @@ class _LastLine(logging.Handler):
         self.line = record.getMessage()
 
 
-class Cluster:
+class GroupsClient:
     """Connections to the brokers; an async context manager.
 
     ``config`` gives the addresses, the security options and ``request_timeout``. Raises
@@ -107,7 +107,9 @@ class Cluster:
                             ) from error
                     await asyncio.sleep(_RETRY_AFTER)
         except TimeoutError as error:
-            raise GroupsError(f"group {group!r} has no coordinator: its broker is away") from error
+            raise GroupsError(
+                f"group {group!r} has no coordinator: its broker is not available"
+            ) from error
 
     async def ask(self, node: int, request: KioRequest[Answer]) -> Answer:
         """The answer of one broker."""
@@ -138,11 +140,11 @@ class Cluster:
 
 
 def check(code: ErrorCode, what: str) -> None:
-    """Raise GroupsError if a broker has refused ``what``."""
+    """Raise GroupsError if ``code``, a broker's answer to ``what``, is an error."""
     if code is ErrorCode.none:
         return
     if code in (ErrorCode.group_authorization_failed, ErrorCode.cluster_authorization_failed):
         raise GroupsError(f"{what}: not authorized; grant DESCRIBE to this user")
     if code in _UNSETTLED:
-        raise UnsettledError(f"{what}: the broker answers {code.name}")
+        raise CoordinatorUnavailableError(f"{what}: the broker answers {code.name}")
     raise GroupsError(f"{what}: the broker answers {code.name}")

@@ -1,4 +1,4 @@
-"""What brokers cannot tell of groups."""
+"""Errors of requests about groups."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from asyncrevoke.errors import AsyncRevokeError
 
 
 class GroupsError(AsyncRevokeError):
-    """What was asked of the brokers cannot be told; the message is a sentence for the user."""
+    """A request about groups failed; the message is a sentence for the user."""
 
 
-class UnsettledError(GroupsError):
-    """The coordinator is moving or loading: asked again soon it can tell."""
+class CoordinatorUnavailableError(GroupsError):
+    """The coordinator is moving or loading; a retry will succeed soon."""
 
 
 class NoGroupError(GroupsError):
-    """There is no such group (yet)."""
+    """The group does not exist (yet)."""
 
 
-class NotOfferedError(GroupsError):
-    """The broker is too old, or too new, for the request."""
+class UnsupportedRequestError(GroupsError):
+    """The broker offers no version of the request that this library supports."""

@@ -1,4 +1,4 @@
-"""What is told of a consumer group; ``--json`` prints these as they stand."""
+"""A consumer group's description, printed by ``asyncrevoke groups --json``."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class GroupSummary(msgspec.Struct, frozen=True, kw_only=True):
 class MemberFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One member.
 
-    ``releasing``: partitions that the group wants back and this member has not given up yet.
-    ``waiting_for``: partitions that are meant for this member and that another one still has.
+    ``releasing``: partitions that the group has revoked and this member has not released yet.
+    ``waiting_for``: partitions in this member's target assignment that another member still owns.
     ``epoch`` and ``target`` exist under KIP-848 only. ``unreadable`` says why the broker's bytes
     could not be read, if they could not.
     """
@@ -42,7 +42,7 @@ class MemberFacts(msgspec.Struct, frozen=True, kw_only=True):
 class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One partition: ``lag`` is ``end - committed``, None if one of them is not known.
 
-    ``member_id`` is who has it, None for nobody.
+    ``member_id`` is the owner, None if it is assigned to nobody.
     """
 
     topic: str
@@ -54,8 +54,8 @@ class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rebalance(msgspec.Struct, frozen=True, kw_only=True):
-    """``held_up_by``: ids of the members that the others wait for, as far as a broker tells it;
-    ``known`` is False if it does not. ``says`` is that as a sentence."""
+    """``held_up_by``: ids of the members that delay the rebalance. ``known`` is False if brokers do
+    not report which members those are. ``says`` is the same as a sentence."""
 
     in_progress: bool
     known: bool

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 from kio.serial import entity_writer
 from kio.static.primitive import i32
 
-from asyncrevoke.groups.errors import GroupsError, NotOfferedError
-from asyncrevoke.protocol.codec import LARGE
+from asyncrevoke.groups.errors import GroupsError, UnsupportedRequestError
+from asyncrevoke.protocol.codec import LARGE_RESPONSE
 from asyncrevoke.protocol.guard import HostileFrame, read_response
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ class _Header:
 
 
 class KioRequest(Generic[Answer_co]):
-    """A request in the versions that we can write, the preferred one first, and how to read the
-    response to each. Raises NotOfferedError when sent to a broker that speaks none of them."""
+    """A request in all supported versions, the preferred one first, with the response type of each.
+    Raises UnsupportedRequestError when sent to a broker that speaks none of them."""
 
     def __init__(self, *versions: tuple[RequestPayload, type[Answer_co]]) -> None:
         self._versions = versions
@@ -61,7 +61,9 @@ class KioRequest(Generic[Answer_co]):
             if lowest <= request.__version__ <= highest:
                 return _Prepared(request, answer)
         name = type(self.newest).__name__.removesuffix("Request")
-        raise NotOfferedError(f"the broker does not offer {name} in a version that we speak")
+        raise UnsupportedRequestError(
+            f"the broker does not offer {name} in a version that this library supports"
+        )
 
 
 class _Prepared(Generic[Answer_co]):
@@ -96,18 +98,19 @@ class _Prepared(Generic[Answer_co]):
     def decode(self, frame: io.BytesIO) -> Answer_co | GroupsError | LargeAnswer[Answer_co]:
         data = frame.getvalue()
         large = LargeAnswer(data, self._answer)
-        return large if len(data) > LARGE else large.decode()
+        return large if len(data) > LARGE_RESPONSE else large.decode()
 
 
 class LargeAnswer(Generic[Answer_co]):
-    """An answer that is too large to be decoded on the event loop, where aiokafka asks for it."""
+    """A response too large to decode on the event loop, where aiokafka would decode it."""
 
     def __init__(self, frame: bytes, answer: type[Answer_co]) -> None:
         self._frame = frame
         self._answer = answer
 
     def decode(self) -> Answer_co | GroupsError:
-        """Decode it; an error is returned, because aiokafka would log it as a bug of its own."""
+        """Decode the response. Returns an error instead of raising it: aiokafka would log it as its
+        own bug."""
         try:
             return read_response(self._frame, self._answer)[0]
         except HostileFrame as error:

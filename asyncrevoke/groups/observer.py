@@ -1,4 +1,4 @@
-"""Asks the brokers about consumer groups."""
+"""Lists and describes consumer groups."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kio.schema.errors import ErrorCode
 
-from asyncrevoke.groups import hold_up, requests
+from asyncrevoke.groups import rebalance_blockers, requests
 from asyncrevoke.groups.cluster import check
 from asyncrevoke.groups.errors import (
+    CoordinatorUnavailableError,
     GroupsError,
     NoGroupError,
-    NotOfferedError,
-    UnsettledError,
+    UnsupportedRequestError,
 )
 from asyncrevoke.groups.facts import GroupFacts, GroupSummary, MemberFacts, PartitionFacts
 from asyncrevoke.model import TopicPartition
@@ -46,8 +46,8 @@ _NO_GROUP = ("", "Dead")
 _ABSENT = frozenset((ErrorCode.group_id_not_found, ErrorCode.unsupported_version))
 
 
-class Brokers(Protocol):
-    """What is needed of :class:`~asyncrevoke.groups.cluster.ClusterMetadata`."""
+class BrokerRequests(Protocol):
+    """What :class:`~asyncrevoke.groups.cluster.GroupsClient` provides."""
 
     def brokers(self) -> Mapping[int, str]:
         """Addresses by id."""
@@ -66,20 +66,22 @@ class Brokers(Protocol):
         ...
 
 
-async def settled(ask: Callable[[], Awaitable[Answered]], patience: float = 10.0) -> Answered:
-    """What ``ask()`` gives, asked again for so many seconds while a coordinator moves or loads."""
+async def retry_until_settled(
+    ask: Callable[[], Awaitable[Answered]], patience: float = 10.0
+) -> Answered:
+    """Retry ``ask()`` for ``patience`` seconds while a coordinator is moving or loading."""
     loop = asyncio.get_running_loop()
     until = loop.time() + patience
     while True:
         try:
             return await ask()
-        except UnsettledError:
+        except CoordinatorUnavailableError:
             if loop.time() >= until:
                 raise
         await asyncio.sleep(_ASK_AGAIN)
 
 
-async def list_groups(brokers: Brokers) -> list[GroupSummary]:
+async def list_groups(brokers: BrokerRequests) -> list[GroupSummary]:
     """All consumer groups of the cluster, by name. Raises GroupsError."""
     found: dict[str, GroupSummary] = {}
     for node in sorted(brokers.brokers()):
@@ -97,19 +99,23 @@ async def list_groups(brokers: Brokers) -> list[GroupSummary]:
     return [found[name] for name in sorted(found)]
 
 
-async def committed_offsets(brokers: Brokers, name: str) -> dict[TopicPartition, int]:
-    """All that a group has committed; nothing if there is no such group. Raises GroupsError."""
+async def committed_offsets(brokers: BrokerRequests, name: str) -> dict[TopicPartition, int]:
+    """The offsets that a group has committed; none if the group does not exist. Raises
+    GroupsError."""
     return await _committed(brokers, await brokers.coordinator(name), name)
 
 
-async def describe_group(brokers: Brokers, name: str) -> GroupFacts:
-    """One group, with its members, lag, and who holds a rebalance up. Raises GroupsError."""
+async def describe_group(brokers: BrokerRequests, name: str) -> GroupFacts:
+    """One group, with its members, lag, and the members that delay a rebalance. Raises
+    GroupsError."""
     node = await brokers.coordinator(name)
     offsets = await _committed(brokers, node, name)
     modern = await _consumer_group(brokers, node, name)
     if modern is not None:
         members = _consumer_members(modern)
-        rebalance = hold_up.of_consumer_group(modern.group_state, modern.assignment_epoch, members)
+        rebalance = rebalance_blockers.consumer_group_rebalance(
+            modern.group_state, modern.assignment_epoch, members
+        )
         kind, state, assignor = "consumer", modern.group_state, modern.assignor_name
         epoch: int | None = modern.assignment_epoch
     else:
@@ -117,7 +123,7 @@ async def describe_group(brokers: Brokers, name: str) -> GroupFacts:
         if (classic.protocol_type, classic.group_state) == _NO_GROUP and not offsets:
             raise NoGroupError(f"there is no group {name!r}; asyncrevoke groups lists them")
         members = tuple(map(_classic_member, classic.members))
-        rebalance = hold_up.of_classic(classic.group_state, members)
+        rebalance = rebalance_blockers.classic_rebalance(classic.group_state, members)
         kind, state, assignor = "classic", classic.group_state, classic.protocol_data
         epoch = None
     return GroupFacts(
@@ -136,13 +142,13 @@ async def describe_group(brokers: Brokers, name: str) -> GroupFacts:
 # --- the group ----------------------------------------------------------------------------------
 
 
-async def _consumer_group(brokers: Brokers, node: int, name: str) -> ConsumerGroup | None:
-    """None if it is no group of KIP-848, or the broker knows of none."""
+async def _consumer_group(brokers: BrokerRequests, node: int, name: str) -> ConsumerGroup | None:
+    """None if it is not a KIP-848 group, or the broker does not support KIP-848."""
     try:
         answer = await brokers.ask(node, requests.describe_consumer_group(name))
-    except NotOfferedError:
+    except UnsupportedRequestError:
         return None
-    group = _the_one(answer.groups, name)
+    group = _described_group(answer.groups, name)
     if group.error_code in _ABSENT:
         return None
     check(group.error_code, f"describing group {name!r}")
@@ -172,9 +178,9 @@ def _consumer_members(group: ConsumerGroup) -> tuple[MemberFacts, ...]:
     return tuple(members)
 
 
-async def _classic_group(brokers: Brokers, node: int, name: str) -> ClassicGroup:
+async def _classic_group(brokers: BrokerRequests, node: int, name: str) -> ClassicGroup:
     answer = await brokers.ask(node, requests.describe_classic(name))
-    group = _the_one(answer.groups, name)
+    group = _described_group(answer.groups, name)
     check(group.error_code, f"describing group {name!r}")
     if group.protocol_type not in (_CONSUMER, ""):
         raise GroupsError(f"group {name!r} is no consumer group but {group.protocol_type!r}")
@@ -182,7 +188,7 @@ async def _classic_group(brokers: Brokers, node: int, name: str) -> ClassicGroup
 
 
 def _classic_member(member: ClassicMember) -> MemberFacts:
-    """While a group rebalances, a broker tells neither subscription nor assignment."""
+    """While a group rebalances, a broker reports neither subscriptions nor assignments."""
     topics: tuple[str, ...] = ()
     assigned: Partitions = ()
     releasing: Partitions = ()
@@ -211,7 +217,7 @@ def _classic_member(member: ClassicMember) -> MemberFacts:
 # --- lag ----------------------------------------------------------------------------------------
 
 
-async def _committed(brokers: Brokers, node: int, name: str) -> dict[TopicPartition, int]:
+async def _committed(brokers: BrokerRequests, node: int, name: str) -> dict[TopicPartition, int]:
     answer = await brokers.ask(node, requests.committed(name))
     if answer.error_code is ErrorCode.group_id_not_found:
         return {}
@@ -225,7 +231,7 @@ async def _committed(brokers: Brokers, node: int, name: str) -> dict[TopicPartit
 
 
 async def _partitions(
-    brokers: Brokers, members: Sequence[MemberFacts], offsets: Mapping[TopicPartition, int]
+    brokers: BrokerRequests, members: Sequence[MemberFacts], offsets: Mapping[TopicPartition, int]
 ) -> tuple[PartitionFacts, ...]:
     owner = {tp: member.member_id for member in members for tp in member.assigned}
     for member in members:
@@ -250,7 +256,7 @@ async def _partitions(
     return tuple(facts)
 
 
-async def _leaders(brokers: Brokers, topics: Iterable[str]) -> dict[TopicPartition, int]:
+async def _leaders(brokers: BrokerRequests, topics: Iterable[str]) -> dict[TopicPartition, int]:
     """The broker that leads each partition, below 0 if none does."""
     names = sorted(topics)
     if not names:
@@ -265,7 +271,7 @@ async def _leaders(brokers: Brokers, topics: Iterable[str]) -> dict[TopicPartiti
 
 
 async def _ends(
-    brokers: Brokers, leaders: Mapping[TopicPartition, int]
+    brokers: BrokerRequests, leaders: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     """The ends of the partitions that have a leader which answers; the lag of the others is not
     known."""
@@ -289,8 +295,8 @@ async def _ends(
     return ends
 
 
-def _the_one(groups: Sequence[Described], name: str) -> Described:
-    """The group that was asked for. Raises GroupsError if a broker answers with others."""
+def _described_group(groups: Sequence[Described], name: str) -> Described:
+    """The described group of this name. Raises GroupsError if the response has another one."""
     if [group.group_id for group in groups] != [name]:
         raise GroupsError(
             f"the broker has answered with {len(groups)} groups when asked for {name!r} alone"

@@ -1,4 +1,4 @@
-"""What is asked of brokers, in the versions of Apache Kafka 2.5 and newer."""
+"""Requests about groups, in the versions of Apache Kafka 2.5 and newer."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _LATEST = -1
 
 
 def list_groups() -> KioRequest[ListedGroups]:
-    """The groups that a broker coordinates; states are known since 2.6, types since 3.8."""
+    """The groups that a broker coordinates; with states since 2.6, with types since 3.8."""
     return KioRequest(
         (list_5.ListGroupsRequest(), listed_5.ListGroupsResponse),
         (list_4.ListGroupsRequest(), listed_4.ListGroupsResponse),

@@ -1,4 +1,4 @@
-"""A bearer token that was given, for OAUTHBEARER."""
+"""OAUTHBEARER with a token that the user passes on the command line."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ AbstractTokenProvider.register(_GivenToken)  # aiokafka asks for an instance
 
 
 def given_token(token: str) -> AbstractTokenProvider:
-    """This token for each connection, which the ``repr`` does not show."""
+    """A token provider that always returns this token; its ``repr`` does not show it."""
     return cast("AbstractTokenProvider", _GivenToken(token))

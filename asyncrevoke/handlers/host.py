@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.fetch.delayed_topic import TopicDelay
     from asyncrevoke.handlers.execution.worker_resources import OpenWorkerResource, WorkerResources
     from asyncrevoke.handlers.policy.decoding import Decoder
-    from asyncrevoke.handlers.policy.log import HandlerLog
+    from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.handlers.registry import Router
     from asyncrevoke.handlers.runner import HandlerRunner
     from asyncrevoke.runtime.session.session import Session
@@ -114,7 +114,7 @@ class HandlerHost:
         from asyncrevoke.handlers.runner import HandlerRunner  # noqa: PLC0415
 
         config, log = self._config, session.log
-        dead_letters = session.letters or DeadLetterProducer(session.config, log)
+        dead_letters = session.dead_letters or DeadLetterProducer(session.config, log)
         try:
             async with self.open_resources(log, session.deadline) as (state, worker_resources):
                 context = RunnerContext(
@@ -127,13 +127,13 @@ class HandlerHost:
                     worker_resources=worker_resources,
                     dead_letters=dead_letters,
                     wall_clock=session.wall_clock,
-                    call_log=session.call_log,
+                    call_recorder=session.call_recorder,
                     observers=session.observers,
-                    witness=session.witness,
+                    recorder=session.recorder,
                     deadline=session.deadline,
                 )
                 runner = self._runner = HandlerRunner(session, router, context)
-                session.watch(runner)
+                session.add_owner(runner)
                 session.core.deliver_unreadable()
                 await runner.run()
         except asyncio.CancelledError:
@@ -146,12 +146,12 @@ class HandlerHost:
             log.exception("handler failed; consumer stopped", exc_info=error)
             raise
         finally:
-            session.close_soon()
+            session.begin_close()
             await dead_letters.aclose()
 
     @asynccontextmanager
     async def open_resources(
-        self, log: HandlerLog, deadline: ShutdownDeadline | None = None
+        self, log: HandlerLogger, deadline: ShutdownDeadline | None = None
     ) -> AsyncGenerator[tuple[object, WorkerResources | None]]:
         """Open ``resources``, and let calls open ``worker_resources``, until left."""
         async with (
@@ -161,7 +161,7 @@ class HandlerHost:
             yield state, workers
 
     def _workers(
-        self, state: object, log: HandlerLog, deadline: ShutdownDeadline | None
+        self, state: object, log: HandlerLogger, deadline: ShutdownDeadline | None
     ) -> AbstractAsyncContextManager[WorkerResources | None]:
         if self._worker_resources is None:
             return nullcontext()

@@ -109,12 +109,12 @@ class Router:
         registered with that router later is not added.
         """
         for handler in router.handlers:
-            self._refuse_twice(handler)
+            self._check_not_registered(handler)
         for handler in router.handlers:
             with_decoder = _with_decoder(handler, self._decoder)
             self._add(with_decoder._replace(middleware=router.middleware_of(handler)))
 
-    def with_handlers_changed(self, change: Callable[[Handler], Handler]) -> Router:
+    def map_handlers(self, change: Callable[[Handler], Handler]) -> Router:
         """Return a router with the same middleware, and each handler as ``change`` returns it."""
         router = Router(decoder=self._decoder)
         router._middleware.extend(self._middleware)
@@ -143,12 +143,12 @@ class Router:
         )
 
     def _add(self, handler: Handler) -> None:
-        self._refuse_twice(handler)
+        self._check_not_registered(handler)
         self._handlers.append(handler)
         for topic in handler.names:
             self._by_topic[topic] = handler
 
-    def _refuse_twice(self, handler: Handler) -> None:
+    def _check_not_registered(self, handler: Handler) -> None:
         for topic in handler.names:
             if topic in self._by_topic:
                 raise ConfigError(

@@ -37,7 +37,7 @@ class PortLimits(NamedTuple):
     answering: int = 64
 
 
-class Answers(Protocol):
+class RequestHandler(Protocol):
     """Answers the requests of a port."""
 
     async def answer(self, request: HttpRequest, response: HttpResponse) -> None:
@@ -56,7 +56,7 @@ class HttpServer:
         self,
         host: str,
         port: int,
-        answers: Answers,
+        answers: RequestHandler,
         limits: PortLimits,
         hosts: AllowedHosts | None = None,
     ) -> None:

@@ -1,1 +1,1 @@
-"""Parts for frameworks, each in a module of its own that imports the framework."""
+"""Integrations with frameworks; each module imports its framework."""

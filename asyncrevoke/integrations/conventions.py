@@ -1,4 +1,4 @@
-"""The names of what is measured and traced: OpenTelemetry's conventions for messaging (1.45).
+"""Names of metrics and attributes, by OpenTelemetry's conventions for messaging (1.45).
 
 Where they have no name for it, ours begins with ``asyncrevoke.``.
 """

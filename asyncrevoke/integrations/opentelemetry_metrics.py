@@ -9,15 +9,15 @@ from weakref import WeakKeyDictionary
 from opentelemetry.metrics import Histogram, Meter, MeterProvider, Observation, get_meter_provider
 
 from asyncrevoke.integrations import conventions as names
+from asyncrevoke.integrations.consumer_metrics import ConsumerMetrics
 from asyncrevoke.integrations.histogram import Distribution
-from asyncrevoke.integrations.measures import Measures
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from opentelemetry.metrics import CallbackOptions
 
-    from asyncrevoke.integrations.measures import Attributes
+    from asyncrevoke.integrations.consumer_metrics import Attributes
     from asyncrevoke.runtime.hooks.observer import Observed
 
 __all__ = ["OpenTelemetryMetrics"]
@@ -25,7 +25,7 @@ __all__ = ["OpenTelemetryMetrics"]
 _instruments: WeakKeyDictionary[MeterProvider, _Instruments] = WeakKeyDictionary()
 
 
-class OpenTelemetryMetrics(Measures):
+class OpenTelemetryMetrics(ConsumerMetrics):
     """Give one to ``consumer.observe``: its metrics go to ``meter_provider``, by default the
     global one as it is when the consumer is entered.
 
@@ -39,9 +39,9 @@ class OpenTelemetryMetrics(Measures):
         self._provider = meter_provider
         self._instruments: _Instruments | None = None
 
-    def opened(self, consumer: Observed) -> None:
+    def on_open(self, consumer: Observed) -> None:
         """From now on the meter has its metrics."""
-        super().opened(consumer)
+        super().on_open(consumer)
         provider = self._provider or get_meter_provider()
         shared = _instruments.get(provider)
         if shared is None:
@@ -49,7 +49,7 @@ class OpenTelemetryMetrics(Measures):
         shared.add(self)
         self._instruments = shared
 
-    def timed(self, topic: str, seconds: Sequence[float]) -> None:
+    def on_handlers_completed(self, topic: str, seconds: Sequence[float]) -> None:
         """Record calls that have ended well, one by one."""
         attributes = self.of({names.OPERATION: "process"}, topic)
         for value in seconds:
@@ -69,7 +69,7 @@ class OpenTelemetryMetrics(Measures):
         """A revocation has come to its end."""
         self._record(names.DRAIN, seconds, self.of({}))
 
-    def ticked(self, late: float) -> None:
+    def on_tick(self, late: float) -> None:
         """Record by how much the loop was late."""
         self._record(names.LOOP_LAG, max(0.0, late), self.of({}))
 
@@ -83,7 +83,7 @@ class _Instruments:
 
     def __init__(self, provider: MeterProvider) -> None:
         meter = provider.get_meter("asyncrevoke", schema_url=names.SCHEMA_URL)
-        self._all: list[Measures] = []
+        self._all: list[ConsumerMetrics] = []
         self.histograms = {
             metric: _histogram(meter, metric)
             for metric in names.METRICS
@@ -96,7 +96,7 @@ class _Instruments:
             elif metric.kind == "gauge":
                 _ = meter.create_observable_gauge(metric.name, ask, metric.unit, metric.about)
 
-    def add(self, measures: Measures) -> None:
+    def add(self, measures: ConsumerMetrics) -> None:
         """One more consumer, unless it is known."""
         if measures not in self._all:
             self._all.append(measures)

@@ -23,7 +23,7 @@ from opentelemetry.trace import (
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.policy.batch import BatchError
 from asyncrevoke.integrations import conventions as names
-from asyncrevoke.integrations.share import Share
+from asyncrevoke.integrations.offset_sampler import OffsetSampler
 from asyncrevoke.runtime.hooks.observer import Tracer
 
 if TYPE_CHECKING:
@@ -70,13 +70,13 @@ class OpenTelemetryTracing(Tracer):
         if not 0 <= new_traces <= 1:
             raise ConfigError(f"new_traces={new_traces}: a share from 0 to 1")
         self._provider = tracer_provider
-        self._new = Share(new_traces)
+        self._new = OffsetSampler(new_traces)
         self._propagator: TextMapPropagator = get_global_textmap()
         self._fields: frozenset[str] = frozenset()
         self._tracer: OpenTelemetryTracer | None = None
         self._attributes: dict[str, AttributeValue] = {}
 
-    def opened(self, consumer: Observed) -> None:
+    def on_open(self, consumer: Observed) -> None:
         """Take the application's propagator and tracer provider."""
         provider = self._provider or get_tracer_provider()
         self._tracer = provider.get_tracer("asyncrevoke", schema_url=names.SCHEMA_URL)

@@ -15,15 +15,15 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from asyncrevoke.integrations import conventions as names
+from asyncrevoke.integrations.consumer_metrics import ConsumerMetrics
 from asyncrevoke.integrations.histogram import Distribution
-from asyncrevoke.integrations.measures import Measures
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from prometheus_client import Metric as Family
 
-    from asyncrevoke.integrations.measures import Attributes, Value
+    from asyncrevoke.integrations.consumer_metrics import Attributes, Value
     from asyncrevoke.runtime.hooks.observer import Observed
 
 __all__ = ["PrometheusMetrics", "prometheus_name"]
@@ -32,7 +32,7 @@ _CONSUMER = (names.SYSTEM, names.GROUP, names.CLIENT_ID)
 _collectors: WeakKeyDictionary[CollectorRegistry, _Consumers] = WeakKeyDictionary()
 
 
-class PrometheusMetrics(Measures):
+class PrometheusMetrics(ConsumerMetrics):
     """Give one to ``consumer.observe``: its metrics are then in ``registry``.
 
     ::
@@ -52,9 +52,9 @@ class PrometheusMetrics(Measures):
         super().__init__()
         self._registry = registry
 
-    def opened(self, consumer: Observed) -> None:
+    def on_open(self, consumer: Observed) -> None:
         """From now on the registry has its metrics."""
-        super().opened(consumer)
+        super().on_open(consumer)
         collector = _collectors.get(self._registry)
         if collector is None:
             collector = _collectors[self._registry] = _Consumers()
@@ -66,9 +66,9 @@ class _Consumers(Collector):
     """All consumers of one registry: a family of metrics may stand in it only once."""
 
     def __init__(self) -> None:
-        self._all: list[Measures] = []
+        self._all: list[ConsumerMetrics] = []
 
-    def add(self, measures: Measures) -> None:
+    def add(self, measures: ConsumerMetrics) -> None:
         """One more, unless it is known."""
         if measures not in self._all:
             self._all.append(measures)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from asyncrevoke.journal.journal import Journal
 
 if TYPE_CHECKING:
-    from asyncrevoke.journal.kafka_sink import KafkaSink
+    from asyncrevoke.journal.topic.kafka_sink import KafkaSink
 
 __all__ = ["Journal", "KafkaSink"]
 
@@ -16,6 +16,6 @@ def __getattr__(name: str) -> object:
     """``KafkaSink`` loads pyarrow and aiokafka (PEP 562)."""
     if name != "KafkaSink":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from asyncrevoke.journal.kafka_sink import KafkaSink as Sink  # noqa: PLC0415
+    from asyncrevoke.journal.topic.kafka_sink import KafkaSink as Sink  # noqa: PLC0415
 
     return Sink

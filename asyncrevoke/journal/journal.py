@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.files import PRIVATE, folder_mode
-from asyncrevoke.journal.schema import VERSION
+from asyncrevoke.journal.format.schema import VERSION
 from asyncrevoke.journal.session_id import new_session_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from asyncrevoke.errors import FatalError
-    from asyncrevoke.journal.kafka_sink import KafkaSink
-    from asyncrevoke.journal.recorder import Recorder
-    from asyncrevoke.journal.schema import Content
-    from asyncrevoke.journal.segments import Session
-    from asyncrevoke.journal.writer import Writer
+    from asyncrevoke.journal.format.schema import Content
+    from asyncrevoke.journal.recording.recorder import Recorder
+    from asyncrevoke.journal.recording.writer import Writer
+    from asyncrevoke.journal.segments import JournalSession
+    from asyncrevoke.journal.topic.kafka_sink import KafkaSink
 
 _NEEDED = ("filelock", "pyarrow", "xxhash")
 _CONTENTS = ("batches", "records", None)
@@ -108,11 +108,11 @@ class Journal:
         self, facts: Mapping[str, object], *, wall_clock: Callable[[], float] | None
     ) -> Recorder:
         """A consumer is entered; see :class:`~asyncrevoke.runtime.hooks.journal_hooks.Journal`."""
-        from asyncrevoke.journal.recorder import Recorder  # noqa: PLC0415 - loads everything
-        from asyncrevoke.journal.segments import Session  # noqa: PLC0415
+        from asyncrevoke.journal.recording.recorder import Recorder  # noqa: PLC0415 - loads everything
+        from asyncrevoke.journal.segments import JournalSession  # noqa: PLC0415
 
         now = time.time() if wall_clock is None else wall_clock()
-        session = Session(self.path / new_session_id(now))
+        session = JournalSession(self.path / new_session_id(now))
         try:
             self.path.mkdir(folder_mode(self._mode), parents=True, exist_ok=True)
             session.folder.mkdir(folder_mode(self._mode))
@@ -134,16 +134,16 @@ class Journal:
 
     def _open_writer(
         self,
-        session: Session,
+        session: JournalSession,
         group: str | None,
         on_error: Callable[[FatalError], None],
         *,
         release: Callable[[], None],
         threaded: bool,
     ) -> Writer:
-        from asyncrevoke.journal.log_file import LogFile  # noqa: PLC0415 - of the extra
-        from asyncrevoke.journal.shipping import Shipping  # noqa: PLC0415
-        from asyncrevoke.journal.writer import DirectWriter, ThreadWriter  # noqa: PLC0415
+        from asyncrevoke.journal.recording.log_file import LogFile  # noqa: PLC0415 - of the extra
+        from asyncrevoke.journal.recording.shipping import Shipping  # noqa: PLC0415
+        from asyncrevoke.journal.recording.writer import DirectWriter, ThreadWriter  # noqa: PLC0415
 
         def open_log(
             on_full: Callable[..., object], on_frame: Callable[..., object] | None
@@ -165,7 +165,7 @@ class Journal:
             return ThreadWriter(open_log, others, on_error, release, shipping)
         return DirectWriter(open_log, release)
 
-    def _others(self, mine: Session) -> Sequence[Session]:
+    def _others(self, mine: JournalSession) -> Sequence[JournalSession]:
         from asyncrevoke.journal.segments import sessions  # noqa: PLC0415
 
         return [session for session in sessions(self.path) if session != mine]

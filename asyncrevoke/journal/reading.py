@@ -6,9 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.journal.arrow import RecordBatch, Table, pa, pc
+from asyncrevoke.journal.format.arrow import RecordBatch, Table, pa, pc
 from asyncrevoke.journal.format.rows import SCHEMA
-from asyncrevoke.journal.schema import Kind
+from asyncrevoke.journal.format.schema import RowKind
 from asyncrevoke.journal.segments import read, sessions
 from asyncrevoke.journal.session_id import parse_session_id
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from asyncrevoke.journal.format.schema import Content
     from asyncrevoke.journal.format.sealed import About
-    from asyncrevoke.journal.schema import Content
     from asyncrevoke.journal.segments import Content as SegmentContent
-    from asyncrevoke.journal.segments import Segment, Session
+    from asyncrevoke.journal.segments import JournalSession, Segment
 
 
 class SessionState(NamedTuple):
@@ -113,7 +113,7 @@ def read_journal(path: Path) -> JournalContent:
     return JournalContent(pa.concat_tables(tables), tuple(states))
 
 
-def _read_session(session: Session) -> tuple[SessionState, Table]:
+def _read_session(session: JournalSession) -> tuple[SessionState, Table]:
     # Looked at first: what is written until its end is read then.
     live = session.live
     segments = session.segments()
@@ -203,8 +203,8 @@ class _Chain:
 def _state(
     chain: _Chain, segments: Sequence[Segment], table: Table, live: bool, torn: str | None
 ) -> SessionState:
-    begin = table.filter(pc.equal(table["kind"], Kind.BEGIN.value))
-    end = table.filter(pc.equal(table["kind"], Kind.END.value))
+    begin = table.filter(pc.equal(table["kind"], RowKind.BEGIN.value))
+    end = table.filter(pc.equal(table["kind"], RowKind.END.value))
     ended = end.num_rows > 0
     times = pc.min_max(table["at_us"]).as_py()
     facts = facts_of(begin["facts"][0].as_py()) if begin.num_rows else {}

@@ -1,9 +1,9 @@
 """The files of a journal: a folder per session, and in it numbered segments.
 
 A segment is a log (``000001.log``, frames that are appended) until it is sealed
-(``000001.parquet``). What a kill has torn is the end of the last log, and what was flushed before
-stands before it. A session's folder is locked by whoever writes it. Logs of earlier versions are
-Arrow's streams (``000001.arrow``).
+(``000001.parquet``). A kill can tear only the end of the last log; what was flushed before is
+whole. The writer of a session holds the lock of its folder. Logs of earlier versions are Arrow's
+streams (``000001.arrow``).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from filelock import FileLock, Timeout
 
-from asyncrevoke.journal.arrow import RecordBatch, pa
 from asyncrevoke.journal.files import PRIVATE, check_no_link, open_file
+from asyncrevoke.journal.format.arrow import RecordBatch, pa
 from asyncrevoke.journal.format.arrow_log import read_arrow
 from asyncrevoke.journal.format.columns import text_size
 from asyncrevoke.journal.format.frames import FrameReader
@@ -77,13 +77,13 @@ class Content(NamedTuple):
     about: About | None = None
 
 
-class Session(NamedTuple):
+class JournalSession(NamedTuple):
     """The folder of one session."""
 
     folder: Path
 
     def segments(self) -> list[Segment]:
-        """Its segments in order; of a log that was sealed meanwhile, only the result."""
+        """Its segments in order. Of a log that was sealed, only the Parquet file."""
         found: dict[str, Segment] = {}
         for path in sorted(self.folder.iterdir()):
             if path.suffix in (ARROW_LOG, LOG, SEALED) and _NAME.fullmatch(path.stem):
@@ -92,14 +92,14 @@ class Session(NamedTuple):
         return list(found.values())
 
     def lock(self) -> FileLock:
-        """To be held while it is written."""
+        """The lock that a writer holds."""
         path = self.folder / "lock"
         check_no_link(path)
         return FileLock(path, mode=PRIVATE, thread_local=False)
 
     @property
     def live(self) -> bool:
-        """Whether somebody writes it. Looking may not touch what only may be read."""
+        """Whether a process writes it now. Works in read-only folders."""
         if not os.access(self.folder, os.W_OK) or not (self.folder / "lock").exists():
             return False
         try:
@@ -109,17 +109,17 @@ class Session(NamedTuple):
             return True
 
 
-def sessions(path: Path) -> list[Session]:
+def sessions(path: Path) -> list[JournalSession]:
     """All sessions in a journal's folder, or the one whose folder it is."""
     children = sorted(child for child in path.iterdir() if child.is_dir())
     for child in children:
         check_no_link(child)
     candidates = [path, *children]
-    return [session for folder in candidates if (session := Session(folder)).segments()]
+    return [session for folder in candidates if (session := JournalSession(folder)).segments()]
 
 
 def read(segment: Segment) -> Content:
-    """All whole batches of a segment, with plain columns."""
+    """All complete batches of a segment, with plain columns."""
     try:
         return _read(segment)
     except FileNotFoundError:
@@ -145,14 +145,15 @@ def _read(segment: Segment) -> Content:
 
 
 def read_blob(blob: bytes) -> Content:
-    """The same of the bytes of a log."""
+    """Like :func:`read`, from the bytes of a log."""
     if blob.startswith(_ARROW):
         return Content(*read_arrow(pa.BufferReader(blob)))
     return _read_frames(io.BytesIO(blob))
 
 
 def read_piece(blob: bytes) -> Content:
-    """The same of bytes that anybody may have made: what is larger than pieces are is damaged."""
+    """Like :func:`read_blob`, of bytes from an untrusted source: what is larger than a piece counts
+    as damaged."""
     if len(blob) > _LARGEST_PIECE:
         return Content([], None, _TOO_LARGE)
     rows = texts = 0
@@ -179,8 +180,8 @@ def _about(reader: FrameReader) -> About | None:
 
 
 def seal(segment: Segment, stop: Callable[[], bool] = lambda: False) -> Segment:
-    """Make a log a Parquet file, without what is torn. Whoever calls holds the session's lock, or
-    writes it.
+    """Convert a log to a Parquet file, without a torn end. The caller holds the session's lock or
+    is its writer.
 
     Takes the memory of one row group, however long the log is. A log that is damaged, and one that
     has no row, stay as they are; also if ``stop()`` is true before the end, which is asked between
@@ -222,9 +223,9 @@ def _copy(segment: Segment, sealed: SealedFile, stop: Callable[[], bool]) -> Abo
 
 
 def seal_session(
-    session: Session, stop: Callable[[], bool] = lambda: False
+    session: JournalSession, stop: Callable[[], bool] = lambda: False
 ) -> list[Segment] | None:
-    """Seal the logs of a session whose writer has ended; None if somebody writes it."""
+    """Seal the logs of a session whose writer has ended; None if a process still writes it."""
     try:
         with session.lock().acquire(timeout=0):
             _clean(session)
@@ -234,8 +235,8 @@ def seal_session(
         return None
 
 
-def _clean(session: Session) -> None:
-    """Remove what a process has left that was killed while it sealed."""
+def _clean(session: JournalSession) -> None:
+    """Remove the temporary files of a process that was killed while sealing."""
     for path in session.folder.glob(f"*{_UNFINISHED}"):
         path.unlink()
     for path in session.folder.glob(f"*{SEALED}"):
@@ -244,7 +245,7 @@ def _clean(session: Session) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make names in it last, where the system can."""
+    """Sync the folder, so that its file names are durable, where the system supports that."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""The ids of sessions: names of folders, keys of records, and values in every row of a journal."""
+"""Session ids: folder names, keys of records in a topic, and a column of each row."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _EXAMPLE: Final = "20260102T030405Z-0123abcd"
 
 
 def new_session_id(seconds: float) -> SessionId:
-    """An id for a session that begins so many seconds after the epoch."""
+    """A new id of a session that begins ``seconds`` after the epoch."""
     stamp = datetime.fromtimestamp(seconds, UTC).strftime("%Y%m%dT%H%M%SZ")
     return SessionId(f"{stamp}-{secrets.token_hex(4)}")
 
 
 def is_session_id(text: object) -> TypeGuard[SessionId]:
-    """Whether this library can have generated it."""
+    """Whether it has the form of the ids that this library generates."""
     return isinstance(text, str) and _GENERATED.fullmatch(text) is not None
 
 

@@ -1,9 +1,8 @@
-"""Messages to bytes and back, in a version that both sides speak.
+"""Encodes requests and decodes responses, in a version that the client and the broker support.
 
-Per request there are two versions at least, the preferred one first, so that brokers from Apache
-Kafka 2.4 on are served, and those to come that give up old versions. Where a version without tagged
-fields loses nothing it is preferred, being smaller and faster to walk before it is decoded
-(``guard.py``).
+Each request has at least two versions, the preferred one first. They cover brokers from Apache
+Kafka 2.4 on, and newer ones that drop old versions. A version without tagged fields is preferred
+where it lacks nothing: it is smaller, and ``guard.py`` walks it faster.
 """
 
 # kio is loaded when it is used.
@@ -40,35 +39,35 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.messages import Request, Response
 
 __all__ = [
-    "LARGE",
+    "LARGE_RESPONSE",
     "REQUESTS",
-    "Decoded",
+    "DecodedResponse",
     "MalformedResponse",
     "UnsupportedVersion",
     "api_key",
     "choose_version",
     "correlation_id",
+    "decode_fast_path",
     "decode_response",
-    "decode_usual",
     "encode_header",
     "encode_request",
-    "knows_ids",
+    "has_topic_ids",
     "versions",
 ]
 
 
 class UnsupportedVersion(Exception):  # noqa: N818 - as the Kafka protocol calls it
-    """The broker offers no version of a request that we speak."""
+    """The broker offers no version of a request that this client supports."""
 
 
 class MalformedResponse(Exception):  # noqa: N818 - it names what was read
-    """Bytes that are no response to what was asked."""
+    """Bytes that are not a response to the request."""
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
-    """A response. ``unknown_errors`` are codes of a newer Kafka, which stand in ``message`` as
-    ``unknown_server_error``."""
+class DecodedResponse:
+    """A response. ``unknown_errors`` are error codes of a newer Kafka; ``message`` has
+    ``unknown_server_error`` in their place."""
 
     message: Response
     unknown_errors: tuple[int, ...] = ()
@@ -79,7 +78,7 @@ class _Api:
     key: int
     # version -> its dialect, the preferred one first
     dialects: Mapping[int, Callable[[], Dialect]]
-    # From this version on topics have no names, only ids.
+    # The first version that identifies topics by id only.
     by_id_from: int = 2**15
 
 
@@ -94,7 +93,7 @@ _APIS: Final[Mapping[type[Request], _Api]] = {
     ),
     messages.MetadataRequest: _Api(3, {12: cluster.metadata_v12, 8: cluster.metadata_v8}),
     messages.OffsetCommitRequest: _Api(
-        # A member that has an epoch (KIP-848) is refused with less than 9.
+        # Brokers reject a member that has an epoch (KIP-848) in versions before 9.
         8,
         {
             10: offset_commit.offset_commit_v10,
@@ -131,9 +130,9 @@ _APIS: Final[Mapping[type[Request], _Api]] = {
         },
     ),
 }
-# Bytes. To decode a larger response takes more than a few milliseconds, unless it is a usual fetch:
-# that belongs into a thread, and is done in pieces so that other threads go on.
-LARGE: Final = 128 * 1024
+# Bytes. A larger response takes more than a few milliseconds to decode unless it has a fast path:
+# it is decoded in a thread, element by element, so that other threads can run.
+LARGE_RESPONSE: Final = 128 * 1024
 REQUESTS: Final[tuple[type[Request], ...]] = tuple(_APIS)
 _CORRELATION_ID: Final = struct.Struct(">i")
 
@@ -144,7 +143,7 @@ def api_key(message_type: type[Request]) -> int:
 
 
 def versions(message_type: type[Request]) -> tuple[int, ...]:
-    """The versions that we speak, the preferred one first."""
+    """The versions that this client supports, the preferred one first."""
     return tuple(_APIS[message_type].dialects)
 
 
@@ -154,10 +153,10 @@ def choose_version(
     *,
     by_id: bool = True,
 ) -> int:
-    """The version to use with a broker that offers ``{api key: (lowest, highest)}``; without
-    ``by_id``, one in which topics have names.
+    """The version to use with a broker that offers ``{api key: (lowest, highest)}``.
 
-    Raises ``UnsupportedVersion`` with a sentence.
+    ``by_id=False`` excludes versions that identify topics by id only. Raises
+    ``UnsupportedVersion`` with a sentence.
     """
     api = _APIS[message_type]
     name = message_type.__name__.removesuffix("Request")
@@ -172,22 +171,22 @@ def choose_version(
             return version
     fix = "upgrade the brokers" if highest < min(api.dialects) else "upgrade asyncrevoke"
     raise UnsupportedVersion(
-        f"the broker offers versions {lowest} to {highest} of {name}, and this client speaks"
+        f"the broker offers versions {lowest} to {highest} of {name}, this client supports"
         f" {spoken}: {fix}"
     )
 
 
-def knows_ids(message: Request) -> bool:
-    """Whether it tells the ids of its topics, so that it may go without their names."""
+def has_topic_ids(message: Request) -> bool:
+    """Whether the request has the ids of its topics, so that it can be sent without names."""
     return getattr(message, "topic_ids", None) is not None
 
 
 def encode_header(
     message_type: type[Request], version: int, correlation: int, client_id: str
 ) -> bytes:
-    """The header that goes before the request."""
+    """The header of the request."""
     header = _header(message_type, version, client_id)
-    # In every version it stands behind the key and the version of the request.
+    # In every version the correlation id follows the API key and the API version.
     return header[:4] + _CORRELATION_ID.pack(correlation) + header[8:]
 
 
@@ -209,13 +208,13 @@ def _header(message_type: type[Request], version: int, client_id: str) -> bytes:
 
 
 def encode_request(message: Request, version: int) -> bytes:
-    """The body of the request. Raises ``ValueError`` for what has no place in it."""
+    """The body of the request. Raises ``ValueError`` if the version cannot express it."""
     dialect = _dialect(type(message), version)
     if dialect.shortcut is not None:
         try:
             written = dialect.shortcut.write(message)
         except (struct.error, UnicodeEncodeError):
-            written = None  # whose fault it is says the long way
+            written = None  # kio raises an error that names the field
         if written is not None:
             return written
     return _build(dialect, message, version)
@@ -232,7 +231,7 @@ def _build(dialect: Dialect, message: Request, version: int) -> bytes:
 
 
 def correlation_id(frame: bytes | bytearray) -> int:
-    """Which request a frame answers; raises ``MalformedResponse``."""
+    """The correlation id of a response frame. Raises ``MalformedResponse``."""
     if len(frame) < _CORRELATION_ID.size:
         raise MalformedResponse(f"a response of {len(frame)} bytes has no correlation id")
     number: int = _CORRELATION_ID.unpack_from(frame)[0]
@@ -244,44 +243,45 @@ def decode_response(
     version: int,
     frame: bytes | bytearray,
     request: Request | None = None,
-) -> Decoded:
-    """The response to a request of this type in a frame with its header. Where it has topic ids
-    for names, those of ``request`` are put in, and what was not asked about is left out.
+) -> DecodedResponse:
+    """Decode a response frame, header included.
 
-    Raises ``MalformedResponse`` for whatever bytes are none; nothing else comes out of it.
+    Topic ids become the names that ``request`` has for them; topics that it does not name are left
+    out. Raises ``MalformedResponse`` and nothing else.
     """
-    usual = decode_usual(message_type, version, frame, request)
+    usual = decode_fast_path(message_type, version, frame, request)
     if usual is not None:
         return usual
     dialect = _dialect(message_type, version)
-    return _read(dialect, version, bytes(frame), request, in_pieces=len(frame) > LARGE)
+    return _read(dialect, version, bytes(frame), request, in_pieces=len(frame) > LARGE_RESPONSE)
 
 
-def decode_usual(
+def decode_fast_path(
     message_type: type[Request],
     version: int,
     frame: bytes | bytearray,
     request: Request | None = None,
-) -> Decoded | None:
-    """The response if that is of a usual shape, for which its size does not matter; None of any
-    other, also of one that is malformed. Raises ``MalformedResponse`` for a frame without header.
+) -> DecodedResponse | None:
+    """Decode a response that has a fast path, whatever its size.
+
+    None if it has none, or is malformed. Raises ``MalformedResponse`` for a frame without a header.
     """
     correlation_id(frame)
     shortcut = _dialect(message_type, version).shortcut
     if shortcut is None:
         return None
     message = shortcut.read(frame, _CORRELATION_ID.size, request)
-    return None if message is None else Decoded(message)
+    return None if message is None else DecodedResponse(message)
 
 
 def _read(
     dialect: Dialect, version: int, frame: bytes, request: Request | None, *, in_pieces: bool
-) -> Decoded:
+) -> DecodedResponse:
     response_type = dialect.response_type
     read = read_in_pieces if in_pieces else read_response
     try:
         entity, walked = read(frame, response_type)
-        return Decoded(dialect.read(entity, request), tuple(walked.unknown_errors))
+        return DecodedResponse(dialect.read(entity, request), tuple(walked.unknown_errors))
     except Exception as error:  # kio raises ValueError, TypeError, OverflowError beside its own
         raise MalformedResponse(
             f"{len(frame)} bytes are no {response_type.__name__} v{version}:"

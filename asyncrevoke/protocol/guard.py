@@ -1,23 +1,20 @@
-"""Walks bytes from the network before kio decodes them.
+"""Checks the structure of bytes from the network before kio decodes them.
 
-Three things of kio 0.6 make this necessary:
+Three properties of kio 0.6 make this necessary:
 
-- its reader allocates by the declared count of an array, and a count of billions in a frame of
-  nine bytes ends the process: at once if the array is compact, and if not, where the system does
-  not grant 16 GiB (nothing can catch that);
-- an error code that it does not know fails the whole response, though it concerns one partition;
-- so does an unknown tagged field, although tagged fields are how Kafka adds to a version that is
-  already in use (KIP-482).
+- its reader allocates by the declared count of an array. A count of billions in a frame of nine
+  bytes ends the process, and nothing can catch that;
+- an error code that kio does not know fails the whole response, although it is about one partition;
+- so does an unknown tagged field, although Kafka extends existing versions by tagged fields
+  (KIP-482).
 
-The walk of a message is generated from what kio's decoder itself is generated from: the functions
-of ``kio.serial._introspect`` say for both what each field of a dataclass is, and the response
-header is walked by kio's schema of it. Tests compare the step of each primitive type with kio's
-reader of it. A length, a count or a marker has one encoding, and the decoder is given a copy that
-ends where the walk ended.
+The check, called a walk, is generated from the schema that kio's decoder is generated from
+(``kio.serial._introspect``). Tests compare the step of each primitive type with kio's reader. Each
+length, count and marker must have its one encoding, and the decoder gets a copy that ends where
+the walk ended.
 
-The walk copies nothing else unless it has to, and visits every element, so that a frame that passes
-has room for all that it declares. It costs about 1 us per partition of a Fetch response, and
-records are passed without a look at them.
+A walk visits every element, so a frame that passes contains all that it declares. It costs about
+1 us per partition of a Fetch response and skips the bytes of records.
 """
 
 # Fields of kio's dataclasses are of any type.
@@ -44,17 +41,17 @@ class HostileFrame(Exception):  # noqa: N818 - it names what was read
 
 @dataclasses.dataclass(slots=True)
 class Walk:
-    """What was found in ``frame``: ``body`` is exactly what was walked, without the response header
-    and with the edits."""
+    """The result of a walk over ``frame``. ``body`` is what was walked, without the response header
+    and with the edits applied."""
 
     frame: bytes
     body: bytes = b""
     # Where the body begins in the frame.
     start: int = 0
-    # (start, end, what stands there instead), ascending
+    # Start, end and replacement of each, ascending.
     edits: list[tuple[int, int, bytes]] = dataclasses.field(default_factory=list)
     unknown_errors: list[int] = dataclasses.field(default_factory=list)
-    # Where each array of structures that is not empty ends, by where it begins, if that is wanted.
+    # The end of each array of structures that is not empty, by its start; None: not collected.
     ends: dict[int, int] | None = None
 
 
@@ -79,7 +76,7 @@ _FIXED: Final = {
 _LARGEST_VARINT: Final = 2**32 - 1
 _UNKNOWN_SERVER_ERROR: Final = (-1).to_bytes(2, "big", signed=True)
 _NO_TAGS: Final = b"\0"
-# What stands before a structure that may be missing.
+# The marker before a structure that may be null.
 _ABSENT: Final = 0xFF
 _PRESENT: Final = 1
 
@@ -91,12 +88,11 @@ def walk(
     header_type: type[Entity] | None = None,
     ends: dict[int, int] | None = None,
 ) -> Walk:
-    """Walk ``frame`` from ``offset``, where an ``entity_type`` should stand, after a
-    ``header_type`` if there is one.
+    """Walk an ``entity_type`` at ``offset`` in ``frame``, after a ``header_type`` if one is given.
 
-    Unknown error codes become UNKNOWN_SERVER_ERROR, with their numbers in ``unknown_errors``.
-    Tagged fields, none of which our messages carry, are cut out. ``ends`` gets where arrays of
-    structures end in ``frame``. Raises ``HostileFrame``.
+    Unknown error codes are replaced by UNKNOWN_SERVER_ERROR and listed in ``unknown_errors``.
+    Tagged fields are cut out: the client uses none. ``ends`` receives where arrays of structures
+    end in ``frame``. Raises ``HostileFrame``.
     """
     found = Walk(frame, ends=ends)
     try:
@@ -119,17 +115,14 @@ def walk(
 
 
 def read_response(frame: bytes, response_type: type[R]) -> tuple[R, Walk]:
-    """Walk a frame and decode it: the header that belongs to this response, then the response.
-
-    Raises as :func:`read_entity` does.
-    """
+    """Walk and decode a response frame, header included. Raises ``HostileFrame``."""
     return _decode(walk(frame, 0, response_type, response_type.__header_schema__), response_type)
 
 
 def read_entity(data: bytes, offset: int, entity_type: type[E]) -> tuple[E, Walk]:
-    """Walk as :func:`walk` does, and decode exactly the bytes that were walked.
+    """Walk an entity and decode the bytes that were walked.
 
-    Raises ``HostileFrame``, also if kio's decoder refuses them, or ends elsewhere than the walk.
+    Raises ``HostileFrame``, also if kio's decoder fails or stops elsewhere than the walk.
     """
     return _decode(walk(data, offset, entity_type), entity_type)
 
@@ -150,8 +143,8 @@ def _decode(walked: Walk, entity_type: type[E]) -> tuple[E, Walk]:
 
 @cache
 def _entity(entity_type: type[Entity]) -> tuple[_Step, int]:
-    """The walk over one entity, and the fewest bytes that one takes."""
-    # What kio's decoder asks when it is made for a type: so both read the same schema.
+    """The walk over one entity, and the least size of one in bytes."""
+    # kio generates its decoder from the same functions, so both read the same schema.
     from kio.serial import _introspect as schema  # noqa: PLC0415 - kio is loaded when it is used
 
     flexible = entity_type.__flexible__
@@ -193,7 +186,7 @@ def _entity(entity_type: type[Entity]) -> tuple[_Step, int]:
 
 
 def _primitive(kafka_type: str, *, flexible: bool) -> tuple[_Step, int]:
-    """The walk over one value, and the fewest bytes that one takes."""
+    """The walk over one value, and the least size of one in bytes."""
     if kafka_type in _FIXED:
         return _skip(_FIXED[kafka_type]), _FIXED[kafka_type]
     match kafka_type:
@@ -219,7 +212,7 @@ def _sequence(steps: tuple[_Step, ...]) -> _Step:
 
 
 def _nullable(step: _Step) -> _Step:
-    """A structure that may be missing."""
+    """A structure that may be null."""
 
     def nullable(found: Walk, position: int) -> int:
         marker = found.frame[position]
@@ -260,8 +253,8 @@ def _error_code_step() -> _Step:
 def varint(frame: bytes | bytearray, position: int) -> tuple[int, int]:
     """The unsigned 32-bit number at a position, and the position after it.
 
-    A number has one encoding, its shortest: two readers of a frame cannot disagree on where it
-    ends. Raises ``HostileFrame`` for a longer encoding and for a number beyond 32 bits.
+    Raises ``HostileFrame`` for an encoding that is not the shortest, so that two readers cannot
+    disagree on where it ends, and for a number of more than 32 bits.
     """
     byte = frame[position]
     if byte < 0x80:

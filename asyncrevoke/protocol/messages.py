@@ -1,7 +1,7 @@
-"""The requests and responses that the core speaks, free of protocol versions.
+"""The requests and responses of the core, independent of protocol versions.
 
-Every time is in seconds, every timestamp in milliseconds since the epoch, and a topic is known by
-its name. ``codec.py`` turns these into the Kafka messages of the version that a broker offers.
+Times are in seconds, timestamps in milliseconds since the epoch, and topics have names.
+``codec.py`` encodes and decodes them in a version that the broker offers.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ __all__ = ["ErrorCode", "Request", "Response"]
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Base of all messages: plain values without cycles, so that the garbage collector need not
-    look at the hundreds of thousands that a large response has."""
+    """Base of all messages. They have no cycles and are not tracked by the garbage collector: a
+    large response has hundreds of thousands."""
 
 
 # --- cluster ---------------------------------------------------------------------------------
 
 
 class MetadataRequest(Message, frozen=True, kw_only=True):
-    """Ask for brokers and topics. ``topics=None`` asks for every topic; ``()`` for brokers only."""
+    """``topics=None`` requests all topics, ``()`` brokers only."""
 
     topics: tuple[str, ...] | None
 
@@ -145,15 +145,15 @@ TopicIdPartitions: TypeAlias = tuple[bytes, tuple[int, ...]]
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
-# A static member leaves, and is to be back before its session has ended.
+# A static member leaves and intends to return before its session times out.
 LEAVE_STATIC_EPOCH = -2
 
 
 class ConsumerGroupHeartbeatRequest(Message, frozen=True, kw_only=True):
-    """None stands for what has not changed since the last heartbeat that was answered.
+    """None means unchanged since the last acknowledged heartbeat.
 
-    ``member_epoch`` is also JOIN_EPOCH, LEAVE_EPOCH or LEAVE_STATIC_EPOCH. ``regex`` is RE2, empty
-    to end a subscription by regex. ``owned`` are the partitions that this member has not released.
+    ``member_epoch`` may be JOIN_EPOCH, LEAVE_EPOCH or LEAVE_STATIC_EPOCH. ``regex`` is RE2; empty
+    ends a subscription by regex. ``owned`` are the partitions that this member has not released.
     """
 
     group_id: str
@@ -169,7 +169,7 @@ class ConsumerGroupHeartbeatRequest(Message, frozen=True, kw_only=True):
 
 
 class ConsumerGroupHeartbeatResponse(Message, frozen=True, kw_only=True):
-    """``assignment`` are the partitions that may be used now; None if they have not changed."""
+    """``assignment`` are the partitions that the member may read now; None means unchanged."""
 
     error: ErrorCode
     detail: str = ""
@@ -190,9 +190,9 @@ class CommitEntry(Message, frozen=True, kw_only=True):
 
 
 class OffsetCommitRequest(Message, frozen=True, kw_only=True):
-    """``generation`` is also the member epoch of KIP-848. Outside a group it is -1, and
-    ``member_id`` empty. ``topic_ids`` are the ids of all topics by their names, or None: then it
-    goes by the names alone."""
+    """``generation`` is the member epoch in KIP-848; outside a group it is -1 and ``member_id`` is
+    empty. ``topic_ids`` are the ids of all topics by name; None: only versions with topic names can
+    be used."""
 
     group_id: str
     generation: int
@@ -207,9 +207,9 @@ class OffsetCommitResponse(Message, frozen=True, kw_only=True):
 
 
 class OffsetFetchRequest(Message, frozen=True, kw_only=True):
-    """``require_stable``: UNSTABLE_OFFSET_COMMIT is answered while a transaction is open. With
-    ``member_id`` and ``member_epoch`` (KIP-848) it is answered if these are the present ones.
-    ``topic_ids``: as in :class:`OffsetCommitRequest`."""
+    """With ``require_stable`` the broker answers UNSTABLE_OFFSET_COMMIT while a transaction is
+    open. With ``member_id`` and ``member_epoch`` (KIP-848) it rejects a stale epoch. ``topic_ids``
+    is as in :class:`OffsetCommitRequest`."""
 
     group_id: str
     partitions: tuple[TopicPartition, ...]
@@ -266,7 +266,7 @@ class ListOffsetsResponse(Message, frozen=True, kw_only=True):
 
 
 class EpochQuery(Message, frozen=True, kw_only=True):
-    """Where does ``epoch`` end in the log? ``leader_epoch`` is that of the leader that is asked."""
+    """Where ``epoch`` ends in the log. ``leader_epoch`` is the current one of the leader."""
 
     partition: TopicPartition
     epoch: int
@@ -278,8 +278,8 @@ class OffsetsForLeaderEpochRequest(Message, frozen=True, kw_only=True):
 
 
 class EpochEnd(Message, frozen=True, kw_only=True):
-    """``epoch`` is the largest one in the log that is not above what was asked for, and ``offset``
-    the end of its records; both are -1 if the log knows of none."""
+    """``epoch`` is the largest in the log that is not above the queried one, ``offset`` the end of
+    its records; both are -1 if there is none."""
 
     partition: TopicPartition
     error: ErrorCode
@@ -302,10 +302,10 @@ class FetchPartition(Message, frozen=True, kw_only=True):
 
 
 class FetchRequest(Message, frozen=True, kw_only=True):
-    """In a session (KIP-227) with an epoch above 0, ``partitions`` are those that are new or have
-    changed, and ``forgotten`` those that are not asked for any more. An epoch of 0 begins a
-    session, -1 asks for none. ``topic_ids``: as in :class:`OffsetCommitRequest`, with those of
-    all partitions of the session, because an answer may be about any of them."""
+    """A session epoch (KIP-227) of 0 opens a session, -1 requests none. Above 0, ``partitions`` are
+    the new or changed ones and ``forgotten`` those to remove from the session. ``topic_ids`` is as
+    in :class:`OffsetCommitRequest`, with the topics of all partitions of the session: the response
+    may contain any of them."""
 
     partitions: tuple[FetchPartition, ...]
     max_wait: float
@@ -325,7 +325,7 @@ class AbortedTransaction(Message, frozen=True, kw_only=True):
 
 
 class FetchedPartition(Message, frozen=True, kw_only=True):
-    """``records`` are record batches as they stand in the log; the last may be cut short."""
+    """``records`` are record batches as they are in the log; the last may be cut off."""
 
     partition: TopicPartition
     error: ErrorCode
@@ -339,7 +339,7 @@ class FetchedPartition(Message, frozen=True, kw_only=True):
 
 
 class FetchResponse(Message, frozen=True, kw_only=True):
-    """In a session it leaves out what has not changed. ``session_id`` is 0 if there is none."""
+    """In a session, unchanged partitions are left out. ``session_id`` is 0 without a session."""
 
     error: ErrorCode
     session_id: int = 0

@@ -1,10 +1,9 @@
-"""Large responses, decoded piece by piece.
+"""Decodes large responses element by element.
 
-kio's decoder makes all of a message in one call, and holds the interpreter lock meanwhile: whatever
-thread calls it, the event loop waits. And while millions of entities are kept at the same time,
-each pass of the garbage collector takes long. So the arrays of structures in a large response are
-decoded when somebody iterates over them, one element at a time, each from where the walk of the
-guard has found it.
+kio decodes a message in one call and holds the interpreter lock meanwhile, so the event loop waits
+even if another thread decodes. Millions of entities kept at the same time also make each pass of
+the garbage collector slow. Therefore an array of structures in a large response is decoded while
+it is iterated over, one element at a time.
 """
 
 # kio is loaded when it is used.
@@ -31,17 +30,16 @@ R = TypeVar("R", bound="ResponsePayload")
 
 __all__ = ["Pieces", "read_in_pieces"]
 
-# The bytes, a position in them, and where each array of structures ends by where it begins: the
-# value, and the position after it.
+# (bytes, position, end of each array of structures by its start) -> (value, position after it)
 _Read: TypeAlias = Callable[[bytes, int, Mapping[int, int]], tuple[Any, int]]
 _NO_TAGS: Final = 0
 
 
 class Pieces(Sequence[object]):
-    """The elements of an array, each decoded when it is asked for, and not kept.
+    """The elements of an array. Each is decoded while iterating, and not kept.
 
-    Iterating raises what kio's decoder raises for an element, and ``HostileFrame`` if the elements
-    do not end where the walk of the array did.
+    Iterating raises what kio's decoder raises, and ``HostileFrame`` if the last element does not
+    end where the walk of the array did.
     """
 
     def __init__(
@@ -78,8 +76,7 @@ class Pieces(Sequence[object]):
 
 
 def read_in_pieces(frame: bytes, response_type: type[R]) -> tuple[R, Walk]:
-    """Walk a frame as :func:`read_response` does. Of the response that this gives, the arrays of
-    structures are :class:`Pieces` instead of tuples.
+    """Like :func:`read_response`, but arrays of structures are :class:`Pieces`, not tuples.
 
     Raises ``HostileFrame``, and what kio's decoder raises.
     """
@@ -99,7 +96,7 @@ def read_in_pieces(frame: bytes, response_type: type[R]) -> tuple[R, Walk]:
 
 @cache
 def _is_flat(entity_type: type[Entity]) -> bool:
-    """Whether it has no array of structures, nor any structure in it."""
+    """Whether neither it nor a structure in it has an array of structures."""
     from kio.serial import _introspect as schema
 
     for field in dataclasses.fields(entity_type):
@@ -121,7 +118,7 @@ def _entity(entity_type: type[Entity], *, nullable: bool) -> _Read:
 
 
 def _whole(native: Callable[[bytes, int], tuple[Any, int]]) -> _Read:
-    """What kio reads in one go."""
+    """A value that kio decodes in one call."""
 
     def whole(body: bytes, position: int, _: Mapping[int, int]) -> tuple[Any, int]:
         value, size = native(body, position)
@@ -160,7 +157,7 @@ def _by_fields(entity_type: type[Entity], *, nullable: bool) -> _Read:
         for name, step in steps:
             values[name], position = step(body, position, ends)
         if flexible:
-            # The walk has left no tagged fields: those of the structure have their defaults.
+            # The walk has cut tagged fields out, so they keep their defaults.
             if body[position] != _NO_TAGS:
                 raise HostileFrame(f"there are tagged fields at byte {position}")
             position += 1

@@ -1,8 +1,7 @@
-"""Fetched bytes to records: message format v2 (KIP-98), the only one since Kafka 4.0.
+"""Decodes fetched bytes to records: message format v2 (KIP-98), the only one since Kafka 4.0.
 
-A partition's bytes are split into batches by their headers, which is cheap; the records of a batch
-are decoded, decompressed and checked against its CRC only when they are wanted, by aiokafka's
-parser.
+A partition's bytes are split into batches by their headers, which is cheap. The records of a batch
+are checked against its CRC, decompressed and decoded (by aiokafka's parser) only when needed.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ from itertools import islice
 from operator import attrgetter, lt
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
-from aiokafka.record.default_records import DefaultRecordBatch
 from crc32c import crc32c
 
 from asyncrevoke.model import Record, UnreadableRecord
 from asyncrevoke.protocol.single_records import (
     MAX_RECORD_HEADERS,
     TooManyObjects,
+    parser,
     pieces,
     read_one_by_one,
     reason,
@@ -49,16 +48,16 @@ __all__ = [
 
 
 class CorruptBatch(Exception):  # noqa: N818 - it names what was read
-    """A record batch that fails its checksum, contradicts itself or cannot be decoded."""
+    """A record batch that fails its checksum, is inconsistent or cannot be decoded."""
 
 
 class UnreadableBatch(CorruptBatch):
-    """A record batch that cannot be decoded although its checksum is right: its producer has
-    written it so, and to fetch it again would bring the same."""
+    """A record batch that cannot be decoded although its checksum is right: its producer wrote it
+    so, and fetching it again gives the same bytes."""
 
 
 class PartlyUnreadable(list[Record]):
-    """The records of a batch, at least one of which is an ``UnreadableRecord``."""
+    """The records of a batch; at least one is an ``UnreadableRecord``."""
 
 
 class RecordBatch(Protocol):
@@ -76,7 +75,7 @@ class RecordBatch(Protocol):
 
     @property
     def count(self) -> int:
-        """Records that it holds; 0 for control batches and for those of an aborted transaction."""
+        """Number of records; 0 for control batches and batches of an aborted transaction."""
         ...
 
     @property
@@ -86,7 +85,7 @@ class RecordBatch(Protocol):
 
     @property
     def unpacked_size(self) -> int:
-        """Bytes that its records may have when they are unpacked, as far as that can be known."""
+        """The most bytes that its records may decompress to, by the sizes that it declares."""
         ...
 
     @property
@@ -96,23 +95,23 @@ class RecordBatch(Protocol):
 
     @property
     def checksum(self) -> int:
-        """What its header says: of all that it holds, as it stands in the log, but of where."""
+        """CRC of its header; it covers the batch as it is in the log, without its offset."""
         ...
 
     def decode(self, topic: str, partition: int, tracker_id: int, from_offset: int) -> list[Record]:
-        """The records at ``from_offset`` and after it, ascending; raises ``CorruptBatch``.
+        """The records from ``from_offset`` on, ascending. Raises ``CorruptBatch``.
 
-        If some cannot be read and the others can, it is ``PartlyUnreadable``; if nothing can,
-        ``UnreadableBatch`` is raised. May be called in another thread, once at a time.
+        Returns ``PartlyUnreadable`` if some records cannot be decoded, and raises
+        ``UnreadableBatch`` if none can. May be called in another thread, once at a time.
         """
         ...
 
 
 class RecordDecoder(Protocol):
-    """Splits what a fetch brought for one partition into batches."""
+    """Splits what one fetch returned for a partition into batches."""
 
     def __call__(self, fetched: FetchedPartition, read_committed: bool, /) -> Sequence[RecordBatch]:
-        """The whole batches in order; a last one that is cut off is left out."""
+        """The complete batches in order; a last one that is cut off is left out."""
         ...
 
 
@@ -129,14 +128,14 @@ _CONTROL: Final = 0x20
 _CONTROL_KEY: Final = struct.Struct(">hh")  # version, type
 _ABORT: Final = 0
 _LARGEST_OFFSET: Final = 2**63 - 1
-# What a compressed batch may unpack to, in bytes; records that large are no mistake.
+# The most bytes that a compressed batch may decompress to.
 LARGEST_UNPACKED: Final = 256 * 1024 * 1024
-# What a record or a header counts for beside its bytes: more of them in a batch are not made.
+# Bytes that a record or a header counts, which limits how many a batch may have.
 _OBJECT_SIZE: Final = 256
-# What the parser may make of so many bytes in one call takes milliseconds at worst.
+# Bytes that the parser decodes in one call; this takes milliseconds at worst.
 _AT_ONCE: Final = 2**20 + 2**16
 _SHORTEST_HEADER: Final = 2
-# A record has seven bytes at least. Many short ones take longer to decode than their bytes tell.
+# A record has at least seven bytes. A short one takes as long to decode as one of 32 bytes.
 _SHORTEST_RECORD: Final = 7
 _SHORT_RECORD: Final = 32
 _HEADERS: Final = attrgetter("headers")
@@ -144,7 +143,7 @@ _NO_MEMORY: Final = "there is not enough memory to decode the record batch"
 
 
 class _LogBatch:
-    """A batch as it stands in the log."""
+    """A batch as it is in the log."""
 
     __slots__ = (
         "_data",
@@ -229,7 +228,7 @@ class _LogBatch:
         return records
 
     def _all(self, unpacked: bytes, maker: _RecordMaker) -> list[Record]:
-        """Its records, if all can be read."""
+        """Its records, if all can be decoded."""
         records: list[Record]
         if len(unpacked) <= _AT_ONCE:
             records = maker.records(unpacked)
@@ -264,11 +263,11 @@ class _LogBatch:
 
     @property
     def _header_budget(self) -> int:
-        """How many headers its records may have together."""
+        """How many headers all its records together may have."""
         return self._limit // _OBJECT_SIZE - self.count
 
     def _check(self, records: list[Record]) -> None:
-        """A checksum says that nothing was changed on the way, not that it was right before."""
+        """A right checksum does not mean that the producer wrote consistent records."""
         if len(records) != self.count:
             raise CorruptBatch(f"the record batch holds {len(records)} of {self.count} records")
         offsets = [record.offset for record in records]
@@ -281,17 +280,17 @@ class _LogBatch:
 
 
 class _RecordMaker(NamedTuple):
-    """Whose records they are."""
+    """Creates the records of one partition."""
 
     topic: str
     partition: int
     tracker_id: int
 
-    def records(self, data: bytes | memoryview) -> list[Record]:
-        """Those of a batch without compression; raises what the parser raises, and ValueError for a
-        record that has too many headers."""
+    def records(self, data: bytes) -> list[Record]:
+        """The records of a batch without compression. Raises what the parser raises, and ValueError
+        for a record with too many headers."""
         topic, partition, tracker_id = self
-        batch = DefaultRecordBatch(data)
+        batch = parser(data)
         kind = batch.timestamp_type
         return [
             Record(
@@ -311,7 +310,7 @@ class _RecordMaker(NamedTuple):
         ]
 
     def unreadable(self, offset: int, why: str) -> UnreadableRecord:
-        """What stands for one that cannot be read."""
+        """The placeholder of a record that cannot be decoded."""
         return UnreadableRecord(
             self.topic,
             self.partition,
@@ -327,8 +326,8 @@ class _RecordMaker(NamedTuple):
 
 
 class _WholeBatch(_LogBatch):
-    """Decoded, it is one record: its last offset, and as the value its bytes, which are not copied
-    if nothing was compressed."""
+    """Decodes to one record, whose offset is the batch's last one and whose value are its bytes;
+    they are not copied if the batch has no compression."""
 
     __slots__ = ()
 
@@ -336,7 +335,7 @@ class _WholeBatch(_LogBatch):
         if self.count == 0 or from_offset >= self.next_offset:
             return []
         offset = self.next_offset - 1
-        # Where a value is asked for as it stands, whatever has its bytes will do.
+        # A memoryview, too, serves as the value here.
         value = cast("bytes", self._unpacked())
         return [Record(topic, partition, offset, -1, 0, None, value, (), tracker_id)]
 
@@ -351,12 +350,14 @@ def decode_batches(
     """Split the bytes of one partition into batches.
 
     With ``read_committed``, batches of aborted transactions have a count of 0, as control batches
-    always have, so that the position moves past them. Batches before a broken one are returned
-    without it; if it stands first, ``CorruptBatch`` is raised, and likewise if there are bytes but
-    no whole batch, because fetching again would bring the same. One that may unpack to more
-    than ``limit`` bytes is corrupt, too. ``whole``: each decodes to a single record, which has the
-    batch's last offset, and as its value the batch without compression; what had none is a
-    memoryview of what was fetched, which stays in memory as long as that.
+    always have, so that the position moves past them. Batches before a corrupt one are returned
+    without it. ``CorruptBatch`` is raised if the first one is corrupt, or if there are bytes but no
+    complete batch: fetching again would return the same. A batch that may decompress to more than
+    ``limit`` bytes counts as corrupt.
+
+    With ``whole``, each batch decodes to a single record: the batch's last offset, and as its value
+    the batch without compression. For a batch that was not compressed the value is a memoryview,
+    which keeps the whole fetch response in memory.
     """
     kind = _WholeBatch if whole else _LogBatch
     data = memoryview(fetched.records)
@@ -432,20 +433,20 @@ def _batch(
         or not count
         or (aborted is not None and aborted.wrote(next_offset, producer_id, attributes))
     ):
-        # Nobody decodes it: what its header says moves the position, and is verified here.
+        # It is never decoded, but its header moves the position: verify it here.
         if not _is_intact(batch):
             raise CorruptBatch("the checksum of a record batch without records to return is wrong")
         if control and aborted is not None and count and _is_abort(bytes(batch)):
             aborted.end(producer_id)
         return _LogBatch(b"", base_offset, next_offset, 0, leader_epoch, checksum, limit)
     if kind is not _WholeBatch or attributes & COMPRESSION:
-        # Of its own: while it waits to be decoded, the rest of what was fetched may be given up.
+        # A copy, so that waiting for it to be decoded does not keep the response in memory.
         batch = bytes(batch)
     return kind(batch, base_offset, next_offset, count, leader_epoch, checksum, limit)
 
 
 class _AbortedProducers:
-    """The producers whose transaction around the current offset was aborted (KIP-98)."""
+    """The producers whose transaction at the current offset was aborted (KIP-98)."""
 
     __slots__ = ("_active", "_coming")
 
@@ -463,21 +464,21 @@ class _AbortedProducers:
 
 
 def _is_intact(data: bytes | memoryview) -> bool:
-    """Whether the checksum is right; the parser's own would take eleven times as long."""
+    """Whether the checksum is right. The parser's own check takes eleven times as long."""
     expected: int = _CHECKSUM.unpack_from(data, _CHECKSUM_AT)[0]
     return crc32c(memoryview(data)[_CHECKSUM_AT + _CHECKSUM.size :]) == expected
 
 
 def _refusal(error: TooLarge | TooManyObjects) -> str:
     return (
-        f"a record batch is refused: {error}; if it is sound, raise buffer_memory above a quarter"
-        f" of what it needs, where each record and header counts {_OBJECT_SIZE} bytes"
+        f"a record batch is rejected: {error}; if the batch is valid, raise buffer_memory above a"
+        f" quarter of what it needs, where each record and header counts {_OBJECT_SIZE} bytes"
     )
 
 
 def _is_abort(data: bytes) -> bool:
     try:
-        batch = DefaultRecordBatch(data)
+        batch = parser(data)
         if batch.compression_type != 0:
             raise CorruptBatch("a control batch is compressed")
         key = next(iter(batch)).key or b""

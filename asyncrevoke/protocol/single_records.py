@@ -1,46 +1,67 @@
-"""The records of one batch (message format v2) by their lengths: in pieces, or one by one.
+"""Splits one batch (message format v2) by the lengths of its records: in parts, or one by one.
 
-aiokafka's parser makes all headers of a record in one call, as many as the record claims and the
-rest of the buffer holds, and looks at the record's length afterwards. So it is given no more than
-one call may take.
+aiokafka's parser creates all headers that a record declares in one call, before it checks the
+record's length. So it gets no more bytes at a time than one call may take.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from aiokafka.record.default_records import DefaultRecordBatch
+
 from asyncrevoke.protocol.unpacking import BATCH_HEADER_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from aiokafka.record._protocols import DefaultRecordBatchProtocol
 
     from asyncrevoke.model import Record, UnreadableRecord
 
 __all__ = [
     "MAX_RECORD_HEADERS",
     "TooManyObjects",
+    "parser",
     "pieces",
     "read_one_by_one",
     "reason",
     "too_many_headers",
 ]
 
-# A record with more is not made: each takes some hundred bytes, and two in the log.
+# A record with more headers is rejected: a header takes 2 bytes in the log and 100 in memory.
 MAX_RECORD_HEADERS: Final = 10_000
-# A batch with more of them cannot be read at all.
+# A batch with more unreadable records is rejected as a whole.
 _MOST_UNREADABLE: Final = 100
 # Bytes that the parser gets at a time, unless one record has more.
 _PIECE: Final = 64 * 1024
 _COUNT_AT: Final = BATCH_HEADER_SIZE - 4
 _LONGEST_VARINT: Final = 10
 _ATTRIBUTES_MORE: Final = 0x80
+# Set in each byte of a number but its last one.
+_CONTINUES: Final = 0x80
+# At most two numbers are read at the end of a batch without a look at where it ends.
+_ZEROS: Final = bytes(16)
 
 
 class TooManyObjects(ValueError):  # noqa: N818 - it names what was read
-    """The records and headers of a batch are more than are taken."""
+    """A batch that has more records and headers than allowed."""
 
     def __init__(self, most: int) -> None:
-        super().__init__(f"it holds more than {most} records and headers, and no more are taken")
+        super().__init__(f"it holds more than {most} records and headers, which is the limit")
+
+
+def parser(data: bytes) -> DefaultRecordBatchProtocol:
+    """The parser (aiokafka's) of a batch whose header is whole; it reads nothing beyond ``data``.
+
+    A number (varint) has no end for the parser but a byte below 0x80, and where one begins is not
+    always compared with the end of the data. The zero byte that follows the content of each bytes
+    object ends a number that begins there, or else the record is refused before the next number;
+    not so if the last byte continues a number.
+    """
+    if data[-1] < _CONTINUES:
+        return DefaultRecordBatch(data)
+    return DefaultRecordBatch(memoryview(data + _ZEROS)[: len(data)])
 
 
 def too_many_headers() -> NoReturn:
@@ -49,9 +70,9 @@ def too_many_headers() -> NoReturn:
 
 
 def pieces(data: bytes) -> Iterator[bytes]:
-    """Parts of a batch without compression, as batches of some of its records each.
+    """Split a batch without compression into batches of about 64 KiB.
 
-    Raises ValueError or IndexError if a record has too many headers, or lengths do not fit.
+    Raises ValueError or IndexError if a record has too many headers, or lengths are inconsistent.
     """
     at = BATCH_HEADER_SIZE
     end = len(data)
@@ -63,14 +84,14 @@ def pieces(data: bytes) -> Iterator[bytes]:
             if first < 0x80:
                 at += 1 + (first >> 1)
             elif (second := data[at + 1]) < 0x80:
-                # Half of the 14 bits, and the two bytes that they stand in.
+                # Half of the 14-bit number, and its two bytes.
                 at += (first >> 1) + (second << 6) - 62
             else:
                 size, body = _varint(data, at)
                 if not 0 <= size <= end - body:
                     raise ValueError("a record is longer than its batch, or has a negative length")
                 if body + size > limit:
-                    # Only such a record can have a number of headers that matters.
+                    # Only a record of this size can have too many headers.
                     if count:
                         yield _part(data, count, start, at)
                     _check_headers(data, body, body + size)
@@ -90,10 +111,10 @@ def read_one_by_one(
     parse: Callable[[bytes], Record],
     unreadable: Callable[[int, str], UnreadableRecord],
 ) -> list[Record]:
-    """The records of a batch of which some cannot be read: those are ``unreadable(offset, why)``.
+    """The records of a batch, with ``unreadable(offset, why)`` for each that cannot be decoded.
 
-    Raises ValueError or IndexError if lengths or offsets do not fit: then nothing says which bytes
-    belong to which record.
+    Raises ValueError or IndexError if lengths or offsets are inconsistent: then it is unknown which
+    bytes belong to which record.
     """
     records: list[Record] = []
     refused = 0
@@ -112,7 +133,7 @@ def read_one_by_one(
             try:
                 record = parse(_part(data, 1, at, stop))
             except MemoryError:
-                # The parser asks for as much as a length says, also if that is exabytes.
+                # The parser allocates by the declared length, which may be exabytes.
                 _check_header_lengths(data, body, stop)
                 raise
             if record.offset != offset:
@@ -134,7 +155,7 @@ def read_one_by_one(
 
 
 def reason(error: Exception) -> str:
-    """Why something cannot be read, without any of its content."""
+    """Why a record cannot be decoded, without any of its content."""
     if isinstance(error, UnicodeDecodeError):
         return "the name of a header is not UTF-8"
     if isinstance(error, IndexError):
@@ -149,7 +170,7 @@ def _part(data: bytes, count: int, start: int, stop: int) -> bytes:
 def _check_headers(data: bytes, body: int, stop: int) -> tuple[int, int]:
     """How many headers the record from ``body`` to ``stop`` has, and where they begin.
 
-    Raises ValueError if they are too many, or it has no room for what stands before them.
+    Raises ValueError if there are too many, or the fields before them do not fit into the record.
     """
     at = _after_attributes(data, body)
     for _ in range(2):
@@ -181,14 +202,14 @@ def _offset_delta(data: bytes, body: int) -> int:
 
 
 def _after_attributes(data: bytes, body: int) -> int:
-    # No attribute has a meaning yet, and parsers differ about how long large ones are.
+    # Kafka defines no attributes yet, and parsers differ on the length of large values.
     if data[body] >= _ATTRIBUTES_MORE:
         raise ValueError("a record has unknown attributes")
     return body + 1
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """The signed number (zigzag) that stands there, and where it ends."""
+    """The signed number (zigzag) at a position, and the position after it."""
     value = 0
     for index in range(_LONGEST_VARINT):
         byte = data[at + index]

@@ -1,7 +1,7 @@
-"""What a snappy block promises to be, checked before room is made for it.
+"""Checks the declared size of snappy data before it is decompressed.
 
-The decompressor makes room for the declared size of a block at once, and a size of 4 GiB in a block
-of a few bytes ends the process where the system does not grant that much.
+The decompressor allocates the declared size of a block at once. A declared size of 4 GiB in a block
+of a few bytes would end the process.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from typing import Final
 
 __all__ = ["declared_size"]
 
-# Producers of the JVM write a chain of blocks (xerial): a header, then each with its length.
+# JVM producers write a chain of blocks (xerial): a header, then each block after its length.
 _CHAIN: Final = b"\x82SNAPPY\0"
 _CHAIN_HEADER_SIZE: Final = 16
 _BLOCK_SIZE: Final = struct.Struct(">i")
-# The densest element copies 64 bytes in 3.
+# The element with the highest ratio copies 64 bytes and takes 3.
 _LARGEST_RATIO: Final = 22
 
 
 def declared_size(data: bytes, start: int) -> int | None:
-    """What the snappy data that begins at ``start`` unpacks to; None if it cannot hold that."""
+    """The decompressed size of the snappy data at ``start``; None if the data is too short for
+    it."""
     end = len(data)
     if end - start <= _CHAIN_HEADER_SIZE or not data.startswith(_CHAIN, start):
         return _block_size(data, start, end)
@@ -42,7 +43,7 @@ def declared_size(data: bytes, start: int) -> int | None:
 
 
 def _block_size(data: bytes, start: int, end: int) -> int | None:
-    """A block begins with the size of its content, seven bits to a byte."""
+    """The size at the start of a block, seven bits in each byte."""
     declared = 0
     for number, byte in enumerate(data[start : min(start + 5, end)]):
         declared |= (byte & 0x7F) << (7 * number)

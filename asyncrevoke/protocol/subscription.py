@@ -1,8 +1,8 @@
-"""What members of a classic group tell the leader, and what the leader tells them.
+"""Subscriptions and assignments of the classic group protocol.
 
 The bytes are those of Kafka's ConsumerProtocolSubscription and ConsumerProtocolAssignment: a
-version, then fields that later versions only append to, so that a blob of a version unknown to us
-is read as the newest one that we know.
+version, then the fields. Later versions only append fields, so an unknown version is read as the
+newest known one.
 """
 
 # Each version of a message is a module of kio: only those in use are loaded.
@@ -19,11 +19,12 @@ from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.guard import HostileFrame, read_entity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from kio.static.protocol import Entity
 
     _E = TypeVar("_E", bound=Entity)
+    _P = TypeVar("_P")
 
 __all__ = [
     "NEWEST_VERSION",
@@ -41,16 +42,16 @@ _MANY = 2**31
 
 
 class MalformedMemberData(Exception):  # noqa: N818 - it names what was read
-    """A subscription or an assignment, mostly of a foreign member, that cannot be read."""
+    """A subscription or an assignment that cannot be decoded, mostly of another client."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
     """One member's subscription.
 
-    ``owned`` (version 1, KIP-429) are the partitions that the member holds, ``generation``
-    (version 2, KIP-792) the one in which it got them, -1 if it said none; ``rack`` (version 3,
-    KIP-881) is where it runs. ``user_data`` belongs to the assignor.
+    ``owned`` (version 1, KIP-429) are the partitions that the member owns, ``generation`` (version
+    2, KIP-792) the generation that assigned them, -1 if unknown. ``rack`` (version 3, KIP-881) is
+    the member's rack. ``user_data`` belongs to the assignor.
     """
 
     topics: tuple[str, ...]
@@ -61,16 +62,11 @@ class Subscription:
 
 
 def encode_subscription(subscription: Subscription, version: int = NEWEST_VERSION) -> bytes:
-    """The subscription in ``version`` (0 to 3), topics and partitions sorted as Java does."""
-    from kio.schema.types import TopicName
+    """The subscription in ``version`` (0 to 3); topics and partitions sorted as in Java."""
     from kio.static.primitive import i32
 
     topics = tuple(sorted(subscription.topics))
     user_data = subscription.user_data
-    owned = [
-        (TopicName(topic), tuple(i32(number) for number in numbers))
-        for topic, numbers in _by_topic(subscription.owned)
-    ]
     generation = i32(subscription.generation)
     match version:
         case 0:
@@ -86,10 +82,7 @@ def encode_subscription(subscription: Subscription, version: int = NEWEST_VERSIO
                 v1.ConsumerProtocolSubscription(
                     topics=topics,
                     user_data=user_data,
-                    owned_partitions=tuple(
-                        v1.TopicPartition(topic=topic, partitions=numbers)
-                        for topic, numbers in owned
-                    ),
+                    owned_partitions=_owned(subscription, v1.TopicPartition),
                 ),
                 version,
             )
@@ -100,10 +93,7 @@ def encode_subscription(subscription: Subscription, version: int = NEWEST_VERSIO
                 v2.ConsumerProtocolSubscription(
                     topics=topics,
                     user_data=user_data,
-                    owned_partitions=tuple(
-                        v2.TopicPartition(topic=topic, partitions=numbers)
-                        for topic, numbers in owned
-                    ),
+                    owned_partitions=_owned(subscription, v2.TopicPartition),
                     generation_id=generation,
                 ),
                 version,
@@ -115,10 +105,7 @@ def encode_subscription(subscription: Subscription, version: int = NEWEST_VERSIO
                 v3.ConsumerProtocolSubscription(
                     topics=topics,
                     user_data=user_data,
-                    owned_partitions=tuple(
-                        v3.TopicPartition(topic=topic, partitions=numbers)
-                        for topic, numbers in owned
-                    ),
+                    owned_partitions=_owned(subscription, v3.TopicPartition),
                     generation_id=generation,
                     rack_id=subscription.rack,
                 ),
@@ -128,11 +115,24 @@ def encode_subscription(subscription: Subscription, version: int = NEWEST_VERSIO
             raise ValueError(f"there is no version {version} of a subscription: use 0 to 3")
 
 
+def _owned(subscription: Subscription, topic_partitions: Callable[..., _P]) -> tuple[_P, ...]:
+    """The owned partitions, as the type that one version has for those of a topic."""
+    from kio.schema.types import TopicName
+    from kio.static.primitive import i32
+
+    return tuple(
+        topic_partitions(
+            topic=TopicName(topic), partitions=tuple(i32(number) for number in numbers)
+        )
+        for topic, numbers in _by_topic(subscription.owned)
+    )
+
+
 def decode_subscription(
     data: bytes, *, max_topics: int = _MANY, max_owned: int = _MANY
 ) -> Subscription:
-    """Read a subscription of any version, with at most ``max_topics`` topics and ``max_owned``
-    owned partitions; raises ``MalformedMemberData``."""
+    """Decode a subscription of any version. Raises ``MalformedMemberData``, also for more than
+    ``max_topics`` topics or ``max_owned`` owned partitions."""
     match _version(data):
         case 0:
             from kio.schema.consumer_protocol_subscription.v0 import data as v0
@@ -176,9 +176,9 @@ def decode_subscription(
 def encode_assignment(partitions: Iterable[TopicPartition], note: bytes = b"") -> bytes:
     """The partitions of one member, as the leader sends them with SyncGroup.
 
-    The ``note`` stands after the end of the structure, where newer versions would have their
-    fields, and which readers therefore ignore. It is no user data: brokers convert no group to
-    KIP-848 in whose assignments there is any.
+    ``note`` is appended after the structure, where newer versions add fields and readers therefore
+    ignore it. It is not sent as user data, because brokers do not convert a group to KIP-848 whose
+    assignments have user data.
     """
     from kio.schema.consumer_protocol_assignment.v3 import data as v3
     from kio.schema.types import TopicName
@@ -200,10 +200,10 @@ def encode_assignment(partitions: Iterable[TopicPartition], note: bytes = b"") -
 
 
 def decode_assignment(data: bytes) -> tuple[tuple[TopicPartition, ...], bytes]:
-    """The partitions, in the order in which they stand, and the note after them.
+    """The partitions in their order, and the note after them.
 
-    A broker gives no bytes at all to a member that the leader left out: that is an assignment of
-    nothing. Raises ``MalformedMemberData``.
+    No bytes are an empty assignment: brokers send none to a member that the leader left out. Raises
+    ``MalformedMemberData``.
     """
     if not data:
         return (), b""

@@ -1,8 +1,8 @@
-"""Compressed record batches: how large they may become, and what is in them.
+"""Decompresses record batches, after checking how large they may become.
 
-A batch of a few kilobytes may unpack to gigabytes, and the codecs would make room for all of it. So
-the frames are walked before: each block says how much it holds, or its format bounds it. gzip says
-it in its last four bytes alone, which may lie, and is unpacked no further than they say.
+A batch of a few kilobytes may decompress to gigabytes. So the frames are walked first: each block
+declares its size, or its format limits it. gzip declares its size in its last four bytes only,
+which may be wrong; decompression stops at that size.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _ATTRIBUTES_AT: Final = 21
 COMPRESSION: Final = 0x07
 _GZIP: Final = 1
 _GZIP_WINDOW: Final = 31  # with its header and checksum
-# zlib copies what it leaves of each piece: small pieces keep many short members from costing more.
+# zlib copies the rest of a piece after each member: small pieces limit what many members cost.
 _GZIP_PIECE: Final = 4096
-# So much is unpacked whatever its last four bytes say.
+# Bytes that gzip data may decompress to whatever size it declares.
 _SMALL: Final = 1024 * 1024
 _U32: Final = struct.Struct("<I")
-# Any data may be preceded by frames that hold something else.
+# Frames with these magic numbers have no data; lz4 and zstd allow them anywhere.
 _SKIPPABLE: Final = range(0x184D2A50, 0x184D2A60)
 _LZ4: Final = 0x184D2204
 _LZ4_BLOCKS: Final = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
@@ -40,7 +40,7 @@ _ZSTD_BLOCK: Final = 1 << 17
 
 
 class TooLarge(ValueError):  # noqa: N818 - it names what was read
-    """It unpacks to more than is allowed."""
+    """A batch that decompresses to more bytes than allowed."""
 
 
 def compression(batch: bytes | memoryview) -> int:
@@ -49,9 +49,10 @@ def compression(batch: bytes | memoryview) -> int:
 
 
 def unpacked_size(batch: bytes | memoryview) -> int:
-    """How many bytes the records of a batch may have when they are unpacked: what its frames say,
-    or their format allows. What is no compressed data counts as it is, and gzip by its last four
-    bytes, which may lie."""
+    """The most bytes that the records of a batch may decompress to, by the declared sizes.
+
+    For data that is not valid it is the size of the batch. A declared size of gzip may be wrong.
+    """
     kind = compression(batch)
     if kind == _GZIP and len(batch) > BATCH_HEADER_SIZE:
         (declared,) = _U32.unpack_from(batch, len(batch) - 4)
@@ -66,10 +67,10 @@ def unpacked_size(batch: bytes | memoryview) -> int:
 
 
 def unpack(batch: bytes, limit: int) -> bytes:
-    """The same batch without compression (its checksum is that of the compressed one).
+    """The batch without compression; its checksum is still that of the compressed batch.
 
-    Raises ``TooLarge`` if its records have more than ``limit`` bytes, and ValueError or what a
-    codec raises for what is no compressed data.
+    Raises ``TooLarge`` if the records have more than ``limit`` bytes, and ValueError or what a
+    codec raises for invalid data.
     """
     kind = compression(batch)
     if not kind:
@@ -97,11 +98,11 @@ def unpack(batch: bytes, limit: int) -> bytes:
 
 def _check(size: int, limit: int) -> None:
     if size > limit:
-        raise TooLarge(f"it may unpack to {size} bytes, and at most {limit} are taken")
+        raise TooLarge(f"it may decompress to {size} bytes, and the limit is {limit}")
 
 
 def _gunzip(data: memoryview, limit: int) -> bytes:
-    """Unpack all members; raises ``TooLarge`` beyond ``limit`` bytes."""
+    """Decompress all members. Raises ``TooLarge`` beyond ``limit`` bytes."""
     parts: list[bytes] = []
     left = limit
     member = None
@@ -116,7 +117,7 @@ def _gunzip(data: memoryview, limit: int) -> bytes:
                 member = zlib.decompressobj(_GZIP_WINDOW)
             part = member.decompress(piece, left + 1)
             if len(part) > left:
-                raise TooLarge(f"it unpacks to more than the {limit} bytes that are taken")
+                raise TooLarge(f"it decompresses to more than the limit of {limit} bytes")
             if part:
                 parts.append(part)
                 left -= len(part)
@@ -136,7 +137,7 @@ def _snappy_size(batch: bytes, start: int) -> int:
 
 
 def _lz4_size(batch: bytes, start: int) -> int:
-    """The most that the frames can hold: a block of a frame has a largest size."""
+    """The most bytes that the frames can hold: their headers declare the largest block size."""
     size, position, end = 0, start, len(batch)
     try:
         while position < end:
@@ -158,7 +159,7 @@ def _lz4_size(batch: bytes, start: int) -> int:
 
 
 def _zstd_size(batch: bytes, start: int) -> int:
-    """The most that the frames can hold: no block holds more than 128 KiB (RFC 8878, 3.1.1.2)."""
+    """The most bytes that the frames can hold: 128 KiB in each block (RFC 8878, 3.1.1.2)."""
     size, position, end = 0, start, len(batch)
     try:
         while position < end:
@@ -186,7 +187,8 @@ def _zstd_size(batch: bytes, start: int) -> int:
 
 
 def _frame(batch: bytes, position: int) -> tuple[int, int]:
-    """Where the frame goes on after its magic number, or after all of it if it is to be skipped."""
+    """The position after the magic number (after the frame, if it is skippable), and the magic
+    number."""
     magic: int = _U32.unpack_from(batch, position)[0]
     position += 4
     if magic in _SKIPPABLE:

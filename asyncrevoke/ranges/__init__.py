@@ -1,1 +1,1 @@
-"""Ranges of offsets that are read from their start to their end, by no member of any group."""
+"""Reading ranges of offsets without joining a group."""

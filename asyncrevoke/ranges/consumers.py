@@ -1,4 +1,4 @@
-"""Consumers of a configuration that is there already."""
+"""Consumers made from an existing configuration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def consumer_of(config: ConsumerConfig, *, whole_batches: bool = False) -> Consumer:
-    """One with these options, to be entered; what it gives as records may be whole batches."""
+    """A consumer with these options, to be entered. Its records may be whole batches."""
     from asyncrevoke.consumer import Consumer  # noqa: PLC0415 - loads everything
     from asyncrevoke.ranges.whole_batches import WholeBatches  # noqa: PLC0415 - the same
 

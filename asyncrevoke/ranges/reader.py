@@ -1,4 +1,4 @@
-"""Reads ranges of offsets, one of each partition, as long as something comes."""
+"""Reads ranges of offsets, one of each partition."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from asyncrevoke.consumer import Consumer
     from asyncrevoke.model import PollResult, TopicPartition
 
-# How long one wait for records may take before positions are looked at again.
+# How long one wait for records may take before positions are checked again.
 _STEP = 0.25
 
 
@@ -33,7 +33,7 @@ class Reader:
         self.left = {partition: each.stop for partition, each in ranges.items() if each}
 
     def begin(self) -> None:
-        """Go to where they start."""
+        """Seek to the start of the ranges."""
         self._consumer.assign(list(self.positions))
         for partition, start in self.positions.items():
             self._consumer.seek(partition, start)

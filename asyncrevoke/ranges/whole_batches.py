@@ -1,4 +1,4 @@
-"""A consumer that gives record batches as they are, where single records are not wanted."""
+"""A consumer whose records are whole record batches."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 class WholeBatches(Consumer):
-    """Each of its records is a batch: the offset of its last record, its bytes as the value.
+    """Each record is a batch: the offset of its last record, and its bytes as the value.
 
-    For reading alone: to count such records one by one would count batches.
+    For reading only: counting these records counts batches.
     """
 
     def _open(self) -> Session:

@@ -1,4 +1,4 @@
-"""Topics and handlers on Apache Spark: replay, a source, handing offsets over, and the audit.
+"""Replays, a data source, handovers of offsets and audits on Apache Spark.
 
 Needs ``pip install 'asyncrevoke[spark]'``. Names are loaded when they are first used (PEP 562).
 """
@@ -8,10 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from asyncrevoke.spark.audit_journal import blobs_frame
-    from asyncrevoke.spark.audit_run import audit
-    from asyncrevoke.spark.checkpoint import read_checkpoint
-    from asyncrevoke.spark.dense import dense_offsets
+    from asyncrevoke.spark.audits.journal import blobs_frame
+    from asyncrevoke.spark.audits.run import audit
     from asyncrevoke.spark.errors import (
         DataLossError,
         HandoverError,
@@ -19,15 +17,17 @@ if TYPE_CHECKING:
         SparkSetupError,
         StalledReadError,
     )
-    from asyncrevoke.spark.group_handover import handover, plan_handover
-    from asyncrevoke.spark.offsets import GroupOffsets, OffsetRange, resolve_ranges
-    from asyncrevoke.spark.progress import ReplayProgress
-    from asyncrevoke.spark.replay_query import replay_stream
-    from asyncrevoke.spark.replay_report import ReplayReport
-    from asyncrevoke.spark.replay_run import replay
-    from asyncrevoke.spark.report_page import report_page
+    from asyncrevoke.spark.handovers.checkpoint import read_checkpoint
+    from asyncrevoke.spark.handovers.group_handover import handover, plan_handover
+    from asyncrevoke.spark.reading.dense import dense_offsets
+    from asyncrevoke.spark.reading.offsets import GroupOffsets, OffsetRange, resolve_ranges
+    from asyncrevoke.spark.replays.progress import ReplayProgress
+    from asyncrevoke.spark.replays.report import ReplayReport
+    from asyncrevoke.spark.replays.report_page import report_page
+    from asyncrevoke.spark.replays.run import replay
+    from asyncrevoke.spark.replays.streaming_query import replay_stream
     from asyncrevoke.spark.session import open_session
-    from asyncrevoke.spark.source import KafkaSource, register
+    from asyncrevoke.spark.source.data_source import KafkaSource, register
 
 __all__ = [
     "DataLossError",
@@ -56,27 +56,27 @@ __all__ = [
 
 _MODULES = {
     "DataLossError": "errors",
-    "GroupOffsets": "offsets",
+    "GroupOffsets": "reading.offsets",
     "HandoverError": "errors",
-    "KafkaSource": "source",
-    "OffsetRange": "offsets",
+    "KafkaSource": "source.data_source",
+    "OffsetRange": "reading.offsets",
     "ReplayError": "errors",
-    "ReplayProgress": "progress",
-    "ReplayReport": "replay_report",
+    "ReplayProgress": "replays.progress",
+    "ReplayReport": "replays.report",
     "SparkSetupError": "errors",
     "StalledReadError": "errors",
-    "audit": "audit_run",
-    "blobs_frame": "audit_journal",
-    "dense_offsets": "dense",
-    "handover": "group_handover",
+    "audit": "audits.run",
+    "blobs_frame": "audits.journal",
+    "dense_offsets": "reading.dense",
+    "handover": "handovers.group_handover",
     "open_session": "session",
-    "plan_handover": "group_handover",
-    "read_checkpoint": "checkpoint",
-    "register": "source",
-    "replay": "replay_run",
-    "replay_stream": "replay_query",
-    "report_page": "report_page",
-    "resolve_ranges": "offsets",
+    "plan_handover": "handovers.group_handover",
+    "read_checkpoint": "handovers.checkpoint",
+    "register": "source.data_source",
+    "replay": "replays.run",
+    "replay_stream": "replays.streaming_query",
+    "report_page": "replays.report_page",
+    "resolve_ranges": "reading.offsets",
 }
 
 

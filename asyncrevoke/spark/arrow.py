@@ -1,4 +1,4 @@
-"""pyarrow, which has no types of its own: what is used of it is typed here."""
+"""Types for the parts of pyarrow that are used; pyarrow has none of its own."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Schema(Protocol):
     def __iter__(self) -> Iterator[Field]: ...
 
 
-class RecordBatch(Protocol):
+class ArrowRecordBatch(Protocol):
     """Rows, by column."""
 
     @property
@@ -58,7 +58,9 @@ pc: Any = import_module("pyarrow.compute")
 
 
 def map_in_arrow(
-    frame: DataFrame, task: Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]], schema: str
+    frame: DataFrame,
+    task: Callable[[Iterable[ArrowRecordBatch]], Iterator[ArrowRecordBatch]],
+    schema: str,
 ) -> DataFrame:
-    """The rows that ``task`` makes of those of each partition, in a Python worker. Lazy."""
+    """Apply ``task`` to the rows of each partition in a Python worker. Lazy."""
     return cast("DataFrame", cast("Any", frame).mapInArrow(task, schema))

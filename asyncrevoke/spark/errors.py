@@ -11,17 +11,18 @@ class SparkSetupError(AsyncRevokeError):
 
 
 class DataLossError(AsyncRevokeError):
-    """Records that were asked for are not in the topic any more, or it was made anew."""
+    """Requested records are no longer in the topic, or the topic was created again."""
 
 
 class StalledReadError(AsyncRevokeError, TimeoutError):
-    """A range did not move on for ``no_progress_timeout``; the message says where it stands."""
+    """Reading a range made no progress for ``no_progress_timeout``; the message has its
+    position."""
 
 
 class ReplayError(AsyncRevokeError):
-    """A replay cannot go on; what it has written so far counts, and its ``run_id`` goes on."""
+    """A replay failed. Ranges that it has written count; run it again with its ``run_id`` to
+    continue."""
 
 
 class HandoverError(AsyncRevokeError):
-    """Offsets cannot be handed over; the message says why, and nothing else was committed than it
-    says."""
+    """Offsets cannot be committed for the group; the message says why, and what was committed."""

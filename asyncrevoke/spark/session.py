@@ -8,7 +8,7 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING
 
 from asyncrevoke.broker.errors import BrokerMissingError
-from asyncrevoke.broker.java import find_java
+from asyncrevoke.broker.installation.java import find_java
 from asyncrevoke.spark.errors import (
     DataLossError,
     ReplayError,
@@ -138,7 +138,7 @@ def driver_host(spark: SparkSession) -> str | None:
     return spark.conf.get("spark.driver.host", None)
 
 
-def told_by_a_task(error: Exception, where: str) -> AsyncRevokeError | None:
+def message_of_task_error(error: Exception, where: str) -> AsyncRevokeError | None:
     """The error of ours with which a task has failed, without Spark's frames; None if there is
     none. ``where`` comes before its sentence."""
     found = re.findall(

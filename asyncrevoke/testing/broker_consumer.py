@@ -14,7 +14,7 @@ from asyncrevoke.consumer import Consumer
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.runtime.net.kafka_clients import kafka_admin, kafka_consumer, kafka_producer
-from asyncrevoke.runtime.session.open_session import adapted
+from asyncrevoke.runtime.session.open_session import config_override
 from asyncrevoke.testing.cluster import Published, encode, encode_headers
 from asyncrevoke.testing.harness import forget
 
@@ -140,11 +140,11 @@ class BrokerConsumer:
         return replace(config, **self._options, group_id=group)
 
     async def _enter_consumer(self) -> None:
-        before = adapted.set(self._adapted)
+        before = config_override.set(self._adapted)
         try:
             await self.consumer.start()
         finally:
-            adapted.reset(before)
+            config_override.reset(before)
 
     async def _leave_consumer(self) -> None:
         try:

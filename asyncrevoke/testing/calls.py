@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from asyncrevoke.model import Record
-    from asyncrevoke.runtime.hooks.call_recorder import Decision
+    from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
 
 Outcome: TypeAlias = Literal[
     "running",
@@ -119,10 +119,12 @@ class Calls:
             raise
         made.settle("ok")
 
-    def first(self, _call: object, /) -> None:
+    def first_call(self, _call: object, /) -> None:
         """All calls are made in the same way."""
 
-    def decided(self, record: Record, decision: Decision, _error: BaseException, /) -> None:
+    def failure_decided(
+        self, record: Record, decision: FailureDecision, _error: BaseException, /
+    ) -> None:
         """This becomes of a record whose call has failed."""
         made = self._last.get(record)
         if made is not None and made.outcome_of(record) != "ok":

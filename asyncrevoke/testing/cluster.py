@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     )
     from asyncrevoke.protocol.messages import FetchedPartition, Response
     from asyncrevoke.protocol.records import RecordBatch
-    from asyncrevoke.runtime.hooks.dead_letter_writer import Letter
+    from asyncrevoke.runtime.hooks.dead_letter_writer import DeadLetterContent
     from asyncrevoke.testing.fake_kafka.clock import Clock
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -185,7 +185,7 @@ class LetterBox:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    async def send(self, topic: str, letter: Letter) -> None:
+    async def send(self, topic: str, letter: DeadLetterContent) -> None:
         """Write one to a topic, which is created if need be."""
         self._cluster.have(topic)
         headers = tuple(letter.headers)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.errors import AsyncRevokeError, HandlerExitError, IllegalStateError
 from asyncrevoke.runtime.loop.event_loop import check_event_loop
-from asyncrevoke.runtime.session.open_session import World, opened_in
+from asyncrevoke.runtime.session.open_session import Environment, in_environment
 from asyncrevoke.testing.calls import Calls
 from asyncrevoke.testing.cluster import (
     Cluster,
@@ -138,17 +138,17 @@ class TestConsumer:
         def opened(session: Session) -> None:
             self._opened = session, connections
 
-        world = World(
+        world = Environment(
             bootstrap=cluster.bootstrap(),
             requests=connections,
             decode=cluster.decode,
-            letters=LetterBox(cluster),
-            call_log=self._calls,
+            dead_letters=LetterBox(cluster),
+            call_recorder=self._calls,
             jitter=Random(0),  # noqa: S311 - reproducible
             wall_clock=cluster.wall_time,
             opened=opened,
         )
-        with opened_in(world):
+        with in_environment(world):
             await consumer.start()
         # Nothing has reached a broker yet.
         for topic in sorted(consumer.subscription()):

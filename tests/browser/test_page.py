@@ -116,7 +116,7 @@ async def test_a_revocation_of_a_real_group_is_on_the_page_within_a_third_of_a_s
     running = asyncio.Event()
 
     class Requests(Observer):
-        def happened(self, event: str, fields: Mapping[str, object]) -> None:
+        def on_event(self, event: str, fields: Mapping[str, object]) -> None:
             if event == "revoke requested":
                 requested.append(time.time())
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from chaos.judging.judge import Facts
     from chaos.world.stage import Stage
 
-    from asyncrevoke.journal.schema import Content
+    from asyncrevoke.journal.format.schema import Content
 
 PARTITIONS = 6
 MEMBERS = 3

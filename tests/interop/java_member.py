@@ -9,9 +9,9 @@ import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
-from asyncrevoke.broker.class_path import class_path
-from asyncrevoke.broker.java import find_java
-from asyncrevoke.broker.supervisor import die_with_parent
+from asyncrevoke.broker.installation.class_path import class_path
+from asyncrevoke.broker.installation.java import find_java
+from asyncrevoke.broker.process.supervisor import die_with_parent
 from asyncrevoke.model import TopicPartition
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import pytest
 
 from asyncrevoke import TopicPartition
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.groups.cluster import Cluster
-from asyncrevoke.groups.observer import describe_group, list_groups, settled
+from asyncrevoke.groups.cluster import GroupsClient
+from asyncrevoke.groups.observer import describe_group, list_groups, retry_until_settled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -69,14 +69,16 @@ async def test_the_member_that_keeps_what_is_wanted_back_is_named(
 
     async def told(condition: Callable[[GroupFacts], bool]) -> GroupFacts:
         config = ConsumerConfig(bootstrap_servers=servers)
-        async with Cluster(config) as cluster, asyncio.timeout(DEADLINE):
+        async with GroupsClient(config) as cluster, asyncio.timeout(DEADLINE):
             while True:
                 await asyncio.sleep(0.1)
                 if f"group-of-{kafka_topic}" not in {
-                    group.group for group in await settled(lambda: list_groups(cluster))
+                    group.group for group in await retry_until_settled(lambda: list_groups(cluster))
                 }:
                     continue  # nobody has joined yet
-                facts = await settled(lambda: describe_group(cluster, f"group-of-{kafka_topic}"))
+                facts = await retry_until_settled(
+                    lambda: describe_group(cluster, f"group-of-{kafka_topic}")
+                )
                 if condition(facts):
                     return facts
 

@@ -14,11 +14,11 @@ from aiokafka import AIOKafkaProducer
 from interop.java_member import JavaMember, Seen, java_command
 
 from asyncrevoke import TopicPartition
-from asyncrevoke.broker.supervisor import die_with_parent
+from asyncrevoke.broker.process.supervisor import die_with_parent
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.groups.cluster import Cluster
+from asyncrevoke.groups.cluster import GroupsClient
 from asyncrevoke.groups.errors import NoGroupError
-from asyncrevoke.groups.observer import describe_group, settled
+from asyncrevoke.groups.observer import describe_group, retry_until_settled
 
 if TYPE_CHECKING:
     from asyncrevoke.groups.facts import GroupFacts
@@ -71,13 +71,13 @@ class Group:
         self._stack = contextlib.AsyncExitStack()
         self._enough = asyncio.Event()
         self._producing: asyncio.Task[None] | None = None
-        self._cluster: Cluster | None = None
+        self._cluster: GroupsClient | None = None
 
     async def __aenter__(self) -> Self:
         producer = AIOKafkaProducer(bootstrap_servers=self._bootstrap)
         await self._stack.enter_async_context(producer)
         config = ConsumerConfig(bootstrap_servers=self._bootstrap)
-        self._cluster = await self._stack.enter_async_context(Cluster(config))
+        self._cluster = await self._stack.enter_async_context(GroupsClient(config))
         self._producing = asyncio.create_task(self._produce(producer))
         return self
 
@@ -168,7 +168,7 @@ class Group:
         cluster = self._cluster
         assert cluster is not None
         try:
-            return await settled(lambda: describe_group(cluster, self.name))
+            return await retry_until_settled(lambda: describe_group(cluster, self.name))
         except NoGroupError:
             return None  # nobody has joined yet
 

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 from asyncrevoke.cli.app import app as commands
 from asyncrevoke.model import TopicPartition
-from asyncrevoke.spark.group_handover import handover
-from asyncrevoke.spark.offsets import OffsetRange
-from asyncrevoke.spark.replay_report import ReplayReport
-from asyncrevoke.spark.report_page import report_page
+from asyncrevoke.spark.handovers.group_handover import handover
+from asyncrevoke.spark.reading.offsets import OffsetRange
+from asyncrevoke.spark.replays.report import ReplayReport
+from asyncrevoke.spark.replays.report_page import report_page
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,7 +18,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from spark.processes import run
 
-from asyncrevoke.journal.arrow import pq
+from asyncrevoke.journal.format.arrow import pq
 
 pyspark = pytest.importorskip("pyspark", reason="needs the extra spark")
 

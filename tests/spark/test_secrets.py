@@ -9,11 +9,11 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
-from asyncrevoke.spark.audit_reading import Reading
-from asyncrevoke.spark.engines import Job
-from asyncrevoke.spark.progress import Address
-from asyncrevoke.spark.source_options import SourceOptions
-from asyncrevoke.spark.worker import Target
+from asyncrevoke.spark.audits.hash_tasks import HashTask
+from asyncrevoke.spark.reading.worker import Target
+from asyncrevoke.spark.replays.engines import ReplayJob
+from asyncrevoke.spark.replays.progress import Address
+from asyncrevoke.spark.source.options import SourceOptions
 
 PASSWORD = "pl4nted-s3cret"
 OPTIONS = {
@@ -28,7 +28,7 @@ OPTIONS = {
 
 def test_the_options_of_a_source_show_no_value() -> None:
     options = SourceOptions.of(OPTIONS)
-    task = Reading(options, [], None)
+    task = HashTask(options, [], None)
     shown = [repr(options), str(options), repr(dataclasses.asdict(options)), repr(task)]
     shown += [repr(options.config()), repr(options.given)]
     assert not [text for text in shown if PASSWORD in text]
@@ -44,7 +44,7 @@ def test_options_reach_tasks_with_their_values() -> None:
 
 
 def test_a_job_shows_neither_options_nor_the_word_of_its_driver() -> None:
-    job = Job(
+    job = ReplayJob(
         target=Target("app:consumer"),
         isolation_level="read_committed",
         no_progress_timeout=1.0,

@@ -16,7 +16,7 @@ from asyncrevoke.spark.session import (
     check_spark,
     installed_version,
     is_submitted,
-    told_by_a_task,
+    message_of_task_error,
 )
 
 if TYPE_CHECKING:
@@ -116,15 +116,15 @@ def test_the_sentence_of_a_task_is_found_among_the_frames_of_spark() -> None:
         "asyncrevoke.spark.errors.ReplayError: more than max_errors=3 records have failed\n\n"
         "\tat org.apache.spark..."
     )
-    told = told_by_a_task(ValueError(text), "run july")
+    told = message_of_task_error(ValueError(text), "run july")
     assert isinstance(told, ReplayError)
     assert str(told) == "run july: more than max_errors=3 records have failed"
-    assert told_by_a_task(ValueError("java.lang.OutOfMemoryError: heap"), "run july") is None
+    assert message_of_task_error(ValueError("java.lang.OutOfMemoryError: heap"), "run july") is None
 
 
 @pytest.mark.parametrize("kind", [DataLossError, StalledReadError])
 def test_errors_that_callers_tell_apart_keep_their_kind(kind: type[Exception]) -> None:
     text = f"Traceback ...\nasyncrevoke.spark.errors.{kind.__name__}: orders-0 stands\n"
-    told = told_by_a_task(ValueError(text), "run july")
+    told = message_of_task_error(ValueError(text), "run july")
     assert type(told) is kind
     assert str(told) == "run july: orders-0 stands"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from asyncrevoke.spark.offsets import resolve_ranges
+from asyncrevoke.spark.reading.offsets import resolve_ranges
 
 if TYPE_CHECKING:
-    from asyncrevoke.spark.offsets import OffsetRange
+    from asyncrevoke.spark.reading.offsets import OffsetRange
 
 _DEADLINE = 30.0
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PACKAGE = Path(__file__).parents[2] / "asyncrevoke"
 CLASSES = {"AIOKafkaProducer", "AIOKafkaConsumer", "AIOKafkaAdminClient", "AIOKafkaClient"}
 # The demonstration connects to a broker without security, as an application of aiokafka does.
-ELSEWHERE = {"cli/demo/aiokafka_member.py", "cli/demo/producer.py", "cli/demo/run.py"}
+ELSEWHERE = {"cli/demo/member/aiokafka_member.py", "cli/demo/producer.py", "cli/demo/run.py"}
 
 
 def test_no_other_module_makes_a_client_of_aiokafka() -> None:

@@ -74,7 +74,7 @@ def metadata_response(correlation: int, body: bytes = BODY) -> bytes:
 class Decoding:
     """Notes which thread decodes, and holds up the decoding of large answers until released."""
 
-    def __init__(self, decode: Callable[..., codec.Decoded]) -> None:
+    def __init__(self, decode: Callable[..., codec.DecodedResponse]) -> None:
         self._decode = decode
         self._may_go_on = threading.Event()
         self._may_go_on.set()
@@ -87,9 +87,9 @@ class Decoding:
     def release(self) -> None:
         self._may_go_on.set()
 
-    def __call__(self, kind: Any, version: int, frame: bytes, *rest: Any) -> codec.Decoded:
+    def __call__(self, kind: Any, version: int, frame: bytes, *rest: Any) -> codec.DecodedResponse:
         self.threads.append(threading.get_ident())
-        if len(frame) > codec.LARGE:
+        if len(frame) > codec.LARGE_RESPONSE:
             self.begun.set()
             assert self._may_go_on.wait(LONG)
         return self._decode(kind, version, frame, *rest)
@@ -151,7 +151,7 @@ def partitions_of(answer: Replied | Failed) -> int:
 async def test_a_large_answer_is_decoded_in_another_thread(
     setup: Setup, decoding: Decoding
 ) -> None:
-    assert len(BODY) > codec.LARGE
+    assert len(BODY) > codec.LARGE_RESPONSE
     setup.answers = [metadata_response]
     assert partitions_of(await setup.send(METADATA)) == PARTITIONS
     assert threading.get_ident() not in decoding.threads
@@ -176,7 +176,7 @@ async def test_a_large_usual_fetch_stays_on_the_event_loop(
         log_start_offset=0,
         aborted_transactions=None,
         preferred_read_replica=-1,
-        records=bytes(2 * codec.LARGE),
+        records=bytes(2 * codec.LARGE_RESPONSE),
     )
     body = frames.body(
         made.FetchResponse(
@@ -190,12 +190,12 @@ async def test_a_large_usual_fetch_stays_on_the_event_loop(
     fetch = messages.FetchRequest(
         partitions=(
             messages.FetchPartition(
-                partition=TopicPartition("orders", 0), offset=0, max_bytes=2 * codec.LARGE
+                partition=TopicPartition("orders", 0), offset=0, max_bytes=2 * codec.LARGE_RESPONSE
             ),
         ),
         max_wait=0.0,
         min_bytes=1,
-        max_bytes=2 * codec.LARGE,
+        max_bytes=2 * codec.LARGE_RESPONSE,
     )
     answer = await setup.send(fetch, Channel.FETCH)
     assert isinstance(answer, Replied)

@@ -172,7 +172,7 @@ async def test_a_large_answer_before_authentication_is_refused_by_its_size(
     _, channels, send = await opening(broker, **SASL)
     kind, detail = failed(await channels.request(send))
     assert kind is FailureKind.UNREACHABLE
-    assert f"an answer of {more or size} bytes while the connection was opened" in detail
+    assert f"a response of {more or size} bytes while the connection was opened" in detail
     await broker.until(lambda: broker.open == 0)
 
 
@@ -182,7 +182,7 @@ async def test_an_answer_to_sasl_is_bounded_like_the_one_before(opening: Opening
     _, channels, send = await opening(broker, **SASL)
     kind, detail = failed(await channels.request(send))
     assert kind is FailureKind.UNREACHABLE
-    assert "an answer of 1048576 bytes while the connection was opened" in detail
+    assert "a response of 1048576 bytes while the connection was opened" in detail
 
 
 async def test_an_answer_that_nothing_was_asked_for_ends_the_opening(

@@ -16,7 +16,7 @@ import pytest
 from broker.connections.tunnels import Tunnel
 from wire.fake_broker import FakeBroker, heartbeat_response
 
-from asyncrevoke.broker.ports import free_ports
+from asyncrevoke.broker.listeners.ports import free_ports
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.io.effects import (
     Channel,

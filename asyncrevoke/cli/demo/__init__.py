@@ -1,1 +1,2 @@
-"""``asyncrevoke demo``: a group whose members come and go under load, and who judges it."""
+"""``asyncrevoke demo``: a group whose members join and leave under load, and the check of its
+result."""

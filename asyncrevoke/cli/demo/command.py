@@ -19,13 +19,13 @@ from rich.console import Console
 from rich.live import Live
 
 from asyncrevoke.cli.audit import audit_topic, missing_packages, tell
-from asyncrevoke.cli.demo.group import Group
-from asyncrevoke.cli.demo.member_config import Client, MemberConfig
-from asyncrevoke.cli.demo.report import facts, faults, table
+from asyncrevoke.cli.broker_startup import StartDisplay
+from asyncrevoke.cli.demo.display.live_view import render
+from asyncrevoke.cli.demo.display.report import facts, faults, table
+from asyncrevoke.cli.demo.display.timeline import Panel, draw
+from asyncrevoke.cli.demo.group import DemoGroup
+from asyncrevoke.cli.demo.member.config import Client, MemberConfig
 from asyncrevoke.cli.demo.schedule import churn
-from asyncrevoke.cli.demo.timeline import Panel, draw
-from asyncrevoke.cli.demo.view import render
-from asyncrevoke.cli.starting import StartDisplay
 from asyncrevoke.cli.terminal import print_error, print_line
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.errors import AsyncRevokeError
@@ -33,10 +33,10 @@ from asyncrevoke.errors import AsyncRevokeError
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Sequence
 
-    from asyncrevoke.audit.comparison import Audited
-    from asyncrevoke.cli.demo.judge import Verdict
-    from asyncrevoke.cli.demo.run import Run
-    from asyncrevoke.cli.demo.schedule import Step
+    from asyncrevoke.audit.comparison import AuditResult
+    from asyncrevoke.cli.demo.judge import GroupResult
+    from asyncrevoke.cli.demo.run import DemoRun
+    from asyncrevoke.cli.demo.schedule import ScheduleStep
 
 PARTITIONS = 12
 CONCURRENCY = 64
@@ -47,7 +47,7 @@ AUDITED_STALL = 10.0
 PATIENCE = 30.0
 
 
-class Protocol(enum.StrEnum):
+class GroupProtocolChoice(enum.StrEnum):
     """How partitions change hands: all are given up at each rebalance, or only those that move, as
     the group's leader or (KIP-848) its coordinator says."""
 
@@ -56,7 +56,7 @@ class Protocol(enum.StrEnum):
     CONSUMER = "consumer"
 
 
-class Rival(enum.StrEnum):
+class ComparedClient(enum.StrEnum):
     """What to run beside this library."""
 
     AIOKAFKA = "aiokafka"
@@ -69,10 +69,11 @@ def demo(
     ] = 42,
     rate: Annotated[float, typer.Option(min=1, max=5000, help="Orders per second.")] = 400,
     protocol: Annotated[
-        Protocol, typer.Option(help="How this library's members rebalance.")
-    ] = Protocol.COOPERATIVE,
+        GroupProtocolChoice, typer.Option(help="How this library's members rebalance.")
+    ] = GroupProtocolChoice.COOPERATIVE,
     compare: Annotated[
-        Rival | None, typer.Option(help="Run the same schedule with this consumer beside it.")
+        ComparedClient | None,
+        typer.Option(help="Run the same schedule with this consumer beside it."),
     ] = None,
     kill: Annotated[bool, typer.Option(help="The last leave is a SIGKILL.")] = False,
     max_stall: Annotated[
@@ -117,14 +118,14 @@ def demo(
         )
         raise typer.Exit(2)
     from asyncrevoke.broker import start_broker  # noqa: PLC0415 - loads kio
-    from asyncrevoke.cli.demo.run import Run  # noqa: PLC0415 - loads aiokafka
+    from asyncrevoke.cli.demo.run import DemoRun  # noqa: PLC0415 - loads aiokafka
 
     # What its producer retries is no news for the terminal; what it cannot do is raised.
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
-    if kill and protocol is Protocol.CONSUMER:
+    if kill and protocol is GroupProtocolChoice.CONSUMER:
         messages.print("error: --kill needs a session shorter than KIP-848's: leave one out")
         raise typer.Exit(2)
-    if max_stall is None and protocol is not Protocol.EAGER:
+    if max_stall is None and protocol is not GroupProtocolChoice.EAGER:
         max_stall = MAX_STALL
     steps = churn(seconds, kill=kill)
     clients = [Client.ASYNCREVOKE] + ([Client.AIOKAFKA] if compare else [])
@@ -149,10 +150,12 @@ def demo(
             for group in groups:
                 broker.create_topic(group.topic, PARTITIONS)
             view = stack.enter_context(_view(groups, steps, seconds, messages, live=not as_json))
-            run = Run(
+            run = DemoRun(
                 broker.bootstrap_servers, groups, steps, seconds=seconds, rate=rate, show=view.show
             )
-            page = _Page(broker.bootstrap_servers, groups[0].name, messages) if open_page else None
+            page = (
+                _LivePage(broker.bootstrap_servers, groups[0].name, messages) if open_page else None
+            )
             verdicts = asyncio.run(_judged(run, groups, page))
             audited = _audited(broker.bootstrap_servers, groups[0], folder) if audit else None
     except AsyncRevokeError as error:
@@ -177,8 +180,8 @@ def demo(
         raise typer.Exit(audited.verdict.exit_code)
 
 
-def _audited(bootstrap_servers: str, group: Group, folder: Path) -> Audited:
-    from asyncrevoke.audit.comparison import Settings  # noqa: PLC0415 - if used
+def _audited(bootstrap_servers: str, group: DemoGroup, folder: Path) -> AuditResult:
+    from asyncrevoke.audit.comparison import AuditSettings  # noqa: PLC0415 - if used
     from asyncrevoke.audit.report import write_report  # noqa: PLC0415
 
     audited = asyncio.run(
@@ -187,7 +190,7 @@ def _audited(bootstrap_servers: str, group: Group, folder: Path) -> Audited:
             group.topic,
             ConsumerConfig(bootstrap_servers=bootstrap_servers),
             group.name,
-            Settings(stall=AUDITED_STALL),
+            AuditSettings(stall=AUDITED_STALL),
             PATIENCE,
         )
     )
@@ -203,7 +206,7 @@ def _group(
     *,
     journal: Path | None,
     strict: bool,
-) -> Group:
+) -> DemoGroup:
     run = uuid.uuid4().hex[:8]
     template = MemberConfig(
         client=client,
@@ -218,10 +221,10 @@ def _group(
         journal=None if journal is None else str(journal),
         strict=strict,
     )
-    return Group(template, folder, PARTITIONS)
+    return DemoGroup(template, folder, PARTITIONS)
 
 
-class _Page:
+class _LivePage:
     """The live page of a group, while the demo runs."""
 
     def __init__(self, bootstrap_servers: str, group: str, messages: Console) -> None:
@@ -248,7 +251,9 @@ class _Page:
                 await asyncio.wait((watching,))
 
 
-async def _judged(run: Run, groups: Sequence[Group], page: _Page | None) -> dict[Client, Verdict]:
+async def _judged(
+    run: DemoRun, groups: Sequence[DemoGroup], page: _LivePage | None
+) -> dict[Client, GroupResult]:
     async with contextlib.nullcontext() if page is None else page.shown():
         await run.run()
     return {group.client: await run.verdict(group, CONCURRENCY) for group in groups}
@@ -258,7 +263,11 @@ class _View:
     """Shows the run on a terminal, or tells each step on a line."""
 
     def __init__(
-        self, groups: Sequence[Group], steps: Sequence[Step], seconds: float, console: Console
+        self,
+        groups: Sequence[DemoGroup],
+        steps: Sequence[ScheduleStep],
+        seconds: float,
+        console: Console,
     ) -> None:
         self._groups, self._steps, self._seconds = groups, steps, seconds
         self._console = console
@@ -280,8 +289,8 @@ class _View:
 
 @contextlib.contextmanager
 def _view(
-    groups: Sequence[Group],
-    steps: Sequence[Step],
+    groups: Sequence[DemoGroup],
+    steps: Sequence[ScheduleStep],
     seconds: float,
     messages: Console,
     *,
@@ -296,7 +305,7 @@ def _view(
         yield view
 
 
-def _panels(groups: Sequence[Group], verdicts: dict[Client, Verdict]) -> list[Panel]:
+def _panels(groups: Sequence[DemoGroup], verdicts: dict[Client, GroupResult]) -> list[Panel]:
     return [
         Panel(
             title=group.client.value,
@@ -310,7 +319,10 @@ def _panels(groups: Sequence[Group], verdicts: dict[Client, Verdict]) -> list[Pa
 
 
 def _print_json(
-    verdicts: dict[Client, Verdict], wrong: list[str], picture: Path, audited: Audited | None
+    verdicts: dict[Client, GroupResult],
+    wrong: list[str],
+    picture: Path,
+    audited: AuditResult | None,
 ) -> None:
     ok = {client: not wrong if client is Client.ASYNCREVOKE else True for client in verdicts}
     result: dict[str, object] = {
@@ -333,7 +345,7 @@ def _print_json(
     print(flush=True)
 
 
-def _print_result(verdicts: dict[Client, Verdict], wrong: list[str], picture: Path) -> None:
+def _print_result(verdicts: dict[Client, GroupResult], wrong: list[str], picture: Path) -> None:
     console = Console()
     console.print(table({client.value: verdict for client, verdict in verdicts.items()}))
     print_line(console, f"timeline: {picture}")

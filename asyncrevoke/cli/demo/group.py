@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from asyncrevoke.cli.demo.clock import now
-from asyncrevoke.cli.demo.handler_log import Abandoned, Ended, LogReader, Started
+from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, LogReader, Started
 from asyncrevoke.cli.demo.progress import GroupProgress
-from asyncrevoke.cli.demo.schedule import Action, Step
+from asyncrevoke.cli.demo.schedule import Action, ScheduleStep
 from asyncrevoke.errors import AsyncRevokeError
 from asyncrevoke.printable import printable_lines
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from asyncrevoke.cli.demo.handler_log import Event
     from asyncrevoke.cli.demo.judge import Produced
-    from asyncrevoke.cli.demo.member_config import MemberConfig
+    from asyncrevoke.cli.demo.member.config import MemberConfig
+    from asyncrevoke.cli.demo.member.handler_log import Event
     from asyncrevoke.model import TopicPartition
 
 LEAVE_TIMEOUT = 40.0
@@ -30,7 +30,7 @@ ERROR_LINES = 20
 
 
 class MemberFailedError(AsyncRevokeError):
-    """A member's process ended although nobody had told it to; ``lines`` are its last ones."""
+    """A member's process ended unexpectedly; ``lines`` are the last lines of its output."""
 
     def __init__(self, message: str, lines: str) -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ class MemberFailedError(AsyncRevokeError):
         return f"{super().__str__()}\n{self._lines}"
 
 
-class Group:
+class DemoGroup:
     """Starts and ends members, and collects what they wrote down.
 
     Args:
@@ -57,7 +57,7 @@ class Group:
         self.events: list[Event] = []
         self.died: dict[str, float] = {}
         self.killed: dict[str, Mapping[TopicPartition, int]] = {}
-        self.steps: list[Step] = []
+        self.steps: list[ScheduleStep] = []
         self.progress = GroupProgress(partitions)
         self._template = template
         self._folder = folder
@@ -75,12 +75,14 @@ class Group:
         self.produced.append(record)
         self.progress.append((record,))
 
-    async def take(self, step: Step, begin: float, committed: Mapping[TopicPartition, int]) -> None:
+    async def take(
+        self, step: ScheduleStep, begin: float, committed: Mapping[TopicPartition, int]
+    ) -> None:
         """Do what the schedule says; the moment is written down.
 
         ``committed`` is what the group has committed so far, for a member that is killed.
         """
-        self.steps.append(Step(now() - begin, step.action, step.member))
+        self.steps.append(ScheduleStep(now() - begin, step.action, step.member))
         match step.action:
             case Action.JOIN:
                 await self._join(step.member)
@@ -130,7 +132,7 @@ class Group:
                 self._tell(name, signal.SIGTERM, "leaving")
 
     async def close(self) -> None:
-        """End what is left of the processes, without ceremony."""
+        """Kill the processes that still run."""
         for process in self._processes.values():
             if process.returncode is None:
                 process.kill()
@@ -145,7 +147,7 @@ class Group:
         self.progress.member(name)
         with self._error_file(name).open("wb") as errors:
             self._processes[name] = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "asyncrevoke.cli.demo.member",
+                sys.executable, "-m", "asyncrevoke.cli.demo.member.main",
                 msgspec.json.encode(config).decode(),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=errors,

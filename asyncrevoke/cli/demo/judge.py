@@ -34,7 +34,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from asyncrevoke.cli.demo.handler_log import Abandoned, Ended, Started
+from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, Started
 from asyncrevoke.model import TopicPartition
 
 
@@ -96,7 +96,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class GroupResult:
     """What the judge found; see the module for the meaning of each word."""
 
     produced: int
@@ -118,7 +118,7 @@ class Verdict:
         return self.stall.seconds if self.stall else 0.0
 
 
-class Call(NamedTuple):
+class HandlerCall(NamedTuple):
     """One handler call; ``end`` is infinite if it never ended, ``returned`` whether it returned."""
 
     record: RecordId
@@ -129,10 +129,10 @@ class Call(NamedTuple):
     returned: bool
 
 
-def judge(evidence: Evidence) -> Verdict:
+def judge(evidence: Evidence) -> GroupResult:
     """Judge a run."""
     calls = handler_calls(evidence.handled, evidence.died)
-    by_record: dict[RecordId, list[Call]] = defaultdict(list)
+    by_record: dict[RecordId, list[HandlerCall]] = defaultdict(list)
     for call in calls:
         by_record[call.record].append(call)
     returned = {call.record: call.end for call in reversed(calls) if call.returned}
@@ -153,7 +153,7 @@ def judge(evidence: Evidence) -> Verdict:
     latencies.sort()
     stall, hand_over = _stalls(evidence, calls)
     repeated = {name: each for name, each in sorted(by_record.items()) if len(each) > 1}
-    return Verdict(
+    return GroupResult(
         produced=len(evidence.produced),
         handled=len(latencies),
         lost=tuple(lost),
@@ -173,10 +173,10 @@ def judge(evidence: Evidence) -> Verdict:
 
 def handler_calls(
     events: Iterable[Started | Ended | Abandoned], died: Mapping[str, float]
-) -> list[Call]:
+) -> list[HandlerCall]:
     """The calls that the events tell of, by the time they began."""
     running: dict[tuple[str, RecordId], Started] = {}
-    calls: list[Call] = []
+    calls: list[HandlerCall] = []
     for event in sorted(events, key=lambda event: (event.at, not isinstance(event, Ended))):
         record = RecordId(TopicPartition(event.topic, event.partition), event.offset)
         if isinstance(event, Started):
@@ -191,11 +191,13 @@ def handler_calls(
     return calls
 
 
-def _call(record: RecordId, started: Started, end: float, *, returned: bool) -> Call:
-    return Call(record, started.key, started.member, started.at, end, returned)
+def _call(record: RecordId, started: Started, end: float, *, returned: bool) -> HandlerCall:
+    return HandlerCall(record, started.key, started.member, started.at, end, returned)
 
 
-def _is_excused(calls: Sequence[Call], killed: Mapping[str, Mapping[TopicPartition, int]]) -> bool:
+def _is_excused(
+    calls: Sequence[HandlerCall], killed: Mapping[str, Mapping[TopicPartition, int]]
+) -> bool:
     return all(
         call.member in killed
         and call.record.offset >= killed[call.member].get(call.record.partition, 0)
@@ -203,8 +205,8 @@ def _is_excused(calls: Sequence[Call], killed: Mapping[str, Mapping[TopicPartiti
     )
 
 
-def _disorder(calls: Sequence[Call]) -> list[Disorder]:
-    by_key: dict[tuple[TopicPartition, str], list[Call]] = defaultdict(list)
+def _disorder(calls: Sequence[HandlerCall]) -> list[Disorder]:
+    by_key: dict[tuple[TopicPartition, str], list[HandlerCall]] = defaultdict(list)
     for call in calls:
         if call.key is not None:
             by_key[call.record.partition, call.key].append(call)
@@ -214,7 +216,7 @@ def _disorder(calls: Sequence[Call]) -> list[Disorder]:
         highest = lane[0]
         busy = lane[0]
         for call in lane:
-            other: Call | None = None
+            other: HandlerCall | None = None
             if call is not busy and call.begin < busy.end:
                 other = busy
             elif call.record not in seen and call.record < highest.record:
@@ -241,7 +243,7 @@ class _Key:
         return bool(self.waiting) and not self.running
 
 
-def _stalls(evidence: Evidence, calls: Sequence[Call]) -> tuple[Stall | None, Stall | None]:
+def _stalls(evidence: Evidence, calls: Sequence[HandlerCall]) -> tuple[Stall | None, Stall | None]:
     busy = {
         member: _full_times([call for call in calls if call.member == member], evidence.concurrency)
         for member in {call.member for call in calls}
@@ -249,7 +251,7 @@ def _stalls(evidence: Evidence, calls: Sequence[Call]) -> tuple[Stall | None, St
     produced: dict[TopicPartition, list[Produced]] = defaultdict(list)
     for record in evidence.produced:
         produced[record.partition].append(record)
-    called: dict[TopicPartition, list[Call]] = defaultdict(list)
+    called: dict[TopicPartition, list[HandlerCall]] = defaultdict(list)
     for call in calls:
         called[call.record.partition].append(call)
     kept: list[Stall] = []
@@ -274,7 +276,7 @@ class _Pause(NamedTuple):
     """Something was due from ``since`` on and nothing was called before ``until``."""
 
     since: float
-    until: Call
+    until: HandlerCall
     moved: bool
 
 
@@ -284,10 +286,10 @@ class _Tenure:
     def __init__(self) -> None:
         self.pauses: list[_Pause] = []
         self._draining: list[_Pause] = []
-        self._previous: Call | None = None
-        self._advancing: Call | None = None
+        self._previous: HandlerCall | None = None
+        self._advancing: HandlerCall | None = None
 
-    def call(self, call: Call, due_since: float | None) -> None:
+    def call(self, call: HandlerCall, due_since: float | None) -> None:
         """The partition's next call; ``due_since`` is None if nothing was due just before it."""
         previous, advancing = self._previous, self._advancing
         self._previous = call
@@ -312,10 +314,10 @@ class _Tenure:
         self._draining.clear()
 
 
-def _pauses(produced: Iterable[Produced], calls: Sequence[Call]) -> list[_Pause]:
+def _pauses(produced: Iterable[Produced], calls: Sequence[HandlerCall]) -> list[_Pause]:
     """Every pause between two calls of one partition in which something was due."""
     # At one moment, ends come first, then appends, then calls: that favours nobody.
-    moments: list[tuple[float, int, int, Produced | Call]] = []
+    moments: list[tuple[float, int, int, Produced | HandlerCall]] = []
     moments += [(call.end, 0, call.record.offset, call) for call in calls]
     moments += [(record.at, 1, record.offset, record) for record in produced]
     moments += [(call.begin, 2, call.record.offset, call) for call in calls]
@@ -336,7 +338,7 @@ def _pauses(produced: Iterable[Produced], calls: Sequence[Call]) -> list[_Pause]
             if offset not in begun:
                 lane.waiting.add(offset)
         else:
-            assert isinstance(what, Call)
+            assert isinstance(what, HandlerCall)
             tenure.call(what, due_since if due else None)
             begun.add(offset)
             lane.running += 1
@@ -351,7 +353,7 @@ def _pauses(produced: Iterable[Produced], calls: Sequence[Call]) -> list[_Pause]
     return tenure.pauses
 
 
-def _full_times(calls: Sequence[Call], concurrency: int) -> list[tuple[float, float]]:
+def _full_times(calls: Sequence[HandlerCall], concurrency: int) -> list[tuple[float, float]]:
     """When a member ran as many handlers as it may."""
     changes = sorted([(call.begin, 1) for call in calls] + [(call.end, -1) for call in calls])
     full: list[tuple[float, float]] = []

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from asyncrevoke.cli.demo.handler_log import (
+from asyncrevoke.cli.demo.member.handler_log import (
     Abandoned,
     Assigned,
     Draining,

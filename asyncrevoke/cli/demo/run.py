@@ -18,7 +18,7 @@ from aiokafka.errors import KafkaError
 
 from asyncrevoke.cli.demo.clock import now
 from asyncrevoke.cli.demo.group import LEAVE_TIMEOUT
-from asyncrevoke.cli.demo.judge import Evidence, Verdict, judge
+from asyncrevoke.cli.demo.judge import Evidence, GroupResult, judge
 from asyncrevoke.cli.demo.producer import produce
 from asyncrevoke.cli.demo.schedule import Action
 from asyncrevoke.errors import AsyncRevokeError
@@ -27,15 +27,15 @@ from asyncrevoke.model import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from asyncrevoke.cli.demo.group import Group
+    from asyncrevoke.cli.demo.group import DemoGroup
     from asyncrevoke.cli.demo.judge import Produced
-    from asyncrevoke.cli.demo.schedule import Step
+    from asyncrevoke.cli.demo.schedule import ScheduleStep
 
 REFRESH = 0.125
 CATCH_UP_TIMEOUT = 30.0
 
 
-class Run:
+class DemoRun:
     """One run of the schedule with one group, or with two side by side.
 
     Args:
@@ -48,8 +48,8 @@ class Run:
     def __init__(
         self,
         bootstrap_servers: str,
-        groups: Sequence[Group],
-        steps: Sequence[Step],
+        groups: Sequence[DemoGroup],
+        steps: Sequence[ScheduleStep],
         *,
         seconds: float,
         rate: float,
@@ -107,7 +107,7 @@ class Run:
             for group in self._groups.values():
                 await group.close()
 
-    async def verdict(self, group: Group, concurrency: int) -> Verdict:
+    async def verdict(self, group: DemoGroup, concurrency: int) -> GroupResult:
         """What the judge says of a group, after the run."""
         return judge(
             Evidence(
@@ -120,11 +120,11 @@ class Run:
             )
         )
 
-    async def _committed(self, group: Group) -> Mapping[TopicPartition, int]:
+    async def _committed(self, group: DemoGroup) -> Mapping[TopicPartition, int]:
         partitions = sorted({record.partition for record in group.produced})
         return await committed_offsets(self._bootstrap_servers, group.name, partitions)
 
-    def _reached(self, step: Step) -> bool:
+    def _reached(self, step: ScheduleStep) -> bool:
         return now() - self.begin >= step.at
 
     def _acknowledged(self, topic: str, record: Produced) -> None:

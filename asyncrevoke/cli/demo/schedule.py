@@ -14,7 +14,7 @@ class Action(enum.StrEnum):
     KILL = "is killed"
 
 
-class Step(NamedTuple):
+class ScheduleStep(NamedTuple):
     """``at`` is in seconds after the start."""
 
     at: float
@@ -22,17 +22,17 @@ class Step(NamedTuple):
     member: str
 
 
-def churn(seconds: float, *, kill: bool = False) -> tuple[Step, ...]:
+def churn(seconds: float, *, kill: bool = False) -> tuple[ScheduleStep, ...]:
     """Four members within ``seconds``: three join, one leaves, a fourth joins, another leaves.
 
     With ``kill`` the last one does not leave: it is killed.
     """
     sixth = seconds / 6
     return (
-        Step(0, Action.JOIN, "A"),
-        Step(sixth, Action.JOIN, "B"),
-        Step(2 * sixth, Action.JOIN, "C"),
-        Step(3 * sixth, Action.STOP, "A"),
-        Step(4 * sixth, Action.JOIN, "D"),
-        Step(5 * sixth, Action.KILL if kill else Action.STOP, "B"),
+        ScheduleStep(0, Action.JOIN, "A"),
+        ScheduleStep(sixth, Action.JOIN, "B"),
+        ScheduleStep(2 * sixth, Action.JOIN, "C"),
+        ScheduleStep(3 * sixth, Action.STOP, "A"),
+        ScheduleStep(4 * sixth, Action.JOIN, "D"),
+        ScheduleStep(5 * sixth, Action.KILL if kill else Action.STOP, "B"),
     )

@@ -64,17 +64,17 @@ def groups(
 
 
 async def _ask(config: ConsumerConfig, name: str | None) -> GroupFacts | Sequence[GroupSummary]:
-    from asyncrevoke.groups.cluster import Cluster  # noqa: PLC0415 - loads aiokafka
+    from asyncrevoke.groups.cluster import GroupsClient  # noqa: PLC0415 - loads aiokafka
     from asyncrevoke.groups.observer import (  # noqa: PLC0415 - and kio
         describe_group,
         list_groups,
-        settled,
+        retry_until_settled,
     )
 
-    async with Cluster(config) as cluster:
+    async with GroupsClient(config) as cluster:
         if name is None:
-            return await settled(lambda: list_groups(cluster))
-        return await settled(lambda: describe_group(cluster, name))
+            return await retry_until_settled(lambda: list_groups(cluster))
+        return await retry_until_settled(lambda: describe_group(cluster, name))
 
 
 def _show(answer: GroupFacts | Sequence[GroupSummary]) -> None:

@@ -11,7 +11,7 @@ it holds (:mod:`.unverified_commits`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.core.commit.error_table import COMMIT_ERRORS, CommitErrorAction
 from asyncrevoke.core.commit.partition_backoff import PartitionBackoff
@@ -19,9 +19,9 @@ from asyncrevoke.core.commit.refused_commits import RejectedCommits, commit_erro
 from asyncrevoke.core.commit.unverified_commits import UnverifiedCommits
 from asyncrevoke.core.commit.waiters import CommitWaiters, Waiter
 from asyncrevoke.core.io.effects import Channel, CompleteRequest, Failed, FailureKind, Node
+from asyncrevoke.core.io.fatal_error import FATAL_FAILURES, fatal_error
 from asyncrevoke.core.partition.instance import InstanceState, PartitionInstance
 from asyncrevoke.errors import (
-    AuthenticationError,
     FatalError,
     GroupAuthorizationError,
     PartitionLostError,
@@ -37,12 +37,14 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Mapping
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.commit.completion_maps import CompletionMaps
+    from asyncrevoke.core.commit.reactions import CommitReactions
     from asyncrevoke.core.commit.requested_offsets import RequestedOffsets
     from asyncrevoke.core.io.outbox import Outbox, Reply
+    from asyncrevoke.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.core.metadata.coordinator import Coordinator
     from asyncrevoke.core.partition.assignment import Assignment
 
@@ -51,32 +53,6 @@ _RETRY_TIMER = "commit-retry"
 _UNKNOWN_TOPIC_TIMER = "commit-unknown-topic"
 _FIRST_BACKOFF = 0.05
 _LONGEST_BACKOFF = 2.0
-
-
-class CommitterMembership(Protocol):
-    """What commits must know of the membership."""
-
-    @property
-    def member_identity(self) -> GroupMetadata:
-        """The identity to commit with."""
-        ...
-
-    @property
-    def may_commit(self) -> bool:
-        """Whether a commit sent now can be accepted."""
-        ...
-
-    def is_current_membership(self, sent: GroupMetadata, sent_at: float, /) -> bool:
-        """Whether a refusal of this identity is about the membership as it is now."""
-        ...
-
-    def rejected(self, now: float, error: ErrorCode) -> None:
-        """A commit was refused with a true verdict about the membership."""
-        ...
-
-    def rebalance_seen(self, now: float) -> None:
-        """A commit was answered with REBALANCE_IN_PROGRESS."""
-        ...
 
 
 class _InFlightCommit(NamedTuple):
@@ -96,40 +72,23 @@ class Committer:
         self,
         outbox: Outbox,
         config: ConsumerConfig,
+        cluster: ClusterMetadata,
         coordinator: Coordinator,
         assignment: Assignment,
         maps: CompletionMaps,
         requested: RequestedOffsets,
+        reactions: CommitReactions,
     ) -> None:
         self._outbox = outbox
         self._config = config
+        self._cluster = cluster
         self._coordinator = coordinator
         self._assignment = assignment
         self._maps = maps
         self._requested = requested
+        self._reactions = reactions
         self._manual = config.commit_mode == "manual"
-        self.membership: CommitterMembership | None = None
-        self.on_acknowledged: Callable[[float, list[PartitionInstance]], None] = (
-            lambda _now, _instances: None
-        )
-        # The last attempt to commit it before its release was refused.
-        self.on_refused: Callable[[float, PartitionInstance, PartitionsError], None] = (
-            lambda _now, _instance, _error: None
-        )
-        self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
-        # The ids of topics, so that nothing is committed for another one of the same name.
-        self.topic_ids: Callable[[Iterable[TopicPartition]], dict[str, bytes] | None] = (
-            lambda _partitions: None
-        )
-        self._unverified = UnverifiedCommits(
-            outbox,
-            config,
-            coordinator,
-            owes=lambda instance: self.entry(instance) is not None,
-            topic_ids=lambda partitions: self.topic_ids(partitions),  # noqa: PLW0108 - set later
-        )
-        self._unverified.on_verified = self._verified
-        self.on_unknown_topic: Callable[[float], None] = lambda _now: None
+        self._unverified = UnverifiedCommits(outbox, config, cluster, coordinator, self)
         self._in_flight: _InFlightCommit | None = None
         self._due = False
         self._scheduled = False
@@ -154,6 +113,10 @@ class Committer:
     def entry(self, instance: PartitionInstance) -> CommitEntry | None:
         """What is to be committed for this instance now, None if the broker holds it already."""
         return self._owed(instance) if instance.can.commit else None
+
+    def is_commit_owed(self, instance: PartitionInstance) -> bool:
+        """Whether something of it is to be committed now."""
+        return self.entry(instance) is not None
 
     def _owed(self, instance: PartitionInstance) -> CommitEntry | None:
         if self._config.group_id is None:
@@ -266,12 +229,11 @@ class Committer:
     # --- sending ---------------------------------------------------------------------------------
 
     def _send(self, now: float) -> None:
-        membership = self.membership
+        membership = self._reactions.committing_member
         if (
             not self._due
             or self._in_flight is not None
             or self._unverified.verifying
-            or membership is None
             or not membership.may_commit
             or self._outbox.has_timer(_RETRY_TIMER)
         ):
@@ -303,7 +265,7 @@ class Committer:
                 member_id=identity.member_id,
                 group_instance_id=identity.group_instance_id,
                 entries=tuple(entries.values()),
-                topic_ids=self.topic_ids(instance.partition for instance in entries),
+                topic_ids=self._cluster.topic_ids(instance.partition for instance in entries),
             ),
             node,
             Channel.COMMIT,
@@ -325,10 +287,8 @@ class Committer:
             case OffsetCommitResponse(errors=errors):
                 self.slowest = max(self.slowest * 0.99, now - sent.sent_at)
                 self._handle_response(now, sent, dict(errors))
-            case Failed(kind=FailureKind.AUTHENTICATION, detail=detail):
-                self.on_error(now, AuthenticationError(detail))
-            case Failed(kind=FailureKind.UNSUPPORTED, detail=detail):
-                self.on_error(now, UnsupportedVersionError(detail))
+            case Failed() as failed if failed.kind in FATAL_FAILURES:
+                self._reactions.failed(now, fatal_error(failed))
             case Failed(kind=kind, detail=detail):
                 if kind is not FailureKind.UNREACHABLE:
                     for instance in sent.entries:
@@ -336,7 +296,7 @@ class Committer:
                 self._coordinator.unanswered(now, f"commit: {detail or kind.value}", sent.node)
                 self._retry_later(now)
             case _:
-                self.on_error(now, FatalError(f"unexpected answer {type(reply).__name__}"))
+                self._reactions.failed(now, FatalError(f"unexpected answer {type(reply).__name__}"))
 
     def _handle_response(
         self, now: float, sent: _InFlightCommit, errors: dict[TopicPartition, ErrorCode]
@@ -378,9 +338,9 @@ class Committer:
         self._waiters.check()
         self._unverified.verify(now)
         if acked:
-            self.on_acknowledged(now, acked)
+            self._reactions.commit_acknowledged(now, acked)
         for instance, problem in given_up:
-            self.on_refused(now, instance, problem)
+            self._reactions.commit_rejected(now, instance, problem)
         if self._unverified.pending:
             self.schedule(now)
         self._send(now)
@@ -391,11 +351,8 @@ class Committer:
         self._unknown_topics.forget(instance)
         self._rejected.accepted(now, instance)
         self._requested.acknowledged(instance, entry)
-        instance.committed_offset = entry.offset
-        instance.committed_map = entry.metadata
+        instance.commit_acknowledged(entry.offset, entry.metadata)
         self._acknowledged_commits[instance] = sent.number
-        # If something else counts by now, that is owed because it differs from this.
-        instance.commit_required = False
 
     def _shorten_metadata(self, instance: PartitionInstance, entry: CommitEntry) -> bool:
         """Commit again with less metadata; False if there is nothing left to leave out."""
@@ -429,20 +386,20 @@ class Committer:
     def _apply_actions(
         self, now: float, sent: _InFlightCommit, actions: dict[CommitErrorAction, ErrorCode]
     ) -> None:
-        membership = self.membership
-        if membership is None:  # pragma: no cover - nothing is sent without a membership
-            return
+        membership = self._reactions.committing_member
         if CommitErrorAction.FATAL in actions:
             error = actions[CommitErrorAction.FATAL]
             if error is ErrorCode.group_authorization_failed:
-                self.on_error(
+                self._reactions.failed(
                     now,
                     GroupAuthorizationError(
                         f"not authorized to commit for group {sent.member_identity.group_id!r}"
                     ),
                 )
             else:
-                self.on_error(now, UnsupportedVersionError(f"commit refused: {error.name}"))
+                self._reactions.failed(
+                    now, UnsupportedVersionError(f"commit refused: {error.name}")
+                )
         elif CommitErrorAction.FENCED in actions:
             if membership.is_current_membership(sent.member_identity, sent.sent_at):
                 membership.rejected(now, actions[CommitErrorAction.FENCED])
@@ -464,7 +421,7 @@ class Committer:
         elif CommitErrorAction.RETRY in actions:
             self._retry_later(now)
         if CommitErrorAction.UNKNOWN_TOPIC in actions:
-            self.on_unknown_topic(now)
+            self._reactions.commit_topic_unknown(now)
 
     def _retry_later(self, now: float) -> None:
         self._due = True
@@ -473,17 +430,18 @@ class Committer:
         )
         self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)
 
-    def _verified(
+    def verified(
         self,
         now: float,
         certain: list[PartitionInstance],
         rewound: list[PartitionInstance],
         answered: bool,
     ) -> None:
+        """See :class:`.reactions.CommitVerification`."""
         for instance in rewound:
             self._requested.rewound(instance)
         if certain:
-            self.on_acknowledged(now, certain)
+            self._reactions.commit_acknowledged(now, certain)
         if answered:
             # What was rewound goes at once: whoever closes may not be a member for long.
             self._due = self._due or bool(rewound)

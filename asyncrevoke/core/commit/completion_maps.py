@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _WIDEST = 1 << 24
 # Not even the smallest map fits.
 _SMALLEST = 16
+# Characters that a map with the same runs may take more: encode leaves room for any leader epoch.
+_ROOM_FOR_EPOCH = 6
 
 
 class _Written(NamedTuple):
@@ -39,6 +41,9 @@ class CompletionMaps:
     An instance whose map cannot hold all, and that has more than ``max_in_flight`` records done
     which it does not hold, is *ahead*: nothing more of it is delivered until that is over. A crash
     thus never repeats more than twice ``max_in_flight`` records.
+
+    A map that was read is written with as much room as it had, also beyond ``completion_map``: the
+    members of a group may differ in it, and what one cuts off is handled again.
     """
 
     def __init__(self, outbox: Outbox, config: ConsumerConfig) -> None:
@@ -47,6 +52,8 @@ class CompletionMaps:
         self._max_in_flight = config.max_in_flight
         self._written: dict[PartitionInstance, _Written] = {}
         self._too_far_ahead: dict[PartitionInstance, None] = {}
+        # Those whose map was longer than the limit when it was read.
+        self._limits: dict[PartitionInstance, int] = {}
 
     # --- writing ---------------------------------------------------------------------------------
 
@@ -70,7 +77,8 @@ class CompletionMaps:
                 return known.metadata
             if known.final and flushing and known.progress[0] == progress[0]:
                 return known.metadata
-        encoded = encode(progress[0], tracker.completed_runs(), tracker.leader_epoch, self._limit)
+        limit = self._limits.get(instance, self._limit)
+        encoded = encode(progress[0], tracker.completed_runs(), tracker.leader_epoch, limit)
         self._written[instance] = _Written(tracker.tracker_id, progress, encoded.metadata, flushing)
         left_out = 0 if encoded.cut_at is None else tracker.count_done(encoded.cut_at)
         if left_out > self._max_in_flight:
@@ -100,6 +108,7 @@ class CompletionMaps:
                 size=len(metadata),
                 limit=self._limit,
             )
+        self._limits.pop(instance, None)
         known = self._written.get(instance)
         if instance.state is InstanceState.COMMITTING:
             self._written.pop(instance, None)
@@ -115,7 +124,7 @@ class CompletionMaps:
 
     def _stop_delivery(self, instance: PartitionInstance, tracker: OffsetTracker) -> None:
         if not instance.too_far_ahead:
-            instance.too_far_ahead = True
+            instance.set_too_far_ahead(True)
             self._too_far_ahead[instance] = None
             self._outbox.emit(
                 "warning",
@@ -130,30 +139,34 @@ class CompletionMaps:
         for instance in list(self._too_far_ahead):
             tracker = instance.tracker
             if tracker is not None and not instance.terminal:
-                if tracker.width > _WIDEST or self._leaves_out_much(tracker):
+                if tracker.width > _WIDEST or self._leaves_out_much(instance, tracker):
                     continue
                 self._outbox.emit("info", "partition resumed", partition=str(instance.partition))
             del self._too_far_ahead[instance]
-            instance.too_far_ahead = False
+            instance.set_too_far_ahead(False)
             self._outbox.wake()
 
-    def _leaves_out_much(self, tracker: OffsetTracker) -> bool:
+    def _leaves_out_much(self, instance: PartitionInstance, tracker: OffsetTracker) -> bool:
         if not self._limit or tracker.is_contiguous:
             return False
-        point = tracker.commit_point
-        cut_at = encode(point, tracker.completed_runs(), tracker.leader_epoch, self._limit).cut_at
+        point, limit = tracker.commit_point, self._limits.get(instance, self._limit)
+        cut_at = encode(point, tracker.completed_runs(), tracker.leader_epoch, limit).cut_at
         return cut_at is not None and tracker.count_done(cut_at) > self._max_in_flight
 
     # --- reading ---------------------------------------------------------------------------------
 
-    def read(self, offset: int, metadata: str) -> CompletionMap | None:
+    def read(self, instance: PartitionInstance, offset: int, metadata: str) -> CompletionMap | None:
         """What was found beside a committed offset; None if it is no map, or none is wanted."""
-        return decode(offset, metadata) if self._limit and metadata else None
+        found = decode(offset, metadata) if self._limit and metadata else None
+        if found is not None and len(metadata) + _ROOM_FOR_EPOCH > self._limit:
+            self._limits[instance] = len(metadata) + _ROOM_FOR_EPOCH
+        return found
 
     def verify(self, instance: PartitionInstance) -> bool:
         """The end of the log is known: is what the map says possible? If it is not, the map is
         forgotten, and the records are handled again."""
-        tracker, buffer, instance.map_unverified = instance.tracker, instance.buffer, False
+        instance.set_map_unverified(False)
+        tracker, buffer = instance.tracker, instance.buffer
         if tracker is None or buffer is None or (finished := tracker.completed_earlier) is None:
             return True
         if finished.end <= instance.high_watermark:
@@ -173,7 +186,8 @@ class CompletionMaps:
             up_to=finished.end,
             log_end=instance.high_watermark,
         )
-        tracker.completed_earlier = buffer.completed_earlier = None
+        tracker.forget_completed_earlier()
+        buffer.forget_completed_earlier()
         self._written.pop(instance, None)
         return False
 
@@ -181,3 +195,4 @@ class CompletionMaps:
         """The instance has ended."""
         self._written.pop(instance, None)
         self._too_far_ahead.pop(instance, None)
+        self._limits.pop(instance, None)

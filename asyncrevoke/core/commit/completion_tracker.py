@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.commit.committer import Committer
     from asyncrevoke.core.commit.completion_maps import CompletionMaps
+    from asyncrevoke.core.commit.reactions import CommitReactions
     from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.partition.assignment import Assignment
     from asyncrevoke.core.partition.hand_out import RecordReader
@@ -47,12 +48,14 @@ class CompletionTracker:
         revocation: Revocation,
         commits: Committer,
         maps: CompletionMaps,
+        reactions: CommitReactions,
     ) -> None:
         self._outbox = outbox
         self._assignment = assignment
         self._revocation = revocation
         self._commits = commits
         self._maps = maps
+        self._reactions = reactions
         self._max_in_flight = config.max_in_flight
         # Polls for a record or two at a time would cost more than what they return.
         self._enough_capacity = min(config.max_poll_records, max(1, config.max_in_flight // 8))
@@ -66,11 +69,10 @@ class CompletionTracker:
         self._at_limit = False
         # Only topics with a limit of their own were without room: some of it is worth no haste.
         self._limited = False
-        self._limit_of: Callable[[str], tuple[str, int] | None] = lambda _topic: None
+        self._limit_of: Callable[[str], tuple[str, int] | None] | None = None
         # What each partition of a name may get in one round of polling.
         self._shares: dict[str, int] = {}
         self._round = -1
-        self.after: Callable[[float], None] = lambda _now: None
 
     def track(self, *, one_by_one: bool, next_poll_completes: bool) -> None:
         """From now on count one by one or by batch; ``settle``: see the class.
@@ -117,8 +119,7 @@ class CompletionTracker:
         What its name has left is shared between the partitions of that name, rounded up, so that
         none is forgotten.
         """
-        limit = self._limit_of(instance.partition.topic)
-        if limit is None:
+        if self._limit_of is None or (limit := self._limit_of(instance.partition.topic)) is None:
             return _UNLIMITED
         name, most = limit
         if round_number != self._round:
@@ -134,7 +135,7 @@ class CompletionTracker:
         return share
 
     def _is_named(self, instance: PartitionInstance, name: str) -> bool:
-        limit = self._limit_of(instance.partition.topic)
+        limit = None if self._limit_of is None else self._limit_of(instance.partition.topic)
         return limit is not None and limit[0] == name
 
     def _warn_at_limit(self, now: float) -> None:
@@ -295,7 +296,7 @@ class CompletionTracker:
             self._assignment.forget_completed_trackers(instance)
         if instance.revoking:
             self._revocation.progress(now)
-            self.after(now)
+            self._reactions.revocation_progressed(now)
 
     def _capacity_freed(self, now: float) -> None:
         if self._limited:
@@ -329,7 +330,7 @@ class CompletionTracker:
             self._revocation.progress(now)
         if self._at_limit:
             self._wake(now)
-        self.after(now)
+        self._reactions.revocation_progressed(now)
 
 
 def _tracker(

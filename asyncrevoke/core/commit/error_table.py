@@ -16,7 +16,9 @@ class CommitErrorAction(enum.Enum):
     COORDINATOR = "the coordinator has moved: find it, again"
     AMBIGUOUS = "it may or may not have been processed: find the coordinator, again, verify"
     REBALANCE = "the group rebalances: again after the sync, or with the new epoch"
-    MEMBERSHIP = "the membership sent is not valid: a verdict, or stale"
+    MEMBERSHIP = (
+        "the identity sent is not valid: rejoin if it is still the member's, else commit again"
+    )
     FENCED = "another member has our instance id"
     TOO_LARGE = "the metadata is too large: again with less"
     REJECTED = "this partition cannot be committed"

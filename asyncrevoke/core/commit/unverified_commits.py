@@ -18,42 +18,32 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.commit.reactions import CommitVerification
     from asyncrevoke.core.io.effects import Node
     from asyncrevoke.core.io.outbox import Outbox, Reply
+    from asyncrevoke.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.core.metadata.coordinator import Coordinator
     from asyncrevoke.core.partition.instance import PartitionInstance
     from asyncrevoke.model import TopicPartition
 
 
 class UnverifiedCommits:
-    """Which partitions are in doubt.
-
-    ``owes(instance)``: whether it is to be committed first; ``topic_ids(partitions)``: the ids of
-    their topics, if all are known.
-    """
+    """The partitions of which it is not known what the broker holds."""
 
     def __init__(
         self,
         outbox: Outbox,
         config: ConsumerConfig,
+        cluster: ClusterMetadata,
         coordinator: Coordinator,
-        *,
-        owes: Callable[[PartitionInstance], bool],
-        topic_ids: Callable[[Iterable[TopicPartition]], dict[str, bytes] | None],
+        committer: CommitVerification,
     ) -> None:
         self._outbox = outbox
         self._config = config
+        self._cluster = cluster
         self._coordinator = coordinator
-        self._owes = owes
-        self._topic_ids = topic_ids
-        # Called with those of which the broker holds what it should, those that were rewound, and
-        # whether it has answered for all.
-        self.on_verified: Callable[
-            [float, list[PartitionInstance], list[PartitionInstance], bool], None
-        ] = lambda _now, _certain, _rewound, _answered: None
+        self._committer = committer
         self.verifying = False
         # True if the broker has held the right offset since: it is asked again before the release,
         # as a late commit may come after that.
@@ -72,7 +62,7 @@ class UnverifiedCommits:
     def add(self, instance: PartitionInstance) -> None:
         """We cannot know what the broker holds for it: commit again, and verify before release."""
         if not instance.terminal:
-            instance.committed_offset = None
+            instance.set_committed(None, instance.committed_map)
             self._unverified[instance] = False
 
     def forget(self, instance: PartitionInstance) -> None:
@@ -87,7 +77,7 @@ class UnverifiedCommits:
             for instance in self._unverified
             if (instance.revoking or (idle and not self._unverified[instance]))
             and instance.committed_offset is not None
-            and not self._owes(instance)
+            and not self._committer.is_commit_owed(instance)
         ]
         if not asked or self.verifying:
             return
@@ -102,7 +92,7 @@ class UnverifiedCommits:
                 group_id=self._config.group_id or "",
                 partitions=partitions,
                 require_stable=False,
-                topic_ids=self._topic_ids(partitions),
+                topic_ids=self._cluster.topic_ids(partitions),
             ),
             node,
             Channel.COMMIT,
@@ -137,7 +127,7 @@ class UnverifiedCommits:
                     self._unverified[instance] = True
             else:
                 rewound.append(instance)
-                instance.committed_offset, instance.committed_map = found.offset, found.metadata
+                instance.set_committed(found.offset, found.metadata)
                 self._outbox.emit(
                     "warning",
                     "committed offset rewound by delayed commit; recommitting",
@@ -145,4 +135,4 @@ class UnverifiedCommits:
                     found=found.offset,
                 )
         answered = all(instance.terminal or instance.partition in held for instance in asked)
-        self.on_verified(now, certain, rewound, answered)
+        self._committer.verified(now, certain, rewound, answered)

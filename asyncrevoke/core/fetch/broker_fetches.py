@@ -32,7 +32,7 @@ class FetchTarget(NamedTuple):
 
 
 class InFlightFetch(NamedTuple):
-    """A fetch under way. ``reserved`` is the bytes that its answer may bring; ``scarce`` says
+    """A fetch under way. ``reserved`` is the bytes that its answer may bring; ``over_budget`` says
     that they go beyond the budget, ``session`` is the one that it belongs to, and ``partial`` says
     that its answer leaves out what has not changed."""
 
@@ -100,13 +100,13 @@ class BrokerFetches:
 
     @property
     def _overdue_at(self) -> float:
-        parked = self.in_flight[Channel.FETCH]
-        return parked.sent_at + parked.max_wait + _SHORT_WAIT
+        long_poll = self.in_flight[Channel.FETCH]
+        return long_poll.sent_at + long_poll.max_wait + _SHORT_WAIT
 
     def _long_poll_ends_soon(self, now: float) -> bool:
         """Whether the long poll is about to end, so that what is quiet can wait to join it."""
-        parked = self.in_flight.get(Channel.FETCH)
-        if parked is None or now - parked.sent_at < parked.max_wait - _ALMOST_OVER:
+        long_poll = self.in_flight.get(Channel.FETCH)
+        if long_poll is None or now - long_poll.sent_at < long_poll.max_wait - _ALMOST_OVER:
             return False
         return now < self._overdue_at
 
@@ -114,13 +114,13 @@ class BrokerFetches:
         self, now: float, longest: float
     ) -> tuple[Channel, float, list[PartitionCursor]]:
         """The channel of the next fetch, how long the broker may wait for data, and for whom."""
-        parked = self.in_flight.get(Channel.FETCH)
-        if parked is None:
+        long_poll = self.in_flight.get(Channel.FETCH)
+        if long_poll is None:
             quiet = [cursor for cursor in self.needs_fetch if not cursor.busy]
             if not quiet or Channel.FETCH_BUSY in self.in_flight:
                 quiet = list(self.needs_fetch)
             return Channel.FETCH, longest, quiet
-        wait = min(_SHORT_WAIT, longest, parked.sent_at + parked.max_wait - now - _AHEAD)
+        wait = min(_SHORT_WAIT, longest, long_poll.sent_at + long_poll.max_wait - now - _AHEAD)
         joins = self._long_poll_ends_soon(now)
         return (
             Channel.FETCH_BUSY,

@@ -12,7 +12,7 @@ from asyncrevoke.model import UnreadableRecord
 from asyncrevoke.protocol.messages import FetchPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from asyncrevoke.core.fetch.delayed_topic import TopicDelay
     from asyncrevoke.core.io.effects import Node
@@ -28,11 +28,18 @@ LONGEST_BACKOFF = 2.0
 LONGEST_FAULT_BACKOFF = 10.0
 
 
+class DeliveryCapacity(Protocol):
+    """How much may be delivered."""
+
+    def partition_capacity(self, instance: PartitionInstance, round_number: int, /) -> int:
+        """How many records of one partition may be delivered in this drain."""
+        ...
+
+
 class DrainContext(Protocol):
     """What sources ask before they give anything."""
 
-    blocked: Callable[[PartitionInstance], bool]
-    room: Callable[[PartitionInstance], int]
+    limits: DeliveryCapacity
     # Grows with every drain: what was asked before it is asked anew.
     round: int
     # Sources whose next batch cannot be decoded.
@@ -124,10 +131,7 @@ class PartitionCursor:
         """Whether it may be fetched for and delivered from now."""
         instance = self.instance
         return (
-            instance.state is InstanceState.ACTIVE
-            and not instance.paused
-            and not self.not_due
-            and not self._drain_context.blocked(instance)
+            instance.state is InstanceState.ACTIVE and not self.not_due and not instance.is_blocked
         )
 
     def reset(self) -> None:
@@ -140,6 +144,73 @@ class PartitionCursor:
         self.metadata_tries = 0
         self.filling = True
         self.not_due = False
+
+    def start_fetch(self) -> None:
+        """It is in a fetch that is in flight, and in no queue."""
+        self.move_to(None)
+        self.in_flight = True
+
+    def end_fetch(self) -> None:
+        """That fetch was answered, or has failed."""
+        self.in_flight = False
+
+    def set_busy(self, busy: bool) -> None:
+        """Whether the last fetch brought records of it."""
+        self.busy = busy
+
+    def set_filling(self, filling: bool) -> None:
+        """Whether its buffer is filled up to the high water mark."""
+        self.filling = filling
+
+    def set_counted(self, size: int) -> int:
+        """The memory budget counts this many bytes of its buffer; returns how many it did."""
+        before, self.counted = self.counted, size
+        return before
+
+    def set_leader(self, leader: tuple[Node, int]) -> None:
+        """The metadata name this leader and its epoch."""
+        self.leader = leader
+
+    def set_topic_id(self, topic_id: bytes | None) -> None:
+        """Brokers know its topic by this id."""
+        self.topic_id = topic_id
+
+    def retire(self) -> None:
+        """It is fetched no more; an answer that is under way is ignored."""
+        self.removed = True
+        self.move_to(None)
+
+    def set_out_of_range(self, buffer: RecordBuffer | None) -> None:
+        """What follows this buffer is outside the log; None: nothing is known to be."""
+        self.out_of_range = buffer
+
+    def report_error(self) -> bool:
+        """The user is told of an error of it; False if that is reported already."""
+        is_new = not self.error_reported
+        self.error_reported = True
+        return is_new
+
+    def end_error(self) -> None:
+        """A further error of it is to be reported again."""
+        self.error_reported = False
+
+    def recover(self) -> None:
+        """What was wrong with it is over: the next error waits no longer than the first."""
+        self.corrupt_record = None
+        self.backoff = FIRST_BACKOFF
+
+    def count_metadata_try(self) -> None:
+        """The metadata was found older than what was read."""
+        self.metadata_tries += 1
+
+    def position_checked(self) -> None:
+        """Its position is in the log of its leader."""
+        self.error_reported = False
+        self.metadata_tries = 0
+
+    def wait_until(self, at: float) -> None:
+        """Fetch nothing for it before then."""
+        self.not_before = at
 
     def is_led_by(self, node: Node) -> bool:
         """Whether this broker is its leader, as far as is known."""
@@ -187,8 +258,12 @@ class PartitionCursor:
             return 0
         if self._asked_in != self._drain_context.round:
             self._asked_in = self._drain_context.round
-            self._left = max(self._drain_context.room(self.instance), 0) if self.is_active else 0
+            self._left = self._capacity() if self.is_active else 0
         return min(buffer.buffered, self._left)
+
+    def _capacity(self) -> int:
+        context = self._drain_context
+        return max(context.limits.partition_capacity(self.instance, context.round), 0)
 
     @property
     def empty(self) -> bool:

@@ -8,44 +8,38 @@ from typing import TYPE_CHECKING
 from asyncrevoke.core.fetch.fair_share import FairShare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from asyncrevoke.core.fetch.cursor import PartitionCursor
+    from asyncrevoke.core.fetch.cursor import DeliveryCapacity, PartitionCursor
+    from asyncrevoke.core.fetch.reactions import CursorReactions, FetchReactions
     from asyncrevoke.core.fetch.responses import FetchResponses
     from asyncrevoke.core.io.outbox import Outbox
-    from asyncrevoke.core.partition.instance import PartitionInstance
+    from asyncrevoke.core.io.wall_clock import WallClock
     from asyncrevoke.model import Record, TopicPartition
-
-_UNLIMITED = 2**62
 
 
 class RecordDrain:
-    """The gate of all sources, and the ring of those that have something.
-
-    The composer sets ``blocked(instance)`` (nothing of it may be delivered or fetched now),
-    ``room(instance)`` (how many records it may deliver now) and ``on_passed(now, instance)`` (its
-    position has moved, and nothing was delivered). ``on_drained(now, source)`` is called for each
-    source of which something was taken, ``on_due(source)`` when its next record may be delivered.
-    """
+    """Takes records from the buffers that have any, in fair shares."""
 
     def __init__(
         self,
         outbox: Outbox,
-        answers: FetchResponses,
+        responses: FetchResponses,
         cursors: Mapping[TopicPartition, PartitionCursor],
+        wall_clock: WallClock,
+        limits: DeliveryCapacity,
+        fetcher: CursorReactions,
+        reactions: FetchReactions,
     ) -> None:
         self._outbox = outbox
-        self._responses = answers
+        self._responses = responses
         self._cursors = cursors
+        self._wall_clock = wall_clock
+        self._fetcher = fetcher
+        self._reactions = reactions
         self._ring: FairShare[TopicPartition, Record] = FairShare()
-        self.blocked: Callable[[PartitionInstance], bool] = lambda _instance: False
-        self.room: Callable[[PartitionInstance], int] = lambda _instance: _UNLIMITED
-        self.on_passed: Callable[[float, PartitionInstance], None] = lambda _now, _instance: None
-        self.on_drained: Callable[[float, PartitionCursor], None] = lambda _now, _source: None
-        self.on_due: Callable[[PartitionCursor], None] = lambda _source: None
+        self.limits = limits
         self.round = 0
-        # The wall clock minus ``now``, in seconds.
-        self.wall_clock_offset = 0.0
         self.wall_time = 0.0
         self.corrupt: list[PartitionCursor] = []
         self.not_due: list[PartitionCursor] = []
@@ -83,12 +77,12 @@ class RecordDrain:
         """Take up to ``limit`` records, fairly shared (KIP-41); moves the buffers, nothing else."""
         self._responses.polled()
         self.round += 1
-        self.wall_time = now + self.wall_clock_offset
+        self.wall_time = self._wall_clock.seconds(now)
         taken = self._ring.drain(limit)
         if self.not_due:
             self._wait_until_due(now)
-        spoiled, self.corrupt = self.corrupt, []
-        for cursor in spoiled:
+        with_corrupt, self.corrupt = self.corrupt, []
+        for cursor in with_corrupt:
             buffer, error = cursor.instance.buffer, cursor.corrupt_record
             if buffer is not None and error is not None:
                 buffer.discard()
@@ -96,16 +90,16 @@ class RecordDrain:
                 self._responses.report_corrupt(now, cursor, error)
         for partition in taken:
             cursor = self._cursors[partition]
-            if cursor.corrupt_record is not None and cursor not in spoiled:
+            if cursor.corrupt_record is not None and cursor not in with_corrupt:
                 self._responses.recovered(now, cursor)
-            self.on_drained(now, cursor)
-        for cursor in spoiled:
-            self.on_drained(now, cursor)
-        barren, self.empty = self.empty, []
-        for cursor in barren:
+            self._fetcher.records_taken(now, cursor)
+        for cursor in with_corrupt:
+            self._fetcher.records_taken(now, cursor)
+        without_records, self.empty = self.empty, []
+        for cursor in without_records:
             if cursor.instance.partition not in taken:
-                self.on_drained(now, cursor)
-                self.on_passed(now, cursor.instance)
+                self._fetcher.records_taken(now, cursor)
+                self._reactions.position_passed(now, cursor.instance)
         return taken
 
     def _wait_until_due(self, now: float) -> None:
@@ -118,5 +112,5 @@ class RecordDrain:
 
     def _due(self, cursor: PartitionCursor, _now: float) -> None:
         if cursor.not_due and not cursor.removed:
-            self.on_due(cursor)
+            self._fetcher.record_due(cursor)
             self._outbox.wake()

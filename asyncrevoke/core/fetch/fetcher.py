@@ -19,20 +19,23 @@ from asyncrevoke.core.fetch.cursor import PartitionCursor
 from asyncrevoke.core.fetch.drain import RecordDrain
 from asyncrevoke.core.fetch.memory_budget import MemoryBudget
 from asyncrevoke.core.fetch.responses import FetchResponses
-from asyncrevoke.core.fetch.session import SessionFetch, end_sessions
+from asyncrevoke.core.fetch.session import NO_SUCH_SESSION, SessionFetch, end_sessions
 from asyncrevoke.core.fetch.truncation_detection import TruncationDetection
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind
+from asyncrevoke.core.io.fatal_error import FATAL_FAILURES, fatal_error
 from asyncrevoke.core.io.wait_log import WaitLog
 from asyncrevoke.core.partition.instance import InstanceState
-from asyncrevoke.errors import AuthenticationError, UnsupportedVersionError
-from asyncrevoke.protocol.messages import ErrorCode, FetchRequest, FetchResponse
+from asyncrevoke.protocol.messages import ErrorCode, FetchResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.fetch.cursor import DeliveryCapacity
     from asyncrevoke.core.fetch.delayed_topic import TopicDelay
+    from asyncrevoke.core.fetch.reactions import FetchReactions
     from asyncrevoke.core.io.outbox import Outbox, Reply
+    from asyncrevoke.core.io.wall_clock import WallClock
     from asyncrevoke.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.core.partition.instance import PartitionInstance
     from asyncrevoke.model import Record, TopicPartition
@@ -42,24 +45,17 @@ if TYPE_CHECKING:
 _TIMER = "fetching"
 _NEVER = float("inf")
 _UNLIMITED = 2**62
-_NO_SUCH_SESSION = frozenset(
-    (
-        ErrorCode.fetch_session_id_not_found,
-        ErrorCode.invalid_fetch_session_epoch,
-        ErrorCode.fetch_session_topic_id_error,
-    )
-)
 # Nobody tells us when a partition may flow again, so we look; not at every event.
 _LOOK_EVERY = 0.01
-# So many partitions may stand in one fetch though they are busy.
+# So many busy partitions may be in one long poll with the others.
 _FEW = 32
 # How long a poll that waits may take to come for what was fetched, before more is asked for.
 _POLLED_SOON = 0.005
 
 
 class _CompletedFetch(NamedTuple):
-    """An answer that was taken in: ``served`` got something, and if it ``joins`` goes with the
-    others of its lane again."""
+    """A fetch whose response was handled. ``served`` are the cursors that got something; if it
+    ``joins``, these are in the broker's next long poll with the others."""
 
     broker: BrokerFetches
     fetch: InFlightFetch
@@ -68,14 +64,10 @@ class _CompletedFetch(NamedTuple):
 
 
 class Fetcher:
-    """Plans fetches and hands out what they bring.
+    """Plans fetches, and delivers the records that they bring.
 
-    The composer sets what :attr:`delivery` asks for, ``on_out_of_range(now, instance)``,
-    ``on_truncated(now, instance, offset, epoch)`` (the log was cut, and ends at ``offset`` before
-    what was delivered; None if that is not known), ``on_log_end(now, instance)``,
-    ``on_error(now, error)`` and ``awaited()`` (a poll waits for records), calls :meth:`add` also
-    after a new buffer was put in place, :meth:`polled` when a poll begins to look, and :meth:`plan`
-    after every event.
+    :meth:`add` is to be called also when an instance has a new buffer, :meth:`polled` when a poll
+    looks for records, and :meth:`plan` after every event.
     """
 
     def __init__(
@@ -84,41 +76,28 @@ class Fetcher:
         config: ConsumerConfig,
         cluster: ClusterMetadata,
         decode: RecordDecoder,
+        wall_clock: WallClock,
+        capacity: DeliveryCapacity,
+        reactions: FetchReactions,
     ) -> None:
         self._outbox = outbox
         self._config = config
         self._cluster = cluster
+        self._reactions = reactions
         self._log = WaitLog(outbox)
         self._memory = MemoryBudget(config)
-        self._responses = FetchResponses(config, cluster, decode, self._log)
-        self._responses.on_appended = self._appended
-        self._responses.on_error = self._error
-        self._responses.on_out_of_range = self._out_of_range
-        self._responses.on_log_end = self._log_end
+        self._responses = FetchResponses(config, cluster, decode, self._log, self, reactions)
         self._background_decoding = BackgroundDecoding(
             outbox, self._memory, config.buffer_memory // 2
         )
-        self._truncation_detection = TruncationDetection(outbox, config, cluster, self._log)
-        self._truncation_detection.on_checked = self._place
-        self._truncation_detection.on_truncated = self._truncated
-        self._truncation_detection.on_delayed = lambda cursor: cursor.move_to(self._delayed)
-        self._truncation_detection.on_error = self._error
-        self.on_out_of_range: Callable[[float, PartitionInstance], None] = lambda _now, _instance: (
-            None
+        self._truncation_detection = TruncationDetection(
+            outbox, config, cluster, self._log, self, reactions
         )
-        self.on_truncated: Callable[[float, PartitionInstance, int | None, int], None] = (
-            lambda _now, _instance, _offset, _epoch: None
-        )
-        self.on_log_end: Callable[[float, PartitionInstance], None] = lambda _now, _instance: None
-        self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
-        self.awaited: Callable[[], bool] = lambda: False
-        # By topic; to be set before any of its partitions is added.
-        self.delays: Mapping[str, TopicDelay] = {}
+        self._delays: Mapping[str, TopicDelay] = {}
         self._cursors: dict[TopicPartition, PartitionCursor] = {}
-        self.delivery = RecordDrain(outbox, self._responses, self._cursors)
-        self.delivery.on_drained = self._drained
-        # Anew: a seek may have put something else there.
-        self.delivery.on_due = lambda cursor: self.add(cursor.instance)
+        self._drain = RecordDrain(
+            outbox, self._responses, self._cursors, wall_clock, capacity, self, reactions
+        )
         self._brokers: dict[int, BrokerFetches] = {}
         # What a poll is about to drain has no place before: the poll is not to wait for that.
         self._completed_fetches: list[_CompletedFetch] = []
@@ -131,14 +110,14 @@ class Fetcher:
         self._timer_at = _NEVER
         self._shares_changed = False
 
-    def _error(self, now: float, error: Exception) -> None:
-        self.on_error(now, error)
+    def set_delays(self, delays: Mapping[str, TopicDelay]) -> None:
+        """Deliver the records of these topics when they are due; to be called before any of their
+        partitions is added."""
+        self._delays = delays
 
-    def _out_of_range(self, now: float, instance: PartitionInstance) -> None:
-        self.on_out_of_range(now, instance)
-
-    def _log_end(self, now: float, instance: PartitionInstance) -> None:
-        self.on_log_end(now, instance)
+    def deliver_unreadable(self) -> None:
+        """See :meth:`RecordDrain.deliver_unreadable`."""
+        self._drain.deliver_unreadable()
 
     @property
     def buffered_bytes(self) -> int:
@@ -153,14 +132,14 @@ class Fetcher:
         if cursor is None or cursor.instance is not instance:
             if cursor is not None:
                 self.remove(cursor.instance)
-            delay = self.delays.get(instance.partition.topic)
+            delay = self._delays.get(instance.partition.topic)
             cursor = self._cursors[instance.partition] = PartitionCursor(
-                self.delivery, instance, delay
+                self._drain, instance, delay
             )
-            cursor.topic_id = self._cluster.topic_id(instance.partition.topic)
+            cursor.set_topic_id(self._cluster.topic_id(instance.partition.topic))
             self._shares_changed = True
         cursor.reset()
-        self._appended(cursor)
+        self.buffer_appended(cursor)
         if not cursor.in_flight:
             # The next plan places it, at the end of the queue of its leader.
             cursor.move_to(self._delayed)
@@ -172,9 +151,8 @@ class Fetcher:
             return
         del self._cursors[instance.partition]
         self._memory.forget(cursor)
-        cursor.removed = True
-        cursor.move_to(None)
-        self.delivery.forget(cursor)
+        cursor.retire()
+        self._drain.forget(cursor)
         self._shares_changed = True
 
     def leaders_known(self, now: float) -> None:
@@ -184,7 +162,7 @@ class Fetcher:
                 continue
             leader = self._cluster.leader(cursor.instance.partition)
             if leader is not None and leader != cursor.leader:
-                cursor.not_before = min(cursor.not_before, now)
+                cursor.wait_until(min(cursor.not_before, now))
             self._place(now, cursor)
 
     def end(self, then: Callable[[], None]) -> bool:
@@ -289,7 +267,7 @@ class Fetcher:
         leader = self._cluster.leader(cursor.instance.partition)
         if leader is None:
             return None
-        cursor.leader = leader
+        cursor.set_leader(leader)
         node = cursor.replica.node(now, leader[0], self._cluster)
         broker = self._brokers.get(node.node_id)
         if broker is None:
@@ -297,8 +275,20 @@ class Fetcher:
             self._memory.share(len(self._cursors), len(self._brokers))
         return broker
 
-    def _truncated(
-        self, now: float, cursor: PartitionCursor, offset: int | None, epoch: int
+    def position_checked(self, now: float, cursor: PartitionCursor) -> None:
+        """Its leader has what was read: fetch it."""
+        self._place(now, cursor)
+
+    def check_delayed(self, cursor: PartitionCursor) -> None:
+        """Wait until its backoff is over."""
+        cursor.move_to(self._delayed)
+
+    def record_due(self, cursor: PartitionCursor) -> None:
+        """Deliver and fetch it again. A seek may have given the instance another buffer."""
+        self.add(cursor.instance)
+
+    def position_diverged(
+        self, now: float, cursor: PartitionCursor, offset: int | None, leader_epoch: int
     ) -> None:
         """The log was cut before the end of what was fetched."""
         instance, buffer = cursor.instance, cursor.instance.buffer
@@ -306,20 +296,21 @@ class Fetcher:
             self._place(now, cursor)
             return
         buffer.discard()
-        self.delivery.remove(cursor)
+        self._drain.remove(cursor)
         self._memory.recount(cursor)
         if offset is not None and offset >= instance.delivered_to:
             # Only what was not delivered is gone; the position is checked in its turn.
             self._place(now, cursor)
         else:
-            cursor.out_of_range = buffer
+            cursor.set_out_of_range(buffer)
             cursor.move_to(None)
-            self.on_truncated(now, instance, offset, epoch)
+            self._reactions.log_truncated(now, instance, offset, leader_epoch)
 
-    def _appended(self, cursor: PartitionCursor) -> None:
+    def buffer_appended(self, cursor: PartitionCursor) -> None:
+        """Have a large batch decoded, count its bytes, and let drains take from it."""
         self._background_decoding.buffer_changed(cursor)
         self._memory.recount(cursor)
-        self.delivery.add(cursor)
+        self._drain.add(cursor)
 
     # --- requests ----------------------------------------------------------------------------
 
@@ -331,8 +322,8 @@ class Fetcher:
             self._place_all(now, list(broker.needs_fetch))
             return False
         # With the memory used up, one fetch for those that have nothing is still allowed.
-        scarce = self._memory.is_exhausted
-        if scarce and self._over_budget_fetches:
+        exhausted = self._memory.is_exhausted
+        if exhausted and self._over_budget_fetches:
             return False
         channel, max_wait, cursors = broker.next_fetch(now, config.fetch_max_wait)
         most = min(config.max_partition_fetch_bytes, broker.max_response_bytes or _UNLIMITED)
@@ -343,12 +334,11 @@ class Fetcher:
             buffer = cursor.instance.buffer
             if buffer is None or not cursor.is_active:
                 cursor.move_to(self._inactive)
-            elif not (scarce and buffer.buffered) and self._has_same_topic_id(cursor, ids):
+            elif not (exhausted and buffer.buffered) and self._has_same_topic_id(cursor, ids):
                 partition = cursor.request(buffer, most)
                 wanted[partition.partition] = partition
                 asked[partition.partition] = FetchTarget(cursor, buffer, partition.offset)
-                cursor.move_to(None)
-                cursor.in_flight = True
+                cursor.start_fetch()
         if not asked:
             return False
         max_bytes = self._memory.reserve(len(asked), broker.max_response_bytes)
@@ -358,23 +348,12 @@ class Fetcher:
             session = broker.session
             named = session.next_fetch(wanted, topic_ids)
         fetch = InFlightFetch(
-            node, channel, now, max_wait, max_bytes, scarce, asked, session, named.epoch > 0
+            node, channel, now, max_wait, max_bytes, exhausted, asked, session, named.epoch > 0
         )
         broker.in_flight[channel] = fetch
-        self._over_budget_fetches += scarce
+        self._over_budget_fetches += exhausted
         self._outbox.send(
-            FetchRequest(
-                partitions=named.partitions,
-                max_wait=max_wait,
-                min_bytes=max(config.fetch_min_bytes, 1),
-                max_bytes=max_bytes,
-                read_committed=config.isolation_level == "read_committed",
-                rack=self._rack(now, asked.values()),
-                session_id=named.session_id,
-                session_epoch=named.epoch,
-                forgotten=named.forgotten,
-                topic_ids=named.topic_ids,
-            ),
+            named.request(config, max_wait, max_bytes, self._rack(now, asked.values())),
             node,
             channel,
             config.fetch_max_wait + config.request_timeout,
@@ -394,7 +373,7 @@ class Fetcher:
         """Add the id of its topic; whether it can go by the ids that are there already."""
         topic = cursor.instance.partition.topic
         if cursor.topic_id is None:
-            cursor.topic_id = self._cluster.topic_id(topic)
+            cursor.set_topic_id(self._cluster.topic_id(topic))
         return ids.setdefault(topic, cursor.topic_id) == cursor.topic_id
 
     def _answered(
@@ -415,20 +394,17 @@ class Fetcher:
                 broker.answered(now, fetch, fruitless=fruitless)
                 if served:
                     self._outbox.wake()
-                    is_held = self.awaited()
+                    is_held = self._reactions.is_poll_waiting
                     if is_held:
                         self._held_until = now + _POLLED_SOON
-            case FetchResponse(error=error) if fetch.partial and error in _NO_SUCH_SESSION:
+            case FetchResponse(error=error) if fetch.partial and error in NO_SUCH_SESSION:
                 # Brokers forget sessions; with everything named it is answered at once.
                 broker.session.forget()
             case FetchResponse(error=error):
                 self._broker_failed(now, broker, fetch, error.name)
-            case Failed(kind=FailureKind.AUTHENTICATION, detail=detail):
-                self._broker_failed(now, broker, fetch, detail)
-                self.on_error(now, AuthenticationError(detail or "authentication failed"))
-            case Failed(kind=FailureKind.UNSUPPORTED, detail=detail):
-                self._broker_failed(now, broker, fetch, detail)
-                self.on_error(now, UnsupportedVersionError(detail or "no common version of Fetch"))
+            case Failed() as failed if failed.kind in FATAL_FAILURES:
+                self._broker_failed(now, broker, fetch, failed.detail)
+                self._reactions.failed(now, fatal_error(failed))
             case Failed(kind=kind, detail=detail):
                 self._cluster.note_failure(fetch.node)
                 if kind is FailureKind.TIMEOUT:
@@ -448,14 +424,14 @@ class Fetcher:
         """Put what was in flight where it belongs."""
         broker, fetch, served, joins = completed
         for asked in fetch.targets.values():
-            asked.cursor.in_flight = False
+            asked.cursor.end_fetch()
         if fetch.over_budget and self._brokers.get(broker.node_id) is broker:
             # The other brokers come first with the next one that is allowed.
             self._brokers[broker.node_id] = self._brokers.pop(broker.node_id)
         # Those that got something go behind those that did not.
         for asked in fetch.targets.values():
             got_something = asked.cursor in served
-            asked.cursor.busy = got_something and not joins
+            asked.cursor.set_busy(got_something and not joins)
             if not got_something:
                 self._place(now, asked.cursor)
         self._place_all(now, served)
@@ -489,19 +465,20 @@ class Fetcher:
     @property
     def has_deliverable(self) -> bool:
         """Whether a drain would find anything (by estimate)."""
-        return self.delivery.is_ready
+        return self._drain.is_ready
 
     def drain(self, now: float, limit: int) -> dict[TopicPartition, list[Record]]:
         """See :meth:`RecordDrain.drain`."""
-        return self.delivery.drain(now, limit)
+        return self._drain.drain(now, limit)
 
-    def _drained(self, now: float, cursor: PartitionCursor) -> None:
+    def records_taken(self, now: float, cursor: PartitionCursor) -> None:
+        """Its buffer may need a fetch now."""
         self._background_decoding.buffer_changed(cursor)
         self._memory.recount(cursor)
         buffer, needed_fetch = cursor.instance.buffer, cursor.filling
         if cursor.empty:
             # If its end was out of range, ask again whether it still is.
-            cursor.out_of_range = None
+            cursor.set_out_of_range(None)
         elif buffer is not None and self._memory.needs_fetch(cursor, buffer) is needed_fetch:
             return
         self._place(now, cursor)

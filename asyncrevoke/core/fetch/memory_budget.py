@@ -49,15 +49,15 @@ class MemoryBudget:
         """Whether to fetch for it: from below the low mark until above the high one, twice that."""
         size, records = buffer.size, buffer.buffered
         if not records:
-            cursor.filling = True
+            cursor.set_filling(True)
         elif (
             cursor.out_of_range is buffer
             or size >= self._most_bytes
             or (records >= 2 * self._low and size >= 2 * self._low_bytes)
         ):
-            cursor.filling = False
+            cursor.set_filling(False)
         elif size * 2 < self._most_bytes and (records < self._low or size < self._low_bytes):
-            cursor.filling = True
+            cursor.set_filling(True)
         return cursor.filling
 
     def recount(self, cursor: PartitionCursor) -> None:
@@ -70,7 +70,7 @@ class MemoryBudget:
         self._count(cursor, 0)
 
     def _count(self, cursor: PartitionCursor, size: int) -> None:
-        before, cursor.counted = cursor.counted, size
+        before = cursor.set_counted(size)
         self.used += size - before
         if (before == 0) is not (size == 0):
             self._holders += 1 if size else -1

@@ -11,15 +11,13 @@ from asyncrevoke.protocol.messages import ErrorCode
 from asyncrevoke.protocol.records import CorruptBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.fetch.broker_fetches import InFlightFetch
     from asyncrevoke.core.fetch.cursor import PartitionCursor
+    from asyncrevoke.core.fetch.reactions import CursorReactions, FetchReactions
     from asyncrevoke.core.io.effects import Node
     from asyncrevoke.core.io.wait_log import WaitLog
     from asyncrevoke.core.metadata.cluster import ClusterMetadata
-    from asyncrevoke.core.partition.instance import PartitionInstance
     from asyncrevoke.core.partition.record_buffer import RecordBuffer
     from asyncrevoke.model import TopicPartition
     from asyncrevoke.protocol.messages import FetchedPartition, FetchResponse
@@ -31,27 +29,28 @@ _PASSING = frozenset((ErrorCode.unknown_server_error, ErrorCode.broker_not_avail
 
 
 class FetchResponses:
-    """Takes answers in. ``on_appended(source)`` is called for each buffer that has changed,
-    ``on_log_end(now, instance)`` for the first answer about an unchecked instance."""
+    """Appends what responses bring to the buffers, and handles the errors in them."""
 
     def __init__(
-        self, config: ConsumerConfig, cluster: ClusterMetadata, decode: RecordDecoder, log: WaitLog
+        self,
+        config: ConsumerConfig,
+        cluster: ClusterMetadata,
+        decode: RecordDecoder,
+        log: WaitLog,
+        fetcher: CursorReactions,
+        reactions: FetchReactions,
     ) -> None:
         self._config = config
         self._cluster = cluster
         self._decode = decode
         self._log = log
+        self._fetcher = fetcher
+        self._reactions = reactions
         self._read_committed = config.isolation_level == "read_committed"
         # Whose corruption was reported since the last poll.
         self._reported: dict[PartitionCursor, None] = {}
         # Of the present answer: one error tells of all of them.
         self._unauthorized: list[TopicPartition] = []
-        self.on_appended: Callable[[PartitionCursor], None] = lambda _source: None
-        self.on_out_of_range: Callable[[float, PartitionInstance], None] = lambda _now, _instance: (
-            None
-        )
-        self.on_log_end: Callable[[float, PartitionInstance], None] = lambda _now, _instance: None
-        self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
 
     def polled(self) -> None:
         """A poll begins: what is still corrupt may be reported again."""
@@ -75,11 +74,11 @@ class FetchResponses:
             if cursor.removed:
                 continue
             if fetched.error is ErrorCode.none:
-                instance.high_watermark = fetched.high_watermark
-                instance.last_stable_offset = fetched.last_stable_offset
-                instance.log_start = fetched.log_start_offset
+                instance.set_log(
+                    fetched.log_start_offset, fetched.last_stable_offset, fetched.high_watermark
+                )
                 if instance.map_unverified:
-                    self.on_log_end(now, instance)
+                    self._reactions.log_end_known(now, instance)
             if (
                 instance.buffer is not asked.buffer
                 or instance.state is not InstanceState.ACTIVE
@@ -99,7 +98,7 @@ class FetchResponses:
                 if self._append(now, cursor, asked.buffer, fetched):
                     served[cursor] = None
         if self._unauthorized:
-            self.on_error(now, TopicAuthorizationError(self._unauthorized))
+            self._reactions.failed(now, TopicAuthorizationError(self._unauthorized))
         for partition, asked in fetch.targets.items():
             if not fetch.partial and partition not in answered and not asked.cursor.removed:
                 self._wait(now, asked.cursor, "the answer leaves it out")
@@ -116,8 +115,8 @@ class FetchResponses:
             return False
         before = buffer.fetch_position
         buffer.append(batches)
-        self.on_appended(cursor)
-        cursor.error_reported = False
+        self._fetcher.buffer_appended(cursor)
+        cursor.end_error()
         # A corrupt batch may split well and show itself only when it is decoded.
         if cursor.backoff != FIRST_BACKOFF and cursor.corrupt_record is None:
             self.recovered(now, cursor)
@@ -125,8 +124,7 @@ class FetchResponses:
 
     def recovered(self, now: float, cursor: PartitionCursor) -> None:
         """What was wrong with it is over."""
-        cursor.corrupt_record = None
-        cursor.backoff = FIRST_BACKOFF
+        cursor.recover()
         self._log.over(now, cursor.name, "fetching again", partition=cursor.name)
 
     def report_corrupt(
@@ -134,7 +132,7 @@ class FetchResponses:
     ) -> None:
         """Its next batch cannot be decoded: report it, and fetch it again in a while, because it
         may be whole then."""
-        self.on_error(now, error)
+        self._reactions.failed(now, error)
         self._wait(now, cursor, str(error), LONGEST_FAULT_BACKOFF)
 
     def _corrupt(
@@ -144,7 +142,7 @@ class FetchResponses:
         if not buffer.buffered and cursor not in self._reported:
             self._reported[cursor] = None
             partition = cursor.instance.partition
-            self.on_error(now, CorruptRecordError(partition, buffer.position, detail))
+            self._reactions.failed(now, CorruptRecordError(partition, buffer.position, detail))
         self._wait(now, cursor, detail, LONGEST_FAULT_BACKOFF)
 
     def _redirected(self, now: float, node: Node, cursor: PartitionCursor, replica: int) -> None:
@@ -198,9 +196,9 @@ class FetchResponses:
             # Whatever a follower refuses, the leader is asked next.
             self._read_from_leader(now, cursor, node.node_id, error.name)
         elif error is ErrorCode.offset_out_of_range:
-            cursor.out_of_range = buffer
+            cursor.set_out_of_range(buffer)
             if not buffer.buffered:
-                self.on_out_of_range(now, cursor.instance)
+                self._reactions.position_out_of_range(now, cursor.instance)
         elif error is ErrorCode.corrupt_message:
             self._corrupt(now, cursor, buffer, "the broker finds it corrupt")
         elif error.retriable or error in _PASSING:
@@ -214,16 +212,15 @@ class FetchResponses:
             self._permanent_error(now, cursor, error)
 
     def _permanent_error(self, now: float, cursor: PartitionCursor, error: ErrorCode) -> None:
-        if not cursor.error_reported:
-            cursor.error_reported = True
+        if cursor.report_error():
             partition = cursor.instance.partition
             if error is ErrorCode.topic_authorization_failed:
                 self._unauthorized.append(partition)
             else:
                 message = f"{cursor.name}: the broker refuses to serve it: {error.name}"
-                self.on_error(now, PartitionsError([partition], message))
+                self._reactions.failed(now, PartitionsError([partition], message))
         self._wait(now, cursor, error.name)
-        cursor.not_before = now + _SLOW
+        cursor.wait_until(now + _SLOW)
 
     def _wait(
         self, now: float, cursor: PartitionCursor, why: str, longest: float = LONGEST_BACKOFF

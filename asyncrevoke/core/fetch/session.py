@@ -15,13 +15,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.core.io.effects import Channel, Node
 from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.messages import FetchPartition, FetchRequest
+from asyncrevoke.protocol.messages import ErrorCode, FetchPartition, FetchRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.outbox import Outbox, Reply
 
+# Brokers forget sessions, and answer so then.
+NO_SUCH_SESSION = frozenset(
+    (
+        ErrorCode.fetch_session_id_not_found,
+        ErrorCode.invalid_fetch_session_epoch,
+        ErrorCode.fetch_session_topic_id_error,
+    )
+)
 _FIRST_EPOCH = 0
 _LAST_EPOCH = 2**31 - 1
 _FINAL_EPOCH = -1
@@ -37,6 +46,23 @@ class SessionFetch(NamedTuple):
     partitions: tuple[FetchPartition, ...]
     forgotten: tuple[TopicPartition, ...]
     topic_ids: dict[str, bytes] | None = None
+
+    def request(
+        self, config: ConsumerConfig, max_wait: float, max_bytes: int, rack: str
+    ) -> FetchRequest:
+        """The request that says it."""
+        return FetchRequest(
+            partitions=self.partitions,
+            max_wait=max_wait,
+            min_bytes=max(config.fetch_min_bytes, 1),
+            max_bytes=max_bytes,
+            read_committed=config.isolation_level == "read_committed",
+            rack=rack,
+            session_id=self.session_id,
+            session_epoch=self.epoch,
+            forgotten=self.forgotten,
+            topic_ids=self.topic_ids,
+        )
 
 
 class FetchSession:

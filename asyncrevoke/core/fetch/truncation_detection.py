@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.core.fetch.cursor import FIRST_BACKOFF
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node
+from asyncrevoke.core.io.fatal_error import fatal_error
 from asyncrevoke.core.partition.record_buffer import RecordBuffer
-from asyncrevoke.errors import AuthenticationError, PartitionsError, TopicAuthorizationError
+from asyncrevoke.errors import PartitionsError, TopicAuthorizationError
 from asyncrevoke.protocol.messages import (
     EpochQuery,
     ErrorCode,
@@ -24,10 +25,9 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.fetch.cursor import PartitionCursor
+    from asyncrevoke.core.fetch.reactions import CursorReactions, FetchReactions
     from asyncrevoke.core.io.outbox import Outbox, Reply
     from asyncrevoke.core.io.wait_log import WaitLog
     from asyncrevoke.core.metadata.cluster import ClusterMetadata
@@ -52,29 +52,26 @@ class EpochCheck(NamedTuple):
 
 
 class TruncationDetection:
-    """Asks the leaders. ``home`` holds the sources that wait for an answer, or to be asked for.
-
-    The composer sets ``on_checked(now, source)`` (it may be fetched for), ``on_truncated(now,
-    source, offset, epoch)`` (the log ends at ``offset``, before what was fetched; None if the
-    leader does not know), ``on_delayed(source)`` (to be checked later) and ``on_error``.
-    """
+    """Asks the leaders. ``checking`` holds the cursors whose positions are being checked."""
 
     def __init__(
-        self, outbox: Outbox, config: ConsumerConfig, cluster: ClusterMetadata, log: WaitLog
+        self,
+        outbox: Outbox,
+        config: ConsumerConfig,
+        cluster: ClusterMetadata,
+        log: WaitLog,
+        fetcher: CursorReactions,
+        reactions: FetchReactions,
     ) -> None:
         self._outbox = outbox
         self._config = config
         self._cluster = cluster
         self._log = log
+        self._fetcher = fetcher
+        self._reactions = reactions
         self.checking: dict[PartitionCursor, None] = {}
         self._asked: dict[PartitionCursor, EpochCheck] = {}
         self._due: dict[PartitionCursor, None] = {}
-        self.on_checked: Callable[[float, PartitionCursor], None] = lambda _now, _source: None
-        self.on_truncated: Callable[[float, PartitionCursor, int | None, int], None] = (
-            lambda _now, _source, _offset, _epoch: None
-        )
-        self.on_delayed: Callable[[PartitionCursor], None] = lambda _source: None
-        self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
 
     def must_check(self, now: float, cursor: PartitionCursor, buffer: RecordBuffer) -> bool:
         """Whether this source must not be fetched for yet; it then has a place here, or waits."""
@@ -88,7 +85,7 @@ class TruncationDetection:
             position, epoch = tracker.position, tracker.position_epoch
         if epoch < 0 or epoch == leader_epoch:
             # Whatever is fetched from now on is in the log of this leader.
-            buffer.checked_epoch = leader_epoch
+            buffer.set_checked_epoch(leader_epoch)
             return False
         if epoch > leader_epoch:
             return self._awaits_metadata(now, cursor, epoch, leader_epoch)
@@ -105,7 +102,7 @@ class TruncationDetection:
         """What was read is of a later leader than the one we know of, whose log may be shorter."""
         if cursor.metadata_tries >= _TRIES_FOR_METADATA:
             return False
-        cursor.metadata_tries += 1
+        cursor.count_metadata_try()
         why = f"what was read is of leader epoch {epoch}, and its leader of {leader_epoch}"
         self._cluster.refresh(now, f"{cursor.name}: {why}")
         self._check_later(now, cursor, why)
@@ -170,7 +167,7 @@ class TruncationDetection:
                     why = reply.detail or reply.kind.value
                     self._cluster.note_failure(node)
                     if reply.kind is FailureKind.AUTHENTICATION:
-                        self.on_error(now, AuthenticationError(why))
+                        self._reactions.failed(now, fatal_error(reply))
                 self._cluster.refresh(now, f"leader epochs from broker {node.node_id}: {why}")
                 for cursor in current:
                     self._check_later(now, cursor, why)
@@ -181,45 +178,43 @@ class TruncationDetection:
         buffer = query.buffer
         if cursor.instance.buffer is not buffer or buffer.fetch_position != query.position:
             # It was sought elsewhere, or discarded.
-            self.on_checked(now, cursor)
+            self._fetcher.position_checked(now, cursor)
         elif found is None:
             self._check_later(now, cursor, "the answer leaves it out")
         elif found.error is not ErrorCode.none:
             self._partition_error(now, cursor, found.error)
         elif found.epoch < 0 or found.offset < 0:
-            self.on_truncated(now, cursor, None, -1)
+            self._fetcher.position_diverged(now, cursor, None, -1)
         else:
             offset = buffer.diverges_at(found.epoch, found.offset)
             tracker = cursor.instance.tracker
             if tracker is not None and query.read_to > query.position:
                 offset = min(offset, tracker.diverges_at(found.epoch))
             if offset < query.read_to:
-                self.on_truncated(now, cursor, offset, found.epoch)
+                self._fetcher.position_diverged(now, cursor, offset, found.epoch)
             else:
                 self._passed(now, cursor, query)
 
     def _passed(self, now: float, cursor: PartitionCursor, query: EpochCheck) -> None:
-        query.buffer.checked_epoch = query.leader_epoch
-        cursor.error_reported = False
-        cursor.metadata_tries = 0
+        query.buffer.set_checked_epoch(query.leader_epoch)
+        cursor.position_checked()
         self._log.over(now, cursor.name, "fetching again", partition=cursor.name)
-        self.on_checked(now, cursor)
+        self._fetcher.position_checked(now, cursor)
 
     def _partition_error(self, now: float, cursor: PartitionCursor, error: ErrorCode) -> None:
         if error.retriable or error in _PASSING:
             self._cluster.refresh(now, f"leader epochs of {cursor.name}: {error.name}")
             self._check_later(now, cursor, error.name)
             return
-        if not cursor.error_reported:
-            cursor.error_reported = True
+        if cursor.report_error():
             partition = cursor.instance.partition
             if error is ErrorCode.topic_authorization_failed:
-                self.on_error(now, TopicAuthorizationError([partition]))
+                self._reactions.failed(now, TopicAuthorizationError([partition]))
             else:
                 message = f"{cursor.name}: the broker refuses to check its position: {error.name}"
-                self.on_error(now, PartitionsError([partition], message))
+                self._reactions.failed(now, PartitionsError([partition], message))
         self._check_later(now, cursor, error.name)
-        cursor.not_before = now + _SLOW
+        cursor.wait_until(now + _SLOW)
 
     def _check_later(self, now: float, cursor: PartitionCursor, why: str) -> None:
         # A leader that moves is nothing to warn of.
@@ -228,4 +223,4 @@ class TruncationDetection:
                 now, cursor.name, "waiting to check its position", partition=cursor.name, reason=why
             )
         cursor.delay(now)
-        self.on_delayed(cursor)
+        self._fetcher.check_delayed(cursor)

@@ -9,9 +9,10 @@ from asyncrevoke.errors import FatalError
 from asyncrevoke.model import GroupMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.membership.reactions import MembershipReactions
     from asyncrevoke.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.core.partition.assignment import Assignment
     from asyncrevoke.core.partition.instance import PartitionInstance
@@ -29,14 +30,13 @@ class ManualMembership:
         cluster: ClusterMetadata,
         assignment: Assignment,
         revocation: Revocation,
+        reactions: MembershipReactions,
     ) -> None:
         self._config = config
         self._cluster = cluster
         self._assignment = assignment
         self._revocation = revocation
-        self.on_added: Callable[[float, list[PartitionInstance]], None] = lambda _now, _added: None
-        self.on_left: Callable[[float], None] = lambda _now: None
-        self.on_fatal: Callable[[float, FatalError], None] = lambda _now, _error: None
+        self._reactions = reactions
         self.state = ClassicState.UNJOINED
         self.confirmed_at: float | None = None
         self.member_at: float | None = None
@@ -85,7 +85,7 @@ class ManualMembership:
             tp for tp in sorted(self._assigned) if tp not in self._assignment
         )
         if added:
-            self.on_added(now, added)
+            self._reactions.partitions_added(now, added)
 
     def subscribe(self, now: float, topics: frozenset[str]) -> None:
         """Read all partitions of these topics."""
@@ -112,14 +112,14 @@ class ManualMembership:
         """Nobody leads here."""
 
     def leave(self, now: float, *, wait_for_tasks: bool) -> None:
-        """Release everything; ``on_left`` follows."""
+        """Release everything; ``group_left`` follows."""
         self._leaving = True
         self._assigned = frozenset()
         self._topics = frozenset()
         self._revocation.leave(now, wait_for_tasks=wait_for_tasks)
 
     def leave_now(self, now: float) -> None:
-        """Everything is lost or released: ``on_left`` follows."""
+        """Everything is lost or released: ``group_left`` follows."""
         self.barrier(now)
 
     def stop_leaving(self, now: float) -> None:
@@ -136,12 +136,12 @@ class ManualMembership:
                 else ClassicState.FATAL
             )
             self._revocation.membership_begins()
-            self.on_left(now)
+            self._reactions.group_left(now)
 
     def released(self, now: float, instance: PartitionInstance) -> None:
         """A partition that was assigned again before it was released starts anew."""
         if instance.partition in self._assigned and not self._leaving:
-            self.on_added(now, self._assignment.add([instance.partition]))
+            self._reactions.partitions_added(now, self._assignment.add([instance.partition]))
 
     def leave_idle(self, now: float) -> None:
         """No group waits for us: being idle harms nobody."""
@@ -157,4 +157,4 @@ class ManualMembership:
         self.state = ClassicState.FATAL
         self._assigned = frozenset()
         self._revocation.lose(now, self._assignment.live(), str(error))
-        self.on_fatal(now, error)
+        self._reactions.membership_failed(error)

@@ -7,27 +7,23 @@ from typing import TYPE_CHECKING
 from asyncrevoke.core.io.effects import CompleteRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.outbox import Outbox
-    from asyncrevoke.core.membership.subscription_state import Membership
+    from asyncrevoke.core.membership.subscription_state import SubscriptionState
 
 
 class SessionGuard:
     """With ``on_unconfirmed_membership="pause"`` no record is returned, and no queued one begins,
     while the last request that the coordinator answered as a member's is older than the session.
     The member may still be in the group, so its partitions are kept.
-
-    ``membership()`` is what we take part in now; its ``member_at`` is None where there is no group.
     """
 
     def __init__(
-        self, outbox: Outbox, config: ConsumerConfig, membership: Callable[[], Membership]
+        self, outbox: Outbox, config: ConsumerConfig, subscription: SubscriptionState
     ) -> None:
         self._outbox = outbox
         self._config = config
-        self._membership = membership
+        self._subscription = subscription
         self._pausing = False
         # The tickets of those that wait for a confirmation.
         self._waiting: list[int] = []
@@ -39,7 +35,7 @@ class SessionGuard:
 
     def pauses_delivery(self, now: float) -> bool:
         """Whether records have to wait now."""
-        membership = self._membership()
+        membership = self._subscription.membership
         heard = membership.member_at
         suspect = heard is not None and now - heard > membership.session
         if suspect and not self._pausing:
@@ -57,7 +53,7 @@ class SessionGuard:
             return float("inf")
         if self.pauses_delivery(now):
             return float("-inf")
-        membership = self._membership()
+        membership = self._subscription.membership
         heard = membership.member_at
         # Where we are no member yet, we cannot have become one before ``now``.
         return max(now, (now if heard is None else heard) + membership.session)

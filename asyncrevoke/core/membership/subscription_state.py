@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.membership.classic.member import ClassicMembership
     from asyncrevoke.core.membership.manual import ManualMembership
+    from asyncrevoke.core.membership.reactions import MembershipReactions
     from asyncrevoke.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.core.partition.assignment import Assignment
 
@@ -25,8 +26,7 @@ class SubscriptionState:
     """Topics, a pattern, or partitions of the user's choice; what is chosen while the consumer
     unsubscribes is begun when that has come to its end (KIP-70).
 
-    The composer sets ``is_leaving``, which says whether it unsubscribes, and ``on_membership``,
-    which is told who stands for the consumer from now on.
+    ``membership`` is the one by which partitions are assigned now.
     """
 
     def __init__(
@@ -38,6 +38,7 @@ class SubscriptionState:
         manual: ManualMembership,
         classic: ClassicMembership | None,
         kip848: ConsumerGroupMembership | None,
+        reactions: MembershipReactions,
     ) -> None:
         self._outbox = outbox
         self._group_id = config.group_id
@@ -45,11 +46,10 @@ class SubscriptionState:
         self._assignment = assignment
         self._manual = manual
         self._classic = classic
-        # The one that subscribing leads to; manual assignment may stand in its place.
+        # The one for subscriptions; assign() uses the manual one.
         self._group_membership: Membership = kip848 or classic or manual
         self.membership: Membership = self._group_membership
-        self.is_leaving: Callable[[], bool] = lambda: False
-        self.on_membership: Callable[[Membership], None] = lambda _membership: None
+        self._reactions = reactions
         self._pattern: re.Pattern[str] | None = None
         self._broker_pattern: str | None = None
         self._topics: frozenset[str] = frozenset()
@@ -130,7 +130,7 @@ class SubscriptionState:
 
     def _begin(self, now: float, choice: Callable[[float], None]) -> None:
         self._want_topics(now)
-        if self.is_leaving():
+        if self._reactions.is_leaving:
             self._next = choice
         else:
             choice(now)
@@ -145,7 +145,6 @@ class SubscriptionState:
 
     def _use(self, membership: Membership) -> None:
         self.membership = membership
-        self.on_membership(membership)
 
     def _update_membership(self, now: float) -> None:
         membership = self.membership

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node, ResetConnection
+from asyncrevoke.core.io.effects import Channel, Failed, Node, ResetConnection
+from asyncrevoke.core.io.fatal_error import FATAL_FAILURES, fatal_error
 from asyncrevoke.core.io.wait_log import WaitLog
 from asyncrevoke.core.metadata.topic import NO_ID, KnownTopic
 from asyncrevoke.errors import (
-    AuthenticationError,
     BrokerError,
     TopicAuthorizationError,
-    UnsupportedVersionError,
 )
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import (
@@ -21,10 +20,11 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.outbox import Outbox, Reply
+    from asyncrevoke.core.metadata.reactions import MetadataReactions
     from asyncrevoke.protocol.messages import BrokerMetadata, TopicMetadata
 
 _TIMER = "metadata"
@@ -45,21 +45,20 @@ _TOLD_TOPICS = 10
 
 
 class ClusterMetadata:
-    """Keeps the metadata of the wanted topics fresh, and knows which broker to ask what.
+    """Keeps the metadata of the wanted topics fresh, and knows which broker to ask what."""
 
-    The composer sets the callbacks: ``on_change(now)`` when the set of topics or partitions has
-    changed (a topic that was deleted and created again counts: its ``topic_id`` differs),
-    ``on_leaders(now)`` after every successful refresh, ``on_error(now, error)``.
-    """
-
-    def __init__(self, outbox: Outbox, config: ConsumerConfig, bootstrap: Sequence[Node]) -> None:
+    def __init__(
+        self,
+        outbox: Outbox,
+        config: ConsumerConfig,
+        bootstrap: Sequence[Node],
+        reactions: MetadataReactions,
+    ) -> None:
         self._outbox = outbox
         self._config = config
         self._bootstrap = tuple(bootstrap)
         self._log = WaitLog(outbox)
-        self.on_change: Callable[[float], None] = lambda _now: None
-        self.on_leaders: Callable[[float], None] = lambda _now: None
-        self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
+        self._reactions = reactions
         self.cluster_id: str | None = None
         self._nodes: dict[int, Node] = {}
         self._racks: dict[int, str] = {}
@@ -269,12 +268,8 @@ class ClusterMetadata:
                 self._succeeded(now, node, wanted, reply)
             case MetadataResponse():
                 self._retry(now, node, "it knows no brokers yet")
-            case Failed(kind=FailureKind.AUTHENTICATION, detail=detail):
-                self._stop_with_error(now, AuthenticationError(detail or "authentication failed"))
-            case Failed(kind=FailureKind.UNSUPPORTED, detail=detail):
-                self._stop_with_error(
-                    now, UnsupportedVersionError(detail or "no common version of Metadata")
-                )
+            case Failed() as failed if failed.kind in FATAL_FAILURES:
+                self._stop_with_error(now, fatal_error(failed))
             case Failed(kind=kind, detail=detail):
                 self._retry(now, node, detail or kind.value)
             case _:
@@ -282,7 +277,7 @@ class ClusterMetadata:
 
     def _stop_with_error(self, now: float, error: Exception) -> None:
         self.stop()
-        self.on_error(now, error)
+        self._reactions.failed(now, error)
 
     def _retry(self, now: float, node: Node, why: str) -> None:
         self.note_failure(node)
@@ -351,8 +346,8 @@ class ClusterMetadata:
         self._earliest = now + _SPACING
         self._plan_next(now, unresolved, refused)
         if changed:
-            self.on_change(now)
-        self.on_leaders(now)
+            self._reactions.topics_changed(now)
+        self._reactions.metadata_refreshed(now)
 
     def _plan_next(self, now: float, unresolved: list[str], refused: list[str]) -> None:
         if self._again:
@@ -402,39 +397,19 @@ class ClusterMetadata:
         self._reported_errors.pop(name, None)
         self._log.over(now, f"topic {name}", "topic available", topic=name)
         partitions = [partition for partition in metadata.partitions if partition.partition >= 0]
-        numbers = tuple(sorted({partition.partition for partition in partitions}))
-        topic = self._topics.get(name)
         replicas = {p.partition: p.replicas for p in partitions} if self._racks else {}
+        topic = self._topics.get(name)
         if topic is None or topic.is_replaced_by(metadata):
             new = KnownTopic(metadata)
-            new.replicas = replicas
             if topic is not None:
-                new.former_ids = (*topic.former_ids, topic.topic_id)
+                new.replace(topic)
                 self._outbox.emit("warning", "topic was deleted and created again", topic=name)
-            new.numbers = numbers
-            new.update_leaders(partitions)
+            new.learn(now, metadata, partitions, replicas)
             self._topics[name] = new
             return True, True
         if metadata.topic_id in topic.former_ids:
             return False, False  # a broker that has not heard of the new one yet
-        if topic.topic_id == NO_ID:
-            topic.topic_id = metadata.topic_id
-        topic.is_internal = metadata.is_internal
-        topic.replicas = replicas
-        topic.update_leaders(partitions)
-        if numbers == topic.numbers:
-            topic.missing_since = None
-            return False, True
-        missing = [number for number in topic.numbers if number not in numbers]
-        if missing and not topic.is_missing_for_long(now):
-            merged = tuple(sorted({*topic.numbers, *numbers}))
-            grown, topic.numbers = merged != topic.numbers, merged
-            return grown, False
-        topic.missing_since = None
-        topic.numbers = numbers
-        for number in missing:
-            del topic.leaders[number]
-        return True, True
+        return topic.learn(now, metadata, partitions, replicas)
 
     def _reported_missing(self, now: float, name: str) -> bool:
         """An answer says that there is no such topic; whether it is believed."""
@@ -480,7 +455,7 @@ class ClusterMetadata:
             return
         self._reported_errors[name] = error
         if error is ErrorCode.topic_authorization_failed:
-            self.on_error(
+            self._reactions.failed(
                 now,
                 TopicAuthorizationError(
                     [TopicPartition(name, number) for number in self.partitions(name) or ()],
@@ -488,4 +463,6 @@ class ClusterMetadata:
                 ),
             )
         else:
-            self.on_error(now, BrokerError(f"{name!r} is no valid name of a topic", int(error)))
+            self._reactions.failed(
+                now, BrokerError(f"{name!r} is no valid name of a topic", int(error))
+            )

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node, ResetConnection
+from asyncrevoke.core.io.effects import Channel, Failed, Node, ResetConnection
+from asyncrevoke.core.io.fatal_error import FATAL_FAILURES, fatal_error
 from asyncrevoke.errors import (
-    AuthenticationError,
     FatalError,
     GroupAuthorizationError,
-    UnsupportedVersionError,
 )
 from asyncrevoke.protocol.messages import (
     ErrorCode,
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.outbox import Outbox, Reply
     from asyncrevoke.core.metadata.cluster import ClusterMetadata
+    from asyncrevoke.core.metadata.reactions import MetadataReactions
 
 _FIRST_BACKOFF = 0.05
 _LONGEST_BACKOFF = 1.0
@@ -52,13 +52,19 @@ class Coordinator:
     dropped: what is in flight there fails, and goes to the new one.
     """
 
-    def __init__(self, outbox: Outbox, config: ConsumerConfig, cluster: ClusterMetadata) -> None:
+    def __init__(
+        self,
+        outbox: Outbox,
+        config: ConsumerConfig,
+        cluster: ClusterMetadata,
+        reactions: MetadataReactions,
+    ) -> None:
         self._outbox = outbox
         self._config = config
         self._cluster = cluster
         self.node: Node | None = None
         self.term = 0
-        self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
+        self._reactions = reactions
         self._waiting: dict[str, Callable[[float], None]] = {}
         self._searching = False
         self._backoff = _FIRST_BACKOFF
@@ -160,7 +166,7 @@ class Coordinator:
             case FindCoordinatorResponse(error=ErrorCode.none):
                 self._found(now, Node(reply.node_id, reply.host, reply.port))
             case FindCoordinatorResponse(error=ErrorCode.group_authorization_failed):
-                self.on_error(
+                self._reactions.failed(
                     now,
                     GroupAuthorizationError(
                         f"not authorized to use group {self._config.group_id!r}: "
@@ -169,15 +175,13 @@ class Coordinator:
                 )
             case FindCoordinatorResponse(error=error):
                 self._retry(now, error.name)
-            case Failed(kind=FailureKind.AUTHENTICATION, detail=detail):
-                self.on_error(now, AuthenticationError(detail))
-            case Failed(kind=FailureKind.UNSUPPORTED, detail=detail):
-                self.on_error(now, UnsupportedVersionError(detail))
+            case Failed() as failed if failed.kind in FATAL_FAILURES:
+                self._reactions.failed(now, fatal_error(failed))
             case Failed(detail=detail):
                 self._cluster.note_failure(asked)
                 self._retry(now, detail)
             case _:
-                self.on_error(now, FatalError(f"unexpected answer {type(reply).__name__}"))
+                self._reactions.failed(now, FatalError(f"unexpected answer {type(reply).__name__}"))
 
     def _found(self, now: float, node: Node) -> None:
         if node == self.node:

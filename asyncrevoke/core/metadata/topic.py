@@ -45,6 +45,39 @@ class KnownTopic:
         # Since when answers deny it, or some of its partitions.
         self.missing_since: float | None = None
 
+    def replace(self, former: KnownTopic) -> None:
+        """It was created anew under the name of a topic that was deleted."""
+        self.former_ids = (*former.former_ids, former.topic_id)
+
+    def learn(
+        self,
+        now: float,
+        metadata: TopicMetadata,
+        partitions: Sequence[PartitionMetadata],
+        replicas: dict[int, tuple[int, ...]],
+    ) -> tuple[bool, bool]:
+        """Take an answer in; whether the set of partitions has changed, and whether the answer
+        leaves no doubt."""
+        if self.topic_id == NO_ID:
+            self.topic_id = metadata.topic_id
+        self.is_internal = metadata.is_internal
+        self.replicas = replicas
+        self.update_leaders(partitions)
+        numbers = tuple(sorted({partition.partition for partition in partitions}))
+        if numbers == self.numbers:
+            self.missing_since = None
+            return False, True
+        missing = [number for number in self.numbers if number not in numbers]
+        if missing and not self.is_missing_for_long(now):
+            merged = tuple(sorted({*self.numbers, *numbers}))
+            grown, self.numbers = merged != self.numbers, merged
+            return grown, False
+        self.missing_since = None
+        self.numbers = numbers
+        for number in missing:
+            del self.leaders[number]
+        return True, True
+
     def update_leaders(self, partitions: Sequence[PartitionMetadata]) -> None:
         """Learn the leaders that an answer names."""
         for partition in partitions:

@@ -14,9 +14,10 @@ from asyncrevoke.core.partition.record_buffer import RecordBuffer
 from asyncrevoke.core.partition.truncated_tracker import TruncatedTracker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from asyncrevoke.core.io.outbox import Outbox
+    from asyncrevoke.core.partition.reactions import PartitionReactions
     from asyncrevoke.model import TopicPartition
 
 # Each consumer of a process has a range of tracker ids of its own, so that a record handed to the
@@ -34,8 +35,9 @@ class Assignment:
     that ends takes its share with it.
     """
 
-    def __init__(self, outbox: Outbox) -> None:
+    def __init__(self, outbox: Outbox, reactions: PartitionReactions) -> None:
         self._outbox = outbox
+        self._reactions = reactions
         self._live: dict[TopicPartition, PartitionInstance] = {}
         self._by_tracker: dict[int, PartitionInstance] = {}
         self._before_first_tracker_id = next(_CONSUMERS) << _TRACKER_ID_BITS
@@ -50,8 +52,6 @@ class Assignment:
         self._skipped = 0
         # Lost, and not yet told to the user by a poll result.
         self.lost: dict[TopicPartition, PartitionInstance] = {}
-        self.on_positioned: Callable[[PartitionInstance], None] = lambda _instance: None
-        self.on_ended: Callable[[PartitionInstance], None] = lambda _instance: None
 
     def __len__(self) -> int:
         return len(self._live)
@@ -115,21 +115,20 @@ class Assignment:
                 del self._by_tracker[old.tracker_id]
         self._last_tracker_id += 1
         tracker = OffsetTracker(self._last_tracker_id, offset, leader_epoch, finished)
-        instance.tracker = tracker
-        instance.map_unverified = False
+        instance.read_with(tracker)
         self._read_from(instance, tracker, offset)
         self._by_tracker[tracker.tracker_id] = instance
         if instance.state is InstanceState.INIT:
             instance.transition(InstanceTransition.POSITIONED)
             self._notice(NotifyKind.ASSIGNED, instance.partition)
-        self.on_positioned(instance)
+        self._reactions.position_changed(instance)
 
     def rewind(self, instance: PartitionInstance, offset: int) -> None:
         """Start reading again at ``offset``, for the same tracker (its tail was truncated)."""
         tracker = instance.tracker
         if tracker is not None:
             self._read_from(instance, tracker, offset)
-            self.on_positioned(instance)
+            self._reactions.position_changed(instance)
 
     def _read_from(self, instance: PartitionInstance, tracker: OffsetTracker, offset: int) -> None:
         self._begin_buffer(
@@ -147,9 +146,10 @@ class Assignment:
         self.hand_out.forget(instance)
         if instance.buffer is not None:
             self._skipped += instance.buffer.skipped_completed
-        instance.buffer = RecordBuffer(
+        buffer = RecordBuffer(
             instance.partition, tracker.tracker_id, offset, finished, leader_epoch
         )
+        instance.set_buffer(buffer)
 
     def read_dropped_again(self, instance: PartitionInstance) -> None:
         """A revoke is withdrawn: records that were dropped or abandoned meanwhile are read again,
@@ -180,12 +180,13 @@ class Assignment:
                 former.replace(tracker, truncated)
         instance.former_trackers[former_id] = truncated
         self.forget_completed_trackers(instance)
-        instance.map_unverified = instance.map_unverified and tracker.completed_earlier is not None
+        unverified = instance.map_unverified and tracker.completed_earlier is not None
+        instance.set_map_unverified(unverified)
         if tracker.has_abandoned:
             self.read_dropped_again(instance)
         else:
             self._read_from(instance, tracker, tracker.position)
-        self.on_positioned(instance)
+        self._reactions.position_changed(instance)
 
     def read_abandoned_again(self, instance: PartitionInstance) -> None:
         """The user resumes it: what was abandoned meanwhile is read again, and all after it that is
@@ -243,11 +244,11 @@ class Assignment:
         del self._live[instance.partition]
         for tracker_id in (*instance.former_trackers, *self._current_tracker_id(instance)):
             del self._by_tracker[tracker_id]
-        self.on_ended(instance)
+        self._reactions.instance_ended(instance)
         self.hand_out.forget(instance)
         if instance.buffer is not None:
             self._skipped += instance.buffer.skipped_completed
-        instance.buffer = None
+        instance.set_buffer(None)
         if instance.state is InstanceState.LOST:
             self.lost[instance.partition] = instance
             self._notice(NotifyKind.LOST, instance.partition)

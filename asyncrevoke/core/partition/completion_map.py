@@ -74,6 +74,14 @@ class CompletionMap(NamedTuple):
         runs = tuple((first, min(end, offset)) for first, end in self.runs if first < offset)
         return CompletionMap(runs, self.leader_epoch) if runs else None
 
+    def cut(self, offset: int, leader_epoch: int) -> CompletionMap | None:
+        """What of it is left when the log is truncated at ``offset``, where ``leader_epoch`` is the
+        last one that both logs have; None if nothing is."""
+        kept = self.before(offset)
+        if kept is None:
+            return None
+        return CompletionMap(kept.runs, min(kept.leader_epoch, leader_epoch))
+
 
 class EncodedMap(NamedTuple):
     """``metadata`` is empty if there is nothing to say or no room for it. What is finished from

@@ -132,6 +132,7 @@ class PartitionInstance:
         "map_unverified",
         "partition",
         "paused",
+        "seek_pending",
         "state",
         "too_far_ahead",
         "tracker",
@@ -154,6 +155,8 @@ class PartitionInstance:
         # A position from the reset policy or a seek is to be committed even if nothing was done.
         self.commit_required = False
         self.paused = False
+        # A seek looks its position up.
+        self.seek_pending = False
         self.delayed_by_user = False
         self.deadline: float | None = None
         self.high_watermark = -1
@@ -164,10 +167,72 @@ class PartitionInstance:
         """Take one step of the table; KeyError for a step that the state does not have."""
         self.state = TRANSITIONS[self.state, transition]
 
+    # --- what the other rooms report of it -------------------------------------------------------
+
+    def read_with(self, tracker: OffsetTracker) -> None:
+        """It has this position, and no completion map that is to be verified."""
+        self.tracker = tracker
+        self.map_unverified = False
+
+    def set_buffer(self, buffer: RecordBuffer | None) -> None:
+        """Fetched records come into this buffer; None: it has ended."""
+        self.buffer = buffer
+
+    def set_map_unverified(self, unverified: bool) -> None:
+        """Whether its completion map is to be compared with the log."""
+        self.map_unverified = unverified
+
+    def set_committed(self, offset: int | None, metadata: str) -> None:
+        """The broker is known to hold this; None: it is not known what it holds."""
+        self.committed_offset = offset
+        self.committed_map = metadata
+
+    def require_commit(self) -> None:
+        """Its position is to be committed even if no record was completed."""
+        self.commit_required = True
+
+    def commit_acknowledged(self, offset: int, metadata: str) -> None:
+        """The broker holds this. If something else is to be committed by now, it differs."""
+        self.set_committed(offset, metadata)
+        self.commit_required = False
+
+    def set_log(self, log_start: int, last_stable_offset: int, high_watermark: int) -> None:
+        """Where the log begins and ends, as a fetch has told."""
+        self.log_start = log_start
+        self.last_stable_offset = last_stable_offset
+        self.high_watermark = high_watermark
+
+    def set_paused(self, paused: bool) -> None:
+        """Whether the user has paused it."""
+        self.paused = paused
+
+    def set_seek_pending(self, pending: bool) -> None:
+        """Whether a seek looks its position up."""
+        self.seek_pending = pending
+
+    def set_too_far_ahead(self, ahead: bool) -> None:
+        """Whether so much is done beyond a record that is not, that delivery waits for it."""
+        self.too_far_ahead = ahead
+
+    def set_deadline(self, deadline: float | None) -> None:
+        """By when it must be released; None: there is no limit."""
+        self.deadline = deadline
+
+    def set_delayed_by_user(self, delayed: bool) -> None:
+        """Whether the user has delayed its revocation until the next poll."""
+        self.delayed_by_user = delayed
+
+    # --- what it may do --------------------------------------------------------------------------
+
     @property
     def can(self) -> Permissions:
         """What this instance may do now."""
         return PERMISSIONS[self.state]
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether nothing of it is to be delivered or fetched now, whatever its state."""
+        return self.paused or self.too_far_ahead or self.seek_pending
 
     @property
     def revoking(self) -> bool:

@@ -120,10 +120,8 @@ class OffsetTracker(OffsetFlags):
 
     @property
     def commit_epoch(self) -> int:
-        """The leader epoch of the record before the commit point, -1 if unknown.
-
-        A slice that spans several epochs counts as of its last one.
-        """
+        """The leader epoch of the record before the commit point, -1 if unknown; of an untracked
+        slice, its last one."""
         return self.epoch_before(self.commit_point)
 
     def epoch_before(self, offset: int) -> int:
@@ -187,6 +185,10 @@ class OffsetTracker(OffsetFlags):
             first = (self._flags.find(flag, self._head) for flag in (_PENDING, _HELD))
             found.append(self._offset_at(min(index for index in first if index >= 0)))
         return min(found, default=None)
+
+    def forget_completed_earlier(self) -> None:
+        """The completion map of the former owner is wrong."""
+        self.completed_earlier = None
 
     def deliver(self, records: Sequence[Record], position: int, leader_epoch: int) -> None:
         """Register records as pending, each on its own; ``position`` is the offset after them."""
@@ -281,10 +283,8 @@ class OffsetTracker(OffsetFlags):
         return True
 
     def complete(self, offset: int) -> bool:
-        """This record is done. False if it ended before; KeyError if it was never delivered.
-
-        Below the commit point every offset counts as ended.
-        """
+        """This record is done. False if it ended before, as every record below the commit point
+        has; KeyError if it was never delivered."""
         if self._low <= offset < self._high:
             index = offset - self._shift
         else:
@@ -373,11 +373,8 @@ class OffsetTracker(OffsetFlags):
         return ended
 
     def truncate(self, offset: int) -> int:
-        """Forget the pending records after ``offset``, and return how many they were.
-
-        ``position`` goes back to the first one forgotten. A record that was started stays, and so
-        does everything before it.
-        """
+        """Forget the pending records after ``offset``, and return how many they were. ``position``
+        goes back to the first of them. A record that was started stays, with all before it."""
         dropped = 0
         flags = self._flags
         kept_to = offset
@@ -423,14 +420,8 @@ class OffsetTracker(OffsetFlags):
         self._reread_to = None
         self._epochs.truncate(offset)
         self._epochs.limit(leader_epoch)
-        if (
-            self.completed_earlier is not None
-            and (kept := self.completed_earlier.before(offset)) is not None
-        ):
-            kept = kept._replace(leader_epoch=min(kept.leader_epoch, leader_epoch))
-            self.completed_earlier = kept
-        elif self.completed_earlier is not None:
-            self.completed_earlier = None
+        if self.completed_earlier is not None:
+            self.completed_earlier = self.completed_earlier.cut(offset, leader_epoch)
         return lost
 
     def count_flags(self) -> None:

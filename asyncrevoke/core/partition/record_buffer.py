@@ -104,6 +104,14 @@ class RecordBuffer:
             f"position {self.position}, about {self.buffered} records to {self.fetch_position}>"
         )
 
+    def forget_completed_earlier(self) -> None:
+        """Deliver also what the completion map says is done: the map is wrong."""
+        self.completed_earlier = None
+
+    def set_checked_epoch(self, leader_epoch: int) -> None:
+        """The log of the leader of this epoch holds what was fetched."""
+        self.checked_epoch = leader_epoch
+
     def append(self, batches: Sequence[RecordBatch]) -> None:
         """Add what was fetched; what lies before ``fetch_position`` is there already."""
         first_ones = not self._batches

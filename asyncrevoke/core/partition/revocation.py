@@ -14,11 +14,12 @@ from asyncrevoke.core.partition.instance import InstanceState, InstanceTransitio
 from asyncrevoke.model import BlockingRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.partition.assignment import Assignment
+    from asyncrevoke.core.partition.reactions import PartitionReactions
     from asyncrevoke.model import TopicPartition
 
 _DEADLINE_TIMER = "revoke-deadline"
@@ -28,9 +29,16 @@ _LEAST_MARGIN = 1.0
 class Revocation:
     """The rounds of revocation that are under way; rounds that overlap share one barrier."""
 
-    def __init__(self, outbox: Outbox, config: ConsumerConfig, assignment: Assignment) -> None:
+    def __init__(
+        self,
+        outbox: Outbox,
+        config: ConsumerConfig,
+        assignment: Assignment,
+        reactions: PartitionReactions,
+    ) -> None:
         self._outbox = outbox
         self._assignment = assignment
+        self._reactions = reactions
         self._manual = config.commit_mode == "manual"
         self._auto_delay_revoke = config.auto_delay_revoke and not self._manual
         # The newest instance of each partition that a poll result has announced.
@@ -38,20 +46,17 @@ class Revocation:
         self._revoking: dict[PartitionInstance, None] = {}
         self._requested: dict[PartitionInstance, float] = {}
         self._overdue: dict[PartitionInstance, None] = {}
-        self.polling = False
+        # Whether a poll waits: only then an announced partition may be released.
+        self._polling = False
         # Leaving the group: nothing is announced any more, and only work in a task is waited for.
         self.leaving = False
         self.wait_for_tasks = True
         # The iterator has ended: nobody takes poll results any more, and nothing new is begun.
-        self.iterator_ended = False
-        self.barrier_due = False
+        self._iterator_ended = False
+        self._barrier_requested = False
         # Whether whoever may be assigned a partition next reads completion maps, as far as known.
         self.maps_are_read = False
-        self.slowest_commit = 0.0
-        self.is_acknowledged: Callable[[PartitionInstance], bool] = lambda _instance: True
-        self.flush: Callable[[float], None] = lambda _now: None
-        # Released, or lost alone: the group may have given its partition back meanwhile.
-        self.on_released: Callable[[float, PartitionInstance], None] = lambda _now, _instance: None
+        self._slowest_commit = 0.0
 
     # --- requests from the group -----------------------------------------------------------------
 
@@ -66,39 +71,39 @@ class Revocation:
                 continue
             if instance.revoking:
                 if instance.deadline is None:  # it was withdrawn meanwhile
-                    instance.deadline = deadline
+                    instance.set_deadline(deadline)
                 continue
             requested.append(str(instance.partition))
-            if instance.state is InstanceState.INIT and self.is_acknowledged(instance):
+            if instance.state is InstanceState.INIT and self._reactions.is_committed(instance):
                 self._end(now, instance, InstanceTransition.REVOKE)
                 continue
             unseen = instance.state is InstanceState.INIT
             instance.transition(InstanceTransition.COMMIT if unseen else InstanceTransition.REVOKE)
-            instance.deadline = deadline
+            instance.set_deadline(deadline)
             self._revoking[instance] = None
             self._requested[instance] = now
             if unseen:
-                self.flush(now)
-        self.barrier_due = True
+                self._reactions.commit_now(now)
+        self._barrier_requested = True
         self._arm_deadline()
         if requested:
             self._outbox.emit("info", "revoke requested", partitions=requested)
             self._outbox.wake()
-        if self.leaving or self.iterator_ended:
+        if self.leaving or self._iterator_ended:
             self.progress(now)
 
     def tighten(self, deadline: float) -> None:
         """A rebalance has started that will not wait beyond ``deadline`` for what still drains."""
         for instance in self._revoking:
             if instance.deadline is None or instance.deadline > deadline:
-                instance.deadline = deadline
+                instance.set_deadline(deadline)
         self._arm_deadline()
 
     def withdraw(self, instance: PartitionInstance) -> bool:
         """The group gave it back before it was released: resume, unless the user may have
         cancelled its work already (announced, not delayed, and not decided by the tracker): then
         it finishes its release, for which nobody waits."""
-        instance.deadline = None
+        instance.set_deadline(None)
         self._overdue.pop(instance, None)
         resumable = (
             instance.state is InstanceState.REVOKE_REQUESTED
@@ -108,14 +113,14 @@ class Revocation:
         if not resumable:
             return False
         instance.transition(InstanceTransition.WITHDRAW)
-        instance.delayed_by_user = False
+        instance.set_delayed_by_user(False)
         self._revoking.pop(instance, None)
         self._outbox.emit("info", "revoke withdrawn", partition=str(instance.partition))
         self._assignment.read_dropped_again(instance)
-        self._assignment.on_positioned(instance)
+        self._reactions.position_changed(instance)
         # What was fetched before and not delivered flows again.
         self._outbox.wake()
-        self.barrier_due = True
+        self._barrier_requested = True
         return True
 
     def lose(self, now: float, instances: Iterable[PartitionInstance], reason: str) -> None:
@@ -134,7 +139,7 @@ class Revocation:
 
     def begin_poll(self, now: float) -> None:
         """A poll starts: complete what was announced and has drained; keep the rest one more."""
-        self.polling = True
+        self._polling = True
         for instance in list(self._revoking):
             if instance.state is InstanceState.DELAYED and instance.delayed_by_user:
                 instance.transition(InstanceTransition.END_DELAY)
@@ -146,10 +151,18 @@ class Revocation:
                     self._complete(now, instance)
 
     def resume_poll(self, now: float) -> None:
-        """A poll is parked (again): what has drained while none was may go."""
-        if not self.polling:
-            self.polling = True
+        """A poll waits (again): release what has drained while none did."""
+        if not self._polling:
+            self._polling = True
             self.progress(now)
+
+    def poll_ended(self) -> None:
+        """No poll waits any more: nothing is released before the next one."""
+        self._polling = False
+
+    def end_iterator(self) -> None:
+        """No poll will announce anything any more: what is requested is released unannounced."""
+        self._iterator_ended = True
 
     @property
     def has_news(self) -> bool:
@@ -163,7 +176,7 @@ class Revocation:
 
     def announce(self) -> frozenset[TopicPartition]:
         """A poll returns: what its result lists as to be revoked."""
-        self.polling = False
+        self._polling = False
         listed: list[TopicPartition] = []
         for instance in self._revoking:
             if instance.state in (InstanceState.REVOKE_REQUESTED, InstanceState.ANNOUNCED):
@@ -172,7 +185,7 @@ class Revocation:
                         "debug", "revoke announced", partition=str(instance.partition)
                     )
                 instance.transition(InstanceTransition.ANNOUNCE)
-                instance.delayed_by_user = False
+                instance.set_delayed_by_user(False)
                 self._announced[instance.partition] = instance
                 listed.append(instance.partition)
         return frozenset(listed)
@@ -195,7 +208,7 @@ class Revocation:
             instance = self._announced[tp]
             if instance.state in (InstanceState.ANNOUNCED, InstanceState.DELAYED):
                 instance.transition(InstanceTransition.DELAY)
-                instance.delayed_by_user = True
+                instance.set_delayed_by_user(True)
                 self._outbox.emit("debug", "revoke delayed", partition=str(instance.partition))
             elif instance.state not in (InstanceState.ACTIVE, InstanceState.REVOKE_REQUESTED):
                 all_ours = False
@@ -218,20 +231,20 @@ class Revocation:
 
     def progress(self, now: float) -> None:
         """Something was completed or acknowledged: release what has drained, where a poll boundary
-        allows it (a poll is parked, or we are leaving)."""
+        allows it (a poll waits, or the consumer leaves)."""
         for instance in list(self._revoking):
             if instance.state is InstanceState.COMMITTING:
-                if self.is_acknowledged(instance):
+                if self._reactions.is_committed(instance):
                     self._end(now, instance, InstanceTransition.RELEASE)
             elif self._may_complete(instance) and not self._must_wait(instance):
                 # Even if it is overdue: its last commit may just have covered all of it.
                 self._complete(now, instance)
             elif instance in self._overdue:
-                if self.is_acknowledged(instance):
+                if self._reactions.is_committed(instance):
                     self._lose_overdue(now, instance)
                 else:
                     # More of it is done than the last commit says.
-                    self.flush(now)
+                    self._reactions.commit_now(now)
 
     def commit_rejected(self, now: float, instance: PartitionInstance, reason: str) -> None:
         """The last attempt to commit what was done of it was refused."""
@@ -263,11 +276,11 @@ class Revocation:
     def _may_complete(self, instance: PartitionInstance) -> bool:
         if self.leaving:
             return True
-        if not self.polling or instance.delayed_by_user:
+        if not self._polling or instance.delayed_by_user:
             return False
         announced = instance.state in (InstanceState.ANNOUNCED, InstanceState.DELAYED)
         return announced or (
-            self.iterator_ended and instance.state is InstanceState.REVOKE_REQUESTED
+            self._iterator_ended and instance.state is InstanceState.REVOKE_REQUESTED
         )
 
     def _must_wait(self, instance: PartitionInstance) -> bool:
@@ -278,24 +291,33 @@ class Revocation:
     def _complete(self, now: float, instance: PartitionInstance) -> None:
         if instance.state is InstanceState.REVOKE_REQUESTED:
             instance.transition(InstanceTransition.ANNOUNCE)
-        if self.is_acknowledged(instance):
+        if self._reactions.is_committed(instance):
             self._end(now, instance, InstanceTransition.RELEASE)
         else:
             instance.transition(InstanceTransition.COMMIT)
-            self.flush(now)
+            self._reactions.commit_now(now)
 
     def _end(self, now: float, instance: PartitionInstance, step: InstanceTransition) -> None:
         self._revoking.pop(instance, None)
         self._overdue.pop(instance, None)
         started = self._requested.pop(instance, None)
         self._assignment.end(instance, step)
-        self.barrier_due = True
+        self._barrier_requested = True
         if instance.state is InstanceState.RELEASED:
             seconds = None if started is None else round(now - started, 3)
             self._outbox.emit(
                 "info", "released", partition=str(instance.partition), seconds=seconds
             )
-            self.on_released(now, instance)
+            self._reactions.instance_released(now, instance)
+
+    def request_barrier(self) -> None:
+        """Let the membership go on as soon as nothing is being revoked."""
+        self._barrier_requested = True
+
+    def take_barrier_request(self) -> bool:
+        """Whether the membership is to go on if nothing is being revoked; once."""
+        requested, self._barrier_requested = self._barrier_requested, False
+        return requested
 
     @property
     def at_barrier(self) -> bool:
@@ -304,9 +326,13 @@ class Revocation:
 
     # --- deadlines -------------------------------------------------------------------------------
 
+    def set_slowest_commit(self, seconds: float) -> None:
+        """How long the slowest of the last commits took."""
+        self._slowest_commit = seconds
+
     def margin(self, instance: PartitionInstance) -> float:
         """How long before its deadline an instance is given up: a last commit and a join."""
-        margin = max(_LEAST_MARGIN, 2 * self.slowest_commit)
+        margin = max(_LEAST_MARGIN, 2 * self._slowest_commit)
         since = self._requested.get(instance)
         if instance.deadline is None or since is None:
             return margin
@@ -331,10 +357,10 @@ class Revocation:
             elif now >= instance.deadline - margin and instance not in self._overdue:
                 # One last commit of what is done; nothing later than this may count.
                 self._overdue[instance] = None
-                if self.is_acknowledged(instance):
+                if self._reactions.is_committed(instance):
                     self._lose_overdue(now, instance)
                 else:
-                    self.flush(now)
+                    self._reactions.commit_now(now)
         self._arm_deadline()
 
     def _lose_overdue(self, now: float, instance: PartitionInstance) -> None:
@@ -343,4 +369,4 @@ class Revocation:
     def _lose_alone(self, now: float, instance: PartitionInstance, reason: str) -> None:
         """Lost by our own doing, not by the group's: it may have been given back meanwhile."""
         self.lose(now, [instance], reason)
-        self.on_released(now, instance)
+        self._reactions.instance_released(now, instance)

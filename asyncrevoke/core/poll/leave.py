@@ -8,10 +8,9 @@ from asyncrevoke.core.io.deadline import Deadline
 from asyncrevoke.core.io.effects import CompleteRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.outbox import Outbox
+    from asyncrevoke.core.poll.reactions import LeaveReactions
     from asyncrevoke.errors import PartitionsError
 
 _DRAIN_TIMER = "leave-drain"
@@ -20,38 +19,24 @@ _CLOSE_TIMER = "close"
 
 
 class Leaving:
-    """Who waits for the group to be left, and until when.
-
-    ``start_leaving(now, wait_for_tasks)`` releases everything and leaves; :meth:`left` is to be
-    called when that is done. ``leave_uncommitted(now)`` loses what has not been committed in time,
-    and leaves. ``stop_leaving(now)`` ends the waiting of one that unsubscribes and whom no broker
-    answers, and ``give_up(now)`` that of one that closes.
-    """
+    """Who waits for the group to be left, and until when."""
 
     def __init__(
         self,
         outbox: Outbox,
         config: ConsumerConfig,
-        start_leaving: Callable[[float, bool], None],
-        leave_uncommitted: Callable[[float], None],
-        stop_leaving: Callable[[float], None],
-        give_up: Callable[[float], None],
-        on_closed: Callable[[], None],
+        reactions: LeaveReactions,
     ) -> None:
         self._outbox = outbox
         self._close_timeout = config.close_timeout
-        self._start_leaving = start_leaving
-        self._leave_uncommitted = leave_uncommitted
-        self._stop_leaving = stop_leaving
-        self._give_up = give_up
-        self._on_closed = on_closed
+        self._reactions = reactions
         self._tickets: list[int] = []
         self._deadline: Deadline | None = None
         # The first final commit that was refused while leaving.
         self._refusal: PartitionsError | None = None
         self._done = False
         # Whether fetch sessions are being ended, which closing waits for.
-        self.sessions_end = False
+        self._sessions_ending = False
         self.under_way = False
         self.closing = False
         self.closed = False
@@ -80,7 +65,7 @@ class Leaving:
         else:
             self.finish()
 
-    def commit_refused(self, error: PartitionsError) -> None:
+    def commit_rejected(self, error: PartitionsError) -> None:
         """A final commit was refused: whoever waits for the end is told so."""
         if self.under_way and self._refusal is None:
             self._refusal = error
@@ -94,14 +79,18 @@ class Leaving:
             self._outbox.cancel_timer(_CLOSE_TIMER)
             self._deadline = None
             self._answer()
-        elif self.sessions_end:
+        elif self._sessions_ending:
             self._done = True
         else:
             self.finish()
 
+    def set_sessions_ending(self, ending: bool) -> None:
+        """Whether fetch sessions are being ended: closing waits for :meth:`sessions_ended` then."""
+        self._sessions_ending = ending
+
     def sessions_ended(self) -> None:
         """All fetch sessions have ended."""
-        self.sessions_end = False
+        self._sessions_ending = False
         if self._done and not self.closed:
             self.finish()
 
@@ -110,7 +99,7 @@ class Leaving:
         self.closed = True
         for timer in (_DRAIN_TIMER, _COMMIT_TIMER, _CLOSE_TIMER):
             self._outbox.cancel_timer(timer)
-        self._on_closed()
+        self._reactions.closed()
         self._answer()
 
     def _leave(self, now: float, deadline: Deadline, *, wait_for_tasks: bool) -> None:
@@ -124,23 +113,23 @@ class Leaving:
         else:
             self._outbox.cancel_timer(_DRAIN_TIMER)
         self.under_way = True
-        self._start_leaving(now, wait_for_tasks)
+        self._reactions.start_leaving(now, wait_for_tasks)
 
     def _stop_waiting(self, now: float) -> None:
         self._outbox.emit("warning", "tasks have not ended in time; leaving without them")
-        self._start_leaving(now, False)
+        self._reactions.start_leaving(now, False)
 
     def _not_committed(self, now: float) -> None:
         # What was not committed is named by the event of its loss.
         if self.under_way:
-            self._leave_uncommitted(now)
+            self._reactions.leave_uncommitted(now)
 
     def _too_long(self, now: float) -> None:
         if not self.closing:
-            self._stop_leaving(now)
+            self._reactions.stop_leaving(now)
             return
         self._outbox.emit("error", "closing took longer than close_timeout; giving up")
-        self._give_up(now)
+        self._reactions.close_timed_out(now)
         self.finish()
 
     def _answer(self) -> None:

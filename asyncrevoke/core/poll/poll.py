@@ -14,16 +14,18 @@ from asyncrevoke.core.poll.step_errors import StepErrors
 from asyncrevoke.model import PollResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.commit.completion_tracker import CompletionTracker
     from asyncrevoke.core.fetch.fetcher import Fetcher
     from asyncrevoke.core.io.outbox import Outbox
+    from asyncrevoke.core.membership.session_guard import SessionGuard
     from asyncrevoke.core.partition.assignment import Assignment
     from asyncrevoke.core.partition.hand_out import RecordReader
     from asyncrevoke.core.partition.instance import PartitionInstance
     from asyncrevoke.core.partition.revocation import Revocation
+    from asyncrevoke.core.poll.reactions import PollReactions
     from asyncrevoke.errors import FatalError
     from asyncrevoke.model import Record, TopicPartition
 
@@ -35,8 +37,7 @@ _LOOKS = 16
 
 
 class Poller:
-    """The one loop that takes records. ``on_begin(now)`` and ``on_idle(now)`` tell the membership
-    that it asks for records, and that it has not done so for ``max_poll_interval``."""
+    """The one loop that takes records."""
 
     def __init__(
         self,
@@ -44,19 +45,20 @@ class Poller:
         config: ConsumerConfig,
         assignment: Assignment,
         revocation: Revocation,
-        tracking: CompletionTracker,
-        fetching: Fetcher,
+        completion_tracker: CompletionTracker,
+        fetcher: Fetcher,
+        session_guard: SessionGuard,
+        reactions: PollReactions,
     ) -> None:
         self._outbox = outbox
         self._config = config
         self._assignment = assignment
         self._revocation = revocation
-        self._tracking = tracking
-        self._fetching = fetching
-        # Whether no record may be handed out now; None: never.
-        self.holds: Callable[[float], bool] | None = None
-        self.on_begin: Callable[[float], None] = lambda _now: None
-        self.on_idle: Callable[[float], None] = lambda _now: None
+        self._completion_tracker = completion_tracker
+        self._fetcher = fetcher
+        self._session_guard = session_guard
+        self._pauses_unconfirmed = session_guard.is_enabled
+        self._reactions = reactions
         self._errors = StepErrors(assignment)
         self.fatal: FatalError | None = None
         self._polling = False
@@ -82,7 +84,8 @@ class Poller:
         elif not self.ended:
             self._begin(now)
         if self.ended:
-            self._polling = self._revocation.polling = False
+            self._polling = False
+            self._revocation.poll_ended()
             return None
         if not self._assignment.lost:
             # Losses first: a loop that ends with an error has heard of them then.
@@ -116,8 +119,8 @@ class Poller:
         self._tick_fired = False
         self.idle_since = None
         self._assignment.take_back()
-        self.on_begin(now)
-        self._tracking.complete_last_batch(now)
+        self._reactions.poll_started(now)
+        self._completion_tracker.complete_last_batch(now)
         self._revocation.begin_poll(now)
         if self.stopping:
             self.end()
@@ -126,37 +129,42 @@ class Poller:
         self, now: float, max_records: int | None, reader: RecordReader | None
     ) -> dict[TopicPartition, list[Record]]:
         """Deliver up to ``max_records``: first what a reader was left with, then what has come."""
-        self._fetching.polled()
-        limit = self._tracking.capacity(now, max_records or self._config.max_poll_records)
+        self._fetcher.polled()
+        limit = self._completion_tracker.capacity(now, max_records or self._config.max_poll_records)
         kept = self._assignment.hand_out.has_kept
-        if limit <= 0 or not (self._fetching.has_deliverable or kept):
+        if limit <= 0 or not (self._fetcher.has_deliverable or kept):
             return {}
-        if self.holds is not None and self.holds(now):
+        if self._pauses_unconfirmed and self._session_guard.pauses_delivery(now):
             return {}
         taken: dict[TopicPartition, list[Record]] = {}
         slices: list[tuple[PartitionInstance, Sequence[Record]]] = []
         if kept:
             for instance, records in self._assignment.hand_out.drain(limit, self._may_deliver):
                 taken[instance.partition] = records
-                self._tracking.deliver(instance.partition, records, tracked=reader is not None)
+                self._completion_tracker.deliver(
+                    instance.partition, records, tracked=reader is not None
+                )
                 slices.append((instance, records))
                 limit -= len(records)
         if limit > 0:
-            for partition, fetched in self._fetching.drain(now, limit).items():
-                instance = self._tracking.deliver(partition, fetched, tracked=reader is not None)
+            for partition, fetched in self._fetcher.drain(now, limit).items():
+                instance = self._completion_tracker.deliver(
+                    partition, fetched, tracked=reader is not None
+                )
                 taken[partition] = taken[partition] + fetched if partition in taken else fetched
                 slices.append((instance, fetched))
         if reader is not None and slices:
-            self._tracking.hand_out(now, reader, slices)
+            self._completion_tracker.hand_out(now, reader, slices)
         return taken
 
     def hold_back(self, now: float) -> None:
-        """If no record may be handed out now, none is that a reader has already."""
-        if self._assignment.hand_out.is_open and self.holds is not None and self.holds(now):
+        """If delivery is paused, a reader hands out no record that it has already; to be called
+        only if the session guard is enabled."""
+        if self._assignment.hand_out.is_open and self._session_guard.pauses_delivery(now):
             self._assignment.take_back()
 
     def _may_deliver(self, instance: PartitionInstance) -> bool:
-        return instance.can.deliver and not self._fetching.delivery.blocked(instance)
+        return instance.can.deliver and not instance.is_blocked
 
     def _tick_due(self, now: float) -> bool:
         if not self._revocation.delayed_by_user:
@@ -174,6 +182,10 @@ class Poller:
         self._tick_fired = True
         self._outbox.wake()
 
+    def fail(self, error: FatalError) -> None:
+        """Every step raises this from now on."""
+        self.fatal = error
+
     # --- errors ----------------------------------------------------------------------------------
 
     def error(self, error: Exception) -> None:
@@ -188,7 +200,8 @@ class Poller:
     def _raise_error(self, *, waiting: bool = False) -> None:
         error = self._errors.take(waiting=waiting or self.fatal is not None) or self.fatal
         if error is not None:
-            self._polling = self._revocation.polling = False
+            self._polling = False
+            self._revocation.poll_ended()
             raise error
 
     # --- stopping and idling ---------------------------------------------------------------------
@@ -197,7 +210,7 @@ class Poller:
         """The next step counts the previous batch and ends the iterator; a waiting one ends now."""
         self.stopping = True
         self._assignment.take_back()
-        self._revocation.iterator_ended = True
+        self._revocation.end_iterator()
         if self._polling:
             self.end()
         self._outbox.wake()
@@ -206,14 +219,14 @@ class Poller:
         """The waiting step was cancelled: the next poll goes on with it. Until then the loop is
         idle, and nothing is released behind its back."""
         if self._polling:
-            self._revocation.polling = False
+            self._revocation.poll_ended()
             self._idle_from(now)
 
     def end(self) -> None:
         """No further results; a last batch that has not been counted will not be."""
         self.ended = True
         self._assignment.take_back()
-        self._revocation.iterator_ended = True
+        self._revocation.end_iterator()
 
     def boundary(self, now: float, *, inside: bool) -> None:
         """The user awaits the library outside a poll (R5, R10): what has drained may go."""
@@ -222,7 +235,7 @@ class Poller:
             self.idle_since = None
             self._revocation.resume_poll(now)
         elif not self._inside and not self._polling:
-            self._revocation.polling = False
+            self._revocation.poll_ended()
             self._idle_from(now)
 
     def disable_idle_check(self) -> None:
@@ -263,4 +276,4 @@ class Poller:
             "max_poll_interval exceeded; leaving group",
             seconds=self._config.max_poll_interval,
         )
-        self.on_idle(now)
+        self._reactions.max_poll_interval_exceeded(now)

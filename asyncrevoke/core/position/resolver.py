@@ -10,19 +10,18 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
-from asyncrevoke.core.io.effects import Channel, Failed, FailureKind
+from asyncrevoke.core.io.effects import Channel, Failed
+from asyncrevoke.core.io.fatal_error import FATAL_FAILURES, fatal_error
 from asyncrevoke.core.io.wait_log import WaitLog
 from asyncrevoke.core.partition.instance import InstanceState
-from asyncrevoke.core.position.search import FIRST_BACKOFF, AwaitedOffset, PositionSearch
+from asyncrevoke.core.position.search import AwaitedOffset, PositionSearch
 from asyncrevoke.errors import (
-    AuthenticationError,
     FatalError,
     GroupAuthorizationError,
     NoOffsetError,
     OffsetOutOfRangeError,
     PartitionsError,
     TopicAuthorizationError,
-    UnsupportedVersionError,
 )
 from asyncrevoke.model import OffsetAndMetadata
 from asyncrevoke.protocol.messages import (
@@ -37,15 +36,17 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Collection, Sequence
 
     from asyncrevoke.config import ConsumerConfig, OffsetReset
     from asyncrevoke.core.commit.requested_offsets import RequestedOffsets
     from asyncrevoke.core.io.effects import Node
     from asyncrevoke.core.io.outbox import Outbox, Reply
+    from asyncrevoke.core.io.wall_clock import WallClock
     from asyncrevoke.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.core.metadata.coordinator import Coordinator
     from asyncrevoke.core.partition.instance import PartitionInstance
+    from asyncrevoke.core.position.reactions import PositionReactions
     from asyncrevoke.protocol.messages import FetchedOffset, ListedOffset
 
 _TIMER = "positions"
@@ -76,10 +77,10 @@ _Searches: TypeAlias = "dict[PartitionInstance, PositionSearch]"
 class PositionResolver:
     """Finds positions, many at a time, and asks again for as long as it takes.
 
-    The composer sets ``on_found(now, instance, found, from_reset)`` and
-    ``on_error(now, error)``. An instance that ends, or that was placed otherwise meanwhile, is
-    left alone; one whose revoke is under way waits for its end or its withdrawal. One that the user
-    commits before its position is known waits for that commit, and begins at what it committed.
+    The search ends without a result for an instance that ends, or that gets another position. While
+    an instance is being revoked, its search waits until the revocation is withdrawn. If the user
+    commits an instance before its position is known, the search waits for that commit, and the
+    instance begins at the offset that was committed.
     """
 
     def __init__(
@@ -89,26 +90,25 @@ class PositionResolver:
         cluster: ClusterMetadata,
         coordinator: Coordinator,
         requested: RequestedOffsets,
-        wall_now_ms: Callable[[float], int],
+        wall_clock: WallClock,
+        reactions: PositionReactions,
     ) -> None:
         self._outbox = outbox
         self._config = config
         self._cluster = cluster
         self._coordinator = coordinator
         self._requested = requested
-        self._wall_now_ms = wall_now_ms
+        self._wall_clock = wall_clock
+        self._reactions = reactions
         self._log = WaitLog(outbox)
-        self.on_found: Callable[[float, PartitionInstance, OffsetAndMetadata, bool], None] = (
-            lambda _now, _instance, _found, _from_reset: None
-        )
-        self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
-        # Topics of which nothing may be skipped, whatever the configuration says.
-        self.whole_topics: Collection[str] = ()
-        # Who asks for committed offsets, where an answer to a former member could mislead it.
-        self.identity: Callable[[], tuple[str | None, int]] = lambda: (None, -1)
+        self._complete_topics: Collection[str] = ()
         self._searches: _Searches = {}
         self._fetching_offsets = False
         self._due = float("inf")
+
+    def set_complete_topics(self, topics: Collection[str]) -> None:
+        """Skip nothing of these topics, whatever ``auto_offset_reset`` says."""
+        self._complete_topics = topics
 
     def find(self, now: float, instances: Sequence[PartitionInstance]) -> None:
         """Find where these begin."""
@@ -128,12 +128,12 @@ class PositionResolver:
         if timestamp is None:
             self._apply_policy(now, instance, "the position is outside the log")
         else:
-            self._search_by_time(search, timestamp)
+            search.by_time(timestamp)
         self._run(now)
 
     def policy(self, instance: PartitionInstance) -> OffsetReset:
         """Where it begins if nothing is committed, or the position is outside the log."""
-        if instance.partition.topic in self.whole_topics:
+        if instance.partition.topic in self._complete_topics:
             return "earliest"
         return self._config.auto_offset_reset
 
@@ -141,7 +141,7 @@ class PositionResolver:
         """Our epoch has moved on: ask those again that waited for it."""
         for search in self._searches.values():
             if search.awaits is AwaitedOffset.COMMITTED and not search.error_reported:
-                search.due = min(search.due, now)
+                search.hasten(now)
         self._run(now)
 
     def leaders_known(self, now: float) -> None:
@@ -150,7 +150,7 @@ class PositionResolver:
             if (
                 search.awaits is not AwaitedOffset.COMMITTED or search.topic_unknown
             ) and not search.error_reported:
-                search.due = min(search.due, now)
+                search.hasten(now)
         self._run(now)
 
     # --- asking ------------------------------------------------------------------------------
@@ -166,9 +166,9 @@ class PositionResolver:
             elif search.asked or search.due > now:
                 continue
             elif self._has_to_wait(instance):
-                search.due = now + 1.0
+                search.wait_until(now + 1.0)
             elif search.awaits is AwaitedOffset.COMMITTED:
-                search.topic_unknown = not self._knows_topic(instance)
+                search.set_topic_unknown(not self._knows_topic(instance))
                 if search.topic_unknown:
                     # By its name alone we could be told of another topic than the one we then read.
                     self._cluster.refresh(now, f"the topic of {instance.partition} is unknown")
@@ -189,7 +189,7 @@ class PositionResolver:
                     )
                 )
                 asked.setdefault(node, {})[instance] = search
-                search.asked = True
+                search.set_asked(True)
         if committed and not self._fetching_offsets:
             self._coordinator.call_when_known("positions", self._ask_committed, now)
         for node, queries in by_leader.items():
@@ -234,9 +234,7 @@ class PositionResolver:
         *,
         slow: bool = False,
     ) -> None:
-        search.asked = False
-        search.due = now + (_SLOW if slow else search.backoff)
-        search.backoff = min(search.backoff * 2, _LONGEST_BACKOFF)
+        search.retry_later(now, _SLOW if slow else None, _LONGEST_BACKOFF)
         self._log.waiting(
             now,
             "position",
@@ -261,8 +259,8 @@ class PositionResolver:
             return
         self._fetching_offsets = True
         for search in asked.values():
-            search.asked = True
-        member_id, epoch = self.identity()
+            search.set_asked(True)
+        member_id, epoch = self._reactions.offset_fetch_identity
         partitions = tuple(instance.partition for instance in asked)
         self._outbox.send(
             OffsetFetchRequest(
@@ -297,7 +295,7 @@ class PositionResolver:
         for instance, search in asked.items():
             if self._searches.get(instance) is not search:
                 continue
-            search.asked = False
+            search.set_asked(False)
             if not self._is_current(instance, search):
                 del self._searches[instance]
             elif not self._has_to_wait(instance):
@@ -317,10 +315,8 @@ class PositionResolver:
                     self._handle_committed(now, node, instance, search, found)
             case OffsetFetchResponse(error=error):
                 self._group_error(now, node, current, error)
-            case Failed(kind=FailureKind.AUTHENTICATION, detail=detail):
-                self._fail(now, current, AuthenticationError(detail or "refused"))
-            case Failed(kind=FailureKind.UNSUPPORTED, detail=detail):
-                self._fail(now, current, UnsupportedVersionError(detail or "OffsetFetch"))
+            case Failed() as failed if failed.kind in FATAL_FAILURES:
+                self._fail(now, current, fatal_error(failed))
             case Failed(kind=kind, detail=detail):
                 why = detail or kind.value
                 self._coordinator.unanswered(now, f"offset fetch: {why}", node)
@@ -374,10 +370,12 @@ class PositionResolver:
         if policy == "error":
             del self._searches[instance]
             error = OffsetOutOfRangeError if out_of_range else NoOffsetError
-            self.on_error(now, error([instance.partition]))
+            self._reactions.failed(now, error([instance.partition]))
             return
         if isinstance(policy, timedelta):
-            timestamp = max(0, self._wall_now_ms(now) - int(policy.total_seconds() * 1000))
+            timestamp = max(
+                0, self._wall_clock.milliseconds(now) - int(policy.total_seconds() * 1000)
+            )
         else:
             timestamp = EARLIEST_TIMESTAMP if policy == "earliest" else LATEST_TIMESTAMP
         self._outbox.emit(
@@ -387,14 +385,8 @@ class PositionResolver:
             policy=str(policy),
             reason=why,
         )
-        self._search_by_time(self._searches[instance], timestamp)
-        self._searches[instance].due = now
-
-    @staticmethod
-    def _search_by_time(search: PositionSearch, timestamp: int) -> None:
-        search.timestamp = timestamp
-        search.awaits = AwaitedOffset.TIMESTAMP if timestamp < 0 else AwaitedOffset.END
-        search.backoff = FIRST_BACKOFF
+        self._searches[instance].by_time(timestamp)
+        self._searches[instance].wait_until(now)
 
     def _listed(self, now: float, node: Node, asked: _Searches, reply: Reply) -> None:
         current = self._still(asked)
@@ -404,10 +396,8 @@ class PositionResolver:
                 offsets = {offset.partition: offset for offset in reply.offsets}
                 for instance, search in current.items():
                     self._handle_listed(now, instance, search, offsets.get(instance.partition))
-            case Failed(kind=FailureKind.AUTHENTICATION, detail=detail):
-                self._fail(now, current, AuthenticationError(detail or "refused"))
-            case Failed(kind=FailureKind.UNSUPPORTED, detail=detail):
-                self._fail(now, current, UnsupportedVersionError(detail or "ListOffsets"))
+            case Failed() as failed if failed.kind in FATAL_FAILURES:
+                self._fail(now, current, fatal_error(failed))
             case _:
                 why = f"unexpected {type(reply).__name__}"
                 if isinstance(reply, Failed):
@@ -430,9 +420,7 @@ class PositionResolver:
         elif found.error is not ErrorCode.none:
             self._partition_error(now, instance, search, found.error)
         elif search.awaits is AwaitedOffset.END and found.offset >= 0:
-            search.end = (found.offset, found.leader_epoch)
-            search.awaits = AwaitedOffset.TIMESTAMP
-            search.due = now
+            search.end_found(now, (found.offset, found.leader_epoch))
         elif found.offset >= 0:
             listed = OffsetAndMetadata(found.offset, "", found.leader_epoch)
             self._found(now, instance, listed, from_reset=True)
@@ -448,7 +436,7 @@ class PositionResolver:
     def _fail(self, now: float, current: _Searches, error: FatalError) -> None:
         for instance in current:
             del self._searches[instance]
-        self.on_error(now, error)
+        self._reactions.failed(now, error)
 
     def _partition_error(
         self, now: float, instance: PartitionInstance, search: PositionSearch, error: ErrorCode
@@ -458,8 +446,7 @@ class PositionResolver:
                 self._cluster.refresh(now, f"{instance.partition}: {error.name}")
             self._retry_later(now, instance, search, error.name)
             return
-        if not search.error_reported:
-            search.error_reported = True
+        if search.report_error():
             problem = PartitionsError(
                 [instance.partition],
                 f"{instance.partition}: the broker refuses to tell {search.awaits.value}: "
@@ -467,7 +454,7 @@ class PositionResolver:
             )
             if error is ErrorCode.topic_authorization_failed:
                 problem = TopicAuthorizationError([instance.partition])
-            self.on_error(now, problem)
+            self._reactions.failed(now, problem)
         self._retry_later(now, instance, search, error.name, slow=True)
 
     def _found(
@@ -481,4 +468,4 @@ class PositionResolver:
         del self._searches[instance]
         if not self._searches:
             self._log.over(now, "position", "all positions are known")
-        self.on_found(now, instance, found, from_reset)
+        self._reactions.position_found(now, instance, found, from_reset)

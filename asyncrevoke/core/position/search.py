@@ -48,3 +48,43 @@ class PositionSearch:
         self.backoff = FIRST_BACKOFF
         self.error_reported = False
         self.topic_unknown = False
+
+    def wait_until(self, at: float) -> None:
+        """Ask at this time."""
+        self.due = at
+
+    def hasten(self, now: float) -> None:
+        """Ask now, if it waits."""
+        self.due = min(self.due, now)
+
+    def set_asked(self, asked: bool) -> None:
+        """Whether a request for it is under way."""
+        self.asked = asked
+
+    def set_topic_unknown(self, unknown: bool) -> None:
+        """Whether it waits for the metadata of its topic."""
+        self.topic_unknown = unknown
+
+    def retry_later(self, now: float, slow: float | None, longest: float) -> None:
+        """Ask again after a backoff, or after ``slow`` seconds."""
+        self.asked = False
+        self.due = now + (self.backoff if slow is None else slow)
+        self.backoff = min(self.backoff * 2, longest)
+
+    def by_time(self, timestamp: int) -> None:
+        """Look for the first record at or after this time."""
+        self.timestamp = timestamp
+        self.awaits = AwaitedOffset.TIMESTAMP if timestamp < 0 else AwaitedOffset.END
+        self.backoff = FIRST_BACKOFF
+
+    def end_found(self, now: float, end: tuple[int, int]) -> None:
+        """The end of the log is known: now look by time."""
+        self.end = end
+        self.awaits = AwaitedOffset.TIMESTAMP
+        self.due = now
+
+    def report_error(self) -> bool:
+        """The user is told of an error of it; False if that is reported already."""
+        is_new = not self.error_reported
+        self.error_reported = True
+        return is_new

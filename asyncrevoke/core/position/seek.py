@@ -9,7 +9,7 @@ from asyncrevoke.core.partition.instance import InstanceState
 from asyncrevoke.errors import IllegalStateError, LogTruncationError, OffsetOutOfRangeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.commit.committer import Committer
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.partition.completion_map import CompletionMap
     from asyncrevoke.core.partition.instance import PartitionInstance
     from asyncrevoke.core.partition.offset_tracker import OffsetTracker
+    from asyncrevoke.core.position.reactions import PositionReactions
     from asyncrevoke.core.position.resolver import PositionResolver
     from asyncrevoke.model import OffsetAndMetadata, TopicPartition
 
@@ -36,21 +37,22 @@ class Seeking:
         cluster: ClusterMetadata,
         assignment: Assignment,
         positions: PositionResolver,
-        fetching: Fetcher,
-        commits: Committer,
+        fetcher: Fetcher,
+        committer: Committer,
         maps: CompletionMaps,
-        tracking: CompletionTracker,
+        completion_tracker: CompletionTracker,
+        reactions: PositionReactions,
     ) -> None:
         self._outbox = outbox
         self._commits_by_itself = config.commit_mode != "manual"
         self._cluster = cluster
         self._assignment = assignment
         self._positions = positions
-        self._fetching = fetching
-        self._commits = commits
+        self._fetcher = fetcher
+        self._committer = committer
         self._maps = maps
-        self._tracking = tracking
-        self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
+        self._completion_tracker = completion_tracker
+        self._reactions = reactions
         # Instances whose new position is looked up, and the ticket that waits for it.
         self._tickets: dict[PartitionInstance, int] = {}
         # Instances whose position is outside the log, as long as it may be another topic's log;
@@ -84,12 +86,12 @@ class Seeking:
         """Deliver and fetch nothing of these until they are resumed."""
         self._assignment.take_back()
         for instance in [self.live(tp) for tp in partitions]:
-            instance.paused = True
+            instance.set_paused(True)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Deliver them again."""
         for instance in [self.live(tp) for tp in partitions]:
-            instance.paused = False
+            instance.set_paused(False)
             if not instance.revoking:
                 self._assignment.read_abandoned_again(instance)
             self.positioned(instance)
@@ -115,6 +117,7 @@ class Seeking:
         for instance in instances:
             self._complete_ticket(instance)
             self._tickets[instance] = ticket
+            instance.set_seek_pending(True)
             self._resetting.pop(instance, None)
             self._positions.reset(now, instance, timestamp)
         if not instances:
@@ -145,10 +148,6 @@ class Seeking:
 
     # --- the parts -------------------------------------------------------------------------------
 
-    def is_blocked(self, instance: PartitionInstance) -> bool:
-        """Whether nothing of it is to be delivered or fetched now."""
-        return instance.paused or instance.too_far_ahead or instance in self._tickets
-
     def find(self, now: float, instances: list[PartitionInstance]) -> None:
         """Look up where these new instances start."""
         self._positions.find(now, [i for i in instances if i.state is InstanceState.INIT])
@@ -166,12 +165,11 @@ class Seeking:
                 finished = self._left_of_map(instance, found.offset)
                 self._place(now, instance, found.offset, found.leader_epoch, finished)
             else:
-                finished = self._maps.read(found.offset, found.metadata)
+                finished = self._maps.read(instance, found.offset, found.metadata)
                 self._assignment.set_position(instance, found.offset, found.leader_epoch, finished)
-                instance.map_unverified = finished is not None
-                instance.committed_offset = found.offset
+                instance.set_map_unverified(finished is not None)
                 # What is no map of ours is left alone until there is something to commit.
-                instance.committed_map = "" if finished is None else found.metadata
+                instance.set_committed(found.offset, "" if finished is None else found.metadata)
                 self._outbox.wake()
         self._complete_ticket(instance)
 
@@ -179,8 +177,8 @@ class Seeking:
         """The first fetch was answered: a completion map can be compared with the log."""
         if not self._maps.verify(instance):
             # When the log has grown, the next owner could take it for a true one.
-            instance.commit_required = True
-            self._commits.schedule(now)
+            instance.require_commit()
+            self._committer.schedule(now)
 
     def out_of_range(self, now: float, instance: PartitionInstance) -> None:
         """The position is outside the log: of this topic, or of another that was created under
@@ -204,7 +202,7 @@ class Seeking:
 
     def _outside(self, now: float, instance: PartitionInstance) -> None:
         if self._positions.policy(instance) == "error":
-            self.on_error(now, OffsetOutOfRangeError([instance.partition]))
+            self._reactions.failed(now, OffsetOutOfRangeError([instance.partition]))
         else:
             self._resetting[instance] = instance.tracker
             self._positions.reset(now, instance, None)
@@ -232,7 +230,7 @@ class Seeking:
             truncated_to=offset,
         )
         if self._positions.policy(instance) == "error":
-            self.on_error(now, LogTruncationError(instance.partition, position, offset))
+            self._reactions.failed(now, LogTruncationError(instance.partition, position, offset))
         elif offset is None:
             self._resetting.pop(instance, None)
             self._positions.reset(now, instance, None)
@@ -249,20 +247,20 @@ class Seeking:
             self._place(now, instance, offset, leader_epoch)
             return
         # The records of one batch may lie on both sides.
-        self._tracking.track_returned()
+        self._completion_tracker.track_returned()
         self._assignment.read_from_truncation(instance, offset, leader_epoch)
         if self._commits_by_itself:
-            self._commits.schedule(now)
+            self._committer.schedule(now)
         self._outbox.wake()
 
     def positioned(self, instance: PartitionInstance) -> None:
         """It has a (new) buffer, or may be read again."""
         if instance.can.fetch:
-            self._fetching.add(instance)
+            self._fetcher.add(instance)
 
     def ended(self, instance: PartitionInstance) -> None:
         """It was released or lost."""
-        self._fetching.remove(instance)
+        self._fetcher.remove(instance)
         self._awaiting_topic_id.pop(instance, None)
         self._resetting.pop(instance, None)
         self._complete_ticket(instance)
@@ -279,21 +277,24 @@ class Seeking:
         another one, and with "latest" skip what came between."""
         unchecked = instance.map_unverified and finished is not None
         self._assignment.set_position(instance, offset, leader_epoch, finished)
-        instance.map_unverified = unchecked
+        instance.set_map_unverified(unchecked)
         name = str(instance.partition)
         self._outbox.emit("debug", "position is set", partition=name, offset=offset)
         if self._commits_by_itself:
-            instance.commit_required = True
-            self._commits.schedule(now)
+            instance.require_commit()
+            self._committer.schedule(now)
         self._outbox.wake()
 
     def fail_tickets(self, error: Exception) -> None:
         """End all that waits for a position, because the consumer ends."""
         for ticket in dict.fromkeys(self._tickets.values()):
             self._outbox.put(CompleteRequest(ticket, error=error))
+        for instance in self._tickets:
+            instance.set_seek_pending(False)
         self._tickets.clear()
 
     def _complete_ticket(self, instance: PartitionInstance) -> None:
         ticket = self._tickets.pop(instance, None)
+        instance.set_seek_pending(False)
         if ticket is not None and ticket not in self._tickets.values():
             self._outbox.put(CompleteRequest(ticket))

@@ -9,16 +9,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.io.effects import Channel, CompleteRequest, Failed, FailureKind, Node
+from asyncrevoke.core.io.effects import Channel, CompleteRequest, Failed, Node
+from asyncrevoke.core.io.fatal_error import FATAL_FAILURES, fatal_error
 from asyncrevoke.core.queries.pending_query import OffsetSearch, PendingQuery
 from asyncrevoke.errors import (
-    AuthenticationError,
     BrokerError,
     ConfigError,
     GroupAuthorizationError,
     RequestTimeoutError,
     TopicAuthorizationError,
-    UnsupportedVersionError,
 )
 from asyncrevoke.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from asyncrevoke.protocol.messages import (
@@ -79,7 +78,7 @@ class OffsetQueries:
                 )
 
             lookup = self._start(now, ticket, "the committed offsets", ask)
-            lookup.waits_for = "the group coordinator"
+            lookup.wait_for("the group coordinator")
             ask(now)
 
     def offsets_for_times(
@@ -148,19 +147,16 @@ class OffsetQueries:
     def _retry_later(self, now: float, lookup: PendingQuery, waits_for: str) -> None:
         if not self._is_open(lookup):
             return
-        lookup.waits_for = waits_for
-        backoff = lookup.backoff
-        lookup.backoff = min(backoff * 2, _LONGEST_BACKOFF)
+        lookup.wait_for(waits_for)
+        backoff = lookup.next_backoff(_LONGEST_BACKOFF)
         self._outbox.set_timer(lookup.retry_timer, now + backoff, lookup.ask, spread=backoff / 2)
 
     def _failed(self, now: float, lookup: PendingQuery, node: Node, reply: Reply) -> None:
         """Anything but the response that was asked for."""
         if not isinstance(reply, Failed):
             self._retry_later(now, lookup, f"an answer other than {type(reply).__name__}")
-        elif reply.kind is FailureKind.AUTHENTICATION:
-            self._end(lookup, error=AuthenticationError(reply.detail or "authentication failed"))
-        elif reply.kind is FailureKind.UNSUPPORTED:
-            self._end(lookup, error=UnsupportedVersionError(reply.detail or "no common version"))
+        elif reply.kind in FATAL_FAILURES:
+            self._end(lookup, error=fatal_error(reply))
         else:
             self._cluster.note_failure(node)
             self._retry_later(
@@ -262,7 +258,7 @@ class OffsetQueries:
         )
         if missing:
             node = self._cluster.any_node()
-            lookup.waits_for = f"the leaders of {', '.join(missing)}"
+            lookup.wait_for(f"the leaders of {', '.join(missing)}")
             self._outbox.send(
                 MetadataRequest(topics=tuple(missing)),
                 node,
@@ -305,8 +301,7 @@ class OffsetQueries:
                 by_node.setdefault(leader[0], []).append(
                     OffsetQuery(partition=partition, timestamp=timestamp, leader_epoch=leader[1])
                 )
-        search.outstanding = len(by_node)
-        search.trouble = {}
+        search.begin_attempt(len(by_node))
         for node, queries in by_node.items():
             self._outbox.send(
                 ListOffsetsRequest(
@@ -330,7 +325,7 @@ class OffsetQueries:
     ) -> None:
         if not self._is_open(lookup):
             return
-        search.outstanding -= 1
+        search.answered()
         asked = [query.partition for query in queries]
         if isinstance(reply, ListOffsetsResponse):
             told = {offset.partition: offset for offset in reply.offsets}
@@ -346,10 +341,7 @@ class OffsetQueries:
                         if offset.offset >= 0
                         else None
                     )
-        elif isinstance(reply, Failed) and reply.kind not in (
-            FailureKind.AUTHENTICATION,
-            FailureKind.UNSUPPORTED,
-        ):
+        elif isinstance(reply, Failed) and reply.kind not in FATAL_FAILURES:
             self._cluster.note_failure(node)
             search.trouble.setdefault(ErrorCode.network_exception, []).extend(asked)
         else:
@@ -398,7 +390,8 @@ class OffsetQueries:
             self._end(lookup, error=TopicAuthorizationError([], message))
         else:
             # A broker that has just started may not know the topic yet.
-            lookup.denied += error in _UNKNOWN
+            if error in _UNKNOWN:
+                lookup.count_denial()
             self._handle_error(now, lookup, error, [])
 
 

@@ -28,6 +28,19 @@ class PendingQuery:
         self.waits_for = "an answer"
         self.denied = 0
 
+    def wait_for(self, what: str) -> None:
+        """What the answer depends on now, for the error of a query that takes too long."""
+        self.waits_for = what
+
+    def next_backoff(self, longest: float) -> float:
+        """Seconds until the next attempt; the one after it waits twice as long."""
+        backoff, self.backoff = self.backoff, min(self.backoff * 2, longest)
+        return backoff
+
+    def count_denial(self) -> None:
+        """A broker has answered that there is no such topic."""
+        self.denied += 1
+
     @property
     def retry_timer(self) -> str:
         """The timer of the next attempt."""
@@ -48,6 +61,15 @@ class OffsetSearch:
         self.leaders: dict[TopicPartition, tuple[Node, int]] = {}
         self.outstanding = 0
         self.trouble: dict[ErrorCode, list[TopicPartition]] = {}
+
+    def begin_attempt(self, requests: int) -> None:
+        """So many requests are sent."""
+        self.outstanding = requests
+        self.trouble = {}
+
+    def answered(self) -> None:
+        """One of them was answered."""
+        self.outstanding -= 1
 
     def learn(self, answer: MetadataResponse) -> None:
         """Learn who leads what."""

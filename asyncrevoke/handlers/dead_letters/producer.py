@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
-    from asyncrevoke.handlers.policy.log import HandlerLog
+    from asyncrevoke.handlers.policy.log import HandlerLogger
 
 # Kafka's own limit of a request; the broker enforces the limit of each topic.
 _MAX_REQUEST_BYTES = 2_147_483_647
@@ -61,7 +61,7 @@ class DeadLetterProducer:
     idempotent producer cannot continue after a gap in its sequence numbers.
     """
 
-    def __init__(self, config: ConsumerConfig, log: HandlerLog) -> None:
+    def __init__(self, config: ConsumerConfig, log: HandlerLogger) -> None:
         self._config = config
         self._log = log
         self._producer: _Producer | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.errors import DecodeError
-from asyncrevoke.handlers.policy.batch import BatchError, RecordBatch
+from asyncrevoke.handlers.policy.batch import BatchError, HandlerBatch
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class BatchSink(Protocol):
-    """Is told what becomes of the records of a batch."""
+    """Receives the records of a batch that need no further call."""
 
     def complete_all(self, records: Sequence[Record]) -> None:
         """These records are done."""
@@ -34,7 +34,7 @@ class BatchSink(Protocol):
 
 
 async def invoke_batch(
-    batch: RecordBatch,
+    batch: HandlerBatch,
     handler: Handler,
     calls: int,
     sink: BatchSink,
@@ -74,7 +74,7 @@ async def invoke_batch(
 
 
 async def _decode(
-    batch: RecordBatch, handler: Handler, sink: BatchSink
+    batch: HandlerBatch, handler: Handler, sink: BatchSink
 ) -> tuple[list[object], DecodeError | None]:
     """The values of the first records, and the error of the record that stops the batch."""
     assert handler.batch is not None
@@ -94,6 +94,6 @@ async def _decode(
     return values, None
 
 
-def _complete(batch: RecordBatch, records: list[Record], sink: BatchSink) -> None:
+def _complete(batch: HandlerBatch, records: list[Record], sink: BatchSink) -> None:
     sink.complete_all(records)
     batch.remove(set(records))

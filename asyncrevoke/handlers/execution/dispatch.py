@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from asyncrevoke.config.inherit import INHERIT
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.execution.batch_invocation import invoke_batch
-from asyncrevoke.handlers.policy.batch import Item, RecordBatch, unfinished_records
+from asyncrevoke.handlers.policy.batch import HandlerBatch, Item, unfinished_records
 from asyncrevoke.handlers.scheduling.attempt_state import TRACED
 from asyncrevoke.runtime.session.membership_guard import may_begin
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
     from asyncrevoke.handlers.scheduling.record_source import TakenRecords
     from asyncrevoke.model import Record
-    from asyncrevoke.runtime.hooks.journal_hooks import Witness
+    from asyncrevoke.runtime.hooks.journal_hooks import HandlerRecorder
     from asyncrevoke.runtime.session.membership_guard import MembershipGuard
 
 
 class Dispatcher:
-    """The :class:`ItemDispatch` of handlers: one method for each step of an item.
+    """Implements :class:`ItemDispatch`: one method for each step of an item.
 
-    ``start`` and ``completed`` are called for each record: they are functions without a look at
-    what this consumer does not use.
+    ``start`` and ``completed`` are called for each record, so they are chosen once, for what this
+    consumer uses: batches, a journal.
     """
 
     def __init__(
@@ -53,22 +53,24 @@ class Dispatcher:
         self._failures = failures
         self._can_send = context.dead_letters is not None
         self._order_by = context.order_by
-        self._witness = witness = context.witness
+        self._recorder = recorder = context.recorder
         self._observers = observers = context.observers
         self._tracer = None if observers is None else observers.tracer
-        timed = observers is not None and (observers.wants("timed") or observers.wants("raised"))
+        timed = observers is not None and (
+            observers.wants("on_handlers_completed") or observers.wants("on_handler_error")
+        )
         self.call_times: dict[str, list[float]] | None = {} if timed else None
         # Writing to another topic is no call: items that are written, and which times to leave out.
         self._sending: set[Item] = set()
         self._sent: list[tuple[str, int]] = []
         self._handlers: dict[str, Handler] = {}
         self._first_calls: dict[str, Callable[[Item], Awaitable[object]]] = {}
-        # Topics whose first calls need no context; single records of them may be traced.
+        # Topics whose first calls are direct, and whose records may be chosen for tracing.
         self._direct: set[str] = set()
         # Records whose handlers have returned, until flush_completed().
         self._completed: list[Record] = []
-        if witness is not None:
-            witness.watch(self._completed)
+        if recorder is not None:
+            recorder.watch_completed(self._completed)
         has_batches = any(handler.batch for handler in lookup.handlers)
         self.start = self._start_function(has_batches=has_batches)
         self.completed = (
@@ -92,10 +94,10 @@ class Dispatcher:
         self._handlers[topic] = handler
         if self.call_times is not None:
             self.call_times[topic] = []
-        if self._witness is not None:
+        if self._recorder is not None:
             order_by = self._order_by if handler.order_by is INHERIT else handler.order_by
             order = "function" if callable(order_by) else order_by
-            self._witness.ordered(topic, handler.name, order)
+            self._recorder.handler_registered(topic, handler.name, order)
         first = self._invoker.prepare(topic, handler)
         if first is None:
             self._first_calls[topic] = lambda item: self._call(item, handler, 1)
@@ -118,12 +120,12 @@ class Dispatcher:
         if item in self._sending:
             self._sending.remove(item)
         elif self._observers is not None:
-            self._observers.raised(item, seconds, error)
+            self._observers.on_handler_error(item, seconds, error)
 
     def flush_completed(self) -> None:
         """Count all records as done whose handlers have returned since the last call."""
-        if self._witness is not None:
-            self._witness.turn(self._completed)
+        if self._recorder is not None:
+            self._recorder.loop_turn_ended(self._completed)
         if self._completed:
             completed = self._completed.copy()
             self._completed.clear()
@@ -149,8 +151,8 @@ class Dispatcher:
     def _start_function(self, *, has_batches: bool) -> Callable[[Item], Awaitable[object]]:
         attempts, first_calls = self._backlog.attempts, self._first_calls
         next_call = self._next_call
-        if self._witness is not None:
-            return self._witnessed_start_function(self._witness, has_batches=has_batches)
+        if self._recorder is not None:
+            return self._recorded_start_function(self._recorder, has_batches=has_batches)
 
         def start(item: Item, /) -> Awaitable[object]:
             if attempts and item in attempts:
@@ -159,51 +161,51 @@ class Dispatcher:
 
         return start
 
-    def _witnessed_start_function(
-        self, witness: Witness, *, has_batches: bool
+    def _recorded_start_function(
+        self, recorder: HandlerRecorder, *, has_batches: bool
     ) -> Callable[[Item], Awaitable[object]]:
         attempts, first_calls = self._backlog.attempts, self._first_calls
         next_call = self._next_call
-        began = cast("Callable[[Item], object]", witness.began)
+        began = cast("Callable[[Item], object]", recorder.handler_started)
 
         def start(item: Item, /) -> Awaitable[object]:
             if attempts and (state := attempts.get(item)) is not None:
-                witness.again(unfinished_records(item))
+                recorder.handlers_started(unfinished_records(item))
                 return next_call(item, state)
             began(item)
             return first_calls[item.topic](item)
 
         def start_any(item: Item, /) -> Awaitable[object]:
-            if not isinstance(item, RecordBatch):
+            if not isinstance(item, HandlerBatch):
                 return start(item)
-            witness.again(item.records)
+            recorder.handlers_started(item.records)
             state = attempts.get(item)
             return first_calls[item.topic](item) if state is None else next_call(item, state)
 
         async def start_when_written(item: Item, /) -> None:
-            await witness.start(unfinished_records(item))
+            await recorder.record_start(unfinished_records(item))
             await may_begin(self._membership)
             await start_any(item)
 
-        if witness.strict:
+        if recorder.strict:
             return start_when_written
         return start_any if has_batches else start
 
     def _call(self, item: Item, handler: Handler, calls: int) -> Awaitable[object]:
-        if isinstance(item, RecordBatch):
+        if isinstance(item, HandlerBatch):
             call = partial(self._invoker.call_batch, item, handler, calls)
             return invoke_batch(item, handler, calls, self._failures, call)
         return self._invoker.call_record(item, handler, calls)
 
     def _next_call(self, item: Item, state: AttemptState) -> Awaitable[object]:
-        if state is TRACED and not isinstance(item, RecordBatch):
+        if state is TRACED and not isinstance(item, HandlerBatch):
             self._backlog.forget_attempts(item)
             return self._invoker.call_record(item, self._handlers[item.topic], 1)
         return self._next_attempt(item, state)
 
     async def _next_attempt(self, item: Item, state: AttemptState) -> None:
         handler = self._handlers[item.topic]
-        if state.send_for is not None and not isinstance(item, RecordBatch):
+        if state.send_for is not None and not isinstance(item, HandlerBatch):
             await self._send_to_topic(item, handler, state.send_for, state.calls)
         elif state.fails_with is not None:
             raise state.fails_with
@@ -225,7 +227,7 @@ class Dispatcher:
         self._sent.append((record.topic, len(self.call_times[record.topic])))
 
     def _item_completed(self, item: Item) -> None:
-        if isinstance(item, RecordBatch):
+        if isinstance(item, HandlerBatch):
             self._backlog.batch_ended(item)
         else:
             self._completed.append(item)
@@ -238,4 +240,4 @@ class Dispatcher:
         for topic, seconds in times.items():
             if seconds:
                 times[topic] = []
-                self._observers.timed(topic, seconds)
+                self._observers.on_handlers_completed(topic, seconds)

@@ -10,8 +10,8 @@ from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
 from asyncrevoke.handlers.dead_letters.retry_message import RetryMessage
 from asyncrevoke.handlers.execution.worker_resources import WorkerResourceError
 from asyncrevoke.handlers.policy.batch import (
+    HandlerBatch,
     Item,
-    RecordBatch,
     first_unfinished_offset,
     unfinished_records,
 )
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
     from asyncrevoke.handlers.scheduling.record_source import TakenRecords
     from asyncrevoke.model import Record
-    from asyncrevoke.runtime.hooks.call_recorder import Decision
+    from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
 
 
 class StopReactions(Protocol):
@@ -40,7 +40,7 @@ class StopReactions(Protocol):
 class FailurePolicy:
     """Applies ``retry``, ``retry_topic``, ``dead_letter`` and ``on_error`` of handlers.
 
-    A :class:`BatchSink`, too.
+    Implements :class:`BatchSink`: batches complete, skip and send single records by themselves.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class FailurePolicy:
         self._random = context.random
         self._dead_letters = context.dead_letters
         self._wall_clock = context.wall_clock
-        self._witness = context.witness
-        self._call_log = context.call_log
+        self._recorder = context.recorder
+        self._call_recorder = context.call_recorder
         self._observers = observers = context.observers
         self._tracer = None if observers is None else observers.tracer
         self._source = source
@@ -81,7 +81,7 @@ class FailurePolicy:
         elif isinstance(error, _NotSentError):
             cause = error.__cause__ or error
             self._pause_partition(entry, cause, handler, unsent_to=error.topic)
-        elif isinstance(item, RecordBatch):
+        elif isinstance(item, HandlerBatch):
             return self._batch_failed(entry, item, error, handler, calls)
         else:
             return self._record_failed(entry, item, error, handler, calls)
@@ -96,8 +96,8 @@ class FailurePolicy:
                 handler,
                 error,
             )
-        if self._witness is not None:
-            self._witness.cancelled(unfinished_records(item), error)
+        if self._recorder is not None:
+            self._recorder.handler_cancelled(unfinished_records(item), error)
         self._backlog.abandon(item)
 
     def stop(self, error: BaseException) -> None:
@@ -108,8 +108,8 @@ class FailurePolicy:
 
     def complete_all(self, records: Sequence[Record]) -> None:
         """Count records of a batch as done."""
-        if self._witness is not None:
-            self._witness.ended(records)
+        if self._recorder is not None:
+            self._recorder.batch_completed(records)
         self._source.complete_all(records)
 
     def skip(self, record: Record, handler: Handler, error: BaseException) -> None:
@@ -190,7 +190,7 @@ class FailurePolicy:
     def _batch_failed(
         self,
         entry: Entry[Item],
-        batch: RecordBatch,
+        batch: HandlerBatch,
         error: BaseException,
         handler: Handler,
         calls: int,
@@ -287,16 +287,16 @@ class FailurePolicy:
         )
         self._backlog.abandon_lane(entry)
 
-    # -- who is told -----------------------------------------------------------------------------
+    # -- logging and reporting --------------------------------------------------------------------
 
-    def _report(self, decision: Decision, item: Item, error: BaseException) -> None:
+    def _report(self, decision: FailureDecision, item: Item, error: BaseException) -> None:
         for record in unfinished_records(item):
-            if self._witness is not None:
-                self._witness.decided(record, decision, error)
-            if self._call_log is not None:
-                self._call_log.decided(record, decision, error)
+            if self._recorder is not None:
+                self._recorder.failure_decided(record, decision, error)
+            if self._call_recorder is not None:
+                self._call_recorder.failure_decided(record, decision, error)
             if self._observers is not None:
-                self._observers.decided(record, decision)
+                self._observers.on_failure_decision(record, decision)
 
     def _warn(
         self, event: str, item: Item, handler: Handler, error: BaseException, **fields: object

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.dead_letters.retry_message import RetryHistories
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
     from asyncrevoke.handlers.execution.worker_resources import WorkerResources
-    from asyncrevoke.handlers.policy.batch import Item, RecordBatch
-    from asyncrevoke.handlers.policy.log import HandlerLog
+    from asyncrevoke.handlers.policy.batch import HandlerBatch, Item
+    from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.handlers.policy.middleware import CallNext, MiddlewareChain
     from asyncrevoke.handlers.policy.registration import Handler, HandlerLookup
     from asyncrevoke.handlers.policy.signature import BatchHandlerCall
@@ -45,7 +45,7 @@ class HandlerInvoker:
         self._clock = context.clock
         self._state = context.state
         self._workers = context.worker_resources
-        self._call_log = context.call_log
+        self._call_recorder = context.call_recorder
         self._tracer = None if context.observers is None else context.observers.tracer
         self._middleware: dict[str, MiddlewareChain | None] = {}
 
@@ -69,7 +69,7 @@ class HandlerInvoker:
                 return None
             state, log, name = self._state, self._log, handler.name
             first = lambda record: call(record, HandlerContext(record, 1, state, log, name))  # noqa: E731
-        return first if self._call_log is None else self._call_log.first(first)
+        return first if self._call_recorder is None else self._call_recorder.first_call(first)
 
     def call_record(self, record: Record, handler: Handler, attempt: int) -> Awaitable[object]:
         """Call the handler with a single record."""
@@ -83,7 +83,7 @@ class HandlerInvoker:
 
     async def call_batch(
         self,
-        batch: RecordBatch,
+        batch: HandlerBatch,
         handler: Handler,
         attempt: int,
         function: BatchHandlerCall,
@@ -123,16 +123,16 @@ class HandlerInvoker:
         context = HandlerContext(
             record, attempt, self._state, self._log, handler.name, records, worker_state
         )
-        middleware, call_log = self._middleware[item.topic], self._call_log
+        middleware, call_recorder = self._middleware[item.topic], self._call_recorder
         longest, tracer = handler.max_handler_time, self._tracer
         if tracer is not None and records is None and not tracer.wants(record):
             tracer = None
-        if middleware is None and longest is None and call_log is None and tracer is None:
+        if middleware is None and longest is None and call_recorder is None and tracer is None:
             return function(context)
         call: CallNext = partial(function, context)
-        if call_log is not None:
+        if call_recorder is not None:
             call = partial(
-                call_log.call, handler.name, handler.function, context.records, attempt, call
+                call_recorder.call, handler.name, handler.function, context.records, attempt, call
             )
         if middleware is not None:
             call = partial(middleware, context, call)
@@ -156,7 +156,7 @@ class _Arguments(NamedTuple):
 class _LimitedCall:
     """What follows when one call takes long."""
 
-    def __init__(self, log: HandlerLog, backlog: Backlog, item: Item, handler: Handler) -> None:
+    def __init__(self, log: HandlerLogger, backlog: Backlog, item: Item, handler: Handler) -> None:
         self._log = log
         self._backlog = backlog
         self._item = item

@@ -8,7 +8,7 @@ from asyncrevoke.handlers.dead_letters.retry_message import RetryHistories
 from asyncrevoke.handlers.execution.dispatch import Dispatcher
 from asyncrevoke.handlers.execution.failure_policy import FailurePolicy
 from asyncrevoke.handlers.execution.invocation import HandlerInvoker
-from asyncrevoke.handlers.policy.batch import Item, RecordBatch, first_unfinished_offset
+from asyncrevoke.handlers.policy.batch import HandlerBatch, Item, first_unfinished_offset
 from asyncrevoke.handlers.scheduling.backlog import Backlog
 from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter
 from asyncrevoke.handlers.scheduling.lanes import LaneQueue
@@ -29,7 +29,7 @@ class HandlerPipeline:
     """Backlog, lanes, workers and dispatch of one runner or task group.
 
     A record is put into ``backlog``, waits in a lane, is taken by a worker of ``pool``, and called
-    by ``dispatcher``. ``stop_reactions`` is told of a failure that ends all of it.
+    by ``dispatcher``. ``stop_reactions`` says what follows from a failure that ends all of it.
     """
 
     def __init__(
@@ -58,7 +58,6 @@ class HandlerPipeline:
             self._lanes,
             self.dispatcher,
             context.concurrency,
-            context.log,
             membership,
             context.deadline,
         )
@@ -93,7 +92,7 @@ class HandlerPipeline:
 
     # -- what follows ----------------------------------------------------------------------------
 
-    def batch_assembled(self, partition: TopicPartition, batch: RecordBatch) -> None:
+    def batch_assembled(self, partition: TopicPartition, batch: HandlerBatch) -> None:
         """A batch has enough records, or its first record has waited enough."""
         self.backlog.put_batch(partition, batch)
         self.pool.notify()

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from asyncrevoke.config import NullKeys, OrderBy
     from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetterSender
     from asyncrevoke.handlers.execution.worker_resources import WorkerResources
-    from asyncrevoke.handlers.policy.log import HandlerLog
+    from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.handlers.scheduling.clock import HandlerClock
-    from asyncrevoke.runtime.hooks.call_recorder import CallLog
-    from asyncrevoke.runtime.hooks.journal_hooks import Witness
+    from asyncrevoke.runtime.hooks.call_recorder import CallRecorder
+    from asyncrevoke.runtime.hooks.journal_hooks import HandlerRecorder
     from asyncrevoke.runtime.hooks.observers import Observers
     from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
@@ -35,12 +35,12 @@ class RunnerContext:
     writes to dead letter topics and retry topics, and is needed if a handler has one;
     ``wall_clock`` (seconds since the epoch) says when records of a retry topic are due. ``clock``
     times retries, batches and calls, and ``random`` (from 0 to 1) varies the waits of retries.
-    ``call_log``, ``observers`` and ``witness`` are told of calls. ``deadline`` limits how long a
+    ``call_recorder``, ``observers`` and ``recorder`` record calls. ``deadline`` limits how long a
     cancelled runner waits for handlers.
     """
 
     concurrency: int
-    log: HandlerLog
+    log: HandlerLogger
     order_by: OrderBy | None = "key"
     null_keys: NullKeys = "ordered"
     max_in_flight: int = 2000
@@ -50,7 +50,7 @@ class RunnerContext:
     wall_clock: Callable[[], float] = time.time
     clock: HandlerClock = field(default_factory=_event_loop)
     random: Callable[[], float] = random_fraction
-    call_log: CallLog | None = None
+    call_recorder: CallRecorder | None = None
     observers: Observers | None = None
-    witness: Witness | None = None
+    recorder: HandlerRecorder | None = None
     deadline: ShutdownDeadline | None = None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from asyncrevoke.handlers.policy.log import HandlerLog
+    from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
 # Called with what ``resources`` has opened.
@@ -32,16 +32,16 @@ class WorkerResourceError(Exception):
 class WorkerResource:
     """One opened resource. Its own task enters and leaves it, because cancel scopes need that."""
 
-    __slots__ = ("leave", "opened", "task")
+    __slots__ = ("closing", "opened", "task")
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
         self.opened: asyncio.Future[object] = loop.create_future()
-        self.leave: asyncio.Future[None] = loop.create_future()
+        self.closing: asyncio.Future[None] = loop.create_future()
         self.task: asyncio.Task[None] | None = None
 
     def held_by(self, task: asyncio.Task[None]) -> None:
-        """This task opens the resource, and closes it when ``leave`` is done."""
+        """This task opens the resource, and closes it when ``closing`` is done."""
         self.task = task
 
     @property
@@ -62,7 +62,7 @@ class WorkerResources:
         self,
         open_one: OpenWorkerResource,
         state: object,
-        log: HandlerLog,
+        log: HandlerLogger,
         deadline: ShutdownDeadline | None = None,
     ) -> None:
         self._deadline = deadline
@@ -84,8 +84,8 @@ class WorkerResources:
         """Close all resources. If cancelled, those that have not closed are cancelled."""
         tasks = [resource.task for resource in self._resources if resource.task is not None]
         for resource in self._resources:
-            if not resource.leave.done():
-                resource.leave.set_result(None)
+            if not resource.closing.done():
+                resource.closing.set_result(None)
         if not tasks:
             return
         deadline = self._deadline
@@ -122,7 +122,7 @@ class WorkerResources:
 
     @property
     def has_free(self) -> bool:
-        """Whether :meth:`take` returns without waiting."""
+        """Whether :meth:`acquire` returns without waiting."""
         return bool(self._free) and self._free[-1].opened.done()
 
     async def acquire(self) -> WorkerResource:
@@ -173,7 +173,7 @@ class WorkerResources:
             return
         resource.opened.set_result(state)
         try:
-            await resource.leave
+            await resource.closing
         finally:
             await opening.__aexit__(None, None, None)
 

@@ -29,7 +29,7 @@ class BatchError(Exception):
         return next(iter(self.errors.values()))
 
 
-class RecordBatch:
+class HandlerBatch:
     """Records of one partition, in offset order, until each of them is done or abandoned.
 
     ``records`` are those still to be handled. ``unsent`` have failed for good, and are still to be
@@ -102,12 +102,12 @@ class RecordBatch:
 
 
 # What a lane holds and a worker runs.
-Item: TypeAlias = Record | RecordBatch
+Item: TypeAlias = Record | HandlerBatch
 
 
 def unfinished_records(item: Item) -> list[Record]:
     """The records of an item that are neither done nor abandoned."""
-    return item.unfinished if isinstance(item, RecordBatch) else [item]
+    return item.unfinished if isinstance(item, HandlerBatch) else [item]
 
 
 def first_unfinished_offset(item: Item) -> int:

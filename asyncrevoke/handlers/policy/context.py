@@ -11,7 +11,7 @@ from asyncrevoke.handlers.policy.log import BoundLog
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncrevoke.handlers.policy.log import HandlerLog
+    from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.model import Record
 
 StateT = TypeVar("StateT", default=object)
@@ -36,7 +36,7 @@ class HandlerContext(Generic[StateT, WorkerT]):
         record: Record,
         attempt: int,
         state: StateT,
-        log: HandlerLog,
+        log: HandlerLogger,
         handler: str = "",
         records: Sequence[Record] | None = None,
         worker_state: WorkerT = cast("WorkerT", None),  # noqa: B008 - it is None

@@ -31,7 +31,7 @@ def decoder_for(annotation: object, whose: str) -> Decoder:
     ConfigError, beginning with ``whose``, for an annotation that cannot be decoded.
     """
     if annotation is Record:
-        return _whole
+        return _whole_record
     plain, optional = _without_none(annotation)
     if plain is bytes:
         return _nullable_bytes if optional else _bytes(annotation)
@@ -42,7 +42,7 @@ def decoder_for(annotation: object, whose: str) -> Decoder:
         decode = cast("_PydanticModel", plain).model_validate_json
     else:
         decode = _json_decoder(annotation, whose)
-    return _guarded(decode, annotation, plain, optional=optional)
+    return _decode_or_fail(decode, annotation, plain, optional=optional)
 
 
 def custom_decoder(decode: Decoder) -> Decoder:
@@ -79,7 +79,7 @@ def check_decoder(decoder: object) -> None:
     check_record_function("decoder", decoder, "value", instead)
 
 
-def name_of(annotation: object) -> str:
+def annotation_name(annotation: object) -> str:
     """An annotation as a user writes it."""
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
@@ -87,7 +87,7 @@ def name_of(annotation: object) -> str:
 _Decode: TypeAlias = Callable[[bytes], object]
 
 
-def _whole(record: Record) -> object:
+def _whole_record(record: Record) -> object:
     return record
 
 
@@ -116,7 +116,9 @@ def _without_none(annotation: object) -> tuple[object, bool]:
     return (rest[0] if len(rest) == 1 else annotation), len(rest) < len(members)
 
 
-def _guarded(decode: _Decode, annotation: object, plain: object, *, optional: bool) -> Decoder:
+def _decode_or_fail(
+    decode: _Decode, annotation: object, plain: object, *, optional: bool
+) -> Decoder:
     def decode_value(record: Record) -> object:
         value = record.value
         if value is None:
@@ -127,7 +129,7 @@ def _guarded(decode: _Decode, annotation: object, plain: object, *, optional: bo
             return decode(value)
         # msgspec, pydantic and UTF-8 raise ValueError; a hook of a user's type may raise any other.
         except Exception as error:  # noqa: BLE001
-            what = f"the value does not decode as {name_of(annotation)}"
+            what = f"the value does not decode as {annotation_name(annotation)}"
             failure = decode_error(record, what, error, plain)
         raise failure
 
@@ -135,7 +137,7 @@ def _guarded(decode: _Decode, annotation: object, plain: object, *, optional: bo
 
 
 def _tombstone(record: Record, annotation: object) -> DecodeError:
-    name = name_of(annotation)
+    name = annotation_name(annotation)
     return DecodeError(
         record.topic_partition,
         record.offset,
@@ -146,24 +148,25 @@ def _tombstone(record: Record, annotation: object) -> DecodeError:
 
 def _json_decoder(annotation: object, whose: str) -> Callable[[bytes], object]:
     try:
-        foreign = _foreign_type(msgspec.inspect.type_info(annotation), set())
+        foreign = _undecodable_type(msgspec.inspect.type_info(annotation), set())
         decoder: msgspec.json.Decoder[object] = msgspec.json.Decoder(
             cast("type[object]", annotation)
         )
     except (TypeError, NameError) as error:
         raise ConfigError(
-            f"{whose} is annotated {name_of(annotation)}, which cannot be decoded: {error}"
+            f"{whose} is annotated {annotation_name(annotation)}, which cannot be decoded: {error}"
         ) from error
     if foreign is not None:
         raise ConfigError(
-            f"{whose} is annotated {name_of(annotation)}, and {name_of(foreign)} cannot be decoded "
-            "from JSON: use bytes, str, dict, a dataclass, a msgspec.Struct or a pydantic model, "
+            f"{whose} is annotated {annotation_name(annotation)}, and {annotation_name(foreign)} "
+            "cannot be decoded from JSON: use bytes, str, dict, a dataclass, a msgspec.Struct or a "
+            "pydantic model, "
             "or give the handler, its Router or the Consumer a decoder="
         )
     return decoder.decode
 
 
-def _foreign_type(info: object, seen: set[type]) -> object | None:
+def _undecodable_type(info: object, seen: set[type]) -> object | None:
     """The first type inside that msgspec cannot decode."""
     if isinstance(info, msgspec.inspect.CustomType):
         return info.cls
@@ -181,7 +184,7 @@ def _foreign_type(info: object, seen: set[type]) -> object | None:
     else:
         return None
     for part in parts:
-        foreign = _foreign_type(part, seen)
+        foreign = _undecodable_type(part, seen)
         if foreign is not None:
             return foreign
     return None

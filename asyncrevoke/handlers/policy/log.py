@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class HandlerLog(Protocol):
+class HandlerLogger(Protocol):
     """The part of a structlog logger that this package uses."""
 
     def debug(self, event: str, /, **fields: object) -> object:
@@ -30,7 +30,7 @@ class BoundLog:
 
     __slots__ = ("_fields", "_log")
 
-    def __init__(self, log: HandlerLog, /, **fields: object) -> None:
+    def __init__(self, log: HandlerLogger, /, **fields: object) -> None:
         self._log = log
         self._fields = fields
 

@@ -10,7 +10,12 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.policy.context import HandlerContext
-from asyncrevoke.handlers.policy.decoding import Decoder, custom_decoder, decoder_for, name_of
+from asyncrevoke.handlers.policy.decoding import (
+    Decoder,
+    annotation_name,
+    custom_decoder,
+    decoder_for,
+)
 from asyncrevoke.handlers.policy.dependencies import HandlerWithDependencies, is_dependency
 from asyncrevoke.model import Record
 
@@ -27,7 +32,7 @@ def handler_name(function: object) -> str:
     return f"{getattr(inner, '__module__', '?')}.{name}".replace(".<locals>", "")
 
 
-def _refuse_sync(function: object, name: str) -> None:
+def _check_is_async(function: object, name: str) -> None:
     if not callable(function):
         raise ConfigError(f"a handler is an async function, not {function!r}")
     inner = function.func if isinstance(function, functools.partial) else function
@@ -77,7 +82,7 @@ class ExtraParameters(NamedTuple):
     @property
     def context(self) -> bool:
         """Whether one of them is the context."""
-        return "context" in self.positional or any(given == "context" for _, given in self.named)
+        return "context" in self.positional or any(source == "context" for _, source in self.named)
 
 
 def compile_call(
@@ -90,13 +95,13 @@ def compile_call(
 
     ConfigError, with ``name`` and the fix, for a function that cannot be a handler.
     """
-    first, annotation, others = _checked(function, name, decoder)
+    first, annotation, others = _checked_parameters(function, name, decoder)
     if decoder is None or annotation is Record:
         decode = decoder_for(annotation, f"parameter {first.name} of {name}")
     else:
         decode = custom_decoder(decoder)
-    function, gets = _parameters(function, first, others, name, batch=False)
-    return _bind(function, decode, gets), gets.context
+    function, extra = _with_extra_parameters(function, first, others, name, batch=False)
+    return _bind(function, decode, extra), extra.context
 
 
 def compile_batch_call(
@@ -106,27 +111,28 @@ def compile_batch_call(
 
     ``decoder`` and ConfigError as for :func:`compile_call`.
     """
-    first, annotation, others = _checked(function, name, decoder)
+    first, annotation, others = _checked_parameters(function, name, decoder)
     inside = typing.get_args(annotation)
     is_list = annotation is list or typing.get_origin(annotation) in (list, Sequence)
     unknown = decoder is not None and annotation in (None, typing.Any)
     if not unknown and (not is_list or (len(inside) != 1 and decoder is None)):
         raise ConfigError(
-            f"{name} handles batches, and its first parameter is annotated {name_of(annotation)}: "
-            f"it receives a list, so annotate it `{first.name}: list[bytes]`, list[Order], ..."
+            f"{name} handles batches, and its first parameter is annotated "
+            f"{annotation_name(annotation)}: it receives a list, so "
+            f"annotate it `{first.name}: list[bytes]`, list[Order], ..."
         )
     if decoder is None or inside == (Record,):
         decode = decoder_for(inside[0], f"parameter {first.name} of {name}")
     else:
         decode = custom_decoder(decoder)
-    function, gets = _parameters(function, first, others, name, batch=True)
+    function, extra = _with_extra_parameters(function, first, others, name, batch=True)
 
     def call(
         values: list[object], records: list[Record], context: HandlerContext, /
     ) -> Awaitable[object]:
         what = {"records": records, "context": context}
-        more = [what[given] for given in gets.positional]
-        return function(values, *more, **{by: what[given] for by, given in gets.named})
+        more = [what[source] for source in extra.positional]
+        return function(values, *more, **{by: what[source] for by, source in extra.named})
 
     return decode, call
 
@@ -135,19 +141,19 @@ def takes_records(function: HandlerFunction) -> bool:
     """Whether a handler's first parameter receives records as they are, or a list of them."""
     first = next(iter(inspect.signature(function).parameters.values()))
     try:
-        return _given(_annotation(function, first, "")) in ("record", "records")
+        return _parameter_source(_annotation(function, first, "")) in ("record", "records")
     except ConfigError:
         return False
 
 
-def _checked(
+def _checked_parameters(
     function: HandlerFunction, name: str, decoder: Decoder | None
 ) -> tuple[inspect.Parameter, object, list[inspect.Parameter]]:
     """The first parameter, its annotation, and the other parameters.
 
     With a decoder, an annotation that is missing or unknown at run time is None.
     """
-    _refuse_sync(function, name)
+    _check_is_async(function, name)
     parameters = list(inspect.signature(function).parameters.values())
     if not parameters:
         raise ConfigError(f"{name} takes no parameter: the first one receives the value")
@@ -163,7 +169,7 @@ def _checked(
         if decoder is None:
             raise
         annotation = None
-    if _given(annotation) == "context":
+    if _parameter_source(annotation) == "context":
         raise ConfigError(
             f"the first parameter of {name} receives the value, and {first.name} is annotated "
             "HandlerContext: put one before it, for example `record: Record`"
@@ -171,7 +177,7 @@ def _checked(
     return first, annotation, others
 
 
-def _parameters(
+def _with_extra_parameters(
     function: HandlerFunction,
     first: inspect.Parameter,
     parameters: list[inspect.Parameter],
@@ -183,17 +189,17 @@ def _parameters(
     positional: list[ParameterSource] = []
     named: list[tuple[str, ParameterSource]] = []
     has_dependencies = any(_is_dependency(function, parameter, name) for parameter in parameters)
-    gap = has_dependencies  # parameters after one that keeps its default are passed by name
+    by_name = has_dependencies  # parameters after one that keeps its default are passed by name
     for parameter in parameters:
-        given = _receives(function, parameter, name, batch=batch)
-        if given is None:
-            gap = True
-        elif parameter.kind is parameter.KEYWORD_ONLY or gap:
+        source = _receives(function, parameter, name, batch=batch)
+        if source is None:
+            by_name = True
+        elif parameter.kind is parameter.KEYWORD_ONLY or by_name:
             if parameter.kind is parameter.POSITIONAL_ONLY:
                 raise ConfigError(f"parameter {parameter.name} of {name} cannot be given by name")
-            named.append((parameter.name, given))
+            named.append((parameter.name, source))
         else:
-            positional.append(given)
+            positional.append(source)
     if has_dependencies:
         function = injected = HandlerWithDependencies(function, first.name, name)
         named += _for_dependencies(injected, name, batch=batch)
@@ -210,11 +216,11 @@ def _for_dependencies(
     injected: HandlerWithDependencies, name: str, *, batch: bool
 ) -> list[tuple[str, ParameterSource]]:
     named: list[tuple[str, ParameterSource]] = []
-    for parameter, wanted in injected.dependency_parameters.items():
-        given = _given(wanted.annotation)
-        if given is not None and given != ("record" if batch else "records"):
-            named.append((parameter, given))
-        elif not wanted.optional:
+    for parameter, dependency in injected.dependency_parameters.items():
+        source = _parameter_source(dependency.annotation)
+        if source is not None and source != ("record" if batch else "records"):
+            named.append((parameter, source))
+        elif not dependency.optional:
             record = "list[Record]" if batch else "Record"
             raise ConfigError(
                 f"a dependency of {name} has the parameter {parameter}: it may have a name that "
@@ -224,17 +230,17 @@ def _for_dependencies(
     return named
 
 
-def _bind(function: HandlerFunction, decode: Decoder, gets: ExtraParameters) -> HandlerCall:
-    if not gets.named and not gets.context:
-        if not gets.positional:
+def _bind(function: HandlerFunction, decode: Decoder, extra: ExtraParameters) -> HandlerCall:
+    if not extra.named and not extra.context:
+        if not extra.positional:
             return lambda record, _=None: function(decode(record))
-        if len(gets.positional) == 1:
+        if len(extra.positional) == 1:
             return lambda record, _=None: function(decode(record), record)
 
     def call(record: Record, context: HandlerContext | None = None, /) -> Awaitable[object]:
         what = {"record": record, "context": context}
-        more = [what[given] for given in gets.positional]
-        return function(decode(record), *more, **{by: what[given] for by, given in gets.named})
+        more = [what[source] for source in extra.positional]
+        return function(decode(record), *more, **{by: what[source] for by, source in extra.named})
 
     return call
 
@@ -251,21 +257,21 @@ def _receives(
     annotation = _annotation(function, parameter, name)
     if is_dependency(parameter, annotation, name):
         return None
-    given = _given(annotation)
-    if given == ("record" if batch else "records"):
-        wanted = "list[Record], as it handles batches" if batch else "Record, or use batch=True"
-        raise ConfigError(f"parameter {parameter.name} of {name}: annotate it {wanted}")
-    if given is None and not has_default:
+    source = _parameter_source(annotation)
+    if source == ("record" if batch else "records"):
+        right = "list[Record], as it handles batches" if batch else "Record, or use batch=True"
+        raise ConfigError(f"parameter {parameter.name} of {name}: annotate it {right}")
+    if source is None and not has_default:
         record = "records (annotate it list[Record])" if batch else "record (annotate it Record)"
         raise ConfigError(
-            f"parameter {parameter.name} of {name} is annotated {name_of(annotation)}: beside the "
-            f"value, a handler receives only the {record} and the context (HandlerContext), so "
-            "give it a default"
+            f"parameter {parameter.name} of {name} is annotated {annotation_name(annotation)}: "
+            f"beside the value, a handler receives only the {record} and the context "
+            "(HandlerContext), so give it a default"
         )
-    return given
+    return source
 
 
-def _given(annotation: object) -> ParameterSource | None:
+def _parameter_source(annotation: object) -> ParameterSource | None:
     if annotation is Record:
         return "record"
     if annotation is HandlerContext or typing.get_origin(annotation) is HandlerContext:

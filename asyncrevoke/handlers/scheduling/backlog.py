@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.handlers.policy.batch import (
+    HandlerBatch,
     Item,
-    RecordBatch,
     first_unfinished_offset,
     unfinished_records,
 )
@@ -78,7 +78,7 @@ class Backlog:
         self._batch_orderings[partition] = ordering
         self._assembler.put(partition, records, options, one_at_a_time=ordering.one_batch_at_a_time)
 
-    def put_batch(self, partition: TopicPartition, batch: RecordBatch) -> None:
+    def put_batch(self, partition: TopicPartition, batch: HandlerBatch) -> None:
         """Put a batch into lanes."""
         ordering = self._batch_orderings[partition]
         self._lanes.put(partition, [batch], ordering.lane_keys, ordering.limiter)
@@ -139,7 +139,7 @@ class Backlog:
 
     # -- items end -------------------------------------------------------------------------------
 
-    def batch_ended(self, batch: RecordBatch) -> None:
+    def batch_ended(self, batch: HandlerBatch) -> None:
         """The next batch of the partition may be handled, if one at a time is."""
         self._assembler.batch_ended(batch)
 
@@ -148,13 +148,13 @@ class Backlog:
         self.forget_attempts(item)
         for record in unfinished_records(item):
             self._source.abandon(record)
-        if isinstance(item, RecordBatch):
+        if isinstance(item, HandlerBatch):
             self.batch_ended(item)
 
     def abandon_lane(self, entry: Entry[Item]) -> None:
         """Abandon a started entry, and what waits behind it in its lane."""
         item = entry[1]
-        if isinstance(item, RecordBatch):
+        if isinstance(item, HandlerBatch):
             self._abandon_each(self._assembler.drop(entry[0].partition))
         self.abandon(item)
         self._abandon_each(self._lanes.drop_lane(entry))
@@ -178,7 +178,7 @@ class Backlog:
     def _forget(self, items: Iterable[Item]) -> None:
         for item in items:
             self.forget_attempts(item)
-            if isinstance(item, RecordBatch):
+            if isinstance(item, HandlerBatch):
                 self.batch_ended(item)
 
     # -- partitions ------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
-from asyncrevoke.handlers.policy.batch import RecordBatch
+from asyncrevoke.handlers.policy.batch import HandlerBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class BatchReactions(Protocol):
     """What follows when a batch is complete."""
 
-    def batch_assembled(self, partition: TopicPartition, batch: RecordBatch) -> None:
+    def batch_assembled(self, partition: TopicPartition, batch: HandlerBatch) -> None:
         """This batch may be handled."""
         ...
 
@@ -33,7 +33,7 @@ class _PartitionRecords:
         self.max_records = max_records
         self.max_wait = max_wait
         self.records: deque[tuple[float, Record]] = deque()
-        self.batches: dict[RecordBatch, None] = {}
+        self.batches: dict[HandlerBatch, None] = {}
         self._timer: Timer | None = None
 
     def may_form(self) -> bool:
@@ -46,14 +46,14 @@ class _PartitionRecords:
         seeked = records[0][1].tracker_id != records[-1][1].tracker_id
         return len(records) >= self.max_records or seeked
 
-    def take_batch(self) -> RecordBatch:
+    def take_batch(self) -> HandlerBatch:
         """The next batch: at most ``max_records``, all read before or all read after a seek."""
         queue = self.records
         tracker_id = queue[0][1].tracker_id
         records: list[Record] = []
         while queue and len(records) < self.max_records and queue[0][1].tracker_id == tracker_id:
             records.append(queue.popleft()[1])
-        batch = RecordBatch(records)
+        batch = HandlerBatch(records)
         self.batches[batch] = None
         return batch
 
@@ -94,7 +94,7 @@ class BatchAssembler:
         collected.records.extend([(now, record) for record in records])
         self._form(partition, collected)
 
-    def batch_ended(self, batch: RecordBatch) -> None:
+    def batch_ended(self, batch: HandlerBatch) -> None:
         """A batch is done or abandoned. Idempotent."""
         collected = self._partitions.get(batch.topic_partition)
         if collected is not None and batch in collected.batches:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from asyncrevoke.config.inherit import INHERIT
 from asyncrevoke.config.record_function import function_name
-from asyncrevoke.handlers.policy.batch import Item, RecordBatch
+from asyncrevoke.handlers.policy.batch import HandlerBatch, Item
 from asyncrevoke.handlers.policy.decode_failure import decode_error
 from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter
 from asyncrevoke.handlers.scheduling.lane_order import NO_LANE, LaneKeys, lane_keys_by_name
@@ -86,7 +86,7 @@ def _lane_keys_by_function(
     order_by: Callable[[Record], Hashable], nulls: NullKeys, reactions: OrderingReactions
 ) -> LaneKeys[Item]:
     def key_of(item: Item) -> Hashable:
-        assert not isinstance(item, RecordBatch)
+        assert not isinstance(item, HandlerBatch)
         if isinstance(item, UnreadableRecord):
             return NO_LANE
         try:

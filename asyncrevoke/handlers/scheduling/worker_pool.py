@@ -14,7 +14,6 @@ from asyncrevoke.runtime.loop.abandoned_tasks import abandon
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator
 
-    from asyncrevoke.handlers.policy.log import HandlerLog
     from asyncrevoke.handlers.scheduling.lanes import LaneQueue
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
     from asyncrevoke.model import TopicPartition
@@ -43,7 +42,7 @@ _GRACE = 5.0
 
 
 class ItemDispatch(Protocol[T]):
-    """What workers call for each item, and tell of its end."""
+    """What workers call for each item, and when it has ended."""
 
     # By topic, the seconds of calls that have returned; None if no observer wants them.
     call_times: dict[str, list[float]] | None
@@ -107,7 +106,7 @@ class _Worker(Generic[T]):
         self.cancelled = False
 
     def abandon(self, task: asyncio.Task[None]) -> None:
-        """Nobody waits for the call any more, and its end is not told."""
+        """Nobody waits for the call any more, and its end is not reported."""
         self.abandoned = True
         abandon(task)
 
@@ -141,14 +140,12 @@ class WorkerPool(Generic[T]):
         lanes: LaneQueue[T],
         dispatch: ItemDispatch[T],
         concurrency: int,
-        log: HandlerLog,
         membership: MembershipGuard,
         deadline: ShutdownDeadline | None = None,
     ) -> None:
         self._lanes = lanes
         self._dispatch = dispatch
         self._concurrency = concurrency
-        self._log = log
         self._membership = membership
         self._deadline = deadline
         self._workers: dict[_Worker[T], None] = {}

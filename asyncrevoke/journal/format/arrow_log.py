@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from asyncrevoke.journal.arrow import Array, RecordBatch, Source, pa, pc
+from asyncrevoke.journal.format.arrow import Array, RecordBatch, Source, pa, pc
 from asyncrevoke.journal.format.rows import SCHEMA
 
 if TYPE_CHECKING:

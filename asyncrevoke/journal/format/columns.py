@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from asyncrevoke.journal.schema import COLUMNS
+from asyncrevoke.journal.format.schema import COLUMNS
 
 if TYPE_CHECKING:
     from array import array
@@ -30,7 +30,7 @@ WIDTHS: Final = {"long": 8, "int": 4}
 _CODES: Final = {"long": "q", "int": "i"}
 
 
-class Columns(msgspec.Struct, array_like=True):
+class ColumnArrays(msgspec.Struct, array_like=True):
     """The columns of a batch. ``present`` has a bit for each row of a plain column that has nulls,
     the first row in the lowest bit of the first byte."""
 
@@ -39,24 +39,24 @@ class Columns(msgspec.Struct, array_like=True):
     present: dict[str, bytes] = {}
 
 
-class Batch(NamedTuple):
+class RowBatch(NamedTuple):
     """Some rows, of which the first has the number ``first``."""
 
     first: int
     rows: int
-    columns: Columns
+    columns: ColumnArrays
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Columns).decode
+_decode = msgspec.msgpack.Decoder(ColumnArrays).decode
 
 
-def encoded(columns: Columns) -> bytes:
+def encoded(columns: ColumnArrays) -> bytes:
     """As bytes."""
     return _encode(columns)
 
 
-def decoded(payload: bytes, rows: int) -> Columns:
+def decoded(payload: bytes, rows: int) -> ColumnArrays:
     """The columns of ``rows`` rows. Raises ValueError if they are not."""
     columns = _decode(payload)  # of msgspec's errors, all are ValueErrors
     for name, data in columns.plain.items():
@@ -80,7 +80,7 @@ def decoded(payload: bytes, rows: int) -> Columns:
     return columns
 
 
-def text_size(columns: Columns) -> int:
+def text_size(columns: ColumnArrays) -> int:
     """How many characters all rows have together, if each has its texts by itself."""
     return sum(
         len(value) * rows
@@ -94,14 +94,16 @@ def _is_within(value: Value, limit: int) -> bool:
     return isinstance(value, int) and -limit <= value < limit
 
 
-def split(batch: Batch) -> tuple[Batch, Batch]:
+def split(batch: RowBatch) -> tuple[RowBatch, RowBatch]:
     """Two halves of a batch of more than one row."""
     half = batch.rows // 2
     first, second = _part(batch, 0, half), _part(batch, half, batch.rows)
-    return Batch(batch.first, half, first), Batch(batch.first + half, batch.rows - half, second)
+    return RowBatch(batch.first, half, first), RowBatch(
+        batch.first + half, batch.rows - half, second
+    )
 
 
-def _part(batch: Batch, start: int, stop: int) -> Columns:
+def _part(batch: RowBatch, start: int, stop: int) -> ColumnArrays:
     columns = batch.columns
     plain = {
         name: data[start * WIDTHS[TYPES[name]] : stop * WIDTHS[TYPES[name]]]
@@ -112,7 +114,7 @@ def _part(batch: Batch, start: int, stop: int) -> Columns:
         for name, bits in columns.present.items()
     }
     runs = {name: _part_of_runs(each, start, stop) for name, each in columns.runs.items()}
-    return Columns(plain, runs, present)
+    return ColumnArrays(plain, runs, present)
 
 
 def _part_of_runs(runs: Runs, start: int, stop: int) -> Runs:
@@ -159,7 +161,7 @@ def plain(name: str, numbers: Sequence[int], *, unsigned: bool = False) -> bytes
     return struct.pack(f"<{len(numbers)}{code.upper() if unsigned else code}", *numbers)
 
 
-def put_plain(columns: Columns, name: str, numbers: Sequence[int | None]) -> None:
+def put_plain(columns: ColumnArrays, name: str, numbers: Sequence[int | None]) -> None:
     """Add a plain column that may have nulls."""
     columns.plain[name] = plain(name, [number or 0 for number in numbers])
     if any(number is None for number in numbers):

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 from crc32c import crc32c
 
-from asyncrevoke.journal.format.columns import Batch, decoded, encoded, split
-from asyncrevoke.journal.schema import VERSION
+from asyncrevoke.journal.format.columns import RowBatch, decoded, encoded, split
+from asyncrevoke.journal.format.schema import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,7 +69,7 @@ def header_frame(header: SegmentHeader, first: int) -> Frame:
     return _frame(first, 0, _encode_header(header))
 
 
-def frames(batch: Batch) -> Iterator[Frame]:
+def frames(batch: RowBatch) -> Iterator[Frame]:
     """A batch as one frame, or as several that are not too large."""
     if batch.rows <= _MOST_ROWS:
         payload = encoded(batch.columns)
@@ -108,7 +108,7 @@ class FrameReader:
         """Of all frames that were whole."""
         return self._digest.digest()
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[RowBatch]:
         """All whole batches, in the order in which they were written."""
         while (found := self._next()) is not None:
             first, rows, payload = found
@@ -126,7 +126,7 @@ class FrameReader:
             elif first != self.next_row:
                 self._damage(f"row {self.next_row} is expected, and row {first} follows")
             self.next_row = first + rows
-            yield Batch(first, rows, columns)
+            yield RowBatch(first, rows, columns)
         if self.header is None and self.torn is None and self.damaged is None:
             self.torn = "it is empty"
 

@@ -8,14 +8,14 @@ from array import array
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from asyncrevoke.journal.arrow import Array, RecordBatch, pa, pc
+from asyncrevoke.journal.format.arrow import Array, RecordBatch, pa, pc
 from asyncrevoke.journal.format.columns import IMPLIED, WIDTHS
-from asyncrevoke.journal.schema import COLUMNS
+from asyncrevoke.journal.format.schema import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from asyncrevoke.journal.format.columns import Batch, Runs, Value
+    from asyncrevoke.journal.format.columns import RowBatch, Runs, Value
     from asyncrevoke.journal.format.frames import FrameReader
 
 _TYPES: dict[str, Any] = {"string": pa.string(), "long": pa.int64(), "int": pa.int32()}
@@ -61,7 +61,7 @@ class _Rows:
             if column.name not in IMPLIED
         }
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: RowBatch) -> None:
         """Its columns have been checked."""
         start, columns = self.count, self._columns
         self._numbers.append((batch.first, batch.rows))

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from asyncrevoke.journal.arrow import ParquetWriter, RecordBatch, Table, pa, pq
 from asyncrevoke.journal.files import create_file, open_file
+from asyncrevoke.journal.format.arrow import ParquetWriter, RecordBatch, Table, pa, pq
 from asyncrevoke.journal.format.rows import SCHEMA
 
 if TYPE_CHECKING:

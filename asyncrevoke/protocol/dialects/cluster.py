@@ -1,6 +1,6 @@
 """Metadata and FindCoordinator."""
 
-# Each version of a message is a module of kio: only those in use are loaded.
+# Each version of a message is a module of kio; only versions in use are imported.
 # ruff: noqa: PLC0415
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["find_coordinator_v2", "find_coordinator_v3", "metadata_v8", "metadat
 
 
 def metadata_v12() -> Dialect:
-    """With topic ids (KIP-516), by which a topic that was created anew is noticed."""
+    """With topic ids (KIP-516), which show that a topic was deleted and created again."""
     from kio.schema.metadata.v12 import request as q
     from kio.schema.metadata.v12 import response as r
     from kio.schema.types import TopicName
@@ -41,13 +41,13 @@ def metadata_v12() -> Dialect:
                 q.MetadataRequestTopic(topic_id=None, name=TopicName(name))
                 for name in message.topics
             ),
-            # A consumer that misspells a topic must not bring it to life.
+            # A misspelled topic must not be created.
             allow_auto_topic_creation=False,
             include_topic_authorized_operations=False,
         )
 
     def read(entity: r.MetadataResponse) -> MetadataResponse:
-        # Few sets of brokers have the partitions of a cluster: each is kept once.
+        # Partitions share few sets of replicas: each is stored once.
         known: dict[tuple[int, ...], tuple[int, ...]] = {}
         return _metadata(
             entity,
@@ -83,7 +83,7 @@ def metadata_v8() -> Dialect:
         )
 
     def read(entity: r.MetadataResponse) -> MetadataResponse:
-        # Few sets of brokers have the partitions of a cluster: each is kept once.
+        # Partitions share few sets of replicas: each is stored once.
         known: dict[tuple[int, ...], tuple[int, ...]] = {}
         return _metadata(
             entity,
@@ -144,7 +144,7 @@ def find_coordinator_v2() -> Dialect:
 
 
 def find_coordinator_v3() -> Dialect:
-    """The same with tagged fields."""
+    """With tagged fields."""
     from kio.schema.find_coordinator.v3 import request as q
     from kio.schema.find_coordinator.v3 import response as r
 

@@ -1,6 +1,6 @@
-"""ConsumerGroupHeartbeat, which is all of the membership of a consumer group (KIP-848)."""
+"""ConsumerGroupHeartbeat, the membership request of KIP-848."""
 
-# Each version of a message is a module of kio: only those in use are loaded.
+# Each version of a message is a module of kio; only versions in use are imported.
 # ruff: noqa: PLC0415
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _UNCHANGED = -0.001
 
 
 def consumer_group_heartbeat_v1() -> Dialect:
-    """The client makes the member id, and the broker resolves regular expressions; Kafka 4.0."""
+    """The client generates the member id, the broker matches regular expressions; Kafka 4.0."""
     from kio.schema.consumer_group_heartbeat.v1 import request as q
     from kio.schema.consumer_group_heartbeat.v1 import response as r
     from kio.schema.types import GroupId, TopicName
@@ -62,7 +62,7 @@ def consumer_group_heartbeat_v1() -> Dialect:
 
 
 def consumer_group_heartbeat_v0() -> Dialect:
-    """Without regular expressions; Kafka 3.7 to 3.9, where the protocol is a preview."""
+    """Without regular expressions; Kafka 3.7 to 3.9, where KIP-848 is a preview."""
     from kio.schema.consumer_group_heartbeat.v0 import request as q
     from kio.schema.consumer_group_heartbeat.v0 import response as r
     from kio.schema.types import GroupId, TopicName
@@ -71,7 +71,7 @@ def consumer_group_heartbeat_v0() -> Dialect:
     def build(message: ConsumerGroupHeartbeatRequest) -> q.ConsumerGroupHeartbeatRequest:
         if message.regex:
             raise ValueError(
-                "brokers before Apache Kafka 4.0 resolve no regular expressions: subscribe by "
+                "brokers before Apache Kafka 4.0 match no regular expressions: subscribe by "
                 "topics, or by a pattern that the client matches"
             )
         timeout = message.rebalance_timeout

@@ -37,10 +37,9 @@ _Entry = TypeVar("_Entry", bound=_OfPartition)
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How to write a request in one version, and how to read the response.
+    """Encodes a request in one version, and decodes the response.
 
-    ``build`` and ``read`` belong to one type of message each, that under which ``codec`` keeps
-    this dialect.
+    ``build`` and ``read`` are for one type of message, the key of this dialect in ``codec``.
     """
 
     api_key: int
@@ -48,15 +47,16 @@ class Dialect:
     flexible: bool
     response_type: type[ResponsePayload]
     build: Callable[[Request], RequestEntity]
-    # Some responses are read beside their request, if it is at hand: they name topics by ids.
+    # Responses that identify topics by id are decoded with their request, which has the names.
     read: Callable[[Entity, Request | None], Response]
-    # For what comes often: without an entity, and only what is usual; None of anything else.
+    # The fast path without kio, for the frequent cases.
     shortcut: Shortcut | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Shortcut:
-    """Writes a request, and reads the response that stands at an offset in a frame."""
+    """Encodes a request, and decodes the response at an offset in a frame. Both return None for
+    what only kio handles."""
 
     write: Callable[[Request], bytes | None]
     read: Callable[[bytes | bytearray, int, Request | None], Response | None]
@@ -67,7 +67,7 @@ def with_shortcut(
     write: Callable[[_Request], bytes | None],
     read: Callable[[bytes | bytearray, int, _Request | None], Response | None],
 ) -> Dialect:
-    """The same with a shortcut for its type of message."""
+    """The dialect with a shortcut."""
     return replace(
         dialect,
         shortcut=Shortcut(
@@ -83,7 +83,7 @@ def make(
     response_type: type[_ResponseEntity],
     read: Callable[[_ResponseEntity], Response],
 ) -> Dialect:
-    """Tie the four together; that they fit each other is checked here, and forgotten after it."""
+    """Make a dialect. Its signature lets the type checker compare the four arguments."""
 
     def read_alone(entity: _ResponseEntity, _request: _Request | None) -> Response:
         return read(entity)
@@ -97,7 +97,7 @@ def make_by_id(
     response_type: type[_ResponseEntity],
     read: Callable[[_ResponseEntity, _Request | None], Response],
 ) -> Dialect:
-    """The same, of a version that names topics by their ids alone."""
+    """Like :func:`make`, for a version that identifies topics by id only."""
     return Dialect(
         api_key=request_type.__api_key__,
         version=request_type.__version__,
@@ -109,12 +109,12 @@ def make_by_id(
 
 
 def duration(seconds: float) -> i32Timedelta:
-    """Seconds as kio has them, at most what 32 bits of milliseconds hold."""
+    """Seconds as kio's type, at most 2**31 - 1 milliseconds."""
     return cast("i32Timedelta", timedelta(milliseconds=min(round(seconds * 1000), 2**31 - 1)))
 
 
 def by_topic(entries: Iterable[_Entry]) -> dict[str, list[_Entry]]:
-    """Entries under the topic of their partition, topics in the order in which they come first."""
+    """Entries grouped by topic, in the order of each topic's first entry."""
     topics: dict[str, list[_Entry]] = {}
     for entry in entries:
         topics.setdefault(entry.partition.topic, []).append(entry)

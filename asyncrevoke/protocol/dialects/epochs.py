@@ -1,6 +1,6 @@
 """OffsetsForLeaderEpoch."""
 
-# Each version of a message is a module of kio: only those in use are loaded.
+# Each version of a message is a module of kio; only versions in use are imported.
 # ruff: noqa: PLC0415
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["offsets_for_leader_epoch_v3", "offsets_for_leader_epoch_v4"]
 
 
 def offsets_for_leader_epoch_v3() -> Dialect:
-    """For consumers, who need DESCRIBE on the topic alone (KIP-320)."""
+    """For consumers: needs only DESCRIBE on the topic (KIP-320)."""
     from kio.schema.offset_for_leader_epoch.v3 import request as q
     from kio.schema.offset_for_leader_epoch.v3 import response as r
 
@@ -43,7 +43,7 @@ def offsets_for_leader_epoch_v3() -> Dialect:
 
 
 def offsets_for_leader_epoch_v4() -> Dialect:
-    """The same with tagged fields."""
+    """With tagged fields."""
     from kio.schema.offset_for_leader_epoch.v4 import request as q
     from kio.schema.offset_for_leader_epoch.v4 import response as r
 
@@ -57,7 +57,7 @@ def _builder(
     topic: Callable[..., object],
     partition: Callable[..., object],
 ) -> Callable[[OffsetsForLeaderEpochRequest], _Request]:
-    """How to write one version, of whose parts the fields are the same."""
+    """Encodes a version; all versions have the same fields."""
     from kio.schema.types import BrokerId, TopicName
     from kio.static.primitive import i32
 

@@ -1,8 +1,7 @@
-"""Fetches of the usual shape, written and read without kio.
+"""Encodes and decodes frequent forms of Fetch without kio.
 
-For each record that comes at a low rate there is a request and an answer, and to make entities of
-kio for them takes as long as all that the core does between the two. What is unusual is left to
-kio, and tests compare the two.
+At a low rate each record takes a request and a response of its own, and kio's entities for them
+cost as much time as the core does. All other forms are left to kio; tests compare both ways.
 """
 
 from __future__ import annotations
@@ -27,20 +26,20 @@ __all__ = ["read_v11", "read_v13", "write_v11", "write_v13"]
 _START: Final = struct.Struct(">iiiibii")
 # partition, leader epoch, offset, log start offset, max bytes
 _PARTITION: Final = struct.Struct(">iiqqi")
-# the same with the epoch that was fetched last, before the log start, and tagged fields
+# the same with the last fetched epoch before the log start offset, and with tagged fields
 _TAGGED_PARTITION: Final = struct.Struct(">iiqiqiB")
 _COUNT: Final = struct.Struct(">i")
 _LENGTH: Final = struct.Struct(">h")
 _LONGEST_WAIT: Final = 2**31 - 1
 _ID_SIZE: Final = 16
-# With more topics and partitions than this, an answer is not read on the event loop.
+# A response with more topics and partitions is not decoded on the event loop.
 _MOST_PARTS: Final = 20_000
-# What takes one byte as a compact length, which is one more than what it counts.
+# The largest count whose compact length (count + 1) takes one byte.
 _SMALL: Final = 126
 
 
 def write_v11(message: FetchRequest) -> bytes | None:
-    """The body; None if it is unusual."""
+    """The body; None if kio has to encode it."""
     if message.forgotten:
         return None
     topics = [(name, tuple(entries)) for name, entries in groupby(message.partitions, _topic)]
@@ -58,7 +57,7 @@ def write_v11(message: FetchRequest) -> bytes | None:
 
 
 def write_v13(message: FetchRequest) -> bytes | None:
-    """The body; None if it is unusual."""
+    """The body; None if kio has to encode it."""
     rack, ids = message.rack.encode(), message.topic_ids
     if message.forgotten or ids is None or len(message.partitions) > _SMALL or len(rack) > _SMALL:
         return None
@@ -98,7 +97,7 @@ _REST: Final = struct.Struct(">ii")
 def read_v11(
     frame: bytes | bytearray, offset: int, _request: FetchRequest | None = None
 ) -> FetchResponse | None:
-    """The answer that stands at ``offset``; None if it is unusual, or none at all."""
+    """The response at ``offset``; None if kio has to decode it, or it is malformed."""
     try:
         return _read_v11(frame, offset)
     except (struct.error, UnicodeDecodeError):
@@ -144,7 +143,7 @@ def _read_v11(frame: bytes | bytearray, at: int) -> FetchResponse | None:
 def read_v13(
     frame: bytes | bytearray, offset: int, request: FetchRequest | None
 ) -> FetchResponse | None:
-    """The same by topic ids; what ``request`` does not name is left out."""
+    """By topic id; topics that ``request`` does not name are left out."""
     try:
         return _read_v13(frame, offset, names(None if request is None else request.topic_ids))
     except (struct.error, IndexError, HostileFrame):
@@ -154,7 +153,7 @@ def read_v13(
 def _read_v13(
     frame: bytes | bytearray, at: int, known: Mapping[bytes, str]
 ) -> FetchResponse | None:
-    # Tagged fields, which come last in each part and in the header, are all missing.
+    # Only for responses without tagged fields, whose count ends each structure and the header.
     _, error, session_id = _ANSWER.unpack_from(frame, at + 1)
     if error or frame[at]:
         return None

@@ -1,6 +1,6 @@
 """Fetch."""
 
-# Each version of a message is a module of kio: only those in use are loaded.
+# Each version of a message is a module of kio; only versions in use are imported.
 # ruff: noqa: PLC0415
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kio.schema.fetch.v13 import response as fetch13
 
     from asyncrevoke.protocol.dialects.dialect import RequestEntity
-    from asyncrevoke.protocol.dialects.topic_ids import Naming
+    from asyncrevoke.protocol.dialects.topic_ids import TopicReference
 
     _Request = TypeVar("_Request", bound=RequestEntity)
 
@@ -54,7 +54,7 @@ def fetch_v11() -> Dialect:
 
 
 def fetch_v12() -> Dialect:
-    """The same with tagged fields."""
+    """With tagged fields."""
     from kio.schema.fetch.v12 import request as q
     from kio.schema.fetch.v12 import response as r
 
@@ -65,8 +65,8 @@ def fetch_v12() -> Dialect:
 
 
 def fetch_v13() -> Dialect:
-    """The same by topic ids (KIP-516), all of which must be told: a topic that was deleted and
-    created again is not read at the positions of the old one."""
+    """By topic id (KIP-516); the request needs the ids of all its topics. A topic that was deleted
+    and created again is not read at the old positions."""
     from kio.schema.fetch.v13 import request as q
     from kio.schema.fetch.v13 import response as r
 
@@ -83,12 +83,11 @@ def _builder(
     partition: Callable[..., object],
     forgotten: Callable[..., object],
     field: str,
-    named: Naming,
+    named: TopicReference,
 ) -> Callable[[FetchRequest], _Request]:
-    """How to write one version, of whose parts the fields are the same but for the topic's."""
+    """Encodes a version; only the field that identifies the topic differs between versions."""
 
-    # Without kio's range checks, which would double the time; what is out of range cannot be
-    # written.
+    # Without kio's range checks, which would double the time; encoding fails out of range.
     def build(message: FetchRequest) -> _Request:
         return request(
             max_wait=duration(message.max_wait),
@@ -97,7 +96,7 @@ def _builder(
             isolation_level=int(message.read_committed),
             session_id=message.session_id,
             session_epoch=message.session_epoch,
-            # A topic may stand there twice: brokers fill a response in the order of the request.
+            # A topic may occur twice: brokers fill a response in the order of the request.
             topics=tuple(
                 topic(
                     **{field: named(message.topic_ids, name)},

@@ -1,6 +1,6 @@
 """JoinGroup, SyncGroup, Heartbeat and LeaveGroup of the classic group protocol."""
 
-# Each version of a message is a module of kio: only those in use are loaded.
+# Each version of a message is a module of kio; only versions in use are imported.
 # ruff: noqa: PLC0415
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ __all__ = [
 ]
 
 _PROTOCOL_TYPE: Final = "consumer"
-_LONGEST_REASON: Final = 255  # KIP-800: brokers refuse longer ones
+_LONGEST_REASON: Final = 255  # KIP-800: brokers reject longer ones
 
 
 def join_group_v9() -> Dialect:
-    """With a reason (KIP-800), and a static leader may be told to assign nothing (KIP-814)."""
+    """With a reason (KIP-800), and with skip_assignment for a static leader (KIP-814)."""
     from kio.schema.join_group.v9 import request as q
     from kio.schema.join_group.v9 import response as r
     from kio.schema.types import GroupId
@@ -128,7 +128,7 @@ def _members(entities: Sequence[Member5 | Member9]) -> tuple[JoinGroupMember, ..
 
 
 def sync_group_v5() -> Dialect:
-    """The broker checks the assignor's name, too (KIP-559)."""
+    """With the assignor's name, which the broker checks (KIP-559)."""
     from kio.schema.sync_group.v5 import request as q
     from kio.schema.sync_group.v5 import response as r
     from kio.schema.types import GroupId
@@ -178,7 +178,7 @@ def _synced(entity: Sync3 | Sync5) -> SyncGroupResponse:
 
 
 def heartbeat_v3() -> Dialect:
-    """With static members; later versions add tagged fields, and those hold nothing yet."""
+    """With static members. Version 4 adds tagged fields, of which there are none yet."""
     from kio.schema.heartbeat.v3 import request as q
     from kio.schema.heartbeat.v3 import response as r
     from kio.schema.types import GroupId
@@ -196,7 +196,7 @@ def heartbeat_v3() -> Dialect:
 
 
 def heartbeat_v4() -> Dialect:
-    """The same with tagged fields."""
+    """With tagged fields."""
     from kio.schema.heartbeat.v4 import request as q
     from kio.schema.heartbeat.v4 import response as r
     from kio.schema.types import GroupId
@@ -235,7 +235,7 @@ def leave_group_v5() -> Dialect:
 
 
 def leave_group_v3() -> Dialect:
-    """By member, static ones too; Kafka 2.4 to 3.1."""
+    """With several members, also static ones; Kafka 2.4 to 3.1."""
     from kio.schema.leave_group.v3 import request as q
     from kio.schema.leave_group.v3 import response as r
     from kio.schema.types import GroupId
@@ -250,7 +250,7 @@ def leave_group_v3() -> Dialect:
 
 
 def _left(entity: Leave3 | Leave5) -> LeaveGroupResponse:
-    # The request is answered as a whole and for each member, of which there is one.
+    # The response has an error of its own, and one of each member; there is one member.
     error = entity.error_code
     for member in entity.members:
         if error is ErrorCode.none:

@@ -1,6 +1,6 @@
 """ListOffsets."""
 
-# Each version of a message is a module of kio: only those in use are loaded.
+# Each version of a message is a module of kio; only versions in use are imported.
 # ruff: noqa: PLC0415
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def list_offsets_v5() -> Dialect:
 
 
 def list_offsets_v6() -> Dialect:
-    """The same with tagged fields."""
+    """With tagged fields."""
     from kio.schema.list_offsets.v6 import request as q
     from kio.schema.list_offsets.v6 import response as r
 
@@ -51,7 +51,7 @@ def _builder(
     topic: Callable[..., object],
     partition: Callable[..., object],
 ) -> Callable[[ListOffsetsRequest], _Request]:
-    """How to write one version, of whose parts the fields are the same."""
+    """Encodes a version; all versions have the same fields."""
     from kio.schema.types import BrokerId, TopicName
     from kio.static.primitive import i8, i32, i64
 

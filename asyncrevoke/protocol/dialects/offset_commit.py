@@ -1,10 +1,10 @@
 """OffsetCommit.
 
-From version 10 on (Kafka 4.1) topics go by their ids: what was done of one that was deleted is not
-committed for another one of that name.
+From version 10 on (Kafka 4.1) topics are identified by id: offsets of a deleted topic are not
+committed for a new topic of that name.
 """
 
-# Each version of a message is a module of kio: only those in use are loaded.
+# Each version of a message is a module of kio; only versions in use are imported.
 # ruff: noqa: PLC0415
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kio.schema.offset_commit.v10.response import OffsetCommitResponse as Commit10
 
     from asyncrevoke.protocol.dialects.dialect import RequestEntity
-    from asyncrevoke.protocol.dialects.topic_ids import Naming
+    from asyncrevoke.protocol.dialects.topic_ids import TopicReference
 
     _Request = TypeVar("_Request", bound=RequestEntity)
 
@@ -46,7 +46,7 @@ def offset_commit_v7() -> Dialect:
 
 
 def offset_commit_v9() -> Dialect:
-    """With the epochs of members (KIP-848); the same with tagged fields otherwise."""
+    """With member epochs (KIP-848) and tagged fields."""
     from kio.schema.offset_commit.v9 import request as q
     from kio.schema.offset_commit.v9 import response as r
 
@@ -56,7 +56,7 @@ def offset_commit_v9() -> Dialect:
 
 
 def offset_commit_v10() -> Dialect:
-    """By topic ids, all of which must be told."""
+    """By topic id; the request needs the ids of all its topics."""
     from kio.schema.offset_commit.v10 import request as q
     from kio.schema.offset_commit.v10 import response as r
 
@@ -70,9 +70,9 @@ def _builder(
     topic: Callable[..., object],
     partition: Callable[..., object],
     field: str,
-    named: Naming,
+    named: TopicReference,
 ) -> Callable[[OffsetCommitRequest], _Request]:
-    """How to write one version, of whose parts the fields are the same but for the topic's."""
+    """Encodes a version; only the field that identifies the topic differs between versions."""
 
     def build(message: OffsetCommitRequest) -> _Request:
         return request(

@@ -1,10 +1,10 @@
 """OffsetFetch.
 
-From version 10 on (Kafka 4.1) topics go by their ids: what was done of one that was deleted is not
-taken for the progress of another one of that name.
+From version 10 on (Kafka 4.1) topics are identified by id: committed offsets of a deleted topic are
+not used for a new topic of that name.
 """
 
-# Each version of a message is a module of kio: only those in use are loaded.
+# Each version of a message is a module of kio; only versions in use are imported.
 # ruff: noqa: PLC0415
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kio.schema.offset_fetch.v7.response import OffsetFetchResponse as Fetch7
     from kio.schema.offset_fetch.v9.response import OffsetFetchResponseGroup as Fetch9
 
-    from asyncrevoke.protocol.dialects.topic_ids import Naming
+    from asyncrevoke.protocol.dialects.topic_ids import TopicReference
 
 _Part = TypeVar("_Part")
 
@@ -36,7 +36,7 @@ __all__ = ["offset_fetch_v5", "offset_fetch_v7", "offset_fetch_v9", "offset_fetc
 
 
 def offset_fetch_v5() -> Dialect:
-    """With leader epochs (KIP-320), and blind to open transactions; Kafka 2.1 to 2.4."""
+    """With leader epochs (KIP-320), without ``require_stable``; Kafka 2.1 to 2.4."""
     from kio.schema.offset_fetch.v5 import request as q
     from kio.schema.offset_fetch.v5 import response as r
     from kio.schema.types import GroupId
@@ -49,7 +49,7 @@ def offset_fetch_v5() -> Dialect:
 
 
 def offset_fetch_v7() -> Dialect:
-    """Waits for open transactions if ``require_stable`` (KIP-447)."""
+    """With ``require_stable`` (KIP-447)."""
     from kio.schema.offset_fetch.v7 import request as q
     from kio.schema.offset_fetch.v7 import response as r
     from kio.schema.types import GroupId
@@ -66,7 +66,7 @@ def offset_fetch_v7() -> Dialect:
 
 
 def offset_fetch_v9() -> Dialect:
-    """With the member and its epoch (KIP-848)."""
+    """With the member id and its epoch (KIP-848)."""
     from kio.schema.offset_fetch.v9 import request as q
     from kio.schema.offset_fetch.v9 import response as r
 
@@ -82,7 +82,7 @@ def offset_fetch_v9() -> Dialect:
 
 
 def offset_fetch_v10() -> Dialect:
-    """By topic ids, all of which must be told."""
+    """By topic id; the request needs the ids of all its topics."""
     from kio.schema.offset_fetch.v10 import request as q
     from kio.schema.offset_fetch.v10 import response as r
 
@@ -114,7 +114,7 @@ _NOTHING = OffsetFetchResponse(error=ErrorCode.unknown_server_error)
 
 
 def _topics(
-    message: OffsetFetchRequest, topic: Callable[..., _Part], field: str, named: Naming
+    message: OffsetFetchRequest, topic: Callable[..., _Part], field: str, named: TopicReference
 ) -> tuple[_Part, ...]:
     numbers: dict[str, list[int]] = {}
     for name, number in message.partitions:

@@ -1,4 +1,4 @@
-"""Who writes down calls of handlers, in a world made for tests."""
+"""Records the calls of handlers, in tests."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ if TYPE_CHECKING:
 
     from asyncrevoke.model import Record
 
-# What becomes of a record whose call has failed.
-Decision: TypeAlias = Literal[
+# What happens to a record whose handler has failed.
+FailureDecision: TypeAlias = Literal[
     "retried", "dead_lettered", "skipped", "paused", "stopped", "abandoned"
 ]
 
 
-class CallLog(Protocol):
-    """Makes calls and remembers them."""
+class CallRecorder(Protocol):
+    """Makes the calls of handlers and records them."""
 
     def call(
         self,
@@ -27,16 +27,18 @@ class CallLog(Protocol):
         call: Callable[[], Awaitable[object]],
         /,
     ) -> Awaitable[object]:
-        """Make this call of a handler, and write it down."""
+        """Make this call of a handler, and record it."""
         ...
 
-    def first(
+    def first_call(
         self, call: Callable[[Record], Awaitable[object]], /
     ) -> Callable[[Record], Awaitable[object]] | None:
-        """What makes and writes down the first call of records that nothing goes around, in a
-        shorter way than :meth:`call`; None if there is no shorter one. ``call`` makes it."""
+        """A faster way than :meth:`call` to make and record the first call for a record, where
+        there is no middleware; None if there is none. ``call`` makes the call."""
         ...
 
-    def decided(self, record: Record, decision: Decision, error: BaseException, /) -> None:
-        """This becomes of a record whose call has failed, or whose value does not decode."""
+    def failure_decided(
+        self, record: Record, decision: FailureDecision, error: BaseException, /
+    ) -> None:
+        """What happens to a record whose handler has failed, or whose value does not decode."""
         ...

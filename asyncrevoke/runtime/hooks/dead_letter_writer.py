@@ -1,4 +1,4 @@
-"""Dead letters, and who writes them where there are no brokers."""
+"""Writes dead letters in tests, where there are no brokers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class Letter(Protocol):
-    """What is written to a dead letter topic."""
+class DeadLetterContent(Protocol):
+    """A record for a dead letter topic."""
 
     @property
     def key(self) -> bytes | None:
@@ -28,17 +28,17 @@ class Letter(Protocol):
 
     @property
     def headers(self) -> Sequence[tuple[str, bytes | None]]:
-        """The record's own headers, and those that say why it is here."""
+        """The record's own headers, and those that describe its failure."""
         ...
 
 
-class LetterWriter(Protocol):
-    """Who writes dead letters in a world without brokers."""
+class DeadLetterWriter(Protocol):
+    """Writes dead letters without brokers."""
 
-    async def send(self, topic: str, letter: Letter) -> None:
-        """Write one to a topic."""
+    async def send(self, topic: str, letter: DeadLetterContent) -> None:
+        """Write a dead letter to a topic."""
         ...
 
     async def aclose(self) -> None:
-        """Nothing more is to be written."""
+        """No further dead letters follow."""
         ...

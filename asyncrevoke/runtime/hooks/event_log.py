@@ -1,14 +1,14 @@
-"""The core's events as log lines: structlog over ``logging.getLogger("asyncrevoke")``.
+"""Writes events as log lines: structlog over ``logging.getLogger("asyncrevoke")``.
 
-Nothing is configured here. An application that has configured structlog gets its own processors;
-any other gets ``event key=value`` lines through its ``logging`` set-up.
+Nothing is configured here. If the application has configured structlog, its processors are used;
+otherwise lines are ``event key=value``.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import structlog
 
@@ -16,9 +16,10 @@ from asyncrevoke.model import TopicPartition
 from asyncrevoke.printable import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, MutableMapping
+    from collections.abc import MutableMapping
 
     from asyncrevoke.core.io.effects import Emit
+    from asyncrevoke.model import GroupMetadata
 
 _LEVELS = {
     "debug": logging.DEBUG,
@@ -28,18 +29,26 @@ _LEVELS = {
 }
 
 
-class EventLog:
-    """Writes events. ``bound`` values are added to each line, and our id in the group if there is
-    one: ``member`` tells it."""
+class Membership(Protocol):
+    """The core, as far as log lines ask it."""
 
-    def __init__(self, **bound: object) -> None:
-        self.member: Callable[[], str] = str
+    def group_metadata(self) -> GroupMetadata:
+        """The present identity in the group."""
+        ...
+
+
+class EventLog:
+    """Writes events. Each line has the ``bound`` values, and the member id once ``membership`` has
+    one; None is for what is no member of a group."""
+
+    def __init__(self, membership: Membership | None = None, /, **bound: object) -> None:
+        self._membership = membership
         self._logger = logging.getLogger("asyncrevoke")
         processors = (
             structlog.get_config()["processors"] if structlog.is_configured() else [_one_line]
         )
-        # An application's wrapper class may be asynchronous or filter by itself: levels are the
-        # logging module's here.
+        # Not the application's wrapper class, which may be asynchronous or have filters of its own:
+        # levels are those of the logging module.
         wrapped = structlog.wrap_logger(
             self._logger,
             processors=processors,
@@ -47,55 +56,54 @@ class EventLog:
             context_class=dict,
         )
         self._log = cast("structlog.stdlib.BoundLogger", wrapped.bind(**bound))
-        # Told of the core's events, whatever the level.
-        self.on_event: Callable[[Emit], None] | None = None
 
     def emit(self, event: Emit) -> None:
         """Write an event of the core."""
-        if self.on_event is not None:
-            self.on_event(event)
         self._write(_LEVELS.get(event.level, logging.INFO), event.event, event.fields)
 
     def debug(self, event: str, /, **fields: object) -> None:
-        """For who looks for a fault. Never raises, as the others; ``exc_info`` is an error."""
+        """Log details for debugging. Never raises; ``exc_info`` is an exception."""
         self._write(logging.DEBUG, event, fields)
 
     def info(self, event: str, /, **fields: object) -> None:
-        """What an operator may want to know."""
+        """Log what an operator may want to know."""
         self._write(logging.INFO, event, fields)
 
     def warning(self, event: str, /, **fields: object) -> None:
-        """What an operator should look at."""
+        """Log what an operator should look at."""
         self._write(logging.WARNING, event, fields)
 
     def error(self, event: str, /, **fields: object) -> None:
-        """What went wrong for good."""
+        """Log a permanent failure."""
         self._write(logging.ERROR, event, fields)
 
     def exception(self, event: str, /, *, exc_info: BaseException, **fields: object) -> None:
-        """What went wrong for good, with the error that tells why."""
+        """Log a permanent failure with its exception."""
         self._write(logging.ERROR, event, {**fields, "exc_info": exc_info})
 
     def _write(self, level: int, event: str, fields: Mapping[str, object]) -> None:
         if not self._logger.isEnabledFor(level):
             return
         plain = {name: _plain(value) for name, value in fields.items()}
-        if member := self.member():
+        if self._membership is not None and (member := self._membership.group_metadata().member_id):
             plain.setdefault("member", member)
         try:
             self._log.log(level, event, **plain)
         except Exception:
-            # A processor of the application failed. Logging must not end the consumer, and must
-            # not hide that either.
-            self._logger.exception("a structlog processor failed on %r %r", event, plain)
+            # A processor of the application failed: that must not end the consumer.
+            self._logger.exception(
+                "structlog processor failed; event logged without it event=%r fields=%r",
+                event,
+                plain,
+            )
 
 
 def _plain(value: object) -> object:
-    """``value`` in plain types. Names and messages from outside lose what is not printable."""
+    """``value`` in plain types, its text in printable characters."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, TopicPartition):
-        return printable(f"{value.topic}-{value.partition}")
+        return printable(str(value))
     if isinstance(value, (frozenset, set)):
         return sorted((_plain(item) for item in cast("set[object]", value)), key=str)
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""Who writes down what a consumer does, so that it can be proved afterwards what was done."""
+"""The interface to the journal, which records what a consumer does."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from asyncrevoke.errors import FatalError
     from asyncrevoke.model import GroupMetadata, PollResult, Record, TopicPartition
     from asyncrevoke.protocol.records import RecordDecoder
-    from asyncrevoke.runtime.hooks.call_recorder import Decision
+    from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
     from asyncrevoke.runtime.net.requests import Requests
 
 
-class Group(Protocol):
-    """What is known of the membership."""
+class CoreView(Protocol):
+    """The core, as far as the journal asks it."""
 
     def group_metadata(self) -> GroupMetadata:
-        """The identity that commits are stamped with now."""
+        """The identity of commits now."""
         ...
 
     def position(self, partition: TopicPartition) -> int | None:
@@ -27,117 +27,120 @@ class Group(Protocol):
         ...
 
 
-class Witness(Protocol):
-    """Writes down one session of one consumer. All methods belong to the event loop's thread.
+class HandlerRecorder(Protocol):
+    """Records the calls of handlers. Call its methods in the event loop's thread.
 
-    Handlers cost it one ``began`` per call and one :meth:`turn` per turn of the loop; times are
-    those of the end of that turn, or of whatever else is written down in it.
+    A call of a handler costs one ``handler_started``, and an iteration of the event loop one
+    :meth:`loop_turn_ended`. Times are those of the end of the iteration, or of the first other
+    entry in it.
     """
 
-    # To be called with each record whose handler is called.
-    began: Callable[[Record], object]
-    # Whether calls are to be made through :meth:`start`.
+    # Call it with each record whose handler is called.
+    handler_started: Callable[[Record], object]
+    # Whether :meth:`record_start` must be awaited before each call of a handler.
     strict: bool
+
+    def handler_registered(self, topic: str, handler: str, order_by: str | None) -> None:
+        """A handler was registered for this topic, with this ``order_by``."""
+        ...
+
+    def watch_completed(self, done: list[Record]) -> None:
+        """``done`` collects completed records until :meth:`loop_turn_ended`."""
+        ...
+
+    def handlers_started(self, records: Sequence[Record]) -> None:
+        """Handlers of these were called; those of some records may have started before."""
+        ...
+
+    async def record_start(self, records: Sequence[Record]) -> None:
+        """Record that handlers of these will be called; returns when that is on disk."""
+        ...
+
+    def loop_turn_ended(self, done: Sequence[Record]) -> None:
+        """An iteration of the event loop ends, in which handlers have completed these records."""
+        ...
+
+    def batch_completed(self, records: Sequence[Record]) -> None:
+        """Records of a batch are completed."""
+        ...
+
+    def failure_decided(
+        self, record: Record, decision: FailureDecision, error: BaseException
+    ) -> None:
+        """The handler of a record has failed, and this happens to the record."""
+        ...
+
+    def handler_cancelled(self, records: Sequence[Record], error: BaseException) -> None:
+        """The handler of these was cancelled."""
+        ...
+
+
+class LoopRecorder(Protocol):
+    """Records what the user's loop is given, and what it completes."""
 
     @property
     def behind(self) -> bool:
-        """Whether more waits to be written than should: then :meth:`flush` first."""
+        """Whether too much is not written yet: then await :meth:`flush` first."""
         ...
-
-    def requests(self, requests: Requests) -> Requests:
-        """The same requests, but that no commit is sent before what it covers is on disk."""
-        ...
-
-    def decoder(self, decode: RecordDecoder) -> RecordDecoder:
-        """What the core is to decode answers with, so that it is known what has come."""
-        ...
-
-    def opened(self, group: Group, on_error: Callable[[FatalError], None]) -> None:
-        """The session begins; ``on_error`` is told once of what cannot be written."""
-        ...
-
-    def ordered(self, topic: str, handler: str, order_by: str | None) -> None:
-        """A handler has this topic: ``"key"``, ``"partition"``, None, or another order."""
-        ...
-
-    # --- handlers --------------------------------------------------------------------------------
-
-    def watch(self, done: list[Record]) -> None:
-        """Somebody collects here the records whose handlers end well, until :meth:`turn`."""
-        ...
-
-    def again(self, records: Sequence[Record]) -> None:
-        """Like ``began``, for records that may be under way already: those go on."""
-        ...
-
-    async def start(self, records: Sequence[Record]) -> None:
-        """Handlers of these are about to be called; returns when that is on disk."""
-        ...
-
-    def turn(self, done: Sequence[Record]) -> None:
-        """A turn of the loop ends; the handlers of these records have ended in it, and well."""
-        ...
-
-    def ended(self, records: Sequence[Record]) -> None:
-        """Records of a batch are done."""
-        ...
-
-    def decided(self, record: Record, decision: Decision, error: BaseException) -> None:
-        """A record's call has failed, and this becomes of it."""
-        ...
-
-    def cancelled(self, records: Sequence[Record], error: BaseException) -> None:
-        """The call of these was cancelled."""
-        ...
-
-    # --- iteration -------------------------------------------------------------------------------
-
-    def delivered(self, batch: PollResult) -> None:
-        """A step returns this to the user's own loop."""
-        ...
-
-    def asked(self, *, counts: bool) -> None:
-        """The next step starts. ``counts``: what was delivered and not named since is done."""
-        ...
-
-    def submitted(self, record: Record) -> None:
-        """A task takes a delivered record over."""
-        ...
-
-    def completed(self, record: Record) -> None:
-        """A delivered record is done."""
-        ...
-
-    # --- the group -------------------------------------------------------------------------------
-
-    def notified(self, notify: Notify) -> None:
-        """Partitions were assigned, released or lost."""
-        ...
-
-    def happened(self, event: Emit) -> None:
-        """An event of the core."""
-        ...
-
-    # --- the disk --------------------------------------------------------------------------------
 
     async def flush(self) -> None:
-        """Return when all that was written so far is on disk; raise if it cannot be.
+        """Return when all entries are on disk. Raises if they cannot be written.
 
         If cancelled, only the waiting ends.
         """
         ...
 
-    async def aclose(self) -> None:
-        """The session has ended: write that, and close. Raises what cannot be written."""
+    def step_begun(self, *, counts: bool) -> None:
+        """The next step starts. ``counts``: delivered records that no task has are completed."""
+        ...
+
+    def batch_returned(self, batch: PollResult) -> None:
+        """A step returns this to the user's loop."""
+        ...
+
+    def record_submitted(self, record: Record) -> None:
+        """A task takes a delivered record."""
+        ...
+
+    def record_completed(self, record: Record) -> None:
+        """A delivered record is completed."""
         ...
 
 
-class Journal(Protocol):
-    """Where sessions are written down."""
+class SessionRecorder(HandlerRecorder, LoopRecorder, Protocol):
+    """Records one session of one consumer. Call its methods in the event loop's thread."""
+
+    def requests(self, requests: Requests) -> Requests:
+        """Requests that send a commit only after the entries of its records are on disk."""
+        ...
+
+    def decoder(self, decode: RecordDecoder) -> RecordDecoder:
+        """A decoder for the core that records which batches were fetched."""
+        ...
+
+    def session_opened(self, group: CoreView, on_error: Callable[[FatalError], None]) -> None:
+        """The session begins. ``on_error`` is called once if the journal cannot be written."""
+        ...
+
+    def partitions_changed(self, notify: Notify) -> None:
+        """Partitions were assigned, revoked or lost."""
+        ...
+
+    def core_reported(self, event: Emit) -> None:
+        """The core has reported an event."""
+        ...
+
+    async def aclose(self) -> None:
+        """Record the end of the session, and close. Raises if it cannot be written."""
+        ...
+
+
+class SessionJournal(Protocol):
+    """Records sessions."""
 
     def begin(
         self, facts: Mapping[str, object], *, wall_clock: Callable[[], float] | None
-    ) -> Witness:
-        """A consumer is entered. With a ``wall_clock`` time is not the machine's, and threads
-        would not keep to it: everything is written at once."""
+    ) -> SessionRecorder:
+        """A consumer is entered. A ``wall_clock`` other than the machine's is for tests: then no
+        threads are used, and entries are written at once."""
         ...

@@ -1,4 +1,4 @@
-"""Who looks on while a consumer runs: metrics, traces, pages."""
+"""The interface of metrics, traces and dashboards to a running consumer."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from asyncrevoke.model import PollResult, Record
-    from asyncrevoke.runtime.hooks.call_recorder import Decision
+    from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
 
     Headers = Sequence[tuple[str, bytes | None]]
 
 
-class Called(Protocol):
-    """What a handler was called with: a record, or a batch of one partition."""
+class HandledItem(Protocol):
+    """The argument of a handler: a record, or a batch of one partition."""
 
     @property
     def topic(self) -> str:
@@ -30,10 +30,10 @@ class Called(Protocol):
         ...
 
 
-class Facts(NamedTuple):
-    """What a consumer is like at one moment: ``at`` on the event loop's clock, in seconds.
+class ConsumerSnapshot(NamedTuple):
+    """The state of a consumer at one moment: ``at`` seconds on the event loop's clock.
 
-    ``health`` has its ``blocking``: what each partition that is being revoked waits for.
+    ``health.blocking_records`` are those that delay a revocation.
     """
 
     at: float
@@ -51,62 +51,61 @@ class Observed(Protocol):
 
     @property
     def client_id(self) -> str:
-        """What the consumer calls itself."""
+        """The option ``client_id``."""
         ...
 
-    def facts(self) -> Facts:
-        """What it is like now. From any thread.
+    def facts(self) -> ConsumerSnapshot:
+        """Its present state. May be called in any thread.
 
-        In another thread than the event loop's this waits for the loop, a second at most: then it
-        raises TimeoutError, as it does when the loop has ended.
+        In another thread than the event loop's it waits for the loop, at most a second. Raises
+        TimeoutError after that, or if the loop has ended.
         """
         ...
 
 
 class Observer:
-    """Override what is of interest: what is not overridden costs nothing.
+    """Override the methods that you need; the others cost nothing.
 
-    All methods but those of :class:`Observed` are called in the event loop's thread, must return
-    quickly, and never call back. One that raises is told in the log, and its observer hears nothing
-    any more: what looks on must not change what happens.
+    Methods are called in the event loop's thread, must return quickly and must not call the
+    consumer. If one raises, the error is logged and the observer is not called any more.
     """
 
-    def opened(self, consumer: Observed) -> None:
+    def on_open(self, consumer: Observed) -> None:
         """A consumer was entered."""
 
-    def closed(self) -> None:
+    def on_close(self) -> None:
         """The consumer has left."""
 
-    def happened(self, event: str, fields: Mapping[str, object]) -> None:
-        """An event of the core; ``docs/logging.md`` has their names."""
+    def on_event(self, event: str, fields: Mapping[str, object]) -> None:
+        """The core has reported an event; ``docs/logging.md`` lists them."""
 
-    def polled(self, batch: PollResult) -> None:
+    def on_poll(self, batch: PollResult) -> None:
         """A step returns this."""
 
-    def ticked(self, late: float) -> None:
-        """Once a second or more often; ``late`` is by how many seconds the loop was late."""
+    def on_tick(self, late: float) -> None:
+        """Called once a second or more often; ``late``: delay of the event loop, in seconds."""
 
-    def timed(self, topic: str, seconds: Sequence[float]) -> None:
-        """Calls of handlers that have ended well since the last turn of the event loop, and how
-        long each took. In the order in which they have ended."""
+    def on_handlers_completed(self, topic: str, seconds: Sequence[float]) -> None:
+        """Handlers have completed since the last iteration of the event loop: the seconds that
+        each call took, in the order of completion."""
 
-    def raised(self, what: Called, seconds: float, error: BaseException) -> None:
-        """A call of a handler has ended by this, a ``CancelledError`` included."""
+    def on_handler_error(self, what: HandledItem, seconds: float, error: BaseException) -> None:
+        """A handler has raised this; a ``CancelledError`` too."""
 
-    def decided(self, record: Record, decision: Decision) -> None:
-        """This becomes of a record whose call has failed, or whose value does not decode."""
+    def on_failure_decision(self, record: Record, decision: FailureDecision) -> None:
+        """What happens to a record whose handler has failed, or whose value does not decode."""
 
 
 class Tracer(Observer):
-    """An observer that is also there around each call of a handler."""
+    """An observer that makes the calls of handlers, for example in a span."""
 
     def wants(self, record: Record) -> bool:
-        """Whether :meth:`call` is to be used for this record, each time it is called."""
+        """Whether :meth:`call` makes the calls for this record."""
         raise NotImplementedError
 
     def choose(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Those that :meth:`wants` is true of, among records of one partition in offset order.
-        Hot path: to be overridden if all at once can be done faster."""
+        """The records that :meth:`wants` is true for; ``records`` are of one partition, ascending.
+        Hot path: override it if there is a faster way than one by one."""
         return [record for record in records if self.wants(record)]
 
     def call(
@@ -116,9 +115,9 @@ class Tracer(Observer):
         attempt: int,
         call: Callable[[], Awaitable[object]],
     ) -> Awaitable[object]:
-        """Make this call. Whatever it raises is raised on."""
+        """Make this call. What it raises must be raised."""
         raise NotImplementedError
 
     def headers(self, topic: str, headers: Headers, error: BaseException) -> Headers:
-        """The headers with which a record that failed is sent to another topic."""
+        """The headers of a failed record that is sent to another topic."""
         raise NotImplementedError

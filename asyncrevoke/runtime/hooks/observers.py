@@ -1,44 +1,60 @@
-"""The observers of one consumer, told one by one; one that fails does no harm."""
+"""Calls the observers of one consumer; one that fails is removed."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.runtime.hooks.observer import Called, Facts, Observer, Tracer
+from asyncrevoke.runtime.hooks.observer import ConsumerSnapshot, HandledItem, Observer, Tracer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncrevoke.core.io.effects import Emit
     from asyncrevoke.model import PollResult, Record
-    from asyncrevoke.runtime.hooks.call_recorder import Decision
+    from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
     from asyncrevoke.runtime.hooks.event_log import EventLog
 
-Hook: TypeAlias = Literal["closed", "decided", "happened", "polled", "raised", "ticked", "timed"]
+Hook: TypeAlias = Literal[
+    "on_close",
+    "on_event",
+    "on_failure_decision",
+    "on_handler_error",
+    "on_handlers_completed",
+    "on_poll",
+    "on_tick",
+]
 
-# How long another thread waits for the event loop (seconds).
+# Seconds that another thread waits for the event loop.
 _PATIENCE = 1.0
 
 
+class Status(Protocol):
+    """The consumer, as far as observers ask it."""
+
+    def snapshot(self) -> ConsumerSnapshot:
+        """Health and partitions at this moment."""
+        ...
+
+
 class Observers:
-    """Tells those that override a hook. ``facts`` answers for :class:`Observed`."""
+    """Calls those that override a hook. ``status`` answers for :class:`Observed`."""
 
     def __init__(
         self,
         observers: Sequence[Observer],
         log: EventLog,
-        facts: Callable[[], Facts],
+        status: Status,
         *,
         group_id: str | None,
         client_id: str,
     ) -> None:
         self.group_id = group_id
         self.client_id = client_id
-        self._facts = facts
+        self._status = status
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
@@ -51,16 +67,16 @@ class Observers:
 
     # --- Observed --------------------------------------------------------------------------------
 
-    def facts(self) -> Facts:
-        """What the consumer is like now; see :class:`Observed`."""
+    def facts(self) -> ConsumerSnapshot:
+        """See :class:`Observed`."""
         if threading.get_ident() == self._thread:
-            return self._facts()
-        answer: Future[Facts] = Future()
+            return self._status.snapshot()
+        answer: Future[ConsumerSnapshot] = Future()
 
         def look() -> None:
             if answer.set_running_or_notify_cancel():
                 try:
-                    answer.set_result(self._facts())
+                    answer.set_result(self._status.snapshot())
                 except Exception as error:  # noqa: BLE001 - raised in the thread that asks
                     answer.set_exception(error)
 
@@ -76,53 +92,53 @@ class Observers:
 
     # --- hooks -----------------------------------------------------------------------------------
 
-    def opened(self) -> None:
+    def on_open(self) -> None:
         """The consumer was entered."""
-        self._tell(lambda observer: observer.opened(self))
+        self._call_each(lambda observer: observer.on_open(self))
 
-    def closed(self) -> None:
+    def on_close(self) -> None:
         """It has left."""
-        self._tell(lambda observer: observer.closed())
+        self._call_each(lambda observer: observer.on_close())
 
-    def happened(self, event: Emit) -> None:
+    def on_event(self, event: Emit) -> None:
         """An event of the core."""
-        self._tell(lambda observer: observer.happened(event.event, event.fields))
+        self._call_each(lambda observer: observer.on_event(event.event, event.fields))
 
-    def polled(self, batch: PollResult) -> None:
+    def on_poll(self, batch: PollResult) -> None:
         """A step returns this."""
-        self._tell(lambda observer: observer.polled(batch))
+        self._call_each(lambda observer: observer.on_poll(batch))
 
-    def ticked(self, late: float) -> None:
+    def on_tick(self, late: float) -> None:
         """A second has passed, and ``late`` more."""
-        self._tell(lambda observer: observer.ticked(late))
+        self._call_each(lambda observer: observer.on_tick(late))
 
-    def timed(self, topic: str, seconds: Sequence[float]) -> None:
+    def on_handlers_completed(self, topic: str, seconds: Sequence[float]) -> None:
         """Calls have ended well."""
-        self._tell(lambda observer: observer.timed(topic, seconds))
+        self._call_each(lambda observer: observer.on_handlers_completed(topic, seconds))
 
-    def raised(self, what: Called, seconds: float, error: BaseException) -> None:
+    def on_handler_error(self, what: HandledItem, seconds: float, error: BaseException) -> None:
         """A call has ended by an error."""
-        self._tell(lambda observer: observer.raised(what, seconds, error))
+        self._call_each(lambda observer: observer.on_handler_error(what, seconds, error))
 
-    def decided(self, record: Record, decision: Decision) -> None:
+    def on_failure_decision(self, record: Record, decision: FailureDecision) -> None:
         """This becomes of a record whose call has failed."""
-        self._tell(lambda observer: observer.decided(record, decision))
+        self._call_each(lambda observer: observer.on_failure_decision(record, decision))
 
-    def _tell(self, call: Callable[[Observer], None]) -> None:
+    def _call_each(self, call: Callable[[Observer], None]) -> None:
         for observer in list(self._observers):
             try:
                 call(observer)
-            except Exception as error:  # noqa: BLE001 - what looks on must not end what it looks at
+            except Exception as error:  # noqa: BLE001 - an observer must not end the consumer
                 self._observers.remove(observer)
                 self._log.exception(
-                    "an observer failed: it hears nothing any more",
+                    "observer failed; it is not called any more",
                     observer=type(observer).__name__,
                     exc_info=error,
                 )
 
 
 def check_observer(observer: object) -> Observer:
-    """ConfigError, in a sentence that names the fix, for what is none."""
+    """Raise ConfigError, with a hint, for what is no observer."""
     if not isinstance(observer, Observer):
         call = getattr(observer, "__name__", "it")
         hint = f": call it, {call}()" if isinstance(observer, type) else ""

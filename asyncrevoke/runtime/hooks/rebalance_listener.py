@@ -1,4 +1,4 @@
-"""What users override to hear of rebalances."""
+"""The callbacks of rebalances."""
 
 from __future__ import annotations
 
@@ -13,30 +13,28 @@ Done: TypeAlias = "Awaitable[None] | None"
 
 
 class RebalanceListener:
-    """Override what you want to hear of, as ``def`` or ``async def`` (KIP-429).
+    """Override the callbacks that you need, as ``def`` or ``async def`` (KIP-429).
 
-    Calls are notifications, one after the other, lost before revoked before assigned, never with
-    an empty set; by then it has happened. An exception changes nothing: all callbacks run, then
-    the next step raises the first one, and the step after it goes on. Records may be delivered
-    while an ``async def`` still runs.
+    Callbacks are called after the change, one after the other: lost, revoked, assigned; never with
+    an empty set. An exception does not stop the other callbacks; the next step raises the first
+    one, and the step after it continues. Records may be delivered while an ``async def`` runs.
     """
 
     def on_partitions_assigned(self, assigned: frozenset[TopicPartition]) -> Done:
-        """These are ours now, and their positions are known."""
+        """These are assigned to this consumer, and their positions are known."""
 
     def on_partitions_revoked(self, revoked: frozenset[TopicPartition]) -> Done:
-        """These are given up, their offsets committed: another member may have them now."""
+        """These are released, their offsets committed; another member may have them now."""
 
     def on_partitions_lost(self, lost: frozenset[TopicPartition]) -> Done:
-        """These were taken away, and nothing of them can be committed any more.
+        """These are lost: another member may have them, and nothing can be committed for them.
 
-        Not overridden, it calls :meth:`on_partitions_revoked`.
+        By default it calls :meth:`on_partitions_revoked`.
         """
         return self.on_partitions_revoked(lost)
 
     def on_revocation_delayed(self, blocking: Sequence[BlockingRecord]) -> Done:
-        """Partitions that are to be given up wait for these records, the oldest of each partition.
+        """These records, the oldest of each partition, delay the revocation of their partitions.
 
-        Called for a partition when it has waited for 5 s, and then every 30 s; also while the
-        consumer closes.
+        Called for a partition after 5 s, and then every 30 s; also while the consumer closes.
         """

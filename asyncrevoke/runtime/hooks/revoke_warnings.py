@@ -1,4 +1,4 @@
-"""When to say that a record holds a revoke back: soon, and then seldom."""
+"""Decides when to warn that a record delays a revocation: after 5 s, then every 30 s."""
 
 from __future__ import annotations
 
@@ -13,17 +13,14 @@ _FIRST = 5.0
 _EVERY = 30.0
 
 
-class DelayedRevokes:
-    """Remembers what was said of which partition."""
+class RevocationWarnings:
+    """Remembers for each partition when the next warning is due."""
 
     def __init__(self) -> None:
         self._next: dict[TopicPartition, float] = {}
 
-    def due(self, blocking: Iterable[BlockingRecord]) -> list[BlockingRecord]:
-        """Of all that blocks now, what is to be said now.
-
-        For each partition after 5 s, then every 30 s, as long as it is among ``blocking``.
-        """
+    def take_due(self, blocking: Iterable[BlockingRecord]) -> list[BlockingRecord]:
+        """Those of ``blocking`` (all records that delay a revocation now) to warn of now."""
         known, self._next = self._next, {}
         due: list[BlockingRecord] = []
         for record in blocking:

@@ -1,4 +1,4 @@
-"""Since when each call of a handler runs, by looking now and then: no call pays for it."""
+"""Measures how long calls of handlers run, by sampling: a call itself costs nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HANDLER_GRACE = 5.0
 
 
 class RunningCall(NamedTuple):
-    """A call that has begun and not ended; ``item`` is the record or the batch that it has."""
+    """A call that has not ended; ``item`` is its record or batch."""
 
     item: object
     attempt: int
@@ -26,24 +26,23 @@ class RunningCall(NamedTuple):
 
 
 @runtime_checkable
-class Calling(Protocol):
-    """Who runs handlers."""
+class ReportsRunningCalls(Protocol):
+    """Runs handlers, and lists their calls."""
 
     def running(self) -> Iterator[RunningCall]:
-        """The calls that run just now."""
+        """The calls that have not ended."""
         ...
 
 
 class RunningCalls:
-    """Knows when a call was first seen. A call is older than that by the time between two looks,
-    at most."""
+    """Remembers when a call was first sampled; it may be older by the time between two samples."""
 
     def __init__(self) -> None:
-        # Held, so that another item cannot be taken for one that has ended.
+        # Items are kept alive, so that a new one cannot have the identity of one that has ended.
         self._since: dict[tuple[object, int], float] = {}
 
-    def look(self, now: float, running: Iterable[RunningCall]) -> list[RunningHandler]:
-        """These run at ``now``; the longest first, with the seconds that they have been seen."""
+    def update(self, now: float, running: Iterable[RunningCall]) -> list[RunningHandler]:
+        """The calls that run at ``now`` with their seconds, the longest first."""
         before, self._since = self._since, {}
         found: list[RunningHandler] = []
         for call in running:

@@ -1,4 +1,4 @@
-"""Tasks that were cancelled and go on: nobody waits for them any more, asyncio.run included."""
+"""Abandons tasks that do not exit when cancelled, so that asyncio.run does not wait for them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import asyncio
 
 
 def abandon(task: asyncio.Task[None]) -> None:
-    """Let ``task`` go on for nobody.
+    """Stop waiting for ``task``, which did not exit when it was cancelled.
 
-    ``asyncio.run`` cancels the tasks of its loop and waits for all of them when its main coroutine
-    has returned: a task that catches its cancellation would keep the process alive for ever. So the
-    task is taken off asyncio's list of tasks, by the function that is documented for that. If it
-    ends later, its result or error is dropped.
+    When its main coroutine has returned, ``asyncio.run`` cancels all other tasks and waits for
+    them: one that catches its cancellation would keep the process alive for ever. So the task is
+    removed from asyncio's list of tasks. A later result or error is dropped.
     """
     asyncio._unregister_task(task)  # noqa: SLF001
-    # Whoever abandons it has said so in the log.
+    # The caller has logged that it abandons the task.
     setattr(task, "_log_destroy_pending", False)  # noqa: B010 - no type knows it
     task.add_done_callback(_drop_error)
 

@@ -1,4 +1,4 @@
-"""Which line of which thread runs just now, as its author would name it."""
+"""Finds the line of code that a thread is running."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _INSTALLED: Final = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{o
 
 
 def blocked_at(thread_id: int) -> str | None:
-    """``file:line function`` of what this thread does now; None if it has ended.
+    """``file:line function`` that this thread is running; None if it has ended.
 
-    Of all frames the innermost one of the application: neither of the standard library nor of an
-    installed package, unless there are no others.
+    The innermost frame of the application. Frames of the standard library and of installed packages
+    are used only if there is no other.
     """
     frame = sys._current_frames().get(thread_id)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     best, best_rank = frame, 0

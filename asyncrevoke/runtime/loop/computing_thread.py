@@ -1,4 +1,4 @@
-"""A thread in which what takes long is computed, so that the event loop goes on meanwhile."""
+"""Computes assignments in a thread, so that they do not block the event loop."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 
 
 class ComputingThread:
-    """One computation at a time, each in a thread of its own that ends with it.
+    """Runs one computation at a time, each in its own thread.
 
-    The threads are daemons: an assignor of the user's own that does not end keeps no process alive.
+    The threads are daemons, so a user's assignor that never returns does not keep the process
+    alive.
     """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._turn = asyncio.Lock()
+        self._one_at_a_time = asyncio.Lock()
 
     async def run(self, compute: Compute) -> Computed:
-        """Compute it when those before it are done. If cancelled, what is under way goes on for
-        nobody."""
-        async with self._turn:
+        """Compute it after the ones before it. If cancelled, the result is dropped."""
+        async with self._one_at_a_time:
             future: asyncio.Future[Computed] = self._loop.create_future()
             threading.Thread(
                 target=self._run, args=(compute, future), name="asyncrevoke-assign", daemon=True
@@ -33,11 +33,11 @@ class ComputingThread:
 
     def _run(self, compute: Compute, future: asyncio.Future[Computed]) -> None:
         computed = compute.run()
-        # The loop is closed by then if the consumer has ended, and nobody waits any more.
+        # The event loop is closed if the consumer has ended meanwhile.
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(_settle, future, computed)
+            self._loop.call_soon_threadsafe(_set_result, future, computed)
 
 
-def _settle(future: asyncio.Future[Computed], computed: Computed) -> None:
+def _set_result(future: asyncio.Future[Computed], computed: Computed) -> None:
     if not future.done():
         future.set_result(computed)

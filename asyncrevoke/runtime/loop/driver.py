@@ -1,10 +1,9 @@
-"""Carries out what the core decides. The only owner of tasks, timers and sockets.
+"""Carries out the effects of the core: the only owner of tasks, timers and sockets.
 
-Every call of the core is followed at once by its effects, with no await in between, so that the
-world never sees half of a decision. One root task owns the tasks of all requests; nothing of it
-is bound to the task that entered the consumer. Whatever fails here in a way that the core did not
-foresee ends the consumer with a :class:`~asyncrevoke.errors.FatalError` that the next step raises:
-never a silent stall.
+The effects of each call of the core are carried out at once, without an await in between. One root
+task owns the tasks of all requests; they do not depend on the task that entered the consumer. An
+unexpected failure ends the consumer with a :class:`~asyncrevoke.errors.FatalError`, which the next
+step raises.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from asyncrevoke.core.io.effects import (
     Emit,
     Event,
     Notify,
-    NotifyKind,
     ProbeBroker,
     ResetConnection,
     Send,
@@ -41,66 +39,78 @@ from asyncrevoke.runtime.net.decode_threads import DecodeThreads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from typing import TypeAlias
 
-    from asyncrevoke.model import BlockingRecord, TopicPartition
     from asyncrevoke.runtime.hooks.event_log import EventLog
-    from asyncrevoke.runtime.hooks.journal_hooks import Witness
     from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
+    from asyncrevoke.runtime.loop.reactions import DriverReactions
     from asyncrevoke.runtime.net.requests import Requests
 
 
-# Seconds that tasks which were cancelled have to end, and connections to close, at the least.
+# Seconds that cancelled tasks have to end, and connections to close, at the least.
 _CANCELLED = 0.25
 _CLOSING = 0.4
 
 
 class Core(Protocol):
-    """What is driven."""
+    """The core, as far as the driver calls it."""
 
     def start(self, now: float) -> None:
-        """Begin."""
+        """Start."""
         ...
 
     def handle(self, now: float, event: Event) -> list[Effect]:
-        """What follows from an event."""
+        """Handle an event, and return the effects to carry out."""
         ...
 
     def take_effects(self) -> list[Effect]:
-        """What other calls have left to be done."""
+        """The effects of other calls."""
         ...
 
     @property
     def has_effects(self) -> bool:
-        """Whether they have left anything."""
+        """Whether :meth:`take_effects` would return any."""
         ...
 
 
 class HeartbeatFallback(Protocol):
-    """Who sends for the core what it declares repeatable, while the event loop is blocked."""
-
-    deliver: Callable[[BackgroundHeartbeatReply], None]
+    """Sends heartbeats while the event loop is blocked."""
 
     def stand_by(self, standby: BackgroundHeartbeat) -> None:
-        """This may be sent from now on."""
+        """Send this heartbeat from now on whenever the event loop is blocked."""
         ...
 
     def tick(self) -> str | None:
-        """The loop runs; answers where it was blocked meanwhile."""
+        """The event loop runs. Returns the line that blocked it, if that was logged since the last
+        call."""
         ...
 
     def stop(self) -> None:
-        """Send nothing any more."""
+        """Send no further heartbeats."""
         ...
 
     async def aclose(self) -> None:
-        """Stop, and wait for the end."""
+        """Stop, and wait until nothing runs any more."""
         ...
+
+
+class HeartbeatReplies(Protocol):
+    """Takes the responses to heartbeats that a :class:`HeartbeatFallback` has sent."""
+
+    def background_reply(self, reply: BackgroundHeartbeatReply) -> None:
+        """A heartbeat was answered, or has failed. Called on the event loop."""
+        ...
+
+
+if TYPE_CHECKING:
+    OpenFallback: TypeAlias = Callable[[HeartbeatReplies], HeartbeatFallback]
 
 
 class Driver:
     """Drives one core on the running event loop, from :meth:`start` to :meth:`aclose`.
 
-    Without a ``stand_in`` nothing is sent while the event loop is blocked.
+    ``open_fallback`` makes what sends heartbeats while the event loop is blocked; with None, none
+    are sent then.
     """
 
     def __init__(
@@ -109,57 +119,44 @@ class Driver:
         requests: Requests,
         log: EventLog,
         listener: ListenerCalls,
+        reactions: DriverReactions,
         *,
         tolerated_lag: float = 15.0,
-        stand_in: HeartbeatFallback | None = None,
+        open_fallback: OpenFallback | None = None,
         jitter: random.Random | None = None,
-        witness: Witness | None = None,
     ) -> None:
         self._core = core
         self._requests = requests
         self._log = log
         self._listener = listener
-        self._witness = witness
+        self._reactions = reactions
         self._jitter = jitter or random.Random()  # noqa: S311 - spreads timers, keeps no secret
         self._loop = asyncio.get_running_loop()
         self._lag = LoopLag(self._loop, tolerated_lag, log, self._tick)
-        self._stand_in = stand_in
-        if stand_in is not None:
-            stand_in.deliver = self._feed
+        self._fallback = None if open_fallback is None else open_fallback(self)
         self._decode_threads = DecodeThreads()
         self._computing_thread = ComputingThread()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tickets: dict[int, asyncio.Future[object]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._root: asyncio.Task[None] | None = None
-        self._ending = self._loop.create_future()
-        self._calls: asyncio.Task[None] | None = None
-        self._soon = False
+        self._stopping = self._loop.create_future()
+        self._listener_task: asyncio.Task[None] | None = None
+        self._call_scheduled = False
         self.wake = asyncio.Event()
-        # Told before the listener, without a task: whoever runs work on these partitions.
-        self.on_lost: Callable[[frozenset[TopicPartition]], None] = lambda _partitions: None
-        # Called once a second or more often.
-        self.on_tick: Callable[[], None] = lambda: None
-        # Called when all has ended.
-        self.on_end: Callable[[], None] = lambda: None
         self.error: FatalError | None = None
 
     def now(self) -> float:
         """The core's clock, in seconds: monotonic, without a meaning of its own."""
         return self._loop.time()
 
-    @property
-    def loop_lag(self) -> float:
-        """By how many seconds the event loop was late when :attr:`on_tick` was last due."""
-        return self._lag.late
-
     def start(self) -> None:
         """Start the core and the root task."""
-        self._root = self._loop.create_task(self._own_tasks(), name="asyncrevoke")
-        self._root.add_done_callback(self._ended)
-        self._root.add_done_callback(lambda _root: self.on_end())
+        self._root = self._loop.create_task(self._run_until_stopped(), name="asyncrevoke")
+        self._root.add_done_callback(self._on_task_done)
+        self._root.add_done_callback(lambda _root: self._reactions.driver_ended())
         self._lag.start()
-        self._adopt(self._loop.create_task(self._hear_silence()))
+        self._supervise(self._loop.create_task(self._watch_for_silence()))
         try:
             self._core.start(self.now())
         except Exception as error:  # noqa: BLE001 - raised by the next step
@@ -167,28 +164,28 @@ class Driver:
         self.flush()
 
     def flush(self) -> None:
-        """Carry out what a call of the core has left."""
+        """Carry out the effects of the last call of the core."""
         if not self._core.has_effects:
             return
         try:
-            self._perform(self._core.take_effects())
+            self._carry_out(self._core.take_effects())
         except Exception as error:  # noqa: BLE001 - raised by the next step
             self.fail(error)
 
-    def soon(self, call: Callable[[float], None]) -> None:
-        """Call the core in the next turn of the event loop, when all that is due by now has run.
+    def call_soon(self, call: Callable[[float], None]) -> None:
+        """Call the core in the next iteration of the event loop, after all that is due now.
 
-        Once for all that ask for it before that; ``call`` is the same each time.
+        Several requests before that make one call; ``call`` is the same each time.
         """
-        if not self._soon:
-            self._soon = True
-            # A timer, because what is called soon goes before those.
+        if not self._call_scheduled:
+            self._call_scheduled = True
+            # A timer, because call_soon() runs before due timers.
             now = self.now()
             self._loop.call_at(now, self._call_now, call)
 
     def _call_now(self, call: Callable[[float], None]) -> None:
-        self._soon = False
-        if self._ending.done():
+        self._call_scheduled = False
+        if self._stopping.done():
             return
         try:
             call(self.now())
@@ -197,7 +194,8 @@ class Driver:
         self.flush()
 
     def ticket(self, number: int) -> asyncio.Future[object]:
-        """The future of a ticket that the core has just given. Cancelling it is harmless."""
+        """The future of a ticket that the core has just issued. Cancelling it has no effect on the
+        request."""
         future = self._loop.create_future()
         if self.error is not None:
             future.set_exception(self.error)
@@ -207,22 +205,22 @@ class Driver:
         return future
 
     def fail(self, cause: BaseException) -> None:
-        """End for good: nothing further is sent, and the next step raises an error saying why."""
-        if self._ending.done():
+        """End the consumer: nothing further is sent, and the next step raises the error."""
+        if self._stopping.done():
             if not isinstance(cause, asyncio.CancelledError):
-                self._log.warning("failed while closing", exc_info=cause)
+                self._log.warning("internal error while closing", exc_info=cause)
             return
         if isinstance(cause, FatalError):
             self.error = cause
         else:
-            self.error = FatalError(f"the consumer failed within itself: {cause!r}")
+            self.error = FatalError(f"internal error of the consumer: {cause!r}")
             self.error.__cause__ = cause
-        self._log.error("consumer failed", exc_info=cause)
-        self._stop()
+        self._log.error("consumer failed; no further records are processed", exc_info=cause)
+        self._stop_sending()
         self.wake.set()
 
     async def wait_until(self, deadline: float | None) -> bool:
-        """Wait until woken: True, or until ``deadline``: False. Cancelling it changes nothing."""
+        """Wait for ``wake``: True, or until ``deadline``: False. If cancelled, nothing changes."""
         if deadline is None:
             await self.wake.wait()
             return True
@@ -234,21 +232,21 @@ class Driver:
         return True
 
     def is_calling_listener(self) -> bool:
-        """Whether we are called from within a callback of the listener."""
-        return self._calls is not None and self._calls is asyncio.current_task()
+        """Whether the current task runs a callback of the listener."""
+        return self._listener_task is not None and self._listener_task is asyncio.current_task()
 
     async def listener_called(self, until: float) -> None:
-        """Wait until the listener was told everything, or ``until``."""
-        if self._calls is not None:
-            await asyncio.wait((self._calls,), timeout=max(0.0, until - self.now()))
+        """Wait until no callbacks of the listener are pending, or ``until``."""
+        if self._listener_task is not None:
+            await asyncio.wait((self._listener_task,), timeout=max(0.0, until - self.now()))
 
     async def aclose(self, until: float = 0.0) -> None:
-        """End all timers and requests and close the connections. Idempotent.
+        """End all timers and requests, and close the connections. Idempotent.
 
-        Takes no longer than until ``until``, or half a second: then connections are closed without
-        waiting for their goodbyes. If cancelled, closing goes on without being waited for.
+        Takes until ``until`` at most, or half a second: then sockets are closed without waiting for
+        their peers. If cancelled, closing goes on without being waited for.
         """
-        self._stop()
+        self._stop_sending()
         root = self._root
         if root is None:
             return
@@ -259,16 +257,20 @@ class Driver:
 
     # --- effects -------------------------------------------------------------------------------
 
-    def _feed(self, event: Event) -> None:
-        if self._ending.done():
+    def background_reply(self, reply: BackgroundHeartbeatReply) -> None:
+        """See :class:`HeartbeatReplies`."""
+        self._handle(reply)
+
+    def _handle(self, event: Event) -> None:
+        if self._stopping.done():
             return
         try:
-            self._perform(self._core.handle(self.now(), event))
+            self._carry_out(self._core.handle(self.now(), event))
         except Exception as error:  # noqa: BLE001 - raised by the next step
             self.fail(error)
 
-    def _perform(self, effects: Sequence[Effect]) -> None:
-        if self._ending.done():
+    def _carry_out(self, effects: Sequence[Effect]) -> None:
+        if self._stopping.done():
             return
         notifications: list[Notify] = []
         for effect in effects:
@@ -286,13 +288,13 @@ class Driver:
                 case WakePoller():
                     self.wake.set()
                 case Emit():
-                    self._emit(effect)
+                    self._reactions.core_reported(effect)
                 case Notify():
                     notifications.append(effect)
                 case CompleteRequest(ticket, result, error):
-                    self._complete(ticket, result, error)
+                    self._complete_ticket(ticket, result, error)
                 case DecodeBatch() | Compute():
-                    self._adopt(self._loop.create_task(self._run_beside(effect)))
+                    self._supervise(self._loop.create_task(self._run_in_thread(effect)))
         if notifications:
             self._notify(notifications)
 
@@ -300,18 +302,13 @@ class Driver:
         if isinstance(effect, ResetConnection):
             self._requests.reset(effect.node, effect.channel)
         elif isinstance(effect, ProbeBroker):
-            self._adopt(self._loop.create_task(self._probe(effect)))
+            self._supervise(self._loop.create_task(self._probe(effect)))
         else:
             self._requests.drop_silent(effect)
 
     def _stand_by(self, effect: BackgroundHeartbeat) -> None:
-        if self._stand_in is not None:
-            self._stand_in.stand_by(effect)
-
-    def _emit(self, event: Emit) -> None:
-        self._log.emit(event)
-        if self._witness is not None:
-            self._witness.happened(event)
+        if self._fallback is not None:
+            self._fallback.stand_by(effect)
 
     def _set_timer(self, effect: SetTimer) -> None:
         self._cancel_timer(effect.key)
@@ -324,93 +321,87 @@ class Driver:
 
     def _fire(self, key: str) -> None:
         del self._timers[key]
-        self._feed(TimerFired(key))
+        self._handle(TimerFired(key))
 
-    def _complete(self, ticket: int, result: object, error: Exception | None) -> None:
+    def _complete_ticket(self, ticket: int, result: object, error: Exception | None) -> None:
         future = self._tickets.pop(ticket, None)
         if future is None or future.done():
-            return  # whoever asked was cancelled
+            return  # the caller was cancelled
         if error is None:
             future.set_result(result)
         else:
             future.set_exception(error)
 
     def _tick(self) -> str | None:
-        blocked_at = None if self._stand_in is None else self._stand_in.tick()
+        blocked_at = None if self._fallback is None else self._fallback.tick()
         try:
-            self.on_tick()
+            self._reactions.ticked(self._lag.late)
         except Exception as error:  # noqa: BLE001 - raised by the next step
             self.fail(error)
+        if self._listener.pending:
+            self._call_listener_soon()
         return blocked_at
 
     def _start_request(self, send: Send) -> None:
-        if not self._ending.done() and not self._requests.begin(send, self._feed):
-            self._adopt(self._loop.create_task(self._request(send)))
+        if not self._stopping.done() and not self._requests.begin(send, self._handle):
+            self._supervise(self._loop.create_task(self._request(send)))
 
     async def _request(self, send: Send) -> None:
-        self._feed(await self._requests.request(send))
+        self._handle(await self._requests.request(send))
 
-    async def _hear_silence(self) -> None:
+    async def _watch_for_silence(self) -> None:
         while True:
-            self._feed(await self._requests.silence())
+            self._handle(await self._requests.silence())
 
     async def _probe(self, probe: ProbeBroker) -> None:
-        self._feed(await self._requests.probe(probe))
+        self._handle(await self._requests.probe(probe))
 
-    async def _run_beside(self, effect: DecodeBatch | Compute) -> None:
+    async def _run_in_thread(self, effect: DecodeBatch | Compute) -> None:
         if isinstance(effect, DecodeBatch):
-            self._feed(await self._decode_threads.run(effect))
+            self._handle(await self._decode_threads.run(effect))
         else:
-            self._feed(await self._computing_thread.run(effect))
+            self._handle(await self._computing_thread.run(effect))
 
     def _notify(self, notifications: list[Notify]) -> None:
         for notify in notifications:
-            if notify.kind is NotifyKind.LOST:
-                self.on_lost(notify.partitions)
-            if self._witness is not None:
-                self._witness.notified(notify)
-        self._listener.put(notifications)
-        self._start_calls()
+            self._reactions.partitions_changed(notify)
+        self._listener.queue(notifications)
+        self._call_listener_soon()
 
-    def tell_blocking(self, blocking: Sequence[BlockingRecord]) -> None:
-        """Call the listener for records that hold a revoke back."""
-        self._listener.put_blocking(blocking)
-        self._start_calls()
-
-    def _start_calls(self) -> None:
-        if self._calls is None:
-            self._calls = self._loop.create_task(
+    def _call_listener_soon(self) -> None:
+        if self._listener_task is None:
+            self._listener_task = self._loop.create_task(
                 self._call_listener(), name="asyncrevoke rebalance listener"
             )
-            self._adopt(self._calls)
+            self._supervise(self._listener_task)
 
     async def _call_listener(self) -> None:
         try:
             await self._listener.run()
         finally:
-            self._calls = None
-            # An error of a callback is for the step that may be waiting just now.
+            self._listener_task = None
+            # A waiting step raises the error of a callback.
             self.wake.set()
 
     # --- tasks ---------------------------------------------------------------------------------
 
-    def _adopt(self, task: asyncio.Task[None]) -> None:
+    def _supervise(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_task_done)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if task.cancelled():
-            # Not by us: then a request would stay without its answer for ever.
+            # Not by the driver: its request would never get a response.
             self.fail(
                 asyncio.CancelledError(f"task {task.get_name()!r} was cancelled from outside")
             )
         elif (error := task.exception()) is not None:
             self.fail(error)
 
-    async def _own_tasks(self) -> None:
+    async def _run_until_stopped(self) -> None:
         try:
-            await self._ending
+            await self._stopping
         finally:
             tasks = list(self._tasks)
             for task in tasks:
@@ -419,13 +410,13 @@ class Driver:
                 if tasks:
                     self._abandon((await asyncio.wait(tasks, timeout=_CANCELLED))[1])
                 self._decode_threads.stop()
-                if self._stand_in is not None:
-                    await self._stand_in.aclose()
+                if self._fallback is not None:
+                    await self._fallback.aclose()
             finally:
                 await self._requests.close()
 
     def _abandon(self, tasks: Iterable[asyncio.Task[None]]) -> None:
-        """These catch their cancellation: only what a listener or a token provider runs does."""
+        """These caught their cancellation: only tasks that run user callbacks can."""
         for task in tasks:
             self._log.error(
                 "cancelled callback did not exit; abandoned",
@@ -433,11 +424,11 @@ class Driver:
             )
             abandon(task)
 
-    def _stop(self) -> None:
-        if self._stand_in is not None:
-            self._stand_in.stop()
-        if not self._ending.done():
-            self._ending.set_result(None)
+    def _stop_sending(self) -> None:
+        if self._fallback is not None:
+            self._fallback.stop()
+        if not self._stopping.done():
+            self._stopping.set_result(None)
         self._lag.stop()
         for timer in self._timers.values():
             timer.cancel()

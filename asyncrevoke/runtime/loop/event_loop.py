@@ -1,4 +1,4 @@
-"""The event loop that a consumer is entered in: asyncio's, or one that stands in for it."""
+"""Checks that an event loop of asyncio runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from asyncrevoke.errors import IllegalStateError
 
 
 def check_event_loop() -> None:
-    """Raise IllegalStateError, naming the fix, unless an event loop of asyncio runs here."""
+    """Raise IllegalStateError unless an event loop of asyncio (or uvloop) is running."""
     try:
         asyncio.get_running_loop()
     except RuntimeError as error:

@@ -1,10 +1,10 @@
-"""Keeps the membership while the event loop is blocked, from a thread with a loop of its own.
+"""Sends heartbeats from a thread while the event loop is blocked.
 
-The event loop tells each second that it runs (:meth:`HeartbeatThread.tick`). If it does not, the
-thread says what blocks it and sends what the core has declared repeatable, over a connection of
-its own, until the loop runs again, the core's answer has changed, or ``max_poll_interval`` is
-over: a loop that is blocked for ever must not hold its partitions for ever. Nothing is decided
-here: the answers go to the core when the loop runs again.
+The event loop calls :meth:`HeartbeatThread.tick` each second. Without a tick, the thread logs the
+line that blocks the event loop and sends the last ``BackgroundHeartbeat``, over a connection of its
+own. It stops when the event loop runs again, or when ``max_poll_interval`` is over, so that a loop
+that is blocked for ever does not keep its partitions. The core gets the responses when the event
+loop runs again, and decides what they mean.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from asyncrevoke.core.io.effects import (
     BackgroundHeartbeatReply,
     Channel,
     Failed,
-    FailureKind,
     Send,
 )
+from asyncrevoke.core.io.fatal_error import FATAL_FAILURES
 from asyncrevoke.runtime.loop.blocking_call_site import blocked_at
 
 if TYPE_CHECKING:
@@ -31,15 +31,14 @@ if TYPE_CHECKING:
     from asyncrevoke.core.io.effects import Replied
     from asyncrevoke.protocol.messages import Request
     from asyncrevoke.runtime.hooks.event_log import EventLog
+    from asyncrevoke.runtime.loop.driver import HeartbeatReplies
 
-_NEVER_AGAIN = frozenset((FailureKind.AUTHENTICATION, FailureKind.UNSUPPORTED))
 
-
-class Requests(Protocol):
-    """What sends requests over connections, on the loop that it was made in."""
+class HeartbeatRequests(Protocol):
+    """Sends requests on the event loop of the thread."""
 
     async def request(self, send: Send) -> Replied | Failed:
-        """Send one request and wait for its answer; never raises for what a broker does."""
+        """Send a request and wait for the response. Failures are returned, not raised."""
         ...
 
     async def close(self) -> None:
@@ -47,46 +46,55 @@ class Requests(Protocol):
         ...
 
 
+class PollInterval(Protocol):
+    """The core, as far as this thread asks it."""
+
+    def alive_until(self, now: float) -> float:
+        """Until when ``max_poll_interval`` lets the member stay without another poll."""
+        ...
+
+
 class HeartbeatThread:
     """Made, and called, on the event loop that it watches.
 
-    ``connect`` gives the thread's own connections. ``alive_until`` is asked at each tick until
-    when, by the loop's clock, the loop counts as alive without another. ``deliver`` gets the
-    answers, on the event loop. ``patience``: seconds without a tick after which it is blocked.
+    ``connect`` opens the thread's own connections. ``replies`` gets the responses, on the event
+    loop. ``patience``: seconds without a tick after which the event loop counts as blocked.
     """
 
     def __init__(
         self,
-        connect: Callable[[], Requests],
-        alive_until: Callable[[], float],
-        log: EventLog,
+        replies: HeartbeatReplies,
         *,
+        connect: Callable[[], HeartbeatRequests],
+        core: PollInterval,
+        log: EventLog,
         patience: float,
     ) -> None:
+        self._replies = replies
         self._connect = connect
-        self._alive_until = alive_until
+        self._core = core
         self._log = log
         self._patience = patience
         self._loop = asyncio.get_running_loop()
         self._watched = threading.get_ident()
-        self.deliver: Callable[[BackgroundHeartbeatReply], None] = lambda _event: None
         self._standby: BackgroundHeartbeat | None = None
         self._thread: threading.Thread | None = None
         self._ended = asyncio.Event()
-        # Written by the watched loop alone, read by the thread.
+        # Written on the event loop only, read in the thread.
         self._ticked = time.monotonic()
-        self._until = float("inf")
+        self._alive_until = float("inf")
         self._stopped = threading.Event()
-        # Written by the thread alone, taken by the loop.
-        self._seen_at: str | None = None
-        # The thread's own loop, while it sends, and what interrupts its pauses.
+        # Written in the thread only, taken on the event loop.
+        self._blocked_at: str | None = None
+        # The thread's own event loop while it sends, and the task to cancel on stop().
         self._lock = threading.Lock()
         self._takeover: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
 
     # --- on the event loop -----------------------------------------------------------------------
 
     def stand_by(self, standby: BackgroundHeartbeat) -> None:
-        """This may be sent from now on; the thread starts with the first one."""
+        """Send this heartbeat from now on whenever the event loop is blocked. The first call starts
+        the thread."""
         self._standby = standby if standby.message is not None else None
         if self._thread is None and self._standby is not None and not self._stopped.is_set():
             self.tick()
@@ -96,15 +104,17 @@ class HeartbeatThread:
             self._thread.start()
 
     def tick(self) -> str | None:
-        """The loop runs. Answers where it was blocked, if that has been told since the last."""
+        """The event loop runs. Returns the line that blocked it, if that was logged since the last
+        call."""
         now = time.monotonic()
-        self._until = now + self._alive_until() - self._loop.time()
+        loop_now = self._loop.time()
+        self._alive_until = now + self._core.alive_until(loop_now) - loop_now
         self._ticked = now
-        seen_at, self._seen_at = self._seen_at, None
+        seen_at, self._blocked_at = self._blocked_at, None
         return seen_at
 
     def stop(self) -> None:
-        """Send nothing any more; what is on its way is given up."""
+        """Send no further heartbeats, and cancel the one in flight."""
         self._standby = None
         self._stopped.set()
         with self._lock:
@@ -128,11 +138,14 @@ class HeartbeatThread:
         try:
             while not self._stopped.wait(max(0.01, self._ticked + self._patience - _now())):
                 if self._loop.is_closed():
-                    return  # it was never closed properly
+                    return  # the consumer was not closed
                 if self._blocked and self._standby is not None:
                     asyncio.run(self._take_over())
-        except Exception as error:  # noqa: BLE001 - must not end unheard
-            self._log.exception("the heartbeat thread has failed", exc_info=error)
+        except Exception as error:  # noqa: BLE001 - logged
+            self._log.exception(
+                "heartbeat thread failed; no heartbeats while the event loop is blocked",
+                exc_info=error,
+            )
         finally:
             self._on_loop(self._ended.set)
 
@@ -141,12 +154,12 @@ class HeartbeatThread:
         return not self._stopped.is_set() and _now() - self._ticked >= self._patience
 
     def _on_loop(self, function: Callable[[], object]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop was closed: there is nobody to tell
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
             self._loop.call_soon_threadsafe(function)
 
     async def _take_over(self) -> None:
         requests = self._connect()
-        # A task of its own: however often it is cancelled, the connections are closed.
+        # A task of its own, so that the connections are closed also if it is cancelled.
         sending = asyncio.create_task(self._send_while_blocked(requests))
         with self._lock:
             self._takeover = asyncio.get_running_loop(), sending
@@ -161,9 +174,9 @@ class HeartbeatThread:
                 self._takeover = None
             await requests.close()
 
-    async def _send_while_blocked(self, requests: Requests) -> None:
-        self._tell()
-        ticked, until = self._ticked, self._until
+    async def _send_while_blocked(self, requests: HeartbeatRequests) -> None:
+        self._warn_blocked()
+        ticked, until = self._ticked, self._alive_until
         failing = False
         standby = self._standby
         message = None if standby is None else standby.message
@@ -172,8 +185,7 @@ class HeartbeatThread:
                 return
             if _now() >= until:
                 self._log.error(
-                    "the event loop was blocked for max_poll_interval; the membership is not "
-                    "kept any longer",
+                    "event loop blocked for max_poll_interval; the group removes this member",
                     blocked_at=blocked_at(self._watched),
                 )
                 await self._pause(ticked, float("inf"))
@@ -191,7 +203,7 @@ class HeartbeatThread:
             )
             failed = isinstance(reply, Failed)
             if not (failed and failing):
-                self._hand_over(standby, sent_at, reply)
+                self._deliver(standby, sent_at, reply)
             failing = failed
             message = _next(standby, message, reply)
             if message is None:
@@ -199,39 +211,40 @@ class HeartbeatThread:
                 return
             await self._pause(ticked, min(sent_at + standby.interval, until))
 
-    def _tell(self) -> None:
+    def _warn_blocked(self) -> None:
         where = blocked_at(self._watched)
-        self._seen_at = where
+        self._blocked_at = where
         self._log.warning(
-            "event loop is blocked; heartbeats come from the thread meanwhile",
+            "event loop blocked; heartbeats are sent from a thread",
             blocked_at=where,
             seconds=round(_now() - self._ticked, 1),
             hint="run blocking work by anyio.to_thread.run_sync or in a process",
         )
 
-    def _hand_over(
+    def _deliver(
         self, standby: BackgroundHeartbeat, sent_at: float, reply: Replied | Failed
     ) -> None:
         answer = reply if isinstance(reply, Failed) else reply.message
 
         def deliver() -> None:
             ago = _now() - sent_at
-            self.deliver(
-                BackgroundHeartbeatReply(standby.heartbeat_id, self._loop.time() - ago, answer)
+            sent_at_loop_time = self._loop.time() - ago
+            self._replies.background_reply(
+                BackgroundHeartbeatReply(standby.heartbeat_id, sent_at_loop_time, answer)
             )
 
         self._on_loop(deliver)
 
     async def _pause(self, ticked: float, until: float) -> None:
-        """Until that time, unless the watched loop runs again before."""
-        # Polled: an event would have to be set, under a lock, by each tick of the watched loop.
+        """Wait until that time, or until the event loop runs again."""
+        # Polled: an asyncio.Event would need a thread-safe call in each tick.
         while self._ticked == ticked and _now() < until and not self._loop.is_closed():  # noqa: ASYNC110
             await asyncio.sleep(min(self._patience / 4, max(0.0, until - _now())))
 
 
 def _next(standby: BackgroundHeartbeat, sent: Request, reply: Replied | Failed) -> Request | None:
     if isinstance(reply, Failed):
-        return None if reply.kind in _NEVER_AGAIN else sent
+        return None if reply.kind in FATAL_FAILURES else sent
     return standby.next_message(reply.message)
 
 

@@ -1,4 +1,4 @@
-"""Notices that the event loop was blocked, by a timer that measures its own delay."""
+"""Detects a blocked event loop, by a timer that measures its own delay."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _LONGEST_INTERVAL = 1.0
 
 
 def tick_interval(tolerated: float) -> float:
-    """Seconds between two looks at the clock, to notice a lag of ``tolerated`` seconds."""
+    """Seconds between two ticks, to detect a delay of ``tolerated`` seconds."""
     return min(_LONGEST_INTERVAL, tolerated / 2)
 
 
 class LoopLag:
-    """Warns when the loop was blocked for longer than ``tolerated`` seconds.
+    """Warns when the event loop was blocked for longer than ``tolerated`` seconds.
 
-    While it is blocked no heartbeat leaves, unless a thread sends them: at the session timeout the
-    group takes everything. ``on_tick`` is called at each measurement, once a second or more often;
-    it answers where the loop was blocked, if somebody watched that and has warned already.
+    A blocked event loop sends no heartbeats (the heartbeat thread may), and at the session timeout
+    the group removes the member. ``on_tick`` is called once a second or more often; it returns the
+    line that blocked the event loop, if a warning was logged already.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class LoopLag:
         self._interval = tick_interval(tolerated)
         self._on_tick = on_tick
         self._timer: asyncio.TimerHandle | None = None
-        # By how many seconds the last measurement was late.
+        # Delay of the last tick, in seconds.
         self.late = 0.0
 
     def start(self) -> None:
@@ -61,7 +61,7 @@ class LoopLag:
             self._log.info("event loop runs again", seconds=round(late, 3), blocked_at=blocked_at)
         elif late > self._tolerated:
             self._log.warning(
-                "event loop was blocked",
+                "event loop was blocked; nothing was sent or received",
                 seconds=round(late, 3),
                 hint="run blocking work by anyio.to_thread.run_sync or in a process",
             )

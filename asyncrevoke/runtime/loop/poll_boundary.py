@@ -1,4 +1,4 @@
-"""Awaiting the library outside a poll."""
+"""Marks code that awaits the library outside a poll."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def poll_boundary(core: ConsumerCore, driver: Driver) -> Generator[None]:
-    """Inside, the caller awaits the library: the time does not count towards
-    ``max_poll_interval``, and partitions of an announced revoke may be released."""
+    """Inside, the caller awaits the library: ``max_poll_interval`` does not run, and partitions
+    whose revocation was announced may be released."""
     core.boundary(driver.now(), inside=True)
     driver.flush()
     try:

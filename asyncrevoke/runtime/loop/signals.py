@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: the first one drains, the second one ends the process at once."""
+"""Handles SIGINT and SIGTERM: the first drains, the second ends the process at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# Seconds after the deadline in which what was cancelled ends, before the process is ended.
+# Seconds after the deadline for cancelled work to end, before the process is killed.
 _LATE = 0.75
 
 
@@ -24,10 +24,9 @@ def drain_on_signals(
 ) -> Generator[None]:
     """Inside, the first signal calls ``drain`` on the event loop; the next one kills the process.
 
-    So does the first one, if this is not left shortly after ``close_timeout`` seconds: then
-    something blocks the event loop, and no coroutine can end it. Needs the main thread, as signals
-    do; elsewhere nothing is installed, and signals stay the business of whoever runs the main
-    thread.
+    The first one kills the process too if this block has not ended shortly after ``close_timeout``
+    seconds: then the event loop is blocked. Outside the main thread no signal handler is installed,
+    because Python does not allow it.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -37,11 +36,11 @@ def drain_on_signals(
 
     def end_process(number: int) -> None:
         if not left.wait(close_timeout + _LATE):
-            # Its handler is the system's again.
+            # first() has restored the default handler.
             os.kill(os.getpid(), number)
 
     def first(number: int, _frame: FrameType | None) -> None:
-        # Python calls this also while the event loop is blocked; asyncio's handlers would wait.
+        # Python calls this even while the event loop is blocked, unlike asyncio's handlers.
         for one in _SIGNALS:
             signal.signal(one, signal.SIG_DFL)
         threading.Thread(
@@ -55,5 +54,5 @@ def drain_on_signals(
     finally:
         left.set()
         for number in _SIGNALS:
-            # None: what was there does not come from Python, and cannot be put back by it.
+            # None: the previous handler was not installed by Python, and cannot be restored.
             signal.signal(number, before[number] or signal.SIG_DFL)

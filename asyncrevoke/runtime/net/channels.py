@@ -1,7 +1,7 @@
-"""One connection per purpose and broker, opened when it is first needed.
+"""One connection for each channel and broker, opened when it is first needed.
 
-A broker answers one request at a time per connection, hence :class:`Channel`. Nothing is retried
-here, and nothing waits between attempts: a failure goes to the core, which sets its timers.
+A broker processes one request at a time on a connection, hence several channels. Nothing is retried
+here: failures go to the core, which decides when to try again.
 """
 
 from __future__ import annotations
@@ -40,12 +40,30 @@ class _Slot:
         self.node = node
         self.opening = opening
         self.begun_at = begun_at
-        # What was opened, when the first request goes over it.
+        # Set when the first request goes over it.
         self.connection: Connection | None = None
-        # Requests that wait for it, whose turn comes before that of later ones.
+        # Requests that wait until it is open; later requests are sent after them.
         self.waiting = 0
-        # What replaces it before the broker asks for authentication again.
+        # Opened to replace the connection before its authenticated session ends.
         self.successor: asyncio.Task[Connection] | None = None
+
+    async def wait_opened(self, seconds: float) -> None:
+        """Wait at most so long for the connection to open, or to fail. If cancelled, the attempt
+        goes on for other requests."""
+        self.waiting += 1
+        try:
+            await asyncio.wait([self.opening], timeout=seconds)
+        finally:
+            self.waiting -= 1
+
+    def use(self) -> Connection:
+        """The open connection. Raises what opening it has failed with."""
+        self.connection = self.opening.result()
+        return self.connection
+
+    def replace_by(self, successor: asyncio.Task[Connection] | None) -> None:
+        """Another connection is being opened to replace this one; None: none is any more."""
+        self.successor = successor
 
     @property
     def usable(self) -> bool:
@@ -56,15 +74,15 @@ class _Slot:
         return self.opening.result().connected
 
     def is_silent(self, drop: DropSilentConnections) -> bool:
-        """Whether it is one of those that are to be dropped."""
-        # A broker has another id as a bootstrap address.
+        """Whether ``drop`` applies to it."""
+        # Compares addresses: the same broker has another id as a bootstrap address.
         is_same = self.node[1:] == drop.node[1:]
         if not (self.opening.done() and self.usable):
             return is_same and self.begun_at < drop.heard_before
         opened = self.opening.result()
-        if opened.heard_at >= drop.heard_before or self.waiting:
+        if opened.received_at >= drop.heard_before or self.waiting:
             return False
-        asked_at = opened.asked_at
+        asked_at = opened.oldest_sent_at
         return asked_at is None or (is_same and asked_at <= drop.asked_before)
 
     def abort(self) -> None:
@@ -78,11 +96,11 @@ class _Slot:
 
 
 class Channels:
-    """Carries out ``Send``.
+    """Sends the core's requests.
 
-    ``config`` gives the security options, ``client_id``, ``fetch_max_bytes`` and
-    ``request_timeout``, which bounds the time to connect: that begins with the patience of the
-    request that asks for the connection (:mod:`asyncrevoke.core.io.link_silence`). Needs a running
+    ``config`` has the security options, ``client_id``, ``fetch_max_bytes`` and
+    ``request_timeout``, which limits the time to connect; the first limit is the patience of the
+    request that needs the connection (:mod:`asyncrevoke.core.io.link_silence`). Needs a running
     event loop only when used.
     """
 
@@ -93,11 +111,11 @@ class Channels:
         self._silences: asyncio.Queue[ConnectionSilent] = asyncio.Queue()
         self._decode_threads = DecodeThreads()
         self._closed = False
-        # Those that were replaced, and still wait for answers.
+        # Connections that were replaced and still have requests in flight.
         self._retired: list[tuple[tuple[int, Channel], Connection]] = []
 
     def begin(self, send: Send, then: Callable[[Replied | Failed], object]) -> bool:
-        """See :meth:`Requests.begin`: without a task, and in this turn of the event loop."""
+        """See :meth:`Requests.begin`: without a task, in this iteration of the event loop."""
         slot = self._slots.get((send.node.node_id, send.channel))
         if slot is None or slot.connection is None or slot.waiting or slot.node != send.node:
             return False
@@ -108,27 +126,27 @@ class Channels:
         if session is not None and asyncio.get_running_loop().time() >= session.renew_at:
             return False
 
-        def done(answer: Response | RequestFailed) -> None:
-            if isinstance(answer, RequestFailed):
-                then(Failed(request_id, answer.kind, answer.detail))
+        def done(response: Response | RequestFailed) -> None:
+            if isinstance(response, RequestFailed):
+                then(Failed(request_id, response.kind, response.detail))
             else:
-                then(Replied(request_id, answer))
+                then(Replied(request_id, response))
 
         connection.begin(send.message, done, within=send.timeout, patience=send.patience)
         return True
 
     async def request(self, send: Send) -> Replied | Failed:
-        """Send the message and give its response, or why there is none; raises nothing.
+        """Send the message and return its response or its failure. Raises nothing.
 
-        A broken connection is dropped, and the next request opens another. If cancelled, others
-        that use the channel are not disturbed; if there are none, its connection is dropped,
-        because the answer to this request would stand before the next one.
+        A lost connection is dropped, and the next request opens another. If cancelled, other
+        requests on the channel are not affected; without any, its connection is closed, because
+        the unwanted response would delay the next one.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + send.timeout
         try:
             connection = await self._connection(send)
-            # However long opening took, there is time for an answer.
+            # However long opening took, leave time for the response.
             within = max(deadline - loop.time(), min(send.timeout, send.patience))
             response = await connection.request(send.message, within=within, patience=send.patience)
         except RequestFailed as failure:
@@ -136,7 +154,7 @@ class Channels:
         return Replied(send.request_id, response)
 
     def reset(self, node: Node, channel: Channel) -> None:
-        """Drop the connection of a channel, if there is one; requests in flight on it fail."""
+        """Close the connection of a channel, if there is one; its requests in flight fail."""
         slot = self._slots.pop((node.node_id, channel), None)
         if slot is not None:
             slot.abort()
@@ -167,9 +185,9 @@ class Channels:
                 slot.abort()
 
     async def close(self) -> None:
-        """Drop every connection; requests in flight fail. Takes about a second at most.
+        """Close all connections; requests in flight fail. Takes about a second at most.
 
-        If cancelled, the connections are closed without waiting for their goodbyes.
+        If cancelled, the sockets are closed without waiting for their peers.
         """
         self._closed = True
         self._decode_threads.stop()
@@ -195,27 +213,21 @@ class Channels:
         await asyncio.gather(*(connection.close() for connection in (*opened, *retired)))
 
     async def _connection(self, send: Send) -> Connection:
-        """The open connection for this request; one attempt serves all who wait for it."""
+        """The open connection for this request. Requests share one attempt to open it."""
         if self._closed:
             raise RequestFailed(FailureKind.UNREACHABLE, "this consumer is closed")
         slot = self._slot(send)
         if not slot.opening.done():
-            slot.waiting += 1
-            try:
-                # Unlike ``await``, this neither passes our cancellation on nor the attempt's.
-                limit = self._opening_limit(send.node, min(send.patience, send.timeout))
-                await asyncio.wait([slot.opening], timeout=max(send.timeout, limit))
-            finally:
-                slot.waiting -= 1
+            limit = self._opening_limit(send.node, min(send.patience, send.timeout))
+            await slot.wait_opened(max(send.timeout, limit))
         if not slot.opening.done():
             raise RequestFailed(
                 FailureKind.UNREACHABLE,
                 f"no connection to {send.node.host}:{send.node.port} within {send.timeout:g} s",
             )
         if slot.opening.cancelled():
-            raise RequestFailed(FailureKind.UNREACHABLE, "the connection was given up")
-        slot.connection = slot.opening.result()
-        return slot.connection
+            raise RequestFailed(FailureKind.UNREACHABLE, "opening the connection was cancelled")
+        return slot.use()
 
     def _slot(self, send: Send) -> _Slot:
         node = send.node
@@ -242,10 +254,10 @@ class Channels:
         return opening
 
     def _renewed(self, slot: _Slot, send: Send) -> _Slot | None:
-        """The slot to use, given that a broker may soon ask for authentication again (KIP-368).
+        """The slot to use, given that its authenticated session ends some time (KIP-368).
 
-        Another connection is opened while this one is used, and takes over when it is open. None:
-        the session has ended before there was another.
+        Before it ends, another connection is opened, which replaces this one when it is open. None:
+        the session has ended before that.
         """
         opened = slot.opening.result() if slot.opening.done() else None
         session = None if opened is None else opened.session
@@ -254,12 +266,13 @@ class Channels:
             return slot
         successor = slot.successor
         if successor is not None and successor.done():
-            slot.successor = None
+            slot.replace_by(None)
             if successor.cancelled() or successor.exception() is not None:
                 successor = None
                 session.renewal_failed(now)
         elif successor is None:
-            successor = slot.successor = self._begin_opening(send)
+            successor = self._begin_opening(send)
+            slot.replace_by(successor)
         ended = now >= session.ends_at
         if not ended and (successor is None or not successor.done()):
             return slot
@@ -270,7 +283,7 @@ class Channels:
             self._retired.append((key, opened))
         if successor is None:
             return None
-        slot.successor = None
+        slot.replace_by(None)
         self._slots[key] = renewed = _Slot(slot.node, successor, now)
         return renewed
 
@@ -299,6 +312,6 @@ class Channels:
 
 
 def _retrieve(opening: asyncio.Task[Connection]) -> None:
-    """All who waited may have given up: a failure is nobody's then, and no news."""
+    """Retrieve the exception, so that asyncio does not log it if no request waits any more."""
     if not opening.cancelled():
         opening.exception()

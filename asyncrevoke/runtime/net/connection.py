@@ -1,9 +1,8 @@
-"""One connection to one broker: kio messages over a connection that aiokafka has opened.
+"""One connection to one broker.
 
-aiokafka opens the socket, does TLS, SASL and the version lookup. Then requests and responses of
-ours travel over its transport without it: it has a task that reads, another one that each request
-waits in, and timers for each of them, so that an answer would take three turns of the event loop
-from the socket to whoever waits for it. Here it takes none.
+aiokafka opens the socket and does TLS, SASL and ApiVersions. After that, requests and responses use
+its transport without aiokafka's tasks and timers: a response is decoded and delivered in the
+iteration of the event loop in which it is received, instead of three iterations later.
 """
 
 from __future__ import annotations
@@ -20,10 +19,16 @@ from asyncrevoke.core.io.effects import ConnectionSilent, FailureKind
 from asyncrevoke.core.io.link_silence import RoundTripTime
 from asyncrevoke.protocol import codec
 from asyncrevoke.protocol.codec import MalformedResponse, UnsupportedVersion
-from asyncrevoke.runtime.net.fatal_errors import RequestFailed, name_of, refusal
+from asyncrevoke.runtime.net.fatal_errors import (
+    RequestFailed,
+    connection_lost,
+    node_name,
+    opening_failure,
+    request_name,
+)
 from asyncrevoke.runtime.net.frames import Frames, FrameTooLargeError
 from asyncrevoke.runtime.net.keepalive import keep_alive
-from asyncrevoke.runtime.net.large_answers import LargeAnswers
+from asyncrevoke.runtime.net.large_answers import LargeResponses
 from asyncrevoke.runtime.net.pending_request import PendingRequest
 from asyncrevoke.runtime.net.raw_connection import raw_connection, versions_of
 
@@ -32,7 +37,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.effects import Node
-    from asyncrevoke.protocol.codec import Decoded
+    from asyncrevoke.protocol.codec import DecodedResponse
     from asyncrevoke.protocol.messages import Request, Response
     from asyncrevoke.runtime.net.decode_threads import DecodeThreads
     from asyncrevoke.runtime.net.limited_connection import AuthenticatedSession
@@ -45,10 +50,10 @@ _log = logging.getLogger("asyncrevoke.connection")
 
 _MIB: Final = 1024 * 1024
 _SIZE: Final = struct.Struct(">i")
-# Room for what is no record data, and for responses that have none: metadata of a large cluster.
+# Bytes beside record data, and for responses without records: metadata of a large cluster.
 _FRAME_MARGIN: Final = _MIB
 _SMALLEST_FRAME_LIMIT: Final = 16 * _MIB
-# Brokers close idle connections after 10 minutes; being first avoids sending into a closed one.
+# Brokers close idle connections after 10 minutes; close before that.
 _IDLE_SECONDS: Final = 540
 _NEVER: Final = float("inf")
 _CLOSING_SECONDS: Final = 1.0
@@ -56,7 +61,7 @@ _READ_FIRST: Final = 0.01
 
 
 class Connection:
-    """An open connection. Every way in which it can fail is a :class:`RequestFailed`."""
+    """An open connection. All its failures are :class:`RequestFailed`."""
 
     def __init__(
         self,
@@ -73,10 +78,10 @@ class Connection:
     ) -> None:
         self.node = node
         self._silences = silences
-        # Since when it was silent when that was told last.
+        # The start of the silence that was reported last.
         self._silent_since = -_NEVER
         self._link = RoundTripTime(opening)
-        # Which makes itself felt in a hint: what never answers may not be what it should be.
+        # Whether there was any response; error messages have a hint if not.
         self._answered = False
         self._raw = raw
         self._writer = writer
@@ -87,21 +92,21 @@ class Connection:
         self._session = raw.session
         self._retired = False
         self._correlation = 0
-        # In the order in which they were sent: they are answered in that order.
+        # In the order in which they were sent, which is the order of the responses.
         self._pending: deque[PendingRequest] = deque()
-        # One timer for all, which looks whether anything is overdue, or all of it idle.
-        self._looks_at = _NEVER
+        # One timer for all requests and for the idle limit.
+        self._checks_at = _NEVER
         self._timer: asyncio.TimerHandle | None = None
-        # When something was received last, as far as it has been looked at.
-        self._heard_at = self._used_at = self._loop.time()
+        # When something was received last, as of the last check.
+        self._received_at = self._used_at = self._loop.time()
         self._arrivals = 0
-        # A request seems to be overdue: whether that is so, the next look tells.
+        # A request seemed overdue in the last check; the next one decides.
         self._overdue = False
-        self._look_at(self._used_at + _IDLE_SECONDS)
+        self._check_at(self._used_at + _IDLE_SECONDS)
         transport = writer.transport
-        # The request whose answer is decoded in a thread, and is no more in ``_pending``.
+        # The request whose response is decoded in a thread; it is not in ``_pending``.
         self._decoding: PendingRequest | None = None
-        self._large = LargeAnswers(threads, cast("asyncio.Transport", transport))
+        self._large_responses = LargeResponses(threads, cast("asyncio.Transport", transport))
         self._frames = Frames(transport.get_protocol(), limit, self._received, self._lost)
         transport.set_protocol(self._frames)
 
@@ -118,8 +123,8 @@ class Connection:
     ) -> Connection:
         """Connect, do TLS and SASL and look up the broker's versions, in at most ``within`` s.
 
-        Later the kernel breaks it when the broker's has acknowledged nothing for twice ``patience``
-        seconds. Into ``silences`` goes each silence of it.
+        The kernel closes the connection when the peer acknowledges nothing for twice ``patience``
+        seconds. ``silences`` receives an event each time that nothing is received.
 
         Raises ``RequestFailed``: AUTHENTICATION, or UNREACHABLE for everything else. If cancelled,
         the socket is closed.
@@ -131,8 +136,8 @@ class Connection:
             async with asyncio.timeout(within):
                 _, writer = await raw.connect()
             versions = versions_of(raw)
-        except Exception as error:  # whatever SASL libraries raise is a refusal, too
-            raise refusal(error, node, config, within) from error
+        except Exception as error:  # SASL libraries raise errors of their own
+            raise opening_failure(error, node, config, within) from error
         limit = max(config.fetch_max_bytes, _SMALLEST_FRAME_LIMIT) + _FRAME_MARGIN
         opening = loop.time() - begun_at
         if (sock := writer.get_extra_info("socket")) is not None:
@@ -156,11 +161,11 @@ class Connection:
 
     @property
     def session(self) -> AuthenticatedSession | None:
-        """When it has to be authenticated again; None: never."""
+        """When it must be authenticated again (KIP-368); None: never."""
         return self._session
 
     def retire(self) -> None:
-        """Close it as soon as all that was asked is answered. Nothing more may be asked."""
+        """Send no further requests, and close it after the last response."""
         self._retired = True
         self._end_if_retired()
 
@@ -169,15 +174,14 @@ class Connection:
             self.abort()
 
     @property
-    def heard_at(self) -> float:
-        """When something was received last, by the event loop's clock; when it was opened, if
-        nothing has been."""
-        self._hear()
-        return self._heard_at
+    def received_at(self) -> float:
+        """When something was received last, or when it was opened, by the event loop's clock."""
+        self._note_received()
+        return self._received_at
 
     @property
-    def asked_at(self) -> float | None:
-        """When the request was sent that is to be answered first; None if nothing is asked."""
+    def oldest_sent_at(self) -> float | None:
+        """When the oldest request in flight was sent; None if there is none."""
         return self._pending[0].sent_at if self._pending else None
 
     async def request(
@@ -185,24 +189,24 @@ class Connection:
     ) -> Response:
         """Send ``message`` and wait for its response; see :meth:`begin`.
 
-        If cancelled, the connection is closed unless others wait on it, since the next request
-        would have to wait for an answer that nobody wants.
+        If cancelled, the connection is closed unless other requests are in flight: the next request
+        would have to wait for an unwanted response.
         """
         future: asyncio.Future[Response] = self._loop.create_future()
 
-        def done(answer: Response | RequestFailed) -> None:
+        def done(response: Response | RequestFailed) -> None:
             if future.done():
                 return
-            if isinstance(answer, RequestFailed):
-                future.set_exception(answer)
+            if isinstance(response, RequestFailed):
+                future.set_exception(response)
             else:
-                future.set_result(answer)
+                future.set_result(response)
 
         pending = self._send(message, within, patience, done)
         try:
             return await future
         except asyncio.CancelledError:
-            pending.done = None
+            pending.cancel()
             if all(other.done is None for other in self._pending):
                 self.abort()
             raise
@@ -210,13 +214,14 @@ class Connection:
     def begin(
         self, message: Request, done: Done, *, within: float, patience: float = _NEVER
     ) -> None:
-        """Send ``message``; ``done(answer)`` gets its response or why there is none, at the latest
-        after ``within`` seconds (or two round trips of this connection, if they are longer), and
-        never before this returns. If nothing at all is received for twice ``patience`` seconds, and
-        those that the broker may hold the request, it fails with SILENT.
+        """Send ``message``. ``done`` gets its response or failure, never before this returns.
 
-        Responses come in the order of the requests. After a timeout, or an answer that cannot be
-        decoded, the connection is closed, and other requests on it fail with DISCONNECTED.
+        It fails with TIMEOUT after ``within`` seconds (or two round trips of this connection, if
+        they are longer), and with SILENT if nothing is received for twice ``patience`` seconds plus
+        the time that the broker may wait before it answers.
+
+        Responses come in the order of the requests. After a timeout or a malformed response the
+        connection is closed, and its other requests fail with DISCONNECTED.
         """
         try:
             self._send(message, within, patience, done)
@@ -226,42 +231,49 @@ class Connection:
     def _send(self, message: Request, within: float, patience: float, done: Done) -> PendingRequest:
         if not self._open:
             raise RequestFailed(
-                FailureKind.UNREACHABLE, f"the connection to {name_of(self.node)} was closed before"
+                FailureKind.UNREACHABLE,
+                f"the connection to {node_name(self.node)} was closed before",
             )
         message_type = type(message)
         correlation = self._correlation = (self._correlation + 1) % 2**31
         try:
             version = codec.choose_version(
-                message_type, self._versions, by_id=codec.knows_ids(message)
+                message_type, self._versions, by_id=codec.has_topic_ids(message)
             )
             header = codec.encode_header(message_type, version, correlation, self._client_id)
             body = codec.encode_request(message, version)
         except (UnsupportedVersion, ValueError) as error:
-            detail = f"{name_of(self.node)}: {error}"
+            detail = f"{node_name(self.node)}: {error}"
             raise RequestFailed(FailureKind.UNSUPPORTED, detail) from error
         now = self._used_at = self._loop.time()
-        pending = PendingRequest(correlation, version, message, within, patience)
-        pending.done = done
-        pending.sent_at = now
-        pending.deadline = now + self._link.patience(within)
-        pending.alone = not self._pending
+        pending = PendingRequest(
+            correlation,
+            version,
+            message,
+            done,
+            now=now,
+            within=within,
+            patience=patience,
+            link=self._link,
+            was_alone=not self._pending,
+        )
         try:
             self._writer.write(_SIZE.pack(len(header) + len(body)) + header + body)
         except (OSError, RuntimeError) as error:  # uvloop raises the latter
             self.abort()
-            raise self._broken(error, message) from error
+            raise self._lost_before(message, error) from error
         self._pending.append(pending)
         look_at = min(pending.deadline, pending.silent_at(now, self._link))
-        if look_at < self._looks_at:
-            self._look_at(look_at)
+        if look_at < self._checks_at:
+            self._check_at(look_at)
         return pending
 
-    # --- answers ---------------------------------------------------------------------------------
+    # --- responses -------------------------------------------------------------------------------
 
     def _received(self, frame: bytes | bytearray) -> bool:
-        """Take a frame in; whether others may follow."""
-        if self._large.busy:
-            self._large.keep(frame)
+        """Handle a frame. Returns whether others may follow."""
+        if self._large_responses.busy:
+            self._large_responses.keep(frame)
             return True
         if not self._pending:
             self.abort()
@@ -273,157 +285,158 @@ class Connection:
             if correlation != pending.correlation:
                 self._fail_first(
                     FailureKind.MALFORMED,
-                    f"{name_of(self.node)} answered {_what(message)} out of order: request"
+                    f"{node_name(self.node)} answered {request_name(message)} out of order: request"
                     f" {pending.correlation} by {correlation}",
                 )
                 return False
             if pending.done is None:
-                answer = None
-            elif len(frame) <= codec.LARGE:
-                answer = codec.decode_response(type(message), pending.version, frame, message)
+                response = None
+            elif len(frame) <= codec.LARGE_RESPONSE:
+                response = codec.decode_response(type(message), pending.version, frame, message)
             else:
-                answer = codec.decode_usual(type(message), pending.version, frame, message)
-                if answer is None:
+                response = codec.decode_fast_path(type(message), pending.version, frame, message)
+                if response is None:
                     self._decode_large(pending, frame)
                     return True
         except MalformedResponse as error:
             self._fail_first(
-                FailureKind.MALFORMED, f"{name_of(self.node)} answered {_what(message)}: {error}"
+                FailureKind.MALFORMED,
+                f"{node_name(self.node)} answered {request_name(message)}: {error}",
             )
             return False
-        self._take_answered(pending)
-        if answer is not None:
-            self._deliver(pending, answer)
+        self._remove_answered(pending)
+        if response is not None:
+            self._deliver(pending, response)
         self._end_if_retired()
         return self._open
 
-    def _take_answered(self, pending: PendingRequest) -> None:
-        """Its answer has come: it is not waited for any more."""
+    def _remove_answered(self, pending: PendingRequest) -> None:
+        """Its response was received."""
         del self._pending[0]
         self._answered = True
-        self._hear()
-        if pending.alone and not pending.held:
-            self._link.answered(self._heard_at - pending.sent_at)
+        self._note_received()
+        if pending.was_alone and not pending.broker_wait:
+            self._link.answered(self._received_at - pending.sent_at)
 
     def _decode_large(self, pending: PendingRequest, frame: bytes | bytearray) -> None:
         message = pending.message
-        self._take_answered(pending)
+        self._remove_answered(pending)
         self._decoding = pending
         decode = partial(codec.decode_response, type(message), pending.version, frame, message)
-        self._large.decode(frame, decode, self._decoded)
+        self._large_responses.decode(frame, decode, self._decoded)
 
-    def _decoded(self, answer: Decoded | BaseException) -> None:
+    def _decoded(self, response: DecodedResponse | BaseException) -> None:
         pending, self._decoding = self._decoding, None
         if pending is None:
             return
-        if isinstance(answer, BaseException):
+        if isinstance(response, BaseException):
             self._pending.appendleft(pending)
             self._fail_first(
                 FailureKind.MALFORMED,
-                f"{name_of(self.node)} answered {_what(pending.message)}: {answer}",
+                f"{node_name(self.node)} answered {request_name(pending.message)}: {response}",
             )
             return
-        self._deliver(pending, answer)
+        self._deliver(pending, response)
         self._end_if_retired()
-        while self._open and not self._large.busy:
-            frame = self._large.next_kept()
+        while self._open and not self._large_responses.busy:
+            frame = self._large_responses.next_kept()
             if frame is None:
-                self._large.read_on()
-                # What seems to be overdue may have come in the meantime.
-                self._look_at(self._loop.time() + _READ_FIRST)
+                self._large_responses.resume_reading()
+                # A response that seems overdue may have been received meanwhile.
+                self._check_at(self._loop.time() + _READ_FIRST)
                 return
             self._received(frame)
 
-    def _deliver(self, pending: PendingRequest, answer: Decoded) -> None:
-        if answer.unknown_errors:
-            codes = ", ".join(map(str, sorted(set(answer.unknown_errors))))
+    def _deliver(self, pending: PendingRequest, response: DecodedResponse) -> None:
+        if response.unknown_errors:
+            codes = ", ".join(map(str, sorted(set(response.unknown_errors))))
             _log.warning(
-                "%s answered %s with error codes that this client does not know: %s; they are "
-                "taken for unknown server errors",
-                name_of(self.node),
-                _what(pending.message),
+                "unknown error codes in a response; handled as UNKNOWN_SERVER_ERROR "
+                "node=%r request=%s codes=%s",
+                node_name(self.node),
+                request_name(pending.message),
                 codes,
             )
         if pending.done is not None:
-            pending.done(answer.message)
+            pending.done(response.message)
 
     def _fail_first(self, kind: FailureKind, detail: str) -> None:
-        """The request that is to be answered first fails by this, and all others with it."""
+        """The oldest request fails with this, and the others with DISCONNECTED."""
         pending = self._pending.popleft()
         if pending.done is not None:
             self._loop.call_soon(pending.done, RequestFailed(kind, detail))
         self.abort()
 
     def _lost(self, error: Exception | None) -> None:
-        """No answers come any more."""
+        """The transport is closed: there are no further responses."""
         if not self._open:
             return
         if isinstance(error, TimeoutError) and self._pending:
             self._fail_first(
-                FailureKind.SILENT, f"{name_of(self.node)} acknowledges nothing: {error}"
+                FailureKind.SILENT, f"{node_name(self.node)} acknowledges nothing: {error}"
             )
         elif isinstance(error, FrameTooLargeError) and self._pending:
-            what = _what(self._pending[0].message)
-            detail = f"{name_of(self.node)} answered {what}: {error}"
+            what = request_name(self._pending[0].message)
+            detail = f"{node_name(self.node)} answered {what}: {error}"
             self._fail_first(FailureKind.MALFORMED, detail)
         else:
             self._abort(error or EOFError())
 
     # --- time ------------------------------------------------------------------------------------
 
-    def _look_at(self, at: float) -> None:
+    def _check_at(self, at: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._looks_at = at
-        self._timer = self._loop.call_at(at, self._look)
+        self._checks_at = at
+        self._timer = self._loop.call_at(at, self._check_times)
 
-    def _hear(self) -> None:
-        """Something may have been received, if only a part of an answer."""
+    def _note_received(self) -> None:
+        """Note whether anything was received, if only part of a response."""
         if self._frames.arrivals != self._arrivals or self._decoding is not None:
             self._arrivals = self._frames.arrivals
-            self._heard_at = self._loop.time()
+            self._received_at = self._loop.time()
 
-    def _look(self) -> None:
-        """Requests come more often than timers should be set: only when this one goes off it is
-        seen whether it was still needed."""
+    def _check_times(self) -> None:
+        """Check for overdue requests when the timer of the earliest one expires; a timer for each
+        request would cost more."""
         if self._decoding is not None:
-            return  # nothing is read meanwhile; it looks again then
-        self._hear()
+            return  # reading is paused meanwhile; resuming it sets the timer
+        self._note_received()
         now = self._loop.time()
-        looks_at = self._next_look()
+        looks_at = self._next_check()
         overdue, self._overdue = self._overdue, looks_at <= now
         if self._overdue:
             if overdue:
-                self._give_up(now)
+                self._fail_overdue(now)
             else:
-                # If the event loop was blocked, an answer may be there and not be read yet.
-                self._look_at(now + _READ_FIRST)
+                # If the event loop was blocked, a response may not have been read yet.
+                self._check_at(now + _READ_FIRST)
         elif self._pending:
-            self._look_at(looks_at)
+            self._check_at(looks_at)
         elif now - self._used_at >= _IDLE_SECONDS:
             self.abort()
         else:
-            self._look_at(self._used_at + _IDLE_SECONDS)
+            self._check_at(self._used_at + _IDLE_SECONDS)
 
-    def _next_look(self) -> float:
-        """When something is overdue, or it is silent, or dead."""
+    def _next_check(self) -> float:
+        """When a request is overdue, or the connection counts as silent."""
         if not self._pending:
             return _NEVER
         head = self._pending[0]
-        since = max(head.sent_at, self._heard_at)
+        since = max(head.sent_at, self._received_at)
         if self._silences is None or since == self._silent_since:
             silence = head.dead_at(since, self._link)
         else:
             silence = head.silent_at(since, self._link)
         return min(silence, *(pending.deadline for pending in self._pending))
 
-    def _give_up(self, now: float) -> None:
+    def _fail_overdue(self, now: float) -> None:
         head = self._pending[0]
-        what = _what(head.message)
-        since = max(head.sent_at, self._heard_at)
+        what = request_name(head.message)
+        since = max(head.sent_at, self._received_at)
         if head.dead_at(since, self._link) <= now:
             seconds = round(now - since, 1)
-            detail = f"{name_of(self.node)} sent nothing for {seconds:g} s, asked for {what}"
+            detail = f"{node_name(self.node)} sent nothing for {seconds:g} s, asked for {what}"
             self._fail_first(FailureKind.SILENT, detail)
             return
         if (
@@ -434,15 +447,19 @@ class Connection:
             self._silent_since = since
             self._silences.put_nowait(ConnectionSilent(self.node, since))
             self._overdue = False
-            self._look_at(max(now, self._next_look()))
+            self._check_at(max(now, self._next_check()))
             return
         pending = min(self._pending, key=lambda pending: pending.deadline)
         self._pending.remove(pending)
         self._pending.appendleft(pending)
-        silent = self._heard_at < pending.sent_at and not pending.held and pending.patience < _NEVER
+        silent = (
+            self._received_at < pending.sent_at
+            and not pending.broker_wait
+            and pending.patience < _NEVER
+        )
         self._fail_first(
             FailureKind.SILENT if silent else FailureKind.TIMEOUT,
-            f"{name_of(self.node)} did not answer {_what(pending.message)} within"
+            f"{node_name(self.node)} did not answer {request_name(pending.message)} within"
             f" {round(pending.within, 1):g} s",
         )
 
@@ -458,38 +475,25 @@ class Connection:
             self._timer.cancel()
             self._timer = None
         self._raw.close()
-        self._large.drop()
+        self._large_responses.discard()
         if self._decoding is not None:
             self._pending.appendleft(self._decoding)
             self._decoding = None
         while self._pending:
             pending = self._pending.popleft()
             if pending.done is not None:
-                self._loop.call_soon(pending.done, self._broken(cause, pending.message))
+                self._loop.call_soon(pending.done, self._lost_before(pending.message, cause))
 
     async def close(self) -> None:
-        """Close, and wait for the goodbye of TLS for at most a second. If cancelled, don't wait."""
+        """Close, and wait for the TLS closure at most a second. If cancelled, do not wait."""
         self.abort()
         try:
-            # A peer that went away without a word never says goodbye.
+            # A peer that vanished never closes its side.
             with suppress(TimeoutError, OSError):
                 async with asyncio.timeout(_CLOSING_SECONDS):
                     await self._writer.wait_closed()
         finally:
             self._writer.transport.abort()
 
-    def _broken(self, cause: Exception | None, message: Request) -> RequestFailed:
-        detail = f"the connection to {name_of(self.node)} broke before it answered {_what(message)}"
-        if isinstance(cause, EOFError):
-            detail = (
-                f"{name_of(self.node)} closed the connection before it answered {_what(message)}"
-            )
-        elif cause is not None:
-            detail += f": {cause!r}"
-        if not self._answered:
-            detail += "; if it always does, check security_protocol and the broker's log"
-        return RequestFailed(FailureKind.DISCONNECTED, detail)
-
-
-def _what(message: Request) -> str:
-    return type(message).__name__.removesuffix("Request")
+    def _lost_before(self, message: Request, cause: Exception | None) -> RequestFailed:
+        return connection_lost(self.node, message, cause, has_answered=self._answered)

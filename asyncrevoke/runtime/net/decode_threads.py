@@ -1,6 +1,6 @@
-"""Threads in which large batches and responses are decoded while the event loop goes on.
+"""Decodes large batches and responses in threads, so that they do not block the event loop.
 
-They are the consumer's own: those of ``asyncio.to_thread`` may all be taken by an application.
+The consumer has its own threads: the application may occupy all those of ``asyncio.to_thread``.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ _THREADS = 2
 
 
 class DecodeThreads:
-    """Begins with the first large batch or response; most consumers never see one."""
+    """Starts its threads with the first large batch or response; most consumers never get one."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
 
     async def run(self, decode: DecodeBatch) -> BatchDecoded:
-        """Decode a batch. If cancelled, what is under way goes on for nobody."""
+        """DecodeBatch a batch. If cancelled, the result is dropped."""
         return await self.submit(decode.run)
 
     def submit(self, decode: Callable[[], _T]) -> asyncio.Future[_T]:
-        """Begin to decode. If the future is cancelled, what is under way goes on for nobody."""
+        """Begin to decode. If the future is cancelled, the result is dropped."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(_THREADS, "asyncrevoke-decode")
         return asyncio.get_running_loop().run_in_executor(self._pool, decode)
 
     def stop(self) -> None:
-        """Let the threads end, which is not waited for."""
+        """End the threads, without waiting for them."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)

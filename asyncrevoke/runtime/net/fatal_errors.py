@@ -1,4 +1,4 @@
-"""Why a request has no response, and what the errors mean that end the opening of a connection."""
+"""Failures of requests, and the meaning of errors while opening a connection."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from asyncrevoke.runtime.net.authentication.scram import ScramError
 if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.effects import Node
+    from asyncrevoke.protocol.messages import Request
 
-__all__ = ["NoTokenError", "RequestFailed", "name_of", "refusal"]
+__all__ = ["NoTokenError", "RequestFailed", "node_name", "opening_failure"]
 
 _REFUSED: Final = (
     kafka_errors.SaslAuthenticationFailed,
@@ -28,7 +29,7 @@ _CREDENTIALS: Final = {
     "OAUTHBEARER": "sasl_oauth_token_provider",
 }
 _NAME_AND_PASSWORD: Final = "sasl_plain_username and sasl_plain_password"  # noqa: S105 - options
-# TLS failures that trying again cannot mend.
+# TLS failures that a retry cannot resolve.
 _TLS_REFUSALS: Final = ("ALERT", "WRONG_VERSION_NUMBER", "UNSUPPORTED_PROTOCOL", "HTTP_REQUEST")
 # By OpenSSL's codes (X509_V_ERR_...).
 _UNTRUSTED: Final = (
@@ -48,7 +49,7 @@ _CERTIFICATES: Final = {
     64: "its certificate is not for {host}; name the broker as its certificate does (ssl_context"
     " checks the host)",
 }
-# Alerts that a broker sends about the certificate of its client.
+# TLS alerts about the client's certificate.
 _OWN_CERTIFICATE: Final = (
     "ALERT_CERTIFICATE",
     "ALERT_BAD_CERTIFICATE",
@@ -70,26 +71,54 @@ class NoTokenError(Exception):
     """The application's token provider failed."""
 
 
-def name_of(node: Node) -> str:
-    """A broker for a log line."""
-    address = printable(f"{node.host}:{node.port}")  # as other brokers call it
+def node_name(node: Node) -> str:
+    """A broker's name in a message."""
+    address = printable(f"{node.host}:{node.port}")  # from the metadata of a broker
     return address if node.node_id < 0 else f"broker {node.node_id} at {address}"
 
 
-def refusal(error: Exception, node: Node, config: ConsumerConfig, within: float) -> RequestFailed:
-    """What an error that ended the opening of a connection means.
+def request_name(message: Request) -> str:
+    """A request's name in a message."""
+    return type(message).__name__.removesuffix("Request")
 
-    Texts of the broker are in it; should it have sent the password back, that is left out.
+
+def connection_lost(
+    node: Node, message: Request, cause: Exception | None, *, has_answered: bool
+) -> RequestFailed:
+    """The failure of a request in flight on a connection that was closed.
+
+    ``has_answered``: whether there was any response on it.
     """
-    failed = _refusal(error, node, config, within)
+    where, what = node_name(node), request_name(message)
+    if isinstance(cause, EOFError):
+        detail = f"{where} closed the connection before it answered {what}"
+    else:
+        detail = f"the connection to {where} was lost before it answered {what}"
+        if cause is not None:
+            detail += f": {cause!r}"
+    if not has_answered:
+        detail += "; if it always does, check security_protocol and the broker's log"
+    return RequestFailed(FailureKind.DISCONNECTED, detail)
+
+
+def opening_failure(
+    error: Exception, node: Node, config: ConsumerConfig, within: float
+) -> RequestFailed:
+    """The failure that an error while opening a connection means.
+
+    It may quote the broker; the password is removed if the broker has sent it back.
+    """
+    failed = _failure_of(error, node, config, within)
     password = config.sasl_plain_password
     if password and password in failed.detail:
         return RequestFailed(failed.kind, failed.detail.replace(password, "***"))
     return failed
 
 
-def _refusal(error: Exception, node: Node, config: ConsumerConfig, within: float) -> RequestFailed:
-    where = name_of(node)
+def _failure_of(
+    error: Exception, node: Node, config: ConsumerConfig, within: float
+) -> RequestFailed:
+    where = node_name(node)
     tls = _tls_error(error)
     if tls is not None and _is_final(tls):
         return RequestFailed(

@@ -1,9 +1,8 @@
-"""The one place where aiokafka's clients are made: with limits, and with no secret in their log.
+"""Creates all clients of aiokafka: with limits, and without secrets in their logs.
 
-``options`` are those of aiokafka's class, and ``sasl_scram_max_iterations``. What opens a
-connection is limited as for a consumer's own connections
-(:mod:`asyncrevoke.runtime.net.limited_connection`), within the client's ``request_timeout_ms``.
-Answers of a broker that has been authenticated are not limited.
+``options`` are those of aiokafka's class, and ``sasl_scram_max_iterations``. Opening a connection
+has the limits of :mod:`asyncrevoke.runtime.net.limited_connection`, and takes at most the client's
+``request_timeout_ms``. Responses of an authenticated broker are not limited.
 """
 
 from __future__ import annotations
@@ -40,15 +39,15 @@ def kafka_admin(**options: object) -> Any:  # noqa: ANN401
 
 
 def kafka_client(**options: object) -> Any:  # noqa: ANN401
-    """The client that the others are made of, without a connection yet."""
+    """A client for single requests, not connected yet."""
     from aiokafka.client import AIOKafkaClient  # noqa: PLC0415 - if used
 
     return _limited(AIOKafkaClient, options, None)
 
 
 def _limited(kind: Any, options: dict[str, object], client: str | None) -> Any:  # noqa: ANN401
-    """One of ``kind``, whose connections are limited; ``client`` is its attribute that opens them,
-    None if it opens them itself."""
+    """A ``kind`` with limited connections. ``client`` is its attribute that opens connections; None
+    if it opens them itself."""
     keep_credentials_out_of_logs()
     # aiokafka does not know this one.
     most_iterations = options.pop("sasl_scram_max_iterations", SCRAM_MAX_ITERATIONS)
@@ -60,8 +59,8 @@ def _limited(kind: Any, options: dict[str, object], client: str | None) -> Any: 
 def _limit(client: Any, most_iterations: object) -> None:  # noqa: ANN401
     """Let a client open limited connections.
 
-    aiokafka names its function for that in a module. Both methods that call it get another one, on
-    this client alone: other clients in the process stay as they are.
+    aiokafka opens connections by a function of a module. The two methods that call it are replaced
+    on this client only; other clients in the process are not changed.
     """
     from aiokafka.client import AIOKafkaClient  # noqa: PLC0415 - if used
 

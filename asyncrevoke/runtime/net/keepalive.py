@@ -1,4 +1,4 @@
-"""What the kernel is told of a connection, so that it finds a dead peer while nothing is sent."""
+"""Configures TCP keepalive, so that the kernel finds a dead peer while nothing is sent."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _LONGEST: Final = 3600.0
 
 
 def keep_alive(sock: socket.socket, patience: float) -> None:
-    """Let the kernel break this connection when the peer's kernel has acknowledged nothing for
-    about ``patience`` seconds: neither what was sent nor probes, which are sent while it is quiet.
+    """Let the kernel close this connection when the peer acknowledges neither data nor keepalive
+    probes for about ``patience`` seconds.
 
-    A system that has not one of the options goes without it.
+    Options that the system does not have are left out.
     """
     patience = min(patience, _LONGEST)
     between = max(1, math.floor(patience / _PROBES))

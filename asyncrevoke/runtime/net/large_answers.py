@@ -1,4 +1,4 @@
-"""Large answers of one connection, decoded in a thread."""
+"""Decodes large responses of one connection in a thread."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from asyncrevoke.protocol.codec import Decoded
+    from asyncrevoke.protocol.codec import DecodedResponse
     from asyncrevoke.runtime.net.decode_threads import DecodeThreads
 
-__all__ = ["LargeAnswers"]
+__all__ = ["LargeResponses"]
 
 
-class LargeAnswers:
-    """Decodes one answer at a time in a thread, and keeps the frames that come after it.
+class LargeResponses:
+    """Decodes one response at a time in a thread, and keeps the frames that follow it.
 
-    The connection is not read meanwhile, so that these are few: what had been received with the
-    large answer.
+    Reading is paused meanwhile, so only frames that were received together with the response have
+    to be kept.
     """
 
     def __init__(self, threads: DecodeThreads, transport: asyncio.Transport) -> None:
         self._threads = threads
         self._transport = transport
         self._kept: deque[memoryview] = deque()
-        self._decoding: asyncio.Future[Decoded] | None = None
+        self._decoding: asyncio.Future[DecodedResponse] | None = None
 
     @property
     def busy(self) -> bool:
@@ -36,22 +36,22 @@ class LargeAnswers:
     def decode(
         self,
         frame: bytes | bytearray,
-        decode: Callable[[], Decoded],
-        then: Callable[[Decoded | BaseException], None],
+        decode: Callable[[], DecodedResponse],
+        then: Callable[[DecodedResponse | BaseException], None],
     ) -> None:
-        """Decode ``frame`` by ``decode()`` and stop reading; ``then`` gets what comes of it, unless
-        :meth:`drop` is called before."""
-        # While there is a view of it, its room is not used for another frame.
+        """Pause reading and decode ``frame`` by ``decode()``; ``then`` gets the result, unless
+        :meth:`discard` is called before."""
+        # The memoryview keeps the bytearray from being reused.
         view = memoryview(frame)
         if not self._transport.is_closing():
             self._transport.pause_reading()
         decoding = self._decoding = self._threads.submit(decode)
 
-        def done(future: asyncio.Future[Decoded]) -> None:
+        def done(future: asyncio.Future[DecodedResponse]) -> None:
             view.release()
             if self._decoding is not future:
                 if not future.cancelled():
-                    future.exception()  # nobody wants it any more
+                    future.exception()  # retrieved, so that asyncio does not log it
                 return
             self._decoding = None
             if future.cancelled():
@@ -62,19 +62,19 @@ class LargeAnswers:
         decoding.add_done_callback(done)
 
     def keep(self, frame: bytes | bytearray) -> None:
-        """Take a frame in that came while another one is being decoded."""
+        """Keep a frame that was received while another one is being decoded."""
         self._kept.append(memoryview(frame))
 
     def next_kept(self) -> bytes | None:
-        """Give the frame that was kept first; None if there is none."""
+        """The frame that was kept first; None if there is none."""
         return bytes(self._kept.popleft()) if self._kept else None
 
-    def read_on(self) -> None:
-        """Read again: what was kept is handled."""
+    def resume_reading(self) -> None:
+        """Read again; no frames are kept."""
         if not self._transport.is_closing():
             self._transport.resume_reading()
 
-    def drop(self) -> None:
-        """Forget everything: the connection is closed. A decoding under way goes on for nobody."""
+    def discard(self) -> None:
+        """The connection is closed: drop kept frames, and the result of the current decoding."""
         self._kept.clear()
         self._decoding = None

@@ -1,4 +1,4 @@
-"""aiokafka's connection with limits on what a broker may cost before it has been authenticated."""
+"""aiokafka's connection with limits on what an unauthenticated broker may cost."""
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
@@ -25,32 +25,32 @@ from asyncrevoke.runtime.net.authentication.scram import ScramExchange
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-__all__ = ["AuthenticatedSession", "LimitedConnection", "OversizedAnswerError", "open_limited"]
+__all__ = ["AuthenticatedSession", "LimitedConnection", "OversizedResponseError", "open_limited"]
 
 _SIZE: Final = struct.Struct(">i")
-# A broker that knows a thousand requests sends 6 kB of versions.
+# Versions of a thousand requests take 6 kB.
 _LARGEST_VERSIONS: Final = 1024 * 1024
-# Kerberos has the largest tokens; Kafka's brokers take at most 512 kB from clients.
+# Kerberos has the largest tokens; Kafka's brokers accept at most 512 kB from clients.
 _LARGEST_SASL: Final = 64 * 1024
-# Of a session's lifetime: not all clients renew at once, and clocks and networks take their part.
+# Fractions of a session's lifetime: random, so that clients do not renew at the same time.
 _RENEWED: Final = (0.8, 0.9)
 _USED: Final = 0.95
 _RENEWAL_PAUSE: Final = 0.5
 
 
-class OversizedAnswerError(ConnectionError):
-    """An answer larger than a broker may send before it has authenticated a client."""
+class OversizedResponseError(ConnectionError):
+    """A response larger than allowed before authentication has completed."""
 
 
-class UnexpectedAnswerError(ConnectionError):
-    """An answer that nothing was asked for."""
+class UnexpectedResponseError(ConnectionError):
+    """A response without a request."""
 
 
 class AuthenticatedSession:
-    """How long a broker keeps a connection before it asks for authentication again (KIP-368).
+    """How long a broker accepts requests on a connection without another authentication (KIP-368).
 
-    Times are those of the event loop's clock: another connection should be opened at ``renew_at``,
-    and no request should be sent after ``ends_at``.
+    By the event loop's clock: open another connection at ``renew_at``, and send no request after
+    ``ends_at``.
     """
 
     def __init__(self, now: float, lifetime: float) -> None:
@@ -58,15 +58,15 @@ class AuthenticatedSession:
         self.ends_at = now + lifetime * _USED
 
     def renewal_failed(self, now: float) -> None:
-        """Try again later, the sooner the less time is left."""
+        """Try again after a quarter of the time that is left."""
         self.renew_at = now + max(_RENEWAL_PAUSE, (self.ends_at - now) / 4)
 
 
 class LimitedConnection(AIOKafkaConnection):  # type: ignore[misc]
-    """Refuses an answer by the size that it declares, before it is read, until it is open.
+    """Until it is open, rejects a response by its declared size, before it is read.
 
-    ``scram_max_iterations`` bounds the work of a SCRAM exchange. Opening starts no thread, but for
-    GSSAPI and the name lookup. If :meth:`connect` fails or is cancelled, the socket is closed
+    ``scram_max_iterations`` limits the work of a SCRAM exchange. Opening starts no thread, except
+    for GSSAPI and the name lookup. If :meth:`connect` fails or is cancelled, the socket is closed
     without waiting for its peer.
     """
 
@@ -86,7 +86,7 @@ class LimitedConnection(AIOKafkaConnection):  # type: ignore[misc]
 
     @override
     async def connect(self) -> Any:
-        """Open it, ask for the versions, and authenticate."""
+        """Open it, look up the versions, and authenticate."""
         try:
             streams = await super().connect()
         except BaseException:
@@ -106,8 +106,8 @@ class LimitedConnection(AIOKafkaConnection):  # type: ignore[misc]
 
     @override
     def connected(self) -> bool:
-        """Whether it is open. aiokafka's clients ask before each request, and open another one if
-        it is not: that is how they replace one whose session is about to end."""
+        """Whether it is open; False when its session is about to end. aiokafka's clients check this
+        before each request and open another connection if it is False."""
         if not super().connected():
             return False
         if self.session is None or self._requests or self._loop.time() < self.session.renew_at:
@@ -135,7 +135,7 @@ class LimitedConnection(AIOKafkaConnection):  # type: ignore[misc]
     @staticmethod
     @override
     async def _read(self_ref: Callable[[], LimitedConnection | None]) -> None:
-        # As aiokafka's: a connection that nobody holds is collected while this waits.
+        # Like aiokafka's: holds no reference while it waits, so an unused connection is collected.
         connection = self_ref()
         if connection is None:
             return
@@ -157,12 +157,12 @@ class LimitedConnection(AIOKafkaConnection):  # type: ignore[misc]
 
     def _admit(self, size: int) -> None:
         if size < 0 or (self._largest is not None and size > self._largest):
-            raise OversizedAnswerError(
-                f"an answer of {size} bytes while the connection was opened, where at most"
-                f" {self._largest} are taken"
+            raise OversizedResponseError(
+                f"a response of {size} bytes while the connection was opened exceeds the limit of"
+                f" {self._largest}"
             )
         if not self._requests:
-            raise UnexpectedAnswerError("an answer to nothing that was asked")
+            raise UnexpectedResponseError("a response without a request")
 
     # --- SASL ------------------------------------------------------------------------------------
 
@@ -188,7 +188,7 @@ class LimitedConnection(AIOKafkaConnection):  # type: ignore[misc]
 
 
 class PlainExchange:
-    """PLAIN (RFC 4616): one message, whose answer is empty."""
+    """PLAIN (RFC 4616): one message, whose response is empty."""
 
     def __init__(self, username: str, password: str) -> None:
         self._message: bytes | None = f"{username}\0{username}\0{password}".encode()
@@ -206,7 +206,7 @@ async def open_limited(
     request_timeout_ms: int,
     **options: Any,  # noqa: ANN401 - of aiokafka's
 ) -> LimitedConnection:
-    """An open connection; ``request_timeout_ms`` bounds all of opening, too.
+    """An open connection; ``request_timeout_ms`` also limits the time to open it.
 
     Raises TimeoutError, OSError and aiokafka's errors. If cancelled, the socket is closed.
     """

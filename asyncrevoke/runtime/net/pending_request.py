@@ -1,8 +1,8 @@
-"""A request that was sent over a connection."""
+"""A request that was sent over a connection and has no response yet."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from asyncrevoke.core.io.link_silence import may_hold
 
@@ -19,45 +19,61 @@ if TYPE_CHECKING:
 
 __all__ = ["PendingRequest"]
 
-_NEVER: Final = float("inf")
-
 
 class PendingRequest:
-    """A request without its response. ``done`` is None when nobody wants that any more."""
+    """A request that was sent at ``now`` and has no response yet.
+
+    ``within`` and ``patience`` are seconds, as :meth:`Connection.begin` has them. ``done`` is None
+    once the response is not wanted any more.
+    """
 
     __slots__ = (
-        "alone",
+        "broker_wait",
         "correlation",
         "deadline",
         "done",
-        "held",
         "message",
         "patience",
         "sent_at",
         "version",
+        "was_alone",
         "within",
     )
 
     def __init__(
-        self, correlation: int, version: int, message: Request, within: float, patience: float
+        self,
+        correlation: int,
+        version: int,
+        message: Request,
+        done: Done,
+        *,
+        now: float,
+        within: float,
+        patience: float,
+        link: RoundTripTime,
+        was_alone: bool,
     ) -> None:
         self.correlation = correlation
         self.version = version
         self.message = message
         self.within = within
         self.patience = patience
-        # Seconds that the broker may hold it before it answers.
-        self.held = may_hold(message)
-        self.sent_at = 0.0
-        self.deadline = _NEVER
-        # Whether no other one stood before it.
-        self.alone = False
-        self.done: Done | None = None
+        # Seconds that the broker may wait before it answers.
+        self.broker_wait = may_hold(message)
+        self.sent_at = now
+        self.deadline = now + link.patience(within)
+        # Whether no other request was unanswered when it was sent.
+        self.was_alone = was_alone
+        self.done: Done | None = done
+
+    def cancel(self) -> None:
+        """Drop the response when it comes."""
+        self.done = None
 
     def silent_at(self, since: float, link: RoundTripTime) -> float:
         """When the connection counts as silent if nothing is received after ``since``."""
-        return since + self.held + link.patience(self.patience)
+        return since + self.broker_wait + link.patience(self.patience)
 
     def dead_at(self, since: float, link: RoundTripTime) -> float:
-        """When it is taken for dead."""
-        return since + self.held + 2 * link.patience(self.patience)
+        """When the request fails with SILENT if nothing is received after ``since``."""
+        return since + self.broker_wait + 2 * link.patience(self.patience)

@@ -1,4 +1,4 @@
-"""A connection as aiokafka opens it, and what of it is used."""
+"""Opens connections by aiokafka."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 __all__ = ["RawConnection", "raw_connection", "versions_of"]
 
-# aiokafka has one timeout per request, ours is for all that opening takes.
+# aiokafka's timeout is for each request; Connection.open has one for all of them.
 _NEVER_MS: Final = 2**31 - 1
 
 
 class RawConnection(Protocol):
-    """What we use of aiokafka's connection."""
+    """aiokafka's connection, as far as it is used."""
 
     @property
     def session(self) -> AuthenticatedSession | None:
-        """When it has to be authenticated again; None: never."""
+        """When it must be authenticated again (KIP-368); None: never."""
         ...
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Open it, and ask for the versions."""
+        """Open it, look up the versions, and authenticate."""
         ...
 
     def send(self, request: object) -> object:
@@ -50,23 +50,23 @@ class RawConnection(Protocol):
         ...
 
 
-class _Told(Exception):  # noqa: N818 - it is no error
-    """Which versions of each request the broker offers."""
+class _OfferedVersions(Exception):  # noqa: N818 - not an error
+    """Carries the versions that the broker offers out of aiokafka."""
 
     def __init__(self, versions: Mapping[int, tuple[int, int]]) -> None:
         super().__init__(versions)
         self.versions = versions
 
 
-class _Question:
-    """To be sent, a request is told the versions first; this one goes no further."""
+class _VersionProbe:
+    """A request that is never sent: aiokafka calls ``prepare`` with the broker's versions first."""
 
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> object:
-        raise _Told(versions)
+        raise _OfferedVersions(versions)
 
 
 class _TokenProvider:
-    """Tells failures of the application's provider from a refusal by the broker."""
+    """Distinguishes failures of the application's provider from a rejection by the broker."""
 
     def __init__(self, inner: AbstractTokenProvider) -> None:
         self._inner = inner
@@ -81,20 +81,20 @@ class _TokenProvider:
         return cast("dict[str, str]", self._inner.extensions())
 
 
-AbstractTokenProvider.register(_TokenProvider)  # aiokafka asks for an instance
+AbstractTokenProvider.register(_TokenProvider)  # aiokafka checks isinstance
 
 
 def versions_of(raw: RawConnection) -> Mapping[int, tuple[int, int]]:
-    """Which versions of each request the broker offers, by the keys of the requests."""
+    """The versions that the broker offers, by API key."""
     try:
-        raw.send(_Question())
-    except _Told as told:
-        return told.versions
-    raise AssertionError("aiokafka sent what it should not have prepared")
+        raw.send(_VersionProbe())
+    except _OfferedVersions as offered:
+        return offered.versions
+    raise AssertionError("aiokafka sent a request without preparing it")
 
 
 def raw_connection(node: Node, config: ConsumerConfig) -> RawConnection:
-    """A connection of aiokafka's that is not open yet."""
+    """A connection that is not open yet."""
     keep_credentials_out_of_logs()
     security = security_options(config)
     if config.sasl_oauth_token_provider is not None:

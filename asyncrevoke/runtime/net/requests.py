@@ -1,4 +1,4 @@
-"""What the driver sends requests with."""
+"""The interface through which the driver sends requests."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ if TYPE_CHECKING:
 
 
 class Requests(Protocol):
-    """What sends requests over connections."""
+    """Sends requests over connections."""
 
     def begin(self, send: Send, then: Callable[[Replied | Failed], object], /) -> bool:
-        """Send one request at once, if the connection for it is open; ``then`` gets its answer,
-        never before this returns. If not, False: then :meth:`request` is to be awaited."""
+        """Send a request at once if its connection is open; ``then`` gets the response, never
+        before this returns. Returns False if it is not open: then await :meth:`request`."""
         ...
 
     async def request(self, send: Send) -> Replied | Failed:
-        """Send one request and wait for its answer; never raises for what a broker does."""
+        """Send a request and wait for the response. Failures are returned, not raised."""
         ...
 
     def reset(self, node: Node, channel: Channel) -> None:
-        """Drop one connection; requests in flight on it fail."""
+        """Close one connection; its requests in flight fail."""
         ...
 
     async def silence(self) -> ConnectionSilent:
-        """Wait for the next connection that is silent although something is asked on it."""
+        """Wait for the next connection that received nothing although a request is in flight."""
         ...
 
     async def probe(self, probe: ProbeBroker) -> BrokerProbed:
-        """Find out whether a broker answers on a new connection; raises nothing."""
+        """Find out whether a broker responds on a new connection. Raises nothing."""
         ...
 
     def drop_silent(self, drop: DropSilentConnections) -> None:
-        """Drop connections on which nothing is received; requests in flight on them fail."""
+        """Close connections that receive nothing; their requests in flight fail."""
         ...
 
     async def close(self) -> None:
@@ -54,7 +54,7 @@ class Requests(Protocol):
 
 
 class ForwardedRequests:
-    """Requests that others send; to be derived from where some of them need more than that."""
+    """Forwards to other requests; a base class for those that change some of them."""
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
@@ -64,7 +64,7 @@ class ForwardedRequests:
         return self._requests.begin(send, then)
 
     async def request(self, send: Send) -> Replied | Failed:
-        """Send one request and wait for its answer."""
+        """Send a request and wait for the response."""
         return await self._requests.request(send)
 
     async def silence(self) -> ConnectionSilent:
@@ -72,15 +72,15 @@ class ForwardedRequests:
         return await self._requests.silence()
 
     async def probe(self, probe: ProbeBroker) -> BrokerProbed:
-        """Find out whether a broker answers."""
+        """Find out whether a broker responds."""
         return await self._requests.probe(probe)
 
     def drop_silent(self, drop: DropSilentConnections) -> None:
-        """Drop connections on which nothing is received."""
+        """Close connections that receive nothing."""
         self._requests.drop_silent(drop)
 
     def reset(self, node: Node, channel: Channel) -> None:
-        """Drop one connection."""
+        """Close one connection."""
         self._requests.reset(node, channel)
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Tells those who have queued records whether these may begin, or the membership is in doubt."""
+"""Decides whether queued records may be started, or the membership must be confirmed first."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ if TYPE_CHECKING:
 
 
 class MembershipGuard(Protocol):
-    """Asked before a queued record begins: a process that was frozen for longer than its session
-    may have lost the record's partition, and learns of it only by the next heartbeat's answer."""
+    """Asked before a queued record is started. A process that was suspended for longer than its
+    session may have lost the partition, and learns that only from the next heartbeat response."""
 
     def may_begin_for(self) -> float:
-        """For how many seconds records may begin without asking again.
+        """For how many seconds records may be started without asking again.
 
-        Negative: none may begin, until :meth:`confirmation` is done.
+        If negative, none may be started until :meth:`confirmation` is done.
         """
         ...
 
     def confirmation(self) -> asyncio.Future[object]:
-        """Done when records may begin. It fails, or is cancelled, if the consumer ends before;
-        cancelling it is harmless."""
+        """Done when records may be started. It fails, or is cancelled, if the consumer ends first.
+        Cancelling it has no effect on others."""
         ...
 
 
 async def may_begin(membership: MembershipGuard) -> None:
-    """Return when records may begin; for those who have waited for something else before."""
+    """Return when records may be started."""
     while membership.may_begin_for() < 0:
         await membership.confirmation()
 
@@ -41,7 +41,7 @@ class ConsumerMembership:
         self._driver = driver
 
     def may_begin_for(self) -> float:
-        """As the core knows it, without waiting for what a socket still holds."""
+        """As the core knows it; responses that were not read from the socket yet do not count."""
         now = self._driver.now()
         until = self._core.may_begin_until(now)
         self._driver.flush()
@@ -53,7 +53,7 @@ class ConsumerMembership:
 
 
 class NoMembership:
-    """No group can take these records away."""
+    """For records that are not read as a member of a group."""
 
     def may_begin_for(self) -> float:
         """For ever."""

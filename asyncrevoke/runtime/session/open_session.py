@@ -1,4 +1,4 @@
-"""Puts the parts of an entered consumer together. Loaded when a consumer is first entered."""
+"""Creates the parts of an entered consumer. Imported when a consumer is first entered."""
 
 from __future__ import annotations
 
@@ -22,7 +22,12 @@ from asyncrevoke.runtime.loop.heartbeat_thread import HeartbeatThread
 from asyncrevoke.runtime.loop.loop_lag import tick_interval
 from asyncrevoke.runtime.net.authentication.remembered_token import RememberedToken
 from asyncrevoke.runtime.net.channels import Channels
+from asyncrevoke.runtime.session.parts import SessionHooks, SessionParts
+from asyncrevoke.runtime.session.reactions import SessionReactions
+from asyncrevoke.runtime.session.record_iterator import ReadReports
+from asyncrevoke.runtime.session.record_owners import RecordOwners
 from asyncrevoke.runtime.session.session import Session
+from asyncrevoke.runtime.session.status import SessionStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -30,50 +35,51 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.protocol.records import RecordDecoder
-    from asyncrevoke.runtime.hooks.call_recorder import CallLog
-    from asyncrevoke.runtime.hooks.dead_letter_writer import LetterWriter
-    from asyncrevoke.runtime.hooks.journal_hooks import Journal
+    from asyncrevoke.runtime.hooks.call_recorder import CallRecorder
+    from asyncrevoke.runtime.hooks.dead_letter_writer import DeadLetterWriter
+    from asyncrevoke.runtime.hooks.journal_hooks import SessionJournal, SessionRecorder
     from asyncrevoke.runtime.hooks.observer import Observer
     from asyncrevoke.runtime.net.requests import Requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
-    """What a consumer is opened in instead of sockets and brokers; ``opened`` is told its session.
+class Environment:
+    """Replaces sockets and brokers in tests.
 
-    ``jitter`` spreads timers, ``letters`` takes what would go to dead letter topics, and
-    ``call_log`` writes down the calls of handlers, and ``wall_clock`` tells the seconds since the
-    epoch.
+    ``jitter`` spreads timers, ``dead_letters`` takes dead letters, ``call_recorder`` records the
+    calls of handlers, ``wall_clock`` returns seconds since the epoch, ``opened`` gets the session.
     """
 
     bootstrap: Sequence[Node]
     requests: Requests
     decode: RecordDecoder
-    letters: LetterWriter
-    call_log: CallLog
+    dead_letters: DeadLetterWriter
+    call_recorder: CallRecorder
     jitter: Random
     wall_clock: Callable[[], float]
     opened: Callable[[Session], None]
 
 
-# A list, because tasks that the consumer starts inherit the variable: the first one takes it.
-_worlds: ContextVar[list[World] | None] = ContextVar("asyncrevoke worlds", default=None)
+# A list, because tasks of the consumer inherit the variable; opening a session empties it.
+_environments: ContextVar[list[Environment] | None] = ContextVar(
+    "asyncrevoke environments", default=None
+)
 
 
 @contextmanager
-def opened_in(world: World) -> Generator[None]:
-    """Inside, the next consumer that is entered by this task is opened in ``world``."""
-    worlds = [world]
-    token = _worlds.set(worlds)
+def in_environment(environment: Environment) -> Generator[None]:
+    """Inside, the next consumer that this task enters has this environment."""
+    environments = [environment]
+    token = _environments.set(environments)
     try:
         yield
     finally:
-        worlds.clear()
-        _worlds.reset(token)
+        environments.clear()
+        _environments.reset(token)
 
 
-# Changes the options of consumers that are opened: for one of several workers, or for a test.
-adapted: ContextVar[Callable[[ConsumerConfig], ConsumerConfig] | None] = ContextVar(
+# Changes the options of consumers that are entered: for one of several workers, or for a test.
+config_override: ContextVar[Callable[[ConsumerConfig], ConsumerConfig] | None] = ContextVar(
     "asyncrevoke adapted options", default=None
 )
 
@@ -82,96 +88,146 @@ def open_session(
     config: ConsumerConfig,
     listener: object,
     observers: Sequence[Observer] = (),
-    journal: Journal | None = None,
+    journal: SessionJournal | None = None,
     *,
     whole_batches: bool = False,
 ) -> Session:
     """A session on the running event loop, not started yet.
 
-    ``whole_batches``: what it gives as records are record batches, see ``decode_batches``.
+    With ``whole_batches`` each of its records is a record batch; see ``decode_batches``.
     """
-    if (adapt := adapted.get()) is not None:
-        config = adapt(config)
-    given = config
-    worlds = _worlds.get()
-    world = worlds.pop() if worlds else None
-    # Timestamps that lie back from now need the wall clock; the core has the loop's.
-    wall_clock = time.time if world is None else world.wall_clock
-    wall_clock_offset = wall_clock() - asyncio.get_running_loop().time()
-    bootstrap: Sequence[Node] = (
-        [Node(-1 - n, host, port) for n, (host, port) in enumerate(config.addresses)]
-        if world is None
-        else world.bootstrap
-    )
-    config, config_of_thread = _for_two_threads(config)
-    decode = _decoder(config, whole_batches=whole_batches) if world is None else world.decode
-    witness = None
+    if (override := config_override.get()) is not None:
+        config = override(config)
+    environments = _environments.get()
+    environment = environments.pop() if environments else None
+    recorder = None
     if journal is not None:
-        clock = None if world is None else world.wall_clock
-        witness = journal.begin(_facts(config), wall_clock=clock)
-        decode = witness.decoder(decode)
-    core = ConsumerCore(
+        clock = None if environment is None else environment.wall_clock
+        recorder = journal.begin(_journal_facts(config), wall_clock=clock)
+    of_loop, of_thread = _for_two_threads(config)
+    core = _open_core(of_loop, environment, recorder, whole_batches=whole_batches)
+    requests = Channels(of_loop) if environment is None else environment.requests
+    hooks = _open_hooks(config, core, listener, observers, recorder)
+    driver = _open_driver(
         config,
-        bootstrap,
-        decode,
-        wall_clock_offset=wall_clock_offset,
-        member_id=f"{config.client_id}-{uuid.uuid4()}",
-    )
-    log = EventLog(**({} if config.group_id is None else {"group": config.group_id}))
-    log.member = lambda: core.group_metadata().member_id
-    calls = ListenerCalls(listener)
-    tolerated_lag = config.session_timeout / 3
-    stand_in = None
-    if config.heartbeat_thread and config.group_id is not None and world is None:
-        stand_in = HeartbeatThread(
-            lambda: Channels(config_of_thread),
-            lambda: core.alive_until(driver.now()),
-            log,
-            patience=2 * tick_interval(tolerated_lag),
-        )
-    requests = Channels(config) if world is None else world.requests
-    if witness is not None:
-        requests = witness.requests(requests)
-    driver = Driver(
         core,
-        requests,
-        log,
-        calls,
-        tolerated_lag=tolerated_lag,
-        stand_in=stand_in,
-        jitter=None if world is None else world.jitter,
-        witness=witness,
+        requests if recorder is None else recorder.requests(requests),
+        hooks,
+        connect=partial(Channels, of_thread) if environment is None else None,
+        jitter=None if environment is None else environment.jitter,
     )
-    session = Session(config, core, driver, calls, log)
-    session.config = given
-    if observers:
-        session.observed_by(
-            Observers(
-                observers,
-                log,
-                session.facts,
-                group_id=config.group_id,
-                client_id=config.client_id,
-            )
+    session = Session(
+        SessionParts(
+            config=config,
+            core=core,
+            driver=driver,
+            hooks=hooks,
+            dead_letters=None if environment is None else environment.dead_letters,
+            call_recorder=None if environment is None else environment.call_recorder,
+            wall_clock=time.time if environment is None else environment.wall_clock,
         )
-    if witness is not None:
-        session.watched_by(witness)
-    if world is not None:
-        session.letters = world.letters
-        session.wall_clock = world.wall_clock
-        session.call_log = world.call_log
-        world.opened(session)
+    )
+    if environment is not None:
+        environment.opened(session)
     return session
 
 
+def _open_hooks(
+    config: ConsumerConfig,
+    core: ConsumerCore,
+    listener: object,
+    observers: Sequence[Observer],
+    recorder: SessionRecorder | None,
+) -> SessionHooks:
+    """The log, the listener, the observers and the journal of a session."""
+    log = EventLog(core, **({} if config.group_id is None else {"group": config.group_id}))
+    owners = RecordOwners()
+    status = SessionStatus(core, owners)
+    observing = None
+    if observers:
+        observing = Observers(
+            observers, log, status, group_id=config.group_id, client_id=config.client_id
+        )
+    return SessionHooks(
+        log=log,
+        listener=ListenerCalls(listener),
+        owners=owners,
+        status=status,
+        reads=ReadReports(observing),
+        observers=observing,
+        recorder=recorder,
+    )
+
+
+def _open_driver(
+    config: ConsumerConfig,
+    core: ConsumerCore,
+    requests: Requests,
+    hooks: SessionHooks,
+    *,
+    connect: Callable[[], Channels] | None,
+    jitter: Random | None,
+) -> Driver:
+    """The driver; ``connect`` opens the connections of the heartbeat thread, None: without one."""
+    tolerated_lag = config.session_timeout / 3
+    open_fallback = None
+    if config.heartbeat_thread and config.group_id is not None and connect is not None:
+        open_fallback = partial(
+            HeartbeatThread,
+            connect=connect,
+            core=core,
+            log=hooks.log,
+            patience=2 * tick_interval(tolerated_lag),
+        )
+    return Driver(
+        core,
+        requests,
+        hooks.log,
+        hooks.listener,
+        SessionReactions(hooks),
+        tolerated_lag=tolerated_lag,
+        open_fallback=open_fallback,
+        jitter=jitter,
+    )
+
+
+def _open_core(
+    config: ConsumerConfig,
+    environment: Environment | None,
+    recorder: SessionRecorder | None,
+    *,
+    whole_batches: bool,
+) -> ConsumerCore:
+    """The core; with a ``recorder`` of the journal, that one sees what is decoded."""
+    bootstrap: Sequence[Node]
+    if environment is None:
+        bootstrap = [Node(-1 - n, host, port) for n, (host, port) in enumerate(config.addresses)]
+        decode = _decoder(config, whole_batches=whole_batches)
+        wall_clock = time.time
+    else:
+        bootstrap, decode, wall_clock = (
+            environment.bootstrap,
+            environment.decode,
+            environment.wall_clock,
+        )
+    return ConsumerCore(
+        config,
+        bootstrap,
+        decode if recorder is None else recorder.decoder(decode),
+        # The core has the event loop's clock; timestamps of records are those of the wall clock.
+        wall_clock_offset=wall_clock() - asyncio.get_running_loop().time(),
+        member_id=f"{config.client_id}-{uuid.uuid4()}",
+    )
+
+
 def _decoder(config: ConsumerConfig, *, whole_batches: bool) -> RecordDecoder:
-    """With room for what batches unpack to, which one that is hostile has no end of."""
+    """A decoder that limits the decompressed size of batches."""
     limit = max(LARGEST_UNPACKED, 4 * config.buffer_memory)
     return partial(decode_batches, limit=limit, whole=whole_batches)
 
 
-def _facts(config: ConsumerConfig) -> dict[str, object]:
-    """What a journal should know of a consumer."""
+def _journal_facts(config: ConsumerConfig) -> dict[str, object]:
+    """The options of a consumer that its journal records."""
     order_by = config.order_by
     return {
         "group": config.group_id,
@@ -186,12 +242,12 @@ def _facts(config: ConsumerConfig) -> dict[str, object]:
 
 
 def _for_two_threads(config: ConsumerConfig) -> tuple[ConsumerConfig, ConsumerConfig]:
-    """The configuration for the event loop, and that for the heartbeat thread."""
+    """The configuration for the event loop, and the one for the heartbeat thread."""
     provider = config.sasl_oauth_token_provider
     if provider is None:
         return config, config
     remembered = RememberedToken(provider)
     return (
         replace(config, sasl_oauth_token_provider=remembered.provider()),
-        replace(config, sasl_oauth_token_provider=remembered.again()),
+        replace(config, sasl_oauth_token_provider=remembered.repeated()),
     )

@@ -1,4 +1,4 @@
-"""The calls of an entered consumer that concern partitions: pausing, seeking, offsets."""
+"""Methods of a consumer about partitions: pause, seek, offsets."""
 
 from __future__ import annotations
 
@@ -15,35 +15,41 @@ if TYPE_CHECKING:
     from asyncrevoke.model import OffsetAndTimestamp
     from asyncrevoke.runtime.session.session import Session
 
-# What ListOffsets takes for the ends of a log, instead of a timestamp.
+# Timestamps of ListOffsets for the ends of a log.
 _LATEST = -1
 _EARLIEST = -2
 
 
-class PartitionCalls:
-    """What a consumer offers for single partitions.
+class SessionCalls:
+    """Base of a consumer's methods that use its session, which is None before it is entered."""
 
-    Every method raises IllegalStateError unless the consumer is entered, and when it is used from
-    another thread or event loop. Those that wait for a broker retry until ``request_timeout`` and
-    may be cancelled at any time: nothing is lost by it. Partitions are ``TopicPartition`` or plain
-    ``(topic, partition)``.
-    """
+    _session: Session | None = None
 
     def _entered(self) -> Session:
+        """The session. Raises IllegalStateError before entering and after closing."""
         raise NotImplementedError
 
+
+class PartitionCalls(SessionCalls):
+    """Methods of a consumer about partitions.
+
+    Each raises IllegalStateError unless the consumer is entered, and in another thread or event
+    loop. Those that wait for a broker retry until ``request_timeout``; cancelling them loses
+    nothing. Partitions are ``TopicPartition`` or ``(topic, partition)``.
+    """
+
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that are ours now, those that are being given up included."""
+        """The partitions of this consumer, including those that are being revoked."""
         return self._entered().core.assignment()
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Return no records of these until :meth:`resume`; they stay ours.
+        """Deliver no records of these until :meth:`resume`; they stay assigned.
 
-        Single records that were not handed out wait, and so do records that no handler has begun
-        with; handlers that run end. Tasks of a task group, which you have submitted, go on.
+        :meth:`Consumer.records` returns none, and no handler is started with one. Running handlers
+        and tasks of a task group go on.
 
-        A pause is forgotten when its partition goes. For one that is being given up it applies
-        only if the revoke is withdrawn.
+        The pause ends when the partition is released or lost. For a partition that is being revoked
+        it applies only if the revocation is withdrawn.
         """
         self._entered().pause_partitions(to_partitions(partitions))
 
@@ -56,13 +62,13 @@ class PartitionCalls:
         return self._entered().core.paused()
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on reading ``partition`` at ``offset``; records fetched before are dropped.
+        """Continue at ``offset``; records that were fetched before are dropped.
 
-        Also those that :meth:`Consumer.records` has not handed out, and those that no handler or
-        task has begun with. Handlers and tasks that run end, and no longer count.
+        So are those that :meth:`Consumer.records` has not returned, and those for which no handler
+        or task was started. Running handlers and tasks go on, but their records no longer count.
 
-        Raises IllegalStateError if the partition is not ours or is being given up, and ValueError
-        for a negative offset.
+        Raises IllegalStateError if the partition is not assigned or is being revoked, and
+        ValueError for a negative offset.
         """
         if offset < 0:
             raise ValueError(
@@ -71,24 +77,26 @@ class PartitionCalls:
         self._entered().seek(to_partition(partition), offset)
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go on reading at the first offset that there is; without partitions, of all of them."""
+        """Continue at the first offset; without partitions, in all assigned ones."""
         await self._seek_to(partitions, _EARLIEST)
 
     async def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go on reading at the end: of what is written, or committed with ``read_committed``."""
+        """Continue at the end offset (with ``read_committed`` the last stable offset); without
+        partitions, in all assigned ones."""
         await self._seek_to(partitions, _LATEST)
 
     def position(self, partition: TopicPartition) -> int | None:
-        """The offset of the next record to be returned, None while it is not known yet.
+        """The offset of the next record to be delivered, None while it is unknown.
 
-        Raises IllegalStateError if the partition is not ours.
+        Raises IllegalStateError if the partition is not assigned.
         """
         return self._entered().core.position(to_partition(partition))
 
     async def committed(
         self, *partitions: TopicPartition
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed, None where nothing; without partitions, of ours."""
+        """The committed offsets of the group, None where there is none; without partitions, of the
+        assigned ones."""
         session = self._entered()
         self._needs_group("committed")
         wanted = to_partitions(partitions) or sorted(session.core.assignment())
@@ -98,7 +106,7 @@ class PartitionCalls:
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first offset at or after each timestamp (ms since the epoch), None where none is."""
+        """The first offset at or after each timestamp (ms since the epoch), None without one."""
         for tp, timestamp in timestamps.items():
             if timestamp < 0:
                 raise ValueError(
@@ -116,11 +124,11 @@ class PartitionCalls:
         return await self._ends(partitions, _LATEST)
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
-        """Up to where no transaction is open, as of the last fetch; None before the first."""
+        """The last stable offset as of the last fetch; None before the first fetch."""
         return self._entered().core.last_stable_offset(to_partition(partition))
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """The offset after the last replicated record, as of the last fetch; None before it."""
+        """The high watermark as of the last fetch; None before the first fetch."""
         return self._entered().core.highwater(to_partition(partition))
 
     async def partitions_for_topic(self, topic: str) -> frozenset[int]:
@@ -130,7 +138,7 @@ class PartitionCalls:
         return cast("frozenset[int]", answer)
 
     def lag(self) -> dict[TopicPartition, int]:
-        """Records between our position and the high watermark, as far as fetches have told."""
+        """Records between the position and the high watermark, as of the last fetches."""
         return self._entered().core.lag()
 
     def _needs_group(self, call: str) -> None:
@@ -159,7 +167,7 @@ class PartitionCalls:
 
 
 def to_partition(given: object) -> TopicPartition:
-    """A partition as users may write it. Raises ConfigError for anything else."""
+    """A partition from a user's argument. Raises ConfigError."""
     match given:
         case TopicPartition():
             return given
@@ -170,7 +178,7 @@ def to_partition(given: object) -> TopicPartition:
 
 
 def to_partitions(given: Iterable[object]) -> list[TopicPartition]:
-    """Partitions as users may write them."""
+    """Partitions from a user's argument. Raises ConfigError."""
     found: list[TopicPartition] = []
     for one in given:
         if isinstance(one, (list, set, frozenset)):
@@ -182,7 +190,7 @@ def to_partitions(given: Iterable[object]) -> list[TopicPartition]:
 
 
 def to_offsets(what: object, mode: CommitMode) -> dict[TopicPartition, OffsetAndMetadata]:
-    """What ``commit`` was given, as offsets. Raises ConfigError."""
+    """Offsets from the argument of ``commit``. Raises ConfigError."""
     if mode != "manual":
         flush = "await commit() without an argument flushes what counts"
         raise ConfigError(

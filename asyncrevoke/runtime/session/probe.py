@@ -1,4 +1,4 @@
-"""What an orchestrator asks of a consumer: is it alive, and is it ready?"""
+"""Liveness and readiness of a consumer, for orchestrators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _JOINING = ("joining", "syncing")
 
 
 class ProbeFacts(TypedDict):
-    """A :class:`ProbeBroker` as JSON has it: no texts of errors, which may hold what records do."""
+    """A :class:`Probe` for JSON; without error messages, which may quote records."""
 
     group: str | None
     live: bool
@@ -30,11 +30,11 @@ class ProbeFacts(TypedDict):
 
 
 class Probe(NamedTuple):
-    """Answers of ``Consumer.probe``; ``reasons`` say why one of them is no.
+    """The result of ``Consumer.probe``; ``reasons`` explain a False.
 
-    ``live`` is no if only a restart helps: the consumer or its handlers have failed for good, or a
-    handler goes on beyond its limit. ``ready`` is no as well before the group was joined, while the
-    coordinator does not answer, and from closing on. Without any partition a consumer is both.
+    ``live`` is False if only a restart helps: the consumer or its handlers have failed, or a
+    handler has exceeded its limit. ``ready`` is also False before the group was joined, while the
+    coordinator does not answer, and while closing. A consumer without partitions can be both.
     ``health`` is None before the consumer is entered.
     """
 
@@ -45,7 +45,7 @@ class Probe(NamedTuple):
     health: Health | None
 
     def facts(self) -> ProbeFacts:
-        """What may be shown to anybody."""
+        """For JSON, without confidential text."""
         health = self.health
         paused = () if health is None else health.paused_partitions
         return ProbeFacts(
@@ -56,7 +56,7 @@ class Probe(NamedTuple):
             state=None if health is None else health.state,
             assigned=0 if health is None else health.assigned,
             in_flight=0 if health is None else health.in_flight,
-            paused=[f"{tp.topic}-{tp.partition}" for tp in sorted(paused)],
+            paused=[str(tp) for tp in sorted(paused)],
         )
 
 
@@ -66,7 +66,7 @@ def probe(
     health: Health | None,
     max_handler_age: float | None,
 ) -> Probe:
-    """The answers for a consumer with this session; None before it is entered."""
+    """Probe a consumer with this session; None before it is entered."""
     if session is None or health is None:
         return Probe(True, False, ("it is not entered yet",), config.group_id, None)
     dead = list(_why_dead(session, health, max_handler_age))

@@ -1,4 +1,4 @@
-"""Records one by one: each is done when the next is asked for."""
+"""Iterates over single records: each is completed when the next one is asked for."""
 
 from __future__ import annotations
 
@@ -12,37 +12,40 @@ if TYPE_CHECKING:
 
     from asyncrevoke.core.partition.hand_out import RecordReader
     from asyncrevoke.model import Record, TopicPartition
-    from asyncrevoke.runtime.hooks.journal_hooks import Witness
+    from asyncrevoke.runtime.hooks.journal_hooks import LoopRecorder
+    from asyncrevoke.runtime.hooks.observers import Observers
     from asyncrevoke.runtime.session.membership_guard import MembershipGuard
 
 
-class Steps(Protocol):
-    """What records are taken from."""
+class StepSource(Protocol):
+    """The session, as far as the iterator calls it."""
 
-    async def step_for(self, reader: RecordReader) -> PollResult:
-        """One step whose records this reader hands out; StopAsyncIteration at the end."""
+    async def step_of_reader(self, reader: RecordReader) -> PollResult:
+        """One step whose records this reader returns. Raises StopAsyncIteration at the end."""
         ...
 
 
 class RecordIterator:
     """An async iterator over single records. Cancelling ``__anext__`` loses none of them.
 
-    It holds the records of one step, and the core takes back those that it has not handed out
-    before anything changes that concerns them; see :mod:`asyncrevoke.core.partition.hand_out`.
-    There is one
-    per consumer, so that a second loop goes on where the first one stopped. A ``witness`` is told
-    of each record like of a batch that has only this one. While the membership is in doubt it
-    hands out nothing that it holds, and makes a step, which waits.
+    It has the records of one step. Before a change that concerns them (a seek, a revocation), the
+    core takes back those that it has not returned; see :mod:`asyncrevoke.core.partition.hand_out`.
+    A consumer has one iterator, so that a second loop continues where the first one stopped. A
+    journal's ``recorder`` gets each record as a batch of its own. While the membership is not
+    confirmed, no record is returned: a step waits.
     """
 
     def __init__(
-        self, steps: Steps, membership: MembershipGuard, witness: Witness | None = None
+        self,
+        steps: StepSource,
+        membership: MembershipGuard,
+        recorder: LoopRecorder | None = None,
     ) -> None:
         self._steps = steps
         self._membership = membership
-        # Until when what is held may be handed out, by a clock that costs less than the loop's.
-        self._until = float("-inf")
-        self._witness = witness
+        # Until when records may be returned, by a clock that is faster to read than the loop's.
+        self._confirmed_until = float("-inf")
+        self._recorder = recorder
         self._records: Sequence[Record] = ()
         self._taken = 0
         self._end = 0
@@ -52,26 +55,26 @@ class RecordIterator:
         return self
 
     async def __anext__(self) -> Record:
-        witness = self._witness
-        if witness is not None:
-            witness.asked(counts=True)
+        recorder = self._recorder
+        if recorder is not None:
+            recorder.step_begun(counts=True)
         while (taken := self._taken) == self._end or (
-            monotonic() > self._until and self._is_in_doubt()
+            monotonic() > self._confirmed_until and self._must_confirm()
         ):
-            await self._steps.step_for(self)
+            await self._steps.step_of_reader(self)
         self._taken = taken + 1
         record = self._records[taken]
-        if witness is not None:
-            witness.delivered(PollResult({record.topic_partition: [record]}))
+        if recorder is not None:
+            recorder.batch_returned(PollResult({record.topic_partition: [record]}))
         return record
 
-    def _is_in_doubt(self) -> bool:
+    def _must_confirm(self) -> bool:
         seconds = self._membership.may_begin_for()
-        self._until = monotonic() + seconds
+        self._confirmed_until = monotonic() + seconds
         return seconds < 0
 
-    def unreported(self) -> dict[TopicPartition, list[Record]]:
-        """What was handed out since this was last called, by partition."""
+    def take_unreported(self) -> dict[TopicPartition, list[Record]]:
+        """The records that were returned since the last call, by partition."""
         found: dict[TopicPartition, list[Record]] = {}
         for record in self._records[self._reported : self._taken]:
             found.setdefault(record.topic_partition, []).append(record)
@@ -82,15 +85,34 @@ class RecordIterator:
 
     @property
     def handed_out(self) -> int:
-        """How many records of the last step the user has."""
+        """How many records of the last step were returned."""
         return self._taken
 
     def begin(self, records: Sequence[Record]) -> None:
-        """Hand these out from now on."""
+        """Return these from now on."""
         self._records = records
         self._taken = self._reported = 0
         self._end = len(records)
 
     def end(self) -> None:
-        """Hand out no more of them."""
+        """Return no more of them."""
         self._end = self._taken
+
+
+class ReadReports:
+    """Reports them to observers now and then, since the loop may never take the rest of a batch."""
+
+    def __init__(self, observers: Observers | None) -> None:
+        self._observers = observers
+        self._reader: RecordIterator | None = None
+
+    def read_by(self, reader: RecordIterator) -> None:
+        """Records are taken from this iterator from now on."""
+        self._reader = reader
+
+    def report(self) -> None:
+        """Report what was taken since the last call."""
+        if self._observers is not None and self._reader is not None:
+            read = self._reader.take_unreported()
+            if read:
+                self._observers.on_poll(PollResult(read))

@@ -1,32 +1,77 @@
-"""All that works on the records of a session: its handlers, and its task groups."""
+"""The owners of a session's records: its handlers, and its task groups."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from weakref import WeakSet
 
-from asyncrevoke.runtime.hooks.running_calls import Calling
-from asyncrevoke.runtime.session.record_owner import Naming, Observer, Queueing
+from asyncrevoke.runtime.hooks.running_calls import ReportsRunningCalls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from asyncrevoke.model import BlockingRecord, PollResult, TopicPartition
     from asyncrevoke.runtime.hooks.running_calls import RunningCall
-    from asyncrevoke.runtime.session.record_owner import Workers
+
+
+class RecordOwner(Protocol):
+    """Runs tasks on records, and is informed at once when their partitions are lost."""
+
+    def lose(self, partitions: Iterable[TopicPartition]) -> None:
+        """These are lost: cancel what runs."""
+        ...
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """The position of these was changed: do not start records from before."""
+        ...
+
+
+@runtime_checkable
+class QueuesRecords(RecordOwner, Protocol):
+    """Has records for which no handler was called yet."""
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Start no record of these until they are resumed."""
+        ...
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Start records of these again."""
+        ...
+
+    def leave(self, partitions: Iterable[TopicPartition]) -> None:
+        """These are released: start no further record, and keep those that run."""
+        ...
+
+
+@runtime_checkable
+class ObservesResults(RecordOwner, Protocol):
+    """Also gets the result of each step, before the user does."""
+
+    def observe(self, batch: PollResult) -> None:
+        """A step is about to return this."""
+        ...
+
+
+@runtime_checkable
+class NamesHandler(Protocol):
+    """Knows which handler has a record."""
+
+    def name_of(self, partition: TopicPartition, offset: int) -> str | None:
+        """The handler or function that has it; None if unknown."""
+        ...
 
 
 class RecordOwners:
-    """Tells each of them what becomes of the partitions whose records it has."""
+    """Informs each owner about the partitions of its records."""
 
     def __init__(self) -> None:
-        self._owners: WeakSet[Workers] = WeakSet()
-        self._groups: WeakSet[Observer] = WeakSet()
+        self._owners: WeakSet[RecordOwner] = WeakSet()
+        self._groups: WeakSet[ObservesResults] = WeakSet()
 
-    def add(self, owner: Workers) -> bool:
-        """One more; whether it sees each result, as task groups do."""
+    def add(self, owner: RecordOwner) -> bool:
+        """Add an owner. Returns whether it sees each result, as task groups do."""
         self._owners.add(owner)
-        if isinstance(owner, Observer):
+        if isinstance(owner, ObservesResults):
             self._groups.add(owner)
             return True
         return False
@@ -38,38 +83,38 @@ class RecordOwners:
                 group.observe(result)
 
     def lose(self, partitions: Iterable[TopicPartition]) -> None:
-        """Nothing of these is to run any more."""
+        """These are lost: cancel what runs."""
         for owner in list(self._owners):
             owner.lose(partitions)
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """These are read elsewhere: nothing begins that has not begun."""
+        """The position of these was changed: do not start records from before."""
         for owner in list(self._owners):
             owner.drop(partitions)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Nothing of these begins until they are resumed."""
+        """Start no record of these until they are resumed."""
         for owner in list(self._owners):
-            if isinstance(owner, Queueing):
+            if isinstance(owner, QueuesRecords):
                 owner.pause(partitions)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """They go on."""
+        """Start records of these again."""
         for owner in list(self._owners):
-            if isinstance(owner, Queueing):
+            if isinstance(owner, QueuesRecords):
                 owner.resume(partitions)
 
     def leave(self, partitions: Iterable[TopicPartition]) -> None:
-        """These are given up without being announced: no handler begins, and those that run are
-        waited for. So is all that was submitted to a task group."""
+        """These are released without an announcement: start no handler, and wait for those that
+        run, and for all that was submitted to a task group."""
         for owner in list(self._owners):
-            if isinstance(owner, Queueing):
+            if isinstance(owner, QueuesRecords):
                 owner.leave(partitions)
 
     def name_of(self, record: BlockingRecord) -> str | None:
-        """The handler or function that has a record, None if nobody knows."""
+        """The handler or function that has a record; None if unknown."""
         for owner in self._owners:
-            if isinstance(owner, Naming):
+            if isinstance(owner, NamesHandler):
                 name = owner.name_of(record.topic_partition, record.offset)
                 if name is not None:
                     return name
@@ -78,5 +123,5 @@ class RecordOwners:
     def running(self) -> Iterator[RunningCall]:
         """The calls of handlers that have not ended."""
         for owner in self._owners:
-            if isinstance(owner, Calling):
+            if isinstance(owner, ReportsRunningCalls):
                 yield from owner.running()

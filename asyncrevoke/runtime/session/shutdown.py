@@ -1,134 +1,127 @@
-"""The way out of a consumer: the loop, the handlers, the group, the connections; all in time."""
+"""Closes a consumer: the loop, the handlers, the group, the connections; within one deadline."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from asyncrevoke.core.io.deadline import Deadline
 from asyncrevoke.runtime.loop.abandoned_tasks import abandon
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from asyncrevoke.core.consumer_core import ConsumerCore
-    from asyncrevoke.model import RunningHandler
-    from asyncrevoke.runtime.hooks.event_log import EventLog
-    from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
-    from asyncrevoke.runtime.loop.driver import Driver
+    from asyncrevoke.runtime.session.parts import SessionParts
     from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
-# How long a close that is in a hurry may take for the final commit and for leaving the group (s).
-LAST_SECONDS = 5.0
-# What a listener has after the deadline to hear of partitions that are lost at it, and a journal
-# to write its last rows (seconds).
+# Seconds for the final commit and for leaving the group if a close does not wait for work.
+URGENT_CLOSE_SECONDS = 5.0
+# Seconds after the deadline for the listener's last callbacks, and for the journal's last rows.
 _AFTER_DEADLINE = 0.25
-# Calls that one log line names.
+# Handlers that one log line names.
 _NAMED = 20
 
 
-class RunsHandlers(Protocol):
-    """Who knows the calls of handlers."""
-
-    def running(self) -> Sequence[RunningHandler]:
-        """The calls that have not ended, the longest first."""
-        ...
-
-
-class Exit:
+class Shutdown:
     """Closes once, however many wait for it, within one deadline.
 
     The ``deadline`` begins with what comes first: closing, or for a consumer with handlers a stop
-    or a failure. ``body`` is the task whose loop holds the last batch, as far as is known: if it is
-    another one than the one that closes, its next step is waited for, so that the batch counts.
-    ``handlers`` is waited for too. Whoever is in a hurry ends both waits.
+    or a failure. If a task other than the one that closes has the last batch, its next step is
+    waited for, so that the batch counts. Handlers are waited for too. ``aclose(graceful=False)``
+    and a cancellation end both waits.
     """
 
-    def __init__(
-        self,
-        core: ConsumerCore,
-        driver: Driver,
-        listener: ListenerCalls,
-        log: EventLog,
-        deadline: ShutdownDeadline,
-        runs: RunsHandlers,
-    ) -> None:
-        self._core = core
-        self._driver = driver
-        self._listener = listener
-        self._log = log
+    def __init__(self, parts: SessionParts, deadline: ShutdownDeadline) -> None:
+        self._core = parts.core
+        self._driver = parts.driver
+        self._listener = parts.hooks.listener
+        self._log = parts.hooks.log
+        self._status = parts.hooks.status
+        self._recorder = parts.hooks.recorder
         self._deadline = deadline
-        self._runs = runs
         self._loop = asyncio.get_running_loop()
-        self.body: asyncio.Task[object] | None = None
-        self.handlers: asyncio.Task[None] | None = None
+        # The task whose loop has the last batch, as far as is known.
+        self._loop_task: asyncio.Task[object] | None = None
+        self._handlers: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
-        self._asked = False
-        self._left: asyncio.Future[None] = self._loop.create_future()
-        self._hurry: asyncio.Future[None] = self._loop.create_future()
-        # Resolved when all has ended, in whatever way.
+        self._close_requested = False
+        self._loop_ended: asyncio.Future[None] = self._loop.create_future()
+        self._urgent: asyncio.Future[None] = self._loop.create_future()
+        # Resolved when everything has ended.
         self.ended: asyncio.Future[None] = self._loop.create_future()
-        # Called when nothing more can happen.
-        self.at_end: Callable[[], Awaitable[None]] | None = None
-        # Unless it is a callback of the listener that waits for us to close.
+        # False if a callback of the listener closes the consumer: it cannot wait for itself.
         self._wait_for_listener = True
 
     @property
     def begun(self) -> bool:
-        """Whether nothing new is started any more."""
+        """Whether closing has begun, so that nothing new is started."""
         return self._closing is not None
 
     @property
     def closing(self) -> bool:
-        """Whether the consumer can be used no more: handlers that still run may use it."""
+        """Whether the consumer rejects calls; running handlers may still use it before that."""
         if self._closing is None:
             return False
-        return self._asked or self.handlers is None or self.handlers.done()
+        return self._close_requested or self._handlers is None or self._handlers.done()
 
-    def loop_left(self) -> None:
-        """The loop has ended: its last batch counts, or never will."""
-        _resolve(self._left)
+    @property
+    def handlers(self) -> asyncio.Task[None] | None:
+        """The task that runs the handlers; None if there are none."""
+        return self._handlers
+
+    def wait_for(self, handlers: asyncio.Task[None]) -> None:
+        """Let closing wait for the task that runs the handlers."""
+        self._handlers = handlers
+
+    def step_begun(self) -> None:
+        """The loop asks for its next batch: no task works on the last one any more."""
+        self._loop_task = None
+
+    def step_returned(self) -> None:
+        """The current task has been given a batch."""
+        self._loop_task = asyncio.current_task()
+
+    def loop_ended(self) -> None:
+        """The loop has ended; closing need not wait for it."""
+        _resolve(self._loop_ended)
 
     def begin(self) -> None:
-        """Begin to close, unless that has begun, without being waited for."""
-        self._closing = self._begun(None)
+        """Begin to close unless it has begun. Does not wait."""
+        self._closing = self._close_task(None)
 
-    def _begun(self, caller: asyncio.Task[object] | None) -> asyncio.Task[None]:
+    def _close_task(self, caller: asyncio.Task[object] | None) -> asyncio.Task[None]:
         if self._closing is None:
             deadline = self._deadline.begin()
             closing = self._close(caller, deadline)
             self._closing = self._loop.create_task(closing, name="asyncrevoke close")
-        elif caller is not None and caller is self.body:
-            self.loop_left()
+        elif caller is not None and caller is self._loop_task:
+            self.loop_ended()
         return self._closing
 
     async def handlers_ended(self) -> None:
         """Return when the handlers have ended, or when the consumer has closed without them."""
-        if self.handlers is not None:
-            ends = self.handlers, self.ended
+        if self._handlers is not None:
+            ends = self._handlers, self.ended
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
 
     async def aclose(self, *, graceful: bool) -> None:
-        """Close, and raise what went wrong with the final commit or with leaving, or what a
-        listener has raised meanwhile: all is closed then.
+        """Close. After that, raises an error of the final commit, of leaving, or of the listener.
 
-        ``graceful`` waits for tracked work, and from another task for the loop's next step. If
-        cancelled, nothing more is waited for but the final commit and leaving, at most 5 s; if
-        cancelled again, those go on alone.
+        ``graceful`` waits for tracked work, and, if called by another task, for the loop's next
+        step. If cancelled, only the final commit and leaving are waited for, at most 5 s; if
+        cancelled again, they go on without being waited for.
         """
-        self._asked = True
-        closing = self._begun(asyncio.current_task())
+        self._close_requested = True
+        closing = self._close_task(asyncio.current_task())
         if not graceful:
-            _resolve(self._hurry)
+            _resolve(self._urgent)
         called_back = self._driver.is_calling_listener()
         if called_back:
             self._wait_for_listener = False
         try:
             await asyncio.shield(closing)
         except asyncio.CancelledError:
-            _resolve(self._hurry)
+            _resolve(self._urgent)
             if not called_back:
-                await asyncio.wait((closing,), timeout=LAST_SECONDS)
+                await asyncio.wait((closing,), timeout=URGENT_CLOSE_SECONDS)
             raise
 
     async def _close(self, caller: asyncio.Task[object] | None, deadline: Deadline) -> None:
@@ -139,9 +132,9 @@ class Exit:
                     self._core.stop(self._driver.now())
                     self._driver.flush()
                     self._driver.wake.set()
-                    await self._let_the_loop_end(caller, deadline.work)
-                await self._let_handlers_end(deadline.work)
-                deadline = await self._leave(deadline)
+                    await self._wait_for_loop(caller, deadline.work)
+                await self._wait_for_handlers(deadline.work)
+                deadline = await self._leave_group(deadline)
             except Exception as error:  # noqa: BLE001 - raised when all is closed
                 failure = error
         finally:
@@ -152,104 +145,104 @@ class Exit:
             except Exception as error:  # noqa: BLE001 - likewise
                 failure = failure or error
             finally:
-                _resolve(self._left)
+                _resolve(self._loop_ended)
                 _resolve(self.ended)
         heard = self._listener.take_last_error()
         if failure is not None and heard is not None:
-            self._log.error("a rebalance listener failed", exc_info=heard)
+            self._log.error("rebalance listener failed while closing", exc_info=heard)
         if (failure := failure or heard) is not None:
             raise failure
 
-    async def _let_the_loop_end(self, caller: asyncio.Task[object] | None, until: float) -> None:
-        body = self.body
-        if self.handlers is not None or body is None or body is caller or body.done():
+    async def _wait_for_loop(self, caller: asyncio.Task[object] | None, until: float) -> None:
+        body = self._loop_task
+        if self._handlers is not None or body is None or body is caller or body.done():
             return
-        # Somebody's loop still works on its batch: that counts if it asks for the next in time.
+        # The loop still processes its batch, which counts if the loop asks for the next in time.
         self._log.info(
-            "closing waits for the loop to ask for its next batch",
+            "closing; waiting for the loop to ask for its next batch",
             seconds=max(0.0, until - self._driver.now()),
         )
-        await self._wait(self._left, body, self._hurry, until=until)
+        await self._wait(self._loop_ended, body, self._urgent, until=until)
 
-    async def _let_handlers_end(self, until: float) -> None:
-        handlers = self.handlers
+    async def _wait_for_handlers(self, until: float) -> None:
+        handlers = self._handlers
         if handlers is None:
             return
-        await self._wait(handlers, self._hurry, until=until)
+        await self._wait(handlers, self._urgent, until=until)
         if not handlers.done():
-            if not self._hurry.done():
-                self._name_cancelled()
-            # Its handlers are cancelled; leaving does not wait for those that take their time.
+            if not self._urgent.done():
+                self._log_cancelled_handlers()
+            # This cancels all handlers; leaving does not wait for them to exit.
             handlers.cancel()
 
-    def _name_cancelled(self) -> None:
-        running = self._runs.running()
+    def _log_cancelled_handlers(self) -> None:
+        running = self._status.running()
         named = [
             f"{call.handler} {call.topic}-{call.partition} offset {call.offset}"
             for call in running[:_NAMED]
         ]
         self._log.warning(
-            "close_timeout reached: running handlers are cancelled, their records come again",
+            "close_timeout reached; running handlers cancelled, records will be processed again",
             running=len(running),
             handlers=named,
         )
 
-    async def _leave(self, deadline: Deadline) -> Deadline:
-        """Leave the group. Returns the deadline that holds: an earlier one if there is hurry."""
+    async def _leave_group(self, deadline: Deadline) -> Deadline:
+        """Leave the group. Returns the deadline of the rest, which may be earlier."""
         driver = self._driver
         ended: asyncio.Future[object] | None = None
         if driver.error is None:
-            if not self._hurry.done():
+            if not self._urgent.done():
                 ended = driver.ticket(
                     self._core.close(driver.now(), graceful=True, deadline=deadline)
                 )
-                await self._wait(ended, self._hurry, until=deadline.work)
+                await self._wait(ended, self._urgent, until=deadline.work)
             if ended is None or not ended.done():
-                if self._hurry.done():
+                if self._urgent.done():
                     left = max(0.0, deadline.end - driver.now())
-                    deadline = Deadline.after(driver.now(), min(LAST_SECONDS, left))
+                    deadline = Deadline.after(driver.now(), min(URGENT_CLOSE_SECONDS, left))
                 ended = driver.ticket(
                     self._core.close(driver.now(), graceful=False, deadline=deadline)
                 )
                 await self._wait(ended, until=deadline.end + _AFTER_DEADLINE / 2)
-        await self._last_calls(deadline.end)
+        await self._wait_for_last_callbacks(deadline.end)
         if ended is None:
             return deadline
         if not ended.done():
-            self._log.warning("closed before the group was left")
+            self._log.warning(
+                "closed without leaving the group; partitions move at session timeout"
+            )
             ended.cancel()
         elif not ended.cancelled():
             ended.result()
         return deadline
 
-    async def _last_calls(self, until: float) -> None:
-        if self.handlers is not None:
-            await self._wait(self.handlers, until=until)
-            if not self.handlers.done():
-                # Once more: what closes resources was not cancelled yet.
-                self.handlers.cancel()
-                await self._wait(self.handlers, until=until + _AFTER_DEADLINE)
+    async def _wait_for_last_callbacks(self, until: float) -> None:
+        if self._handlers is not None:
+            await self._wait(self._handlers, until=until)
+            if not self._handlers.done():
+                # A second time: this cancels what closes resources.
+                self._handlers.cancel()
+                await self._wait(self._handlers, until=until + _AFTER_DEADLINE)
         if self._wait_for_listener:
             await self._driver.listener_called(max(until, self._driver.now() + _AFTER_DEADLINE))
 
     def _abandon_handlers(self) -> None:
-        handlers = self.handlers
+        handlers = self._handlers
         if handlers is not None and not handlers.done():
             self._log.error("resources of handlers did not close when cancelled; abandoned")
             abandon(handlers)
 
     async def _end_journal(self, until: float) -> None:
-        if self.at_end is None:
+        if self._recorder is None:
             return
-        ending = asyncio.ensure_future(self.at_end())
+        ending = asyncio.ensure_future(self._recorder.aclose())
         left = max(_AFTER_DEADLINE, until - self._driver.now())
         await asyncio.wait((ending,), timeout=left)
         if ending.done():
             ending.result()
             return
-        self._log.warning(
-            "the journal's last segment was not sealed within close_timeout: its log is complete"
-        )
+        self._log.warning("journal segment not sealed within close_timeout; its log is complete")
         ending.cancel()
         await asyncio.wait((ending,), timeout=_AFTER_DEADLINE)
 

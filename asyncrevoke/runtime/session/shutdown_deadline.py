@@ -1,4 +1,4 @@
-"""The one deadline of a consumer that stops, by whatever it was stopped."""
+"""The deadline of a consumer that stops, whatever stopped it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from asyncrevoke.core.io.deadline import Deadline
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Work that was cancelled has at least so long to end (seconds), however late it is.
+# Seconds that cancelled work has to end at least, however late it is.
 _LEAST = 0.05
 
 
 class ShutdownDeadline:
-    """Begins with the first signal, stop, failure or close, and never again; then every wait of the
-    shutdown ends by it. ``time`` is the event loop's clock."""
+    """Begins with the first signal, stop, failure or close; every wait of the shutdown ends by it.
+    ``time`` is the event loop's clock."""
 
     def __init__(self, time: Callable[[], float], close_timeout: float) -> None:
         self._time = time
@@ -23,22 +23,22 @@ class ShutdownDeadline:
         self._deadline: Deadline | None = None
 
     def begin(self) -> Deadline:
-        """The deadline, which begins now unless it has begun."""
+        """Begin now, unless it has begun."""
         if self._deadline is None:
             self._deadline = Deadline.after(self._time(), self._close_timeout)
         return self._deadline
 
     @property
     def end(self) -> float | None:
-        """When everything must have ended, by the event loop's clock; None if nothing has begun."""
+        """When everything must have ended, by the event loop's clock; None before it begins."""
         return None if self._deadline is None else self._deadline.end
 
     def until_commits_end(self, most: float) -> float:
-        """Seconds that cancelled handlers still have to end: ``most``, if nothing has begun."""
+        """Seconds that cancelled handlers have to end; ``most`` before the deadline begins."""
         return most if self._deadline is None else min(most, self._left(self._deadline.commits))
 
     def until_end(self) -> float | None:
-        """Seconds that what is left still has; None if nothing has begun."""
+        """Seconds until the end; None before the deadline begins."""
         return None if self._deadline is None else self._left(self._deadline.end)
 
     def _left(self, until: float) -> float:

@@ -1,4 +1,4 @@
-"""The calls of a consumer that choose what it reads."""
+"""Methods of a consumer that choose what it reads: subscribe and assign."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from asyncrevoke.config.topics import check_pattern, check_topics, refuse_both
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import BrokerPattern
-from asyncrevoke.runtime.session.partition_calls import to_partitions
+from asyncrevoke.runtime.session.partition_calls import SessionCalls, to_partitions
 
 if TYPE_CHECKING:
     import re
@@ -15,13 +15,12 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import GroupProtocol
     from asyncrevoke.model import TopicPartition
-    from asyncrevoke.runtime.session.session import Session
 
 
 def read_from(
     topics: tuple[object, ...], pattern: object, call: str, protocol: GroupProtocol
 ) -> tuple[tuple[str, ...], str | BrokerPattern | None]:
-    """Topics and pattern as the user gave them, checked; ``call`` is what was written."""
+    """Check topics and pattern from a user's arguments; ``call`` is the method for messages."""
     names, expression = check_topics(topics, call), check_pattern(pattern)
     refuse_both(names, expression)
     if isinstance(expression, BrokerPattern) and protocol != "consumer":
@@ -32,17 +31,13 @@ def read_from(
     return names, expression
 
 
-class SubscriptionCalls:
-    """Topics, a pattern, or partitions assigned by hand; before entering, and afterwards."""
+class SubscriptionCalls(SessionCalls):
+    """Topics, a pattern, or manually assigned partitions; before and after entering."""
 
     def __init__(self, topics: tuple[str, ...], pattern: str | BrokerPattern | None) -> None:
         self._topics = topics
         self._pattern = pattern
         self._assigned: list[TopicPartition] | None = None
-        self._session: Session | None = None
-
-    def _entered(self) -> Session:
-        raise NotImplementedError
 
     @property
     def _has_handlers(self) -> bool:
@@ -76,18 +71,19 @@ class SubscriptionCalls:
     async def unsubscribe(self) -> None:
         """Drain, commit, release, leave the group; then nothing is subscribed or assigned.
 
-        Takes ``close_timeout`` at most: partitions whose commits have not been acknowledged by
-        then are lost, and their next owner repeats what was not committed. Raises, after that, what
-        a broker refused the final commit with. If cancelled, it goes on without being waited for.
+        Takes ``close_timeout`` at most: partitions whose commits were not acknowledged by then are
+        lost, and their uncommitted records are processed again. After that, raises the error of a
+        rejected final commit. If cancelled, it goes on without being waited for.
         """
         self._topics, self._pattern, self._assigned = (), None, None
         if self._session is not None:
             await self._entered().unsubscribe()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions, without the group's help; replaces earlier ones.
+        """Read exactly these partitions, without group membership; replaces earlier ones.
 
-        With a ``group_id`` offsets are committed, and nothing keeps others from the same.
+        With a ``group_id`` offsets are committed, and other consumers can commit for the same
+        partitions.
         """
         wanted = to_partitions(partitions)
         if self._topics or self._pattern is not None or self._has_handlers:
@@ -101,8 +97,8 @@ class SubscriptionCalls:
         self._assigned = wanted
 
     def subscription(self) -> frozenset[str]:
-        """The topics that are subscribed to; for a pattern those that match now, and for a
-        BrokerPattern those of which we have partitions."""
+        """The subscribed topics: for a pattern those that match now, and for a BrokerPattern those
+        of the assigned partitions."""
         if self._session is None:
             return frozenset(self._topics)
         return self._entered().core.subscription()

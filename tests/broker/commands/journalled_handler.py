@@ -9,7 +9,7 @@ import sys
 
 from asyncrevoke import Consumer, Record
 from asyncrevoke.journal import Journal, KafkaSink
-from asyncrevoke.journal.schema import Content
+from asyncrevoke.journal.format.schema import Content
 
 CONTENT: dict[str, Content] = {"fast": "records", "strict": "batches"}
 

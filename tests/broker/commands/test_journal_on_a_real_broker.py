@@ -13,18 +13,18 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from asyncrevoke import ConfigError, Consumer, JournalError, Record, TopicPartition
-from asyncrevoke.audit.comparison import Audited, Range
-from asyncrevoke.audit.engine import audit
+from asyncrevoke.audit.comparison import AuditResult, Range
 from asyncrevoke.audit.errors import TopicError
-from asyncrevoke.audit.topic import Topic
+from asyncrevoke.audit.local_engine import audit
+from asyncrevoke.audit.topic.topic import Topic
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.journal import Journal, KafkaSink
-from asyncrevoke.journal.kafka_sink import collect
 from asyncrevoke.journal.reading import read_journal
+from asyncrevoke.journal.topic.kafka_sink import collect
 
 if TYPE_CHECKING:
     from asyncrevoke.broker import RunningBroker
-    from asyncrevoke.journal.schema import Content
+    from asyncrevoke.journal.format.schema import Content
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(110)]
 
@@ -59,7 +59,7 @@ async def produce(
 
 async def audited(
     servers: str, topic: str, folder: Path, level: Level = "read_committed"
-) -> Audited:
+) -> AuditResult:
     config = ConsumerConfig(bootstrap_servers=servers)
     async with Topic(topic, config, isolation_level=level, patience=5) as source:
         return await audit(read_journal(folder), source, topic)
@@ -213,7 +213,7 @@ async def test_a_record_that_the_topic_has_otherwise_fails_with_its_batch(
                 await (await producer.send_batch(batch, topic, partition=0))
     await finish(servers, kafka_topic, tmp_path, 30)
     content = read_journal(tmp_path)
-    results: list[Audited] = []
+    results: list[AuditResult] = []
     for there in (kafka_topic, other):
         config = ConsumerConfig(bootstrap_servers=servers)
         async with Topic(there, config, isolation_level="read_committed", patience=5) as source:

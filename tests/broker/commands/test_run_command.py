@@ -174,7 +174,7 @@ async def test_a_failing_handler_ends_it_with_one_and_its_traceback_is_shown_onc
     assert await app.ended() == 1, app.log
     assert app.log.count("Traceback") == 1
     assert 'raise ValueError("no such account")' in app.log
-    assert "ended by ValueError: no such account" in app.log.splitlines()[-1]
+    assert "application failed: ValueError: no such account" in app.log.splitlines()[-1]
     assert await group(kafka_broker, kafka_topic) == (0, 0)
 
 

@@ -27,8 +27,8 @@ from wire.faulty_proxy import (
 
 from asyncrevoke import CorruptRecordError
 from asyncrevoke.broker import KafkaBroker
-from asyncrevoke.broker.ports import free_ports
-from asyncrevoke.broker.properties import Node
+from asyncrevoke.broker.listeners.ports import free_ports
+from asyncrevoke.broker.process.properties import BrokerNode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -49,7 +49,9 @@ def proxy_port() -> int:
 def broker(proxy_port: int) -> Iterator[KafkaBroker]:
     """A broker that tells its clients to come to the proxy."""
     clients, brokers, controller = (port for port, _ in zip(free_ports(), range(3), strict=False))
-    node = Node(node_id=1, clients_port=clients, brokers_port=brokers, controller_port=controller)
+    node = BrokerNode(
+        node_id=1, clients_port=clients, brokers_port=brokers, controller_port=controller
+    )
     advertised = f"CLIENTS://{HOST}:{proxy_port},BROKERS://{HOST}:{brokers}"
     broker = KafkaBroker(properties={"advertised.listeners": advertised})
     cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

@@ -30,9 +30,9 @@ from typing_extensions import override
 
 from asyncrevoke import Consumer
 from asyncrevoke.broker import KafkaBroker, Security
-from asyncrevoke.broker.ports import HOST, free_ports
-from asyncrevoke.broker.properties import Node as NodePorts
-from asyncrevoke.broker.tokens import unsigned_token
+from asyncrevoke.broker.listeners.ports import HOST, free_ports
+from asyncrevoke.broker.listeners.tokens import unsigned_token
+from asyncrevoke.broker.process.properties import BrokerNode as NodePorts
 from asyncrevoke.cli.app import app
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.config.security import client_options
@@ -447,7 +447,8 @@ async def test_no_secret_and_no_content_of_a_record_is_shown_anywhere(
                 await producer.send_and_wait(
                     topic, value, key=KEY.encode(), headers=[("h", HEADER.encode())]
                 )
-            while sum("went to the dead" in each.getMessage() for each in caplog.records) < 2:  # noqa: ASYNC110
+            sent = "sent to the dead letter"
+            while sum(sent in each.getMessage() for each in caplog.records) < 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
             await consumer.commit()
             shown += [await pages_of(web), repr(consumer), repr(consumer.health())]

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 from asyncrevoke.broker import KafkaBroker
-from asyncrevoke.broker.ports import free_ports
-from asyncrevoke.broker.properties import Node
+from asyncrevoke.broker.listeners.ports import free_ports
+from asyncrevoke.broker.process.properties import BrokerNode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -117,7 +117,7 @@ class TunnelledCluster:
     def __init__(self, size: int, properties: Mapping[str, str] | None = None) -> None:
         ports = free_ports()
         nodes = tuple(
-            Node(
+            BrokerNode(
                 node_id=node_id,
                 clients_port=next(ports),
                 brokers_port=next(ports),

@@ -45,7 +45,7 @@ async def test_a_member_that_is_blocked_beyond_its_session_stays_in_the_group(
     assert len(member.members) == 1
     assert member.handled == await numbers.written()
     assert await numbers.committed() == 80
-    blocked = [r.getMessage() for r in caplog.records if "event loop is blocked" in r.getMessage()]
+    blocked = [r.getMessage() for r in caplog.records if "event loop blocked" in r.getMessage()]
     assert len(blocked) == 1
     assert "blocked_member.py:" in blocked[0]
     assert block.__name__ in blocked[0]

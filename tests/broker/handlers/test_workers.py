@@ -18,7 +18,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
 from asyncrevoke import ConsumerConfig
-from asyncrevoke.groups.cluster import Cluster
+from asyncrevoke.groups.cluster import GroupsClient
 from asyncrevoke.groups.errors import GroupsError
 from asyncrevoke.groups.observer import describe_group
 
@@ -122,7 +122,7 @@ class App:
 
     async def members(self) -> tuple[MemberFacts, ...]:
         config = ConsumerConfig(bootstrap_servers=self.broker.bootstrap_servers)
-        async with Cluster(config) as cluster:
+        async with GroupsClient(config) as cluster:
             try:
                 return (await describe_group(cluster, self.topic)).members
             except GroupsError:  # there is none yet
@@ -217,7 +217,7 @@ async def test_workers_share_the_partitions_and_sigterm_drains_all_of_them(app: 
 async def test_a_worker_that_dies_is_started_again_while_the_other_goes_on(app: App) -> None:
     await app.produce(b"crash", *[b"fine"] * 7)
     app.start("--workers", "2")
-    await app.until(lambda: "worker ended; starting it again" in app.log)
+    await app.until(lambda: "worker exited with an error; restarting it" in app.log)
     assert "ended_by='exit code 3'" in app.log
     await app.until(lambda: {"crash", "fine"} <= set(app.orders("ended")))
     await app.until_members(2)
@@ -246,11 +246,11 @@ async def test_a_second_sigterm_ends_all_at_once(app: App) -> None:
 
 async def test_what_has_not_drained_within_the_grace_is_killed(app: App) -> None:
     await app.produce(b"slow")
-    app.start("--workers", "1", "--grace", "1")
+    app.start("--workers", "1", "--shutdown-timeout", "1")
     await app.until(lambda: app.said("started"))
     app.process.send_signal(signal.SIGTERM)
     assert await app.ended() == 1
-    assert "has not drained in time" in app.log
+    assert "worker did not stop in time" in app.log
     assert await app.committed() == 0
 
 
@@ -292,7 +292,7 @@ async def test_a_worker_whose_static_id_another_process_has_taken_ends_all(
     try:
         assert await app.ended() == 1
         log = (tmp_path / "log of the first").read_text()
-        assert "ended by FencedInstanceError" in log
+        assert "application failed: FencedInstanceError" in log
         assert "starting it again" not in log
     finally:
         second.process.send_signal(signal.SIGTERM)

@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from asyncrevoke import Consumer, Record, TopicPartition
 from asyncrevoke.consumer import RebalanceListener
-from asyncrevoke.journal import Journal, writer
+from asyncrevoke.journal import Journal
+from asyncrevoke.journal.recording import writer
 from asyncrevoke.journal.segments import Segment
 
 

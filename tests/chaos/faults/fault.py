@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from chaos.world.stage import Stage
     from chaos.world.traffic import Traffic
 
-    from asyncrevoke.journal.schema import Content
+    from asyncrevoke.journal.format.schema import Content
 
 # How often to look what the log still has, in seconds.
 _TRIMMED_EVERY = 3.0

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from chaos.world.group import Member
 
-    from asyncrevoke.journal.schema import Content
+    from asyncrevoke.journal.format.schema import Content
     from asyncrevoke.model import TopicPartition
 
 Resource: TypeAlias = Literal["topic", "group"]

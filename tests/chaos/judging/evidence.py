@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from chaos.judging.judge import Commit, Ending, Facts
 from chaos.world.group import CONCURRENCY
 
-from asyncrevoke.audit import engine
-from asyncrevoke.audit.comparison import Range, level_of
-from asyncrevoke.audit.topic import Topic
+from asyncrevoke.audit import local_engine
+from asyncrevoke.audit.comparison import Range, isolation_level_of
+from asyncrevoke.audit.topic.topic import Topic
 from asyncrevoke.cli.demo.clock import now
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.journal.reading import read_journal
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from chaos.world.stage import Stage
     from chaos.world.traffic import Traffic
 
-    from asyncrevoke.audit.comparison import Audited
+    from asyncrevoke.audit.comparison import AuditResult
     from asyncrevoke.journal.reading import JournalContent
 
 BROKER_LINES = 400
@@ -64,12 +64,12 @@ async def facts_of(
     )
 
 
-async def _audited(stage: Stage, group: Group, content: JournalContent) -> Audited:
+async def _audited(stage: Stage, group: Group, content: JournalContent) -> AuditResult:
     config = ConsumerConfig(bootstrap_servers=stage.direct)
-    of_group, name = engine.of_one_group(content, group.topic, group.name)
-    level = level_of(of_group.sessions)
+    of_group, name = local_engine.of_one_group(content, group.topic, group.name)
+    level = isolation_level_of(of_group.sessions)
     async with Topic(group.topic, config, isolation_level=level) as topic:
-        return await engine.audit(content, topic, group.topic, group=name)
+        return await local_engine.audit(content, topic, group.topic, group=name)
 
 
 async def kept_offsets(stage: Stage, topic: str) -> set[tuple[TopicPartition, int]]:

@@ -21,15 +21,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from asyncrevoke.audit.catalogue import Anomaly, AnomalyKind, Severity
+from asyncrevoke.audit.anomalies import Anomaly, AnomalyKind, Severity
 from asyncrevoke.audit.report import counts
-from asyncrevoke.cli.demo.handler_log import Abandoned, Ended, Started
-from asyncrevoke.cli.demo.judge import Call, Evidence, RecordId, handler_calls, judge
+from asyncrevoke.cli.demo.judge import Evidence, HandlerCall, RecordId, handler_calls, judge
+from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, Started
 from asyncrevoke.model import TopicPartition
 
 if TYPE_CHECKING:
-    from asyncrevoke.audit.comparison import Audited
-    from asyncrevoke.cli.demo.judge import Produced, Verdict
+    from asyncrevoke.audit.comparison import AuditResult
+    from asyncrevoke.cli.demo.judge import GroupResult, Produced
 
 Handling: TypeAlias = Started | Ended | Abandoned
 
@@ -52,16 +52,16 @@ class Ending(NamedTuple):
     committed: Mapping[TopicPartition, int]
     partitions: frozenset[TopicPartition] | None = None
 
-    def covers(self, call: Call) -> bool:
+    def covers(self, call: HandlerCall) -> bool:
         """Whether another call after this one is excused."""
         place = call.record.partition
         return self._concerns(call) and call.record.offset >= self.committed.get(place, 0)
 
-    def comes_after(self, call: Call) -> bool:
+    def comes_after(self, call: HandlerCall) -> bool:
         """Whether this call is one of a member that had not been told of its loss yet."""
         return self.why == "lost" and self._concerns(call)
 
-    def _concerns(self, call: Call) -> bool:
+    def _concerns(self, call: HandlerCall) -> bool:
         return (
             call.member == self.member
             and call.begin <= self.at
@@ -112,7 +112,7 @@ class Facts:
     commits: Sequence[Commit]
     failures: Sequence[str]
     longest_exit: float
-    audited: Audited | None
+    audited: AuditResult | None
     concurrency: int
     pausing: bool = False
 
@@ -213,9 +213,9 @@ def _cut_at_freezes(facts: Facts) -> list[Handling]:
 
 
 def _excuses(
-    facts: Facts, calls: Iterable[Call], repeated: Iterable[RecordId]
+    facts: Facts, calls: Iterable[HandlerCall], repeated: Iterable[RecordId]
 ) -> tuple[list[RecordId], dict[str, int]]:
-    by_record: dict[RecordId, list[Call]] = defaultdict(list)
+    by_record: dict[RecordId, list[HandlerCall]] = defaultdict(list)
     for call in calls:
         by_record[call.record].append(call)
     unexcused: list[RecordId] = []
@@ -230,7 +230,7 @@ def _excuses(
     return unexcused, counts
 
 
-def _excuse(facts: Facts, call: Call, number: int, calls: int) -> Ending | None:
+def _excuse(facts: Facts, call: HandlerCall, number: int, calls: int) -> Ending | None:
     for ending in facts.endings:
         if number < calls - 1 and ending.covers(call):
             return ending
@@ -264,7 +264,7 @@ def _done_since_commit(facts: Facts, ending: Ending) -> int:
     )
 
 
-def _uncommitted(facts: Facts, verdict: Verdict) -> Sequence[RecordId]:
+def _uncommitted(facts: Facts, verdict: GroupResult) -> Sequence[RecordId]:
     # Whoever ends by itself leaves what it did since its last commit to the next owner, and the
     # last member of all has none.
     return () if facts.failures else verdict.uncommitted

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from chaos.judging.judge import Allowed, Commit, Ending, Facts, Handling, judgement
-from unit.injected_anomalies import CASES, Injected, written
-from unit.written_journal import audited
+from unit.audit.injected_anomalies import CASES, Injected, written
+from unit.journal.written_journal import audited
 
-from asyncrevoke.audit.catalogue import CATALOGUE, AnomalyKind
-from asyncrevoke.cli.demo.handler_log import Abandoned, Ended, Started
+from asyncrevoke.audit.anomalies import DESCRIPTIONS, AnomalyKind
 from asyncrevoke.cli.demo.judge import Produced
+from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, Started
 from asyncrevoke.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ def test_what_an_audit_of_the_journals_finds_is_a_fault(tmp_path: Path, case: In
     facts = changed(audited=audited(tmp_path, topic=topic))
     bad = {
         kind for kind, *_ in case.found
-        if CATALOGUE[AnomalyKind(kind)].severity in {"FAIL", "INCONCLUSIVE"}
+        if DESCRIPTIONS[AnomalyKind(kind)].severity in {"FAIL", "INCONCLUSIVE"}
     }  # fmt: skip
     faults = judgement(facts, STRICT).faults
     assert {fault.split()[1].rstrip(":") for fault in faults} == bad

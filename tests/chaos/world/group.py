@@ -14,15 +14,22 @@ from chaos.world.member import MemberConfig
 from chaos.world.stage import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
 
 from asyncrevoke.cli.demo.clock import now
-from asyncrevoke.cli.demo.handler_log import Abandoned, Assigned, Ended, GivenUp, LogReader, Started
+from asyncrevoke.cli.demo.member.handler_log import (
+    Abandoned,
+    Assigned,
+    Ended,
+    GivenUp,
+    LogReader,
+    Started,
+)
 from asyncrevoke.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from asyncrevoke.broker.security import ClientOptions
-    from asyncrevoke.cli.demo.handler_log import Event
-    from asyncrevoke.journal.schema import Content
+    from asyncrevoke.broker.listeners.security import ClientOptions
+    from asyncrevoke.cli.demo.member.handler_log import Event
+    from asyncrevoke.journal.format.schema import Content
 
 ProtocolName: TypeAlias = Literal["cooperative", "eager", "consumer"]
 PROTOCOLS: tuple[ProtocolName, ...] = ("cooperative", "eager", "consumer")

@@ -22,8 +22,8 @@ from typing import Any, Literal
 import msgspec
 
 from asyncrevoke import Consumer, Record, Retry
-from asyncrevoke.cli.demo.handler_log import HandlerLog
-from asyncrevoke.cli.demo.own_member import Ownership
+from asyncrevoke.cli.demo.member.asyncrevoke_member import Ownership
+from asyncrevoke.cli.demo.member.handler_log import HandlerLog
 from asyncrevoke.journal import Journal
 
 

@@ -13,18 +13,18 @@ from chaos.world.proxy import HOST, Proxy
 from typing_extensions import override
 
 from asyncrevoke.broker import KafkaBroker, Security
-from asyncrevoke.broker.ports import free_ports
-from asyncrevoke.broker.properties import BROKERS, CLIENTS, Node
+from asyncrevoke.broker.listeners.ports import free_ports
+from asyncrevoke.broker.process.properties import BROKERS, CLIENTS, BrokerNode
 from asyncrevoke.broker.running import RunningBroker
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.groups.cluster import Cluster
+from asyncrevoke.groups.cluster import GroupsClient
 from asyncrevoke.groups.observer import committed_offsets
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
     from pathlib import Path
 
-    from asyncrevoke.broker.security import ClientOptions
+    from asyncrevoke.broker.listeners.security import ClientOptions
     from asyncrevoke.model import TopicPartition
 
 # Of all members, also of those whose session the broker decides on (KIP-848); in seconds.
@@ -49,7 +49,7 @@ class Stage(RunningBroker):
     def __init__(self, size: int = 1) -> None:
         ports = free_ports()
         nodes = tuple(
-            Node(
+            BrokerNode(
                 node_id=node_id,
                 clients_port=next(ports),
                 brokers_port=next(ports),
@@ -134,13 +134,13 @@ class Stage(RunningBroker):
 
     async def coordinator(self, group: str) -> KafkaBroker:
         """Which broker coordinates this group."""
-        async with Cluster(ConsumerConfig(bootstrap_servers=self.direct)) as cluster:
+        async with GroupsClient(ConsumerConfig(bootstrap_servers=self.direct)) as cluster:
             node_id = await cluster.coordinator(group)
         return next(broker for broker in self.brokers if broker.node_id == node_id)
 
     async def committed(self, group: str) -> Mapping[TopicPartition, int]:
         """What the group has committed, asked by another client."""
-        async with Cluster(ConsumerConfig(bootstrap_servers=self.direct)) as cluster:
+        async with GroupsClient(ConsumerConfig(bootstrap_servers=self.direct)) as cluster:
             return await committed_offsets(cluster, group)
 
     async def restore(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from chaos.world.proxy import BOTH, HOST, Direction, Proxy
 
-from asyncrevoke.broker.ports import free_ports
+from asyncrevoke.broker.listeners.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from asyncrevoke.core.io.effects import BackgroundHeartbeatReply, Failed, Replied
 from asyncrevoke.protocol.messages import (
     JOIN_EPOCH,
+    LATEST_TIMESTAMP,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     ErrorCode,
@@ -17,6 +18,7 @@ from asyncrevoke.protocol.messages import (
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupResponse,
+    ListOffsetsRequest,
     ListOffsetsResponse,
     MetadataResponse,
     OffsetFetchResponse,
@@ -67,6 +69,10 @@ class Answers:
         if isinstance(event, Replied) and sent is not None:
             sent_at, request = sent
             self._replied(view, sent_at, event.message, current_sync=current_sync)
+            if isinstance(request, ListOffsetsRequest) and isinstance(
+                event.message, ListOffsetsResponse
+            ):
+                self._offsets_listed(view, request, event.message)
             if isinstance(request, ConsumerGroupHeartbeatRequest):
                 self._epoch_answered(view, sent_at, request, event.message)
             if isinstance(request, HeartbeatRequest):
@@ -100,10 +106,6 @@ class Answers:
             case OffsetFetchResponse(error=ErrorCode.none):
                 for fetched in message.offsets:
                     self._offset_fetched(view, fetched)
-            case ListOffsetsResponse():
-                for listed in message.offsets:
-                    if listed.error is ErrorCode.none:
-                        self._deliveries.position_found(listed.partition, listed.offset)
             case _:
                 pass
 
@@ -169,6 +171,16 @@ class Answers:
                 holding.wanted_since = before
 
     # --- topics and offsets ----------------------------------------------------------------------
+
+    def _offsets_listed(
+        self, view: View, request: ListOffsetsRequest, answer: ListOffsetsResponse
+    ) -> None:
+        ends = {query.partition for query in request.queries if query.timestamp == LATEST_TIMESTAMP}
+        for listed in answer.offsets:
+            if listed.error is ErrorCode.none:
+                self._deliveries.position_found(
+                    view, listed.partition, listed.offset, is_end=listed.partition in ends
+                )
 
     def _offset_fetched(self, view: View, fetched: FetchedOffset) -> None:
         if fetched.error is ErrorCode.none:

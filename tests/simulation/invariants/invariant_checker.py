@@ -38,7 +38,7 @@ from asyncrevoke.errors import FencedInstanceError, InconsistentGroupError, Part
 from asyncrevoke.testing.fake_kafka.group_state import CoordinatorEvents, GroupState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from asyncrevoke.model import OffsetAndMetadata, PollResult, Record, TopicPartition
     from asyncrevoke.protocol.messages import Request
@@ -199,6 +199,30 @@ class Judge(Observer, Witness, CoordinatorEvents):
         self.books.note(member.client, ("seek", partition, offset))
         self.books.counts["seeks"] += 1
         self.deliveries.sought(self._view(member), partition, offset)
+
+    def seeking_to(self, member: Member, partition: TopicPartition, to_end: bool) -> None:
+        """It is about to seek to an end of a partition, which is looked up."""
+        self.books.note(member.client, ("seek to the end" if to_end else "rewind", partition))
+        self.books.counts["seeks to an end"] += 1
+        self.deliveries.seeking_to(self._view(member), partition, to_end)
+
+    def sought_to(self, member: Member, partitions: Sequence[TopicPartition]) -> None:
+        """The ends of these that it wanted were found."""
+        self.books.note(member.client, ("sought to", partitions))
+        for partition in partitions:
+            holding = self._view(member).held.get(partition)
+            if holding is not None:
+                holding.seeks_end = False
+
+    def told_committed(
+        self,
+        member: Member,
+        seconds: float,
+        answer: Mapping[TopicPartition, OffsetAndMetadata | None],
+    ) -> None:
+        """It has asked for committed offsets so many seconds ago, and gets this answer."""
+        self.books.counts["committed offsets asked for"] += len(answer)
+        self._acknowledgements.told_committed(self._view(member), seconds, answer)
 
     def paused(self, member: Member, partition: TopicPartition, on: bool) -> None:
         """It has paused a partition, or resumed it."""

@@ -77,6 +77,10 @@ class Holding:
     overlooked: bool = False
     covered: frozenset[int] = frozenset()
     paused: bool = False
+    # Its member seeks to the end of the log, and does not know yet where that is.
+    seeks_end: bool = False
+    # Its member has sought back to the beginning: commits may go back too.
+    rewound: bool = False
 
 
 @dataclass(slots=True, eq=False)

@@ -10,14 +10,14 @@ from simulation.cluster.simulated_cluster import World
 from simulation.invariants.invariant_checker import Judge
 from simulation.members.application import Shape
 
-from asyncrevoke.audit.batch_headers import BATCHES
-from asyncrevoke.audit.comparison import Audited, Bounds, Range, Settings
-from asyncrevoke.audit.engine import audit
+from asyncrevoke.audit.comparison import AuditResult, AuditSettings, Bounds, Range
+from asyncrevoke.audit.local_engine import audit
+from asyncrevoke.audit.topic.batch_headers import BATCHES
 from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.core.io.effects import Emit, Failed, Notify, Replied, Send
 from asyncrevoke.journal import Journal
-from asyncrevoke.journal.arrow import pa
-from asyncrevoke.journal.hashing import key_hash, key_hashes, record_hashes
+from asyncrevoke.journal.format.arrow import pa
+from asyncrevoke.journal.format.hashing import key_hash, key_hashes, record_hashes
 from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import ErrorCode, FetchedPartition, OffsetCommitRequest
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.effects import Effect, Event
-    from asyncrevoke.journal.recorder import Recorder
-    from asyncrevoke.journal.schema import Content
+    from asyncrevoke.journal.format.schema import Content
+    from asyncrevoke.journal.recording.recorder import Recorder
     from asyncrevoke.model import PollResult, Record
     from asyncrevoke.protocol.records import RecordBatch
 
@@ -66,7 +66,7 @@ class Scribe(Judge):
             "revoke_budget": config.revoke_timeout or config.rebalance_timeout,
         }
         recorder = self._journal.begin(facts, wall_clock=lambda: _EPOCH + self.books.clock.now)
-        recorder.opened(member.core, _must_not_fail)
+        recorder.session_opened(member.core, _must_not_fail)
         self._recorders[member.client] = recorder
         self._tracked[member.client] = self.next_shape.tracked
 
@@ -91,44 +91,44 @@ class Scribe(Judge):
             _now(recorder.flush())
             self._commits[member.client, effect.request_id] = effect.message
         elif isinstance(effect, Notify):
-            recorder.notified(effect)
+            recorder.partitions_changed(effect)
         elif isinstance(effect, Emit):
-            recorder.happened(effect)
+            recorder.core_reported(effect)
         super().effect(member, effect)
 
     def asked(self, member: Member) -> None:
         """A step begins."""
         if not self._tracked[member.client]:
-            self._recorders[member.client].asked(counts=True)
+            self._recorders[member.client].step_begun(counts=True)
         super().asked(member)
 
     def returned(self, member: Member, result: PollResult) -> None:
         """A step has returned this."""
-        self._recorders[member.client].delivered(result)
+        self._recorders[member.client].batch_returned(result)
         super().returned(member, result)
 
     def done(self, member: Member, record: Record) -> None:
         """The application has worked on a record."""
         if self._tracked[member.client]:
-            self._recorders[member.client].completed(record)
+            self._recorders[member.client].record_completed(record)
         super().done(member, record)
 
     def changed_style(self, member: Member, tracked: bool) -> None:
         """From the next step on it takes records in another way; ``tracked``: in a task group."""
         if tracked:
             # What it has worked on counts with that step.
-            self._recorders[member.client].asked(counts=True)
+            self._recorders[member.client].step_begun(counts=True)
         self._tracked[member.client] = tracked
         super().changed_style(member, tracked)
 
     def sought(self, member: Member, partition: TopicPartition, offset: int) -> None:
         """It has sought back to what it was given, and has not worked on."""
-        self._recorders[member.client].asked(counts=False)
+        self._recorders[member.client].step_begun(counts=False)
         super().sought(member, partition, offset)
 
     def left_uncounted(self, member: Member) -> None:
         """It left the loop with work that does not count."""
-        self._recorders[member.client].asked(counts=False)
+        self._recorders[member.client].step_begun(counts=False)
         super().left_uncounted(member)
 
     def closed(self, member: Member) -> None:
@@ -163,12 +163,14 @@ class JournalledWorld(World):
             member_id=f"client{client}",
         )
 
-    def audited(self) -> list[Audited]:
+    def audited(self) -> list[AuditResult]:
         """One audit for each topic that somebody has read."""
         content = read_journal(self._folder)
         known = set(content.table["topic"].to_pylist()) - {None}
         return [
-            asyncio.run(audit(content, _Topic(self, name), name, settings=Settings(exact=True)))
+            asyncio.run(
+                audit(content, _Topic(self, name), name, settings=AuditSettings(exact=True))
+            )
             for name in sorted(cast("set[str]", known))
         ]
 
@@ -190,7 +192,7 @@ class _Topic:
         }
 
     async def batches(self, ranges: Sequence[Range], take: Callable[[Any], None]) -> None:
-        """See :class:`asyncrevoke.audit.engine.DrainSource`."""
+        """See :class:`asyncrevoke.audit.local_engine.AuditedTopic`."""
         for each in ranges:
             log = self._logs[each.partition]
             assert log is not None
@@ -207,7 +209,7 @@ class _Topic:
                 take(pa.RecordBatch.from_pydict(dict(zip(BATCHES, columns, strict=True))))
 
     async def read(self, ranges: Sequence[Range], take: Callable[[Any], None]) -> None:
-        """See :class:`asyncrevoke.audit.engine.DrainSource`."""
+        """See :class:`asyncrevoke.audit.local_engine.AuditedTopic`."""
         for each in ranges:
             log = self._logs[each.partition]
             assert log is not None

@@ -17,7 +17,7 @@ from simulation.schedules.schedule import Disturbance, GroupMode, Kind, draw
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from asyncrevoke.journal.schema import Content
+    from asyncrevoke.journal.format.schema import Content
 
 RUNS = int(os.environ.get("ASYNCREVOKE_AUDITED_RUNS", "8"))
 MODES = tuple(GroupMode)

@@ -479,6 +479,29 @@ class Application:
 
     def read_again(self) -> None:
         """Leave what is in hand unfinished, and seek back to it."""
+        core, first = self.member.core, self._interrupt_work()
+        for partition, offset in first.items():
+            self._witness.sought(self.member, partition, offset)
+            core.seek(self.member.now, partition, offset)
+        if first:
+            self._next(0.0)
+            self.member.take_effects()
+
+    def seek_to(self, *, to_end: bool) -> None:
+        """Leave what is in hand unfinished, and go on at the ends of its partitions."""
+        partitions = sorted(self._interrupt_work())
+        if partitions:
+            for partition in partitions:
+                self._witness.seeking_to(self.member, partition, to_end)
+            self.tickets.seek_to(partitions, self._sought_to, to_end=to_end)
+
+    def _sought_to(self, complete: CompleteRequest) -> None:
+        self._flushed(complete.error)
+        if not self.closing:
+            self._next(0.0)
+
+    def _interrupt_work(self) -> dict[TopicPartition, int]:
+        """Stop working on a batch if all of it may be sought: its first offsets, by partition."""
         core, first = self.member.core, dict[TopicPartition, int]()
         for record in self._batch:
             first.setdefault(record.topic_partition, record.offset)
@@ -488,15 +511,11 @@ class Application:
             or not all(core.owns(record) for record in self._batch)
             or any(core.is_revoking(partition) for partition in first)
         ):
-            return
+            return {}
         self._has_changed = True
         self._body.cancel()
         self._body, self._batch = None, []
-        for partition, offset in first.items():
-            self._witness.sought(self.member, partition, offset)
-            core.seek(self.member.now, partition, offset)
-        self._next(0.0)
-        self.member.take_effects()
+        return first
 
     # --- the end ---------------------------------------------------------------------------------
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from simulation.members.member import Member
 
-    from asyncrevoke.model import PollResult, Record, TopicPartition
+    from asyncrevoke.model import OffsetAndMetadata, PollResult, Record, TopicPartition
 
 
 class Witness:
@@ -58,6 +58,20 @@ class Witness:
 
     def sought(self, member: Member, partition: TopicPartition, offset: int) -> None:
         """It has sought back to the first record that it was given and had not worked on."""
+
+    def seeking_to(self, member: Member, partition: TopicPartition, to_end: bool) -> None:
+        """It is about to seek to an end of a partition, which is looked up."""
+
+    def sought_to(self, member: Member, partitions: Sequence[TopicPartition]) -> None:
+        """The ends of these that it wanted were found."""
+
+    def told_committed(
+        self,
+        member: Member,
+        seconds: float,
+        answer: Mapping[TopicPartition, OffsetAndMetadata | None],
+    ) -> None:
+        """It has asked for committed offsets so many seconds ago, and gets this answer."""
 
     def paused(self, member: Member, partition: TopicPartition, on: bool) -> None:
         """It has paused a partition, or resumed it."""

@@ -14,10 +14,10 @@ from asyncrevoke.core.io.effects import (
     Channel,
     Event,
     Failed,
-    FailureKind,
     Replied,
     Send,
 )
+from asyncrevoke.core.io.fatal_error import FATAL_FAILURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 # So long after the loop was blocked it is noticed.
 PATIENCE = 2.0
-_NEVER_AGAIN = frozenset((FailureKind.AUTHENTICATION, FailureKind.UNSUPPORTED))
 
 
 class Watched(Protocol):
@@ -120,7 +119,7 @@ class HeartbeatThread:
             after = standby.next_message(event.message)
         else:
             self._deliver(BackgroundHeartbeatReply(standby.heartbeat_id, sent_at, event))
-            if event.kind in _NEVER_AGAIN:
+            if event.kind in FATAL_FAILURES:
                 after = None
         if after is not None:
             again = after

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from simulation.members.application_events import Witness
     from simulation.members.member import Member
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.io.effects import CompleteRequest
     from asyncrevoke.model import OffsetAndMetadata, TopicPartition
 
-_EARLIEST = -2
+_EARLIEST, _LATEST = -2, -1
 
 
 class Tickets:
@@ -59,6 +59,36 @@ class Tickets:
         """Wait until the membership is confirmed, which may be never."""
         self._then[self._member.core.await_confirmation(self._member.now)] = then
         self._member.take_effects()
+
+    def seek_to(
+        self,
+        partitions: Sequence[TopicPartition],
+        then: Callable[[CompleteRequest], None],
+        *,
+        to_end: bool,
+    ) -> None:
+        """Seek to the ends of logs: for as long as no leader answers."""
+        core, now = self._member.core, self._member.now
+        ticket = core.seek_to(now, partitions, _LATEST if to_end else _EARLIEST)
+
+        def done(complete: CompleteRequest) -> None:
+            if complete.error is None:
+                self._witness.sought_to(self._member, partitions)
+            then(complete)
+
+        self._expect(ticket, "seek_to", None, done)
+
+    def committed(self, partitions: Sequence[TopicPartition]) -> None:
+        """Ask what the group has committed."""
+        asked_at, member = self._member.now, self._member
+        ticket = member.core.committed(asked_at, partitions)
+
+        def told(complete: CompleteRequest) -> None:
+            if complete.error is None:
+                answer = cast("Mapping[TopicPartition, OffsetAndMetadata | None]", complete.result)
+                self._witness.told_committed(member, member.now - asked_at, answer)
+
+        self._expect(ticket, "committed", member.config.request_timeout, told)
 
     def look_up(self, topics: tuple[str, ...]) -> None:
         """Ask for partitions, and where they begin."""

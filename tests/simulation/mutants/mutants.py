@@ -353,7 +353,9 @@ def maps_are_read_one_too_far(patch: pytest.MonkeyPatch) -> None:
 
 
 def maps_are_not_read(patch: pytest.MonkeyPatch) -> None:
-    def read(_self: CompletionMaps, _offset: int, _metadata: str) -> CompletionMap | None:
+    def read(
+        _self: CompletionMaps, _instance: PartitionInstance, _offset: int, _metadata: str
+    ) -> CompletionMap | None:
         return None
 
     patch.setattr(CompletionMaps, "read", read)
@@ -429,7 +431,7 @@ def acknowledges_before_the_barrier(patch: pytest.MonkeyPatch) -> None:
 
 
 def says_what_it_owns_while_it_drains(patch: pytest.MonkeyPatch) -> None:
-    compose = ConsumerGroupMembership._compose
+    compose = ConsumerGroupMembership.compose_heartbeat
 
     def talkative(self: ConsumerGroupMembership, full: bool) -> ConsumerGroupHeartbeatRequest:
         request = compose(self, full)
@@ -438,7 +440,7 @@ def says_what_it_owns_while_it_drains(patch: pytest.MonkeyPatch) -> None:
             return structs.replace(request, owned=owned)
         return request
 
-    patch.setattr(ConsumerGroupMembership, "_compose", talkative)
+    patch.setattr(ConsumerGroupMembership, "compose_heartbeat", talkative)
 
 
 def never_acknowledges(patch: pytest.MonkeyPatch) -> None:

@@ -115,7 +115,7 @@ def drops_the_map_where_the_log_begins_later(patch: pytest.MonkeyPatch) -> None:
 
 def does_not_look_when_a_step_goes_on(patch: pytest.MonkeyPatch) -> None:
     def resume_poll(self: Revocation, _now: float) -> None:
-        self.polling = True
+        self._polling = True
 
     patch.setattr(Revocation, "resume_poll", resume_poll)
 
@@ -143,13 +143,13 @@ def nothing_may_be_sent_for_a_frozen_member(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_thread_says_that_nothing_is_owned(patch: pytest.MonkeyPatch) -> None:
-    repeatable = ConsumerGroupMembership._repeatable
+    repeatable = ConsumerGroupMembership.background_heartbeat
 
     def talkative(self: ConsumerGroupMembership) -> ConsumerGroupHeartbeatRequest | None:
         request = repeatable(self)
         return None if request is None else structs.replace(request, owned=())
 
-    patch.setattr(ConsumerGroupMembership, "_repeatable", talkative)
+    patch.setattr(ConsumerGroupMembership, "background_heartbeat", talkative)
 
 
 def joins_without_what_drains(patch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,7 @@ class Faults:
             Kind.UNSUBSCRIBE: self._unsubscribe,
             Kind.ASK: self._ask,
             Kind.REREAD: self._read_again,
+            Kind.SEEK_TO: self._seek_to,
             Kind.PAUSE: self._pause,
             Kind.CRASH: self._crash,
             Kind.FREEZE: self._freeze,
@@ -211,12 +212,24 @@ class Faults:
 
     def _ask(self, _incident: Incident, application: Application) -> None:
         topics = self._world.topics()
-        application.member.later(0.0, lambda: application.tickets.look_up(topics))
+        partitions = self._world.brokers.topics.partitions()
+
+        def ask() -> None:
+            application.tickets.look_up(topics)
+            # Of its own ones the oracles follow what the core itself is told.
+            own = application.member.core.assignment()
+            application.tickets.committed([tp for tp in partitions if tp not in own])
+
+        application.member.later(0.0, ask)
 
     # A blocked event loop neither seeks nor pauses before it runs again.
 
     def _read_again(self, _incident: Incident, application: Application) -> None:
         application.member.later(0.0, application.read_again)
+
+    def _seek_to(self, incident: Incident, application: Application) -> None:
+        to_end = incident.target % 3 == 0
+        application.member.later(0.0, partial(application.seek_to, to_end=to_end))
 
     def _pause(self, incident: Incident, application: Application) -> None:
         application.member.later(

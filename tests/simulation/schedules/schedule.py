@@ -75,6 +75,7 @@ class Kind(enum.Enum):
     UNSUBSCRIBE = "a member unsubscribes, and subscribes again later"
     ASK = "a member asks for partitions, and where they begin"
     REREAD = "a member seeks back to what it is working on"
+    SEEK_TO = "a member seeks to the beginning or the end of what it is working on"
     PAUSE = "a member pauses a partition for a while"
     PARTITIONS = "partitions are added"
     RETENTION = "the oldest records of a partition are deleted"
@@ -120,7 +121,16 @@ FAULTS = (
     (Kind.STALL, 2),
     (Kind.LATE_COMMITS, 2),
 )
-_STYLES = (Kind.STYLE, Kind.STYLE, Kind.PAUSE, Kind.REREAD, Kind.REREAD, Kind.UNSUBSCRIBE, Kind.ASK)
+_STYLES = (
+    Kind.STYLE,
+    Kind.STYLE,
+    Kind.PAUSE,
+    Kind.REREAD,
+    Kind.REREAD,
+    Kind.SEEK_TO,
+    Kind.UNSUBSCRIBE,
+    Kind.ASK,
+)
 _CALM_STYLES = (Kind.STYLE, Kind.PAUSE, Kind.ASK)
 _MOVES = (Kind.MOVE, Kind.MOVE_AMID, Kind.MOVE_AMID, Kind.RESTART)
 _SILENCE = (Kind.BLACK_HOLE, Kind.BLACK_HOLE, Kind.SLOW_LINK)
@@ -360,7 +370,7 @@ def _with_refusals(schedule: Schedule) -> Schedule:
 
 
 def _with_silence(schedule: Schedule) -> Schedule:
-    """Now and then connections die without a word, or are slow."""
+    """Now and then connections die without a word, or are slow, or those of a slow link die."""
     rng = Random(f"silence {schedule.seed}")
     if schedule.disturbance is Disturbance.SILENCE:
         # Both at once cost more than a session.
@@ -370,6 +380,11 @@ def _with_silence(schedule: Schedule) -> Schedule:
     else:
         return schedule
     drawn = [_incident(rng, kind, 0.5, schedule.duration - 1.5) for kind in kinds]
+    if schedule.disturbance is Disturbance.FAULTS and rng.random() < 0.5:
+        (first,) = drawn
+        other = Kind.SLOW_LINK if first.kind is Kind.BLACK_HOLE else Kind.BLACK_HOLE
+        second = _incident(rng, other, first.at, 3.0)
+        drawn.append(dataclasses.replace(second, target=first.target))
     incidents = _in_order((*schedule.incidents, *drawn))
     if schedule.disturbance is Disturbance.SILENCE:
         # With shorter ones, round trips of 4 s leave too little of them.

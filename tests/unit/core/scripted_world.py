@@ -89,8 +89,8 @@ class World:
         self.outbox = Outbox()
         options.setdefault("group_id", "g")
         self.config = ConsumerConfig(**options)
-        self.cluster = ClusterMetadata(self.outbox, self.config, BOOTSTRAP)
-        self.coordinator = Coordinator(self.outbox, self.config, self.cluster)
+        self.cluster = ClusterMetadata(self.outbox, self.config, BOOTSTRAP, self)
+        self.coordinator = Coordinator(self.outbox, self.config, self.cluster, self)
         self.open: dict[int, Send] = {}
         self.timers: dict[str, float] = {}
         self.events: list[Emit] = []
@@ -102,10 +102,15 @@ class World:
         self.resets: list[tuple[Node, Channel]] = []
         self.probes: list[ProbeBroker] = []
         self.dropped: list[DropSilentConnections] = []
-        self.cluster.on_error = self.note_error
 
-    def note_error(self, _now: float, error: Exception) -> None:
+    def failed(self, now: float, error: Exception) -> None:
         self.errors.append(error)
+
+    def topics_changed(self, now: float) -> None:
+        pass
+
+    def metadata_refreshed(self, now: float) -> None:
+        pass
 
     def sync(self) -> None:
         """Carry out what was asked so far."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config.inherit import Inherit
     from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetterSender
     from asyncrevoke.handlers.policy.handler_function import HandlerFunction
-    from asyncrevoke.runtime.hooks.journal_hooks import Witness
+    from asyncrevoke.runtime.hooks.journal_hooks import SessionRecorder
     from asyncrevoke.runtime.hooks.observers import Observers
 
 
@@ -87,7 +87,7 @@ class Running:
         handler_concurrency: int | None = None,
         handler_order_by: OrderBy | Inherit | None = INHERIT,
         observers: Observers | None = None,
-        witness: Witness | None = None,
+        recorder: SessionRecorder | None = None,
         **options: Any,
     ) -> None:
         async def handle(record: Record) -> None:
@@ -111,7 +111,7 @@ class Running:
             random=lambda: 0.5,
             dead_letters=dead_letters,
             observers=observers,
-            witness=witness,
+            recorder=recorder,
         )
         self.runner = HandlerRunner(self.source, router, context)
         self.task = asyncio.get_running_loop().create_task(self.runner.run())

@@ -191,13 +191,13 @@ def test_the_parser_gets_a_large_batch_in_pieces_that_hold_no_other_thread_up(
 ) -> None:
     # What one call may read: it holds the interpreter lock, which heartbeats wait for.
     given: list[int] = []
-    parser = vars(records_module)["DefaultRecordBatch"]
+    create = vars(records_module)["parser"]
 
     def noted(data: bytes) -> object:
         given.append(len(data))
-        return parser(data)
+        return create(data)
 
-    monkeypatch.setattr(records_module, "DefaultRecordBatch", noted)
+    monkeypatch.setattr(records_module, "parser", noted)
     lies = record(5000, length=9, header_count=header_count)
     batch = raw_batch(*(record(n, value=bytes(300)) for n in range(5000)), lies, codec=4)
     with pytest.raises(UnreadableBatch):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from typing_extensions import override
 
+from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.consumer import Consumer, RebalanceListener
 from asyncrevoke.core.io.effects import (
     BrokerProbed,
@@ -32,10 +33,16 @@ from asyncrevoke.protocol.messages import MetadataRequest, MetadataResponse
 from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
 from asyncrevoke.runtime.loop.driver import Driver
+from asyncrevoke.runtime.session.parts import SessionHooks, SessionParts
+from asyncrevoke.runtime.session.reactions import SessionReactions
+from asyncrevoke.runtime.session.record_iterator import ReadReports
+from asyncrevoke.runtime.session.record_owners import RecordOwners
 from asyncrevoke.runtime.session.session import Session
+from asyncrevoke.runtime.session.status import SessionStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from random import Random
     from typing import Unpack
 
     from asyncrevoke.config import ConsumerOptions
@@ -43,6 +50,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.io.deadline import Deadline
     from asyncrevoke.core.partition.hand_out import RecordReader
     from asyncrevoke.model import BlockingRecord
+    from asyncrevoke.runtime.hooks.journal_hooks import SessionRecorder
 
 ORDERS = TopicPartition("orders", 0)
 NODE = Node(-1, "localhost", 9092)
@@ -314,11 +322,45 @@ class ScriptedRequests:
         self.closed = True
 
 
+def make_parts(
+    core: ScriptedCore,
+    requests: ScriptedRequests,
+    listener: object = None,
+    *,
+    config: ConsumerConfig | None = None,
+    recorder: SessionRecorder | None = None,
+    tolerated_lag: float = 15.0,
+    jitter: Random | None = None,
+) -> SessionParts:
+    """A session's parts, around this core and these requests."""
+    own_core, owners = cast("ConsumerCore", core), RecordOwners()
+    hooks = SessionHooks(
+        log=EventLog(),
+        listener=ListenerCalls(listener),
+        owners=owners,
+        status=SessionStatus(own_core, owners),
+        reads=ReadReports(None),
+        recorder=recorder,
+    )
+    driver = Driver(
+        core,
+        requests,
+        hooks.log,
+        hooks.listener,
+        SessionReactions(hooks),
+        tolerated_lag=tolerated_lag,
+        jitter=jitter,
+    )
+    return SessionParts(
+        config=config or ConsumerConfig(), core=own_core, driver=driver, hooks=hooks
+    )
+
+
 def make_driver(
     core: ScriptedCore, requests: ScriptedRequests, listener: object = None
 ) -> tuple[Driver, ListenerCalls]:
-    calls = ListenerCalls(listener)
-    return Driver(core, requests, EventLog(), calls), calls
+    parts = make_parts(core, requests, listener)
+    return parts.driver, parts.hooks.listener
 
 
 class ScriptedConsumer(Consumer):
@@ -327,14 +369,20 @@ class ScriptedConsumer(Consumer):
     core: ScriptedCore
     requests: ScriptedRequests
     session: Session
+    recorder: SessionRecorder | None = None
 
     @override
     def _open(self) -> Session:
         self.core = ScriptedCore()
         self.requests = ScriptedRequests()
-        driver, calls = make_driver(self.core, self.requests, self._listener)
         self.session = Session(
-            self.config, cast("ConsumerCore", self.core), driver, calls, EventLog()
+            make_parts(
+                self.core,
+                self.requests,
+                self._listener,
+                config=self.config,
+                recorder=self.recorder,
+            )
         )
         return self.session
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.io.effects import Failed, FailureKind
 from asyncrevoke.errors import (
-    AuthenticationError,
     FatalError,
     FencedInstanceError,
     GroupAuthorizationError,
@@ -100,10 +98,3 @@ def no_consumer_protocol(group_id: str, detail: str) -> FatalError:
         "needs Apache Kafka 4.0 or later, with `consumer` in group.coordinator.rebalance.protocols;"
         ' use "auto", which falls back on the classic protocol there, or "classic"'
     )
-
-
-def connection_error(failed: Failed) -> FatalError:
-    """What the user is told when a broker cannot be talked to at all."""
-    if failed.kind is FailureKind.AUTHENTICATION:
-        return AuthenticationError(failed.detail)
-    return UnsupportedVersionError(failed.detail)

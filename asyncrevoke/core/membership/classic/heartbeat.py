@@ -6,15 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind
-from asyncrevoke.core.io.wait_log import WaitLog
+from asyncrevoke.core.membership.membership_log import MembershipLog
 from asyncrevoke.protocol.messages import ErrorCode, HeartbeatRequest, HeartbeatResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.effects import Node
     from asyncrevoke.core.io.outbox import Outbox, Reply
+    from asyncrevoke.core.membership.classic.reactions import HeartbeatReactions
     from asyncrevoke.core.metadata.coordinator import Coordinator
     from asyncrevoke.model import GroupMetadata
     from asyncrevoke.protocol.messages import Response
@@ -24,7 +23,7 @@ _TIMER = "heartbeat"
 _EAGER_INTERVAL = 0.3
 _EAGER_SECONDS = 5.0
 _MOVED = frozenset((ErrorCode.not_coordinator, ErrorCode.coordinator_not_available))
-_VERDICTS = frozenset(
+_MEMBERSHIP_ERRORS = frozenset(
     (
         ErrorCode.unknown_member_id,
         ErrorCode.illegal_generation,
@@ -32,7 +31,6 @@ _VERDICTS = frozenset(
     )
 )
 _FINAL = frozenset((FailureKind.AUTHENTICATION, FailureKind.UNSUPPORTED))
-_MEMBERSHIP = "membership"
 
 
 class ClassicHeartbeat:
@@ -41,10 +39,7 @@ class ClassicHeartbeat:
     ``confirmed_at`` is the send time of the last request that the coordinator confirmed: the
     group cannot have begun a rebalance that we do not know of before that time.
 
-    Answers are told with the identity that was sent, because ours may be another one by then:
-    ``on_confirmed``, ``on_rebalance``, ``on_verdict`` (the membership is refused) and
-    ``on_refused`` (for good, whatever the membership). A coordinator that does not answer is
-    looked for again here.
+    Answers are reported to ``member``. A coordinator that does not answer is looked for again here.
 
     The same request may be sent for us while the event loop is blocked; its answers are told in
     the same way, without looking for another coordinator: our own next heartbeat does that.
@@ -55,25 +50,19 @@ class ClassicHeartbeat:
         outbox: Outbox,
         config: ConsumerConfig,
         coordinator: Coordinator,
-        identity: Callable[[], GroupMetadata],
+        member: HeartbeatReactions,
     ) -> None:
         self._outbox = outbox
-        self._log = WaitLog(outbox)
+        self._log = MembershipLog(outbox, config.group_id)
         self._config = config
         self._coordinator = coordinator
-        self._member_identity = identity
-        self.on_confirmed: Callable[[float, GroupMetadata], None] = lambda _now, _sent: None
-        self.on_rebalance: Callable[[float, GroupMetadata], None] = lambda _now, _sent: None
-        self.on_verdict: Callable[[float, GroupMetadata, float, ErrorCode], None] = (
-            lambda _now, _sent, _sent_at, _error: None
-        )
-        self.on_refused: Callable[[float, ErrorCode | Failed], None] = lambda _now, _why: None
+        self._member = member
         self._running = False
         self._in_flight = False
         # What may be sent for us while the event loop is blocked.
         self._background_heartbeat: tuple[Node, HeartbeatRequest] | None = None
         self._often_until = float("-inf")
-        self.often = False
+        self._often = False
         self.confirmed_at: float | None = None
         # Like it, of any answer to a member: it is one while its group rebalances, too.
         self._member_at: float | None = None
@@ -119,13 +108,17 @@ class ClassicHeartbeat:
         if self._running:
             self._schedule(now)
 
+    def set_often(self, often: bool) -> None:
+        """Whether this member waits for partitions of others, or others for its own."""
+        self._often = often
+
     def soon(self, now: float) -> None:
         """Beat again at once, for example because the coordinator was found again."""
         if self._running:
             self._outbox.set_timer(_TIMER, now, self._beat)
 
     def _interval(self, now: float) -> float:
-        if self.often or now < self._often_until:
+        if self._often or now < self._often_until:
             return min(_EAGER_INTERVAL, self._config.heartbeat_interval)
         return self._config.heartbeat_interval
 
@@ -140,7 +133,7 @@ class ClassicHeartbeat:
             self._coordinator.call_when_known("heartbeat", self._beat, now)
             return
         self._update_background_heartbeat()
-        identity = self._member_identity()
+        identity = self._member.member_identity
         self._in_flight = True
         self._outbox.send(
             _request(identity),
@@ -159,7 +152,7 @@ class ClassicHeartbeat:
         node = self._coordinator.node
         if node is None:
             return
-        identity = self._member_identity()
+        identity = self._member.member_identity
         standing_by = node, _request(identity)
         if standing_by != self._background_heartbeat:
             self._background_heartbeat = standing_by
@@ -196,7 +189,7 @@ class ClassicHeartbeat:
             else:
                 self._handle_error_code(now, sent, sent_at, reply.error)
         elif isinstance(reply, Failed) and reply.kind in _FINAL:
-            self.on_refused(now, reply)
+            self._member.heartbeat_failed(now, reply)
         else:
             detail = reply.detail if isinstance(reply, Failed) else type(reply).__name__
             self._unanswered(now, asked, detail)
@@ -207,37 +200,24 @@ class ClassicHeartbeat:
         match answer:
             case ErrorCode.none:
                 self.confirm(sent_at)
-                self._log.over(now, _MEMBERSHIP, "membership is confirmed again")
-                self.on_confirmed(now, sent)
+                self._log.confirmed(now)
+                self._member.heartbeat_confirmed(now, sent)
             case ErrorCode.rebalance_in_progress:
                 self._heard(sent_at)
-                self.on_rebalance(now, sent)
+                self._member.heartbeat_during_rebalance(now, sent)
             case ErrorCode.group_authorization_failed as error:
-                self.on_refused(now, error)
-            case error if error in _VERDICTS:
-                self.on_verdict(now, sent, sent_at, error)
+                self._member.heartbeat_failed(now, error)
+            case error if error in _MEMBERSHIP_ERRORS:
+                self._member.heartbeat_rejected(now, sent, sent_at, error)
             case error:
                 if error is ErrorCode.coordinator_load_in_progress:
                     self._coordinator.note_loading()
                 self._outbox.emit("debug", "heartbeat answered", answer=error.name)
 
     def _unanswered(self, now: float, asked: Node, why: str) -> None:
-        self._warn_unconfirmed(now)
+        self._log.unanswered(now, self.confirmed_at, self._config.session_timeout)
         self._coordinator.unanswered(now, f"Heartbeat: {why}", asked)
         self._coordinator.call_when_known("beat", self.soon, now)
-
-    def _warn_unconfirmed(self, now: float) -> None:
-        """Unconfirmed for longer than the session lasts: no verdict, because a coordinator that
-        has moved grants a new session, but worth a line."""
-        confirmed = self.confirmed_at
-        if confirmed is not None and now - confirmed > self._config.session_timeout:
-            self._log.waiting(
-                now,
-                _MEMBERSHIP,
-                "membership is suspect: no heartbeat was confirmed for longer than the session",
-                group=self._config.group_id,
-                last_confirmed=round(now - confirmed, 1),
-            )
 
 
 def _request(identity: GroupMetadata) -> HeartbeatRequest:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, ResetConnection
+from asyncrevoke.core.io.fatal_error import FATAL_FAILURES
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     JoinGroupRequest,
@@ -16,20 +17,19 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.effects import Node
     from asyncrevoke.core.io.outbox import OnReply, Outbox, Reply
+    from asyncrevoke.core.membership.classic.reactions import JoinReactions
     from asyncrevoke.core.metadata.coordinator import Coordinator
     from asyncrevoke.protocol.messages import SyncGroupRequest
 
 _RETRY_TIMER = "join-retry"
 _FIRST_BACKOFF = 0.05
 _LONGEST_BACKOFF = 1.0
-# A JoinGroup may be parked for the rebalance timeout, and is answered after it; but one that takes
-# so long is sent again all the same, because the coordinator may have forgotten it, or answered it
-# on a dead connection: then whoever has not joined by the rebalance timeout is put out.
+# The coordinator may hold a JoinGroup back until the rebalance timeout, and answers it then. One
+# that takes so long is sent again: the coordinator may have forgotten it, or answered it on
+# a dead connection, and removes members that have not joined by the rebalance timeout.
 _SHARE_OF_REBALANCE = 0.75
 _DOUBT_TIMER = "join-doubt"
 _DOUBT_FOR = 1.0
@@ -42,10 +42,17 @@ class JoinAndSync:
     the coordinator then answers with the running generation instead of starting another rebalance.
     """
 
-    def __init__(self, outbox: Outbox, config: ConsumerConfig, coordinator: Coordinator) -> None:
+    def __init__(
+        self,
+        outbox: Outbox,
+        config: ConsumerConfig,
+        coordinator: Coordinator,
+        member: JoinReactions,
+    ) -> None:
         self._outbox = outbox
         self._config = config
         self._coordinator = coordinator
+        self._member = member
         self._request: JoinGroupRequest | None = None
         # The one that the running generation was joined with.
         self._joined_by: JoinGroupRequest | None = None
@@ -59,19 +66,12 @@ class JoinAndSync:
         # Whether the coordinator knows us by a generation.
         self._known = False
         self._backoff = _FIRST_BACKOFF
-        # The broker at which a request that was given up may still be parked.
+        # The broker at which a cancelled request may still be held back.
         self._forgotten: Node | None = None
-        self.on_joined: Callable[[float, JoinGroupResponse], None] = lambda _now, _reply: None
-        self.on_synced: Callable[[float, float, SyncGroupResponse | None], None] = (
-            lambda _now, _sent_at, _reply: None
-        )
-        # A JoinGroup got no answer: whether it is still wanted.
-        self.on_unanswered: Callable[[float], bool] = lambda _now: True
-        self.on_refused: Callable[[float, Failed], None] = lambda _now, _failed: None
 
     @property
     def outstanding(self) -> bool:
-        """Whether a request is on its way or parked at the coordinator."""
+        """Whether a request is on its way or held back by the coordinator."""
         return self._outstanding is not None
 
     @property
@@ -133,11 +133,11 @@ class JoinAndSync:
         """Send this SyncGroup to the coordinator that has answered the JoinGroup.
 
         The next one knows the generations that were assigned, and no other: if there is one,
-        ``on_synced`` is told at once that nobody answers.
+        the member is told at once that SyncGroup gets no answer.
         """
         self._joined_by, self._request = self._request, None
         if self._coordinator.node is None or self.has_moved:
-            self.on_synced(now, now, None)
+            self._member.sync_answered(now, now, None)
         else:
             self._send_sync(now, request, self._coordinator.node)
 
@@ -193,7 +193,7 @@ class JoinAndSync:
         if self._request is None or node is None or self._outstanding is not None:
             return
         if self._forgotten is not None:
-            # Brokers answer in order: it would wait there behind one that is parked.
+            # Brokers answer in order: it would wait there behind one that is held back.
             self._outbox.put(ResetConnection(self._forgotten, Channel.JOIN))
             self._forgotten = None
         self._sent_to, self._term = node, self._coordinator.term
@@ -206,11 +206,11 @@ class JoinAndSync:
         self._outbox.cancel_timer(_DOUBT_TIMER)
         if isinstance(reply, JoinGroupResponse):
             self._unanswered = 0
-            self.on_joined(now, reply)
+            self._member.join_answered(now, reply)
             return
         self._unanswered += isinstance(reply, Failed) and reply.kind is FailureKind.TIMEOUT
         detail = self._failure(now, reply)
-        if detail is None or not self.on_unanswered(now):
+        if detail is None or not self._member.join_unanswered(now):
             return
         if not self._retried:
             # A quiet channel is often found closed by the broker: try a fresh one at once.
@@ -236,18 +236,18 @@ class JoinAndSync:
         if isinstance(reply, SyncGroupResponse):
             if reply.error is ErrorCode.none:
                 self._backoff = _FIRST_BACKOFF
-            self.on_synced(now, sent_at, reply)
+            self._member.sync_answered(now, sent_at, reply)
             return
         detail = self._failure(now, reply)
         if detail is not None:
             self._coordinator.unanswered(now, f"SyncGroup: {detail}", self._sent_to)
-            self.on_synced(now, sent_at, None)
+            self._member.sync_answered(now, sent_at, None)
 
     def _failure(self, now: float, reply: Reply) -> str | None:
         """Why there is no answer; None if that is final, and has been reported."""
         if not isinstance(reply, Failed):
             return f"answered with {type(reply).__name__}"
-        if reply.kind in (FailureKind.AUTHENTICATION, FailureKind.UNSUPPORTED):
-            self.on_refused(now, reply)
+        if reply.kind in FATAL_FAILURES:
+            self._member.request_failed(now, reply)
             return None
         return reply.detail or reply.kind.value

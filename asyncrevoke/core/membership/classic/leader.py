@@ -10,7 +10,6 @@ from msgspec import structs
 from asyncrevoke.core.membership.classic.assignment_user_data import AssignmentUserData, checksum
 from asyncrevoke.core.membership.classic.led_generation import (
     AssignmentPlan,
-    Assignments,
     LedGeneration,
     Owners,
     ReadGeneration,
@@ -26,7 +25,9 @@ if TYPE_CHECKING:
     from asyncrevoke.core.assignors.assignor import Assignor
     from asyncrevoke.core.assignors.racks import PartitionRacks
     from asyncrevoke.core.io.outbox import Outbox
+    from asyncrevoke.core.membership.classic.reactions import LeaderReactions
     from asyncrevoke.core.membership.classic.reported_subscription import ReportedSubscription
+    from asyncrevoke.core.membership.reactions import MembershipReactions
     from asyncrevoke.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.protocol.messages import JoinGroupMember, JoinGroupResponse
 
@@ -51,19 +52,19 @@ def leading_again(reply: JoinGroupResponse, us: JoinGroupMember) -> JoinGroupRes
 
 
 class GroupLeader:
-    """The leader's role of one member, in the generations in which it has it.
+    """The leader's role of one member, in the generations that it leads."""
 
-    ``on_topics(now, topics)`` asks for the metadata of the whole group's topics, and
-    ``on_assigned(now, assignments)`` hands over what SyncGroup is to carry: nothing, if the group
-    keeps the assignment that it has (KIP-814).
-    """
-
-    def __init__(self, outbox: Outbox, cluster: ClusterMetadata) -> None:
+    def __init__(
+        self,
+        outbox: Outbox,
+        cluster: ClusterMetadata,
+        member: LeaderReactions,
+        reactions: MembershipReactions,
+    ) -> None:
         self._outbox = outbox
         self._cluster = cluster
-        self.on_topics: Callable[[float, frozenset[str]], None] = lambda _now, _topics: None
-        self.on_assigned: Callable[[float, Assignments], None] = lambda _now, _assignments: None
-        self.on_failed: Callable[[float, FatalError], None] = lambda _now, _error: None
+        self._member = member
+        self._reactions = reactions
         self._generation: LedGeneration | None = None
         # The generation that we lead, and what we have assigned in the last ones, without another
         # leader in between.
@@ -90,12 +91,12 @@ class GroupLeader:
     def _read(self, now: float, read: ReadGeneration | Exception) -> None:
         """The subscriptions of the members are read."""
         if isinstance(read, Exception):
-            self.on_failed(now, FatalError(f"subscriptions could not be read: {read!r}"))
+            self._member.fail(now, FatalError(f"subscriptions could not be read: {read!r}"))
             return
         for member_id, reported in read.faulty:
             self._complain(member_id, reported)
         generation = self._generation = read.generation
-        self.on_topics(now, generation.topics)
+        self._reactions.group_topics_known(now, generation.topics)
         if self._knows(generation.topics):
             self._assign(now, generation)
         else:
@@ -218,7 +219,7 @@ class GroupLeader:
         self._led = self._known(generation.topics)
         self._led_racks = self._racks_for(generation)
         if generation.skips_assignment:
-            self.on_assigned(now, ())
+            self._member.assignment_made(now, ())
             return
         led, racks = self._led, self._led_racks
         work = partial(plan_assignment, generation, led, racks)
@@ -229,7 +230,7 @@ class GroupLeader:
     def _planned(self, assignor: str, now: float, plan: AssignmentPlan | Exception) -> None:
         """Everybody's assignment is made; the assignor may be the user's own code."""
         if isinstance(plan, Exception):
-            self.on_failed(now, FatalError(f"assignor {assignor!r} failed: {plan!r}"))
+            self._member.fail(now, FatalError(f"assignor {assignor!r} failed: {plan!r}"))
             return
         for violation in plan.violations:
             self._outbox.emit(
@@ -240,4 +241,4 @@ class GroupLeader:
             )
         self._assigned = dict(list(self._assigned.items())[-_REMEMBERED:])
         self._assigned[self._led_number] = plan.owners
-        self.on_assigned(now, plan.assignments)
+        self._member.assignment_made(now, plan.assignments)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.io.effects import Channel
+from asyncrevoke.core.io.effects import Channel, Node, ResetConnection
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     JoinGroupResponse,
@@ -13,11 +13,10 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.outbox import Outbox, Reply
     from asyncrevoke.core.membership.classic.join_and_sync import JoinAndSync
+    from asyncrevoke.core.membership.classic.reactions import JoinReactions
     from asyncrevoke.core.metadata.coordinator import Coordinator
 
 _TIMER = "leave"
@@ -25,7 +24,7 @@ _TIMEOUT = 5.0
 
 
 class LeaveGroup:
-    """Tells the coordinator that a member leaves; ``on_ended(now)`` follows in any case.
+    """Tells the coordinator that a member leaves; ``member.leave_ended`` follows in any case.
 
     LeaveGroup and JoinGroup travel on different connections, so that the coordinator may process a
     JoinGroup after the LeaveGroup that was sent later. In a classic group the JoinGroup is then
@@ -33,7 +32,7 @@ class LeaveGroup:
     it adds a member that nobody is, and whose partitions have no reader until the rebalance
     timeout. The answer to that JoinGroup is awaited therefore, and the member it has added leaves
     too. Waiting takes no longer than a rebalance: LeaveGroup makes a classic group's coordinator
-    answer a JoinGroup that it has parked.
+    answer a JoinGroup that it holds back.
     """
 
     def __init__(
@@ -42,6 +41,7 @@ class LeaveGroup:
         config: ConsumerConfig,
         coordinator: Coordinator,
         joining: JoinAndSync,
+        member: JoinReactions,
     ) -> None:
         self._outbox = outbox
         self._group_id = config.group_id or ""
@@ -49,15 +49,18 @@ class LeaveGroup:
         self._timeout = min(config.request_timeout, _TIMEOUT)
         self._coordinator = coordinator
         self._joining = joining
+        self._member = member
         self._member_id = ""
         self._reason = ""
         self._outstanding: int | None = None
+        self._sent_to: Node | None = None
+        # The broker at which a LeaveGroup that was given up is still not answered.
+        self._forgotten: Node | None = None
         # Whether LeaveGroup has to be sent (again), and whether a JoinGroup is not answered.
         self._owed = False
         self._joins = False
         # What the last LeaveGroup was answered.
         self._answer: str | None = None
-        self.on_ended: Callable[[float], None] = lambda _now: None
 
     def leave(self, now: float, member_id: str, reason: str) -> None:
         """Send LeaveGroup as soon as the coordinator is known; for a member that has no id yet, as
@@ -78,8 +81,12 @@ class LeaveGroup:
         self._owed = self._joins = False
         self._outbox.cancel_timer(_TIMER)
         if self._outstanding is not None:
-            self._outbox.forget(self._outstanding)
+            self._outbox.redirect(self._outstanding, self._answered_too_late)
+            self._forgotten = self._sent_to
             self._outstanding = None
+
+    def _answered_too_late(self, _now: float, _reply: Reply) -> None:
+        self._forgotten = None
 
     def _proceed(self, now: float) -> None:
         if self._outstanding is not None:
@@ -93,7 +100,12 @@ class LeaveGroup:
         node = self._coordinator.node
         if node is None or not self._owed or self._outstanding is not None:
             return
+        if self._forgotten is not None:
+            # Brokers answer in order: it would wait there behind one that nobody waits for.
+            self._outbox.put(ResetConnection(self._forgotten, Channel.HEARTBEAT))
+            self._forgotten = None
         self._owed = False
+        self._sent_to = node
         self._outstanding = self._outbox.send(
             LeaveGroupRequest(
                 group_id=self._group_id,
@@ -135,4 +147,4 @@ class LeaveGroup:
             answer = self._answer or "no answer"
             self._outbox.emit("info", "left the group", group=self._group_id, answer=answer)
         self.cancel()
-        self.on_ended(now)
+        self._member.leave_ended(now)

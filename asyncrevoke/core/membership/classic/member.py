@@ -8,7 +8,7 @@ If another rebalance starts meanwhile we join at once and still list what is del
 ourselves, now and then, if some of it is released and some is not (see ``staged_release.py``).
 
 Whatever the coordinator says about our membership is believed only if it is about the membership
-that we have now (see ``is_verdict``): commits and heartbeats travel beside JoinGroup.
+that we have now (see ``is_current_membership``): commits and heartbeats are sent beside JoinGroup.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 from asyncrevoke.core.assignors.assignor import Assignor, RebalanceProtocol
 from asyncrevoke.core.assignors.registry import choose_protocol
 from asyncrevoke.core.io.effects import Failed
+from asyncrevoke.core.io.fatal_error import fatal_error
 from asyncrevoke.core.io.wait_log import WaitLog
 from asyncrevoke.core.membership.classic.assignment_user_data import decode_assignment_user_data
 from asyncrevoke.core.membership.classic.fatal_errors import (
     RETRIED_ERRORS,
-    connection_error,
     group_error,
 )
 from asyncrevoke.core.membership.classic.heartbeat import ClassicHeartbeat
@@ -55,10 +55,11 @@ from asyncrevoke.protocol.subscription import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.outbox import Outbox
+    from asyncrevoke.core.membership.reactions import MembershipReactions
     from asyncrevoke.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.core.metadata.coordinator import Coordinator
     from asyncrevoke.core.partition.assignment import Assignment
@@ -80,7 +81,7 @@ _REFUSED = frozenset(
 
 
 class ClassicMembership:
-    """One member of a classic group. The composer sets the callbacks and calls :meth:`barrier`."""
+    """One member of a classic group."""
 
     def __init__(
         self,
@@ -91,6 +92,7 @@ class ClassicMembership:
         assignment: Assignment,
         revocation: Revocation,
         assignors: Sequence[Assignor],
+        reactions: MembershipReactions,
     ) -> None:
         self._outbox = outbox
         self._log = WaitLog(outbox)
@@ -102,38 +104,18 @@ class ClassicMembership:
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self.eager = choose_protocol(assignors) is RebalanceProtocol.EAGER
         self._group_id = config.group_id or ""
-        self._heartbeat = ClassicHeartbeat(
-            outbox, config, coordinator, lambda: self.member_identity
-        )
-        self._heartbeat.on_confirmed = self._confirmed
-        self._heartbeat.on_rebalance = self._rebalance_in_progress
-        self._heartbeat.on_verdict = self._heartbeat_rejected
-        self._heartbeat.on_refused = self._heartbeat_refused
-        self._join_and_sync = JoinAndSync(outbox, config, coordinator)
-        self._join_and_sync.on_joined = self._join_answered
-        self._join_and_sync.on_synced = self._sync_answered
-        self._join_and_sync.on_unanswered = self._join_still_wanted
-        self._join_and_sync.on_refused = lambda now, failed: self.fail(
-            now, connection_error(failed)
-        )
-        self._leave_group = LeaveGroup(outbox, config, coordinator, self._join_and_sync)
-        self._leave_group.on_ended = self._left
+        self._heartbeat = ClassicHeartbeat(outbox, config, coordinator, self)
+        self._join_and_sync = JoinAndSync(outbox, config, coordinator, self)
+        self._leave_group = LeaveGroup(outbox, config, coordinator, self._join_and_sync, self)
         # A static member keeps its place for its next start (KIP-345).
-        self.sends_leave = config.group_instance_id is None
-        self.on_added: Callable[[float, list[PartitionInstance]], None] = lambda _now, _added: None
-        self.on_ready: Callable[[float], None] = lambda _now: None
-        self.on_left: Callable[[float], None] = lambda _now: None
-        self.on_fatal: Callable[[float, FatalError], None] = lambda _now, _error: None
-        self.on_group_topics: Callable[[float, frozenset[str]], None] = lambda _now, _topics: None
+        self._sends_leave = config.group_instance_id is None
+        self._reactions = reactions
         self._state = ClassicState.UNJOINED
         self._topics: frozenset[str] = frozenset()
         self._member_id = ""
         self._generation = -1
         self._protocol_name = ""
-        self._leader = GroupLeader(outbox, cluster)
-        self._leader.on_topics = lambda now, t: self.on_group_topics(now, t)  # noqa: PLW0108
-        self._leader.on_assigned = self._sync
-        self._leader.on_failed = self.fail
+        self._leader = GroupLeader(outbox, cluster, self, reactions)
         self._partitions = OwnedAndAssigned(assignment)
         self._staged = StagedRejoin(outbox, self._staged_rejoin_due)
         # Whether the leader of the last assignment knows what a member without topics is.
@@ -177,8 +159,8 @@ class ClassicMembership:
 
     @property
     def may_commit(self) -> bool:
-        """While a JoinGroup is parked the broker still accepts the old generation; between join
-        and sync it accepts none."""
+        """While the coordinator holds a JoinGroup back, it accepts the old generation; between
+        join and sync it accepts none."""
         return self._generation >= 0 and self._state in (
             ClassicState.STABLE,
             ClassicState.REVOKING,
@@ -223,7 +205,7 @@ class ClassicMembership:
                 if self.eager:
                     self._revoke_all(now, self._own_deadline(now))
                 self._transition(ClassicState.STABLE, ClassicTransition.REVOKE)
-                self._revocation.barrier_due = True
+                self._revocation.request_barrier()
                 self._plan_staged_rejoin(now)
             case (
                 ClassicState.AWAIT_ID
@@ -249,7 +231,8 @@ class ClassicMembership:
             self.metadata_changed(now)
 
     def leave(self, now: float, *, wait_for_tasks: bool) -> None:
-        """Give everything up, then leave; ``on_left`` follows. A second call may stop waiting."""
+        """Give everything up, then leave; ``group_left`` follows. Called again, it
+        may stop waiting for tasks."""
         self._leaving = True
         self._partitions.clear_assigned()
         self._revocation.leave(now, wait_for_tasks=wait_for_tasks)
@@ -258,12 +241,16 @@ class ClassicMembership:
         self._plan_staged_rejoin(now)
 
     def leave_now(self, now: float) -> None:
-        """Leave, whatever the group still owes us; ``on_left`` follows."""
+        """Leave, whatever the group still owes us; ``group_left`` follows."""
         if self._state is not ClassicState.LEAVING:
             self._send_leave(now)
 
+    def set_sends_leave(self, leave: bool) -> None:
+        """Whether closing tells the group that the member goes; by default dynamic members do."""
+        self._sends_leave = leave
+
     def stop_leaving(self, now: float) -> None:
-        """No coordinator confirms that we leave; ``on_left`` follows at once."""
+        """No coordinator confirms that we leave; leaving ends at once."""
         if self._state is ClassicState.LEAVING:
             self._leave_group.stop_waiting(now)
 
@@ -286,7 +273,7 @@ class ClassicMembership:
         """An instance has ended. If the group has given its partition back meanwhile, it is a
         new assignment to us."""
         if instance.partition in self._partitions.assigned and not self._leaving:
-            self.on_added(now, self._assignment.add([instance.partition]))
+            self._reactions.partitions_added(now, self._assignment.add([instance.partition]))
         self._plan_staged_rejoin(now)
 
     def barrier(self, now: float) -> None:
@@ -390,13 +377,15 @@ class ClassicMembership:
             )
         )
 
-    def _join_still_wanted(self, now: float) -> bool:
+    def join_unanswered(self, now: float) -> bool:
+        """See :class:`.reactions.JoinReactions`, as for the other answers."""
         if self._leaving and self._state is ClassicState.AWAIT_ID:
-            self._left(now)
+            self.leave_ended(now)
             return False
         return True
 
-    def _join_answered(self, now: float, reply: JoinGroupResponse) -> None:
+    def join_answered(self, now: float, reply: JoinGroupResponse) -> None:
+        """The coordinator has answered JoinGroup."""
         match reply.error:
             case ErrorCode.none:
                 self._joined(now, reply)
@@ -449,7 +438,7 @@ class ClassicMembership:
                 self._leader.resign()
             else:
                 self._leader.look_after(self._topics)
-            self._sync(now, ())
+            self.assignment_made(now, ())
 
     @property
     def _is_member_id_unwritten(self) -> bool:
@@ -457,7 +446,7 @@ class ClassicMembership:
         return self._member_id_unwritten_since not in (None, self._coordinator.term)
 
     def _joined_a_coordinator(self, now: float) -> None:
-        """A coordinator that assigns takes a member that it has put out for a new one of the same
+        """A coordinator that assigns takes a member that it has removed for a new one of the same
         id, and does not say so: after a session without an answer others may have what we hold."""
         if self._heartbeat.may_be_evicted(now):
             self._partitions.clear_assigned()
@@ -466,7 +455,8 @@ class ClassicMembership:
 
     # --- syncing ---------------------------------------------------------------------------------
 
-    def _sync(self, now: float, assignments: tuple[tuple[str, bytes], ...]) -> None:
+    def assignment_made(self, now: float, assignments: tuple[tuple[str, bytes], ...]) -> None:
+        """Send SyncGroup with what this member has assigned as the leader, or with nothing."""
         self._join_and_sync.sync(
             now,
             SyncGroupRequest(
@@ -479,7 +469,8 @@ class ClassicMembership:
             ),
         )
 
-    def _sync_answered(self, now: float, sent_at: float, reply: SyncGroupResponse | None) -> None:
+    def sync_answered(self, now: float, sent_at: float, reply: SyncGroupResponse | None) -> None:
+        """The coordinator has answered SyncGroup, or has not."""
         if self._state is not ClassicState.AWAIT_SYNC:
             return
         if reply is None:
@@ -515,8 +506,8 @@ class ClassicMembership:
         elif self._leaving:
             # Nothing of this generation is ours; what we hold drains and is committed.
             self._transition(ClassicState.AWAIT_SYNC, ClassicTransition.REVOKE)
-            self._revocation.barrier_due = True
-            self.on_ready(now)
+            self._revocation.request_barrier()
+            self._reactions.membership_ready(now)
         else:
             self._start_join(now, "the group rebalances")
 
@@ -536,9 +527,9 @@ class ClassicMembership:
             # Added partitions are released unseen; what we held is on its way out already.
             self._partitions.ignore(assigned)
             self._transition(ClassicState.STABLE, ClassicTransition.REVOKE)
-            self._revocation.barrier_due = True
+            self._revocation.request_barrier()
             self._plan_staged_rejoin(now)
-            self.on_ready(now)
+            self._reactions.membership_ready(now)
             return
         if self._leader.has_missed(user_data):
             self._rejoin_owed = "the partitions of the group's topics have changed"
@@ -559,24 +550,26 @@ class ClassicMembership:
             to_go=len(change.must_go),
         )
         if change.must_go or self._rejoin_owed or (self.eager and change.going):
-            # Owed even if all of it was released while the JoinGroup was parked: until we join
+            # Owed even if all of it was released while JoinGroup was held back: until we join
             # again the group believes that we hold it, and nobody gets it.
             self._transition(ClassicState.STABLE, ClassicTransition.REVOKE)
-            self._revocation.barrier_due = True
+            self._revocation.request_barrier()
         if self.eager and self._rejoin_owed:
             self._revoke_all(now, self._own_deadline(now))
         self._revocation.request(now, change.going, self._own_deadline(now))
         awaits_more = not self._partitions.assigned or (
             user_data is not None and user_data.withheld
         )
-        self._heartbeat.often = awaits_more or self._state is ClassicState.REVOKING
+        self._heartbeat.set_often(awaits_more or self._state is ClassicState.REVOKING)
         self._heartbeat.rebalanced(now)
         self._plan_staged_rejoin(now)
         if added:
-            self.on_added(now, [instance for instance in added if not instance.terminal])
-        self.on_ready(now)
+            self._reactions.partitions_added(
+                now, [instance for instance in added if not instance.terminal]
+            )
+        self._reactions.membership_ready(now)
 
-    # --- rebalances and verdicts -----------------------------------------------------------------
+    # --- rebalances and errors -------------------------------------------------------------------
 
     def rebalance_seen(self, now: float) -> None:
         """The coordinator says that the group prepares a rebalance."""
@@ -598,7 +591,7 @@ class ClassicMembership:
                 self._revocation.tighten(self._group_deadline(now))
 
     def rejected(self, now: float, error: ErrorCode) -> None:
-        """A true verdict: the coordinator does not accept our membership any more."""
+        """A commit has shown that the coordinator does not accept this membership any more."""
         if error is ErrorCode.fenced_instance_id:
             self.fail(now, self._fatal_error(ErrorCode.fenced_instance_id))
         else:
@@ -608,7 +601,8 @@ class ClassicMembership:
                 keep_id=error is ErrorCode.illegal_generation,
             )
 
-    def _confirmed(self, now: float, sent: GroupMetadata) -> None:
+    def heartbeat_confirmed(self, now: float, sent: GroupMetadata) -> None:
+        """See :class:`.reactions.HeartbeatReactions`, as for the others."""
         if self._state is ClassicState.AWAIT_SYNC and sent == self.member_identity:
             # The others may be at work long ago, with our assignment lost on its way. Who has made
             # the assignment waits for nobody.
@@ -617,13 +611,15 @@ class ClassicMembership:
             else:
                 self._join_and_sync.expect_answer(now, _LONG_SYNC)
 
-    def _rebalance_in_progress(self, now: float, sent: GroupMetadata) -> None:
+    def heartbeat_during_rebalance(self, now: float, sent: GroupMetadata) -> None:
+        """Rejoin."""
         if sent == self.member_identity:
             self.rebalance_seen(now)
 
-    def _heartbeat_rejected(
+    def heartbeat_rejected(
         self, now: float, sent: GroupMetadata, sent_at: float, error: ErrorCode
     ) -> None:
+        """The membership is lost, unless it has changed since the heartbeat was sent."""
         if self.is_current_membership(sent, sent_at):
             self.rejected(now, error)
         elif sent == self.member_identity and self._state in (
@@ -642,12 +638,17 @@ class ClassicMembership:
         ):
             self._generation = self._synced_generation
             self._heartbeat.soon(now)
-            self.on_ready(now)
+            self._reactions.membership_ready(now)
         else:
             self._join_and_sync.expect_answer(now)
 
-    def _heartbeat_refused(self, now: float, why: ErrorCode | Failed) -> None:
-        self.fail(now, connection_error(why) if isinstance(why, Failed) else self._fatal_error(why))
+    def request_failed(self, now: float, failed: Failed) -> None:
+        """The consumer cannot go on."""
+        self.fail(now, fatal_error(failed))
+
+    def heartbeat_failed(self, now: float, why: ErrorCode | Failed) -> None:
+        """The consumer cannot go on."""
+        self.fail(now, fatal_error(why) if isinstance(why, Failed) else self._fatal_error(why))
 
     def _evicted(self, now: float, reason: str, *, keep_id: bool) -> None:
         self._outbox.emit("warning", "membership lost", group=self._group_id, reason=reason)
@@ -660,7 +661,7 @@ class ClassicMembership:
         self._state = CLASSIC_TRANSITIONS[self._state, ClassicTransition.EVICTED]
         self._revocation.lose(now, self._assignment.live(), reason)
         if self._leaving:
-            self._revocation.barrier_due = True
+            self._revocation.request_barrier()
         elif self._topics and not self._idle:
             self._start_join(now, reason)
 
@@ -694,23 +695,24 @@ class ClassicMembership:
         known = self._member_id or (
             self._state is ClassicState.AWAIT_ID and self._join_and_sync.outstanding
         )
-        if not known or not self.sends_leave or self._state is ClassicState.FATAL:
+        if not known or not self._sends_leave or self._state is ClassicState.FATAL:
             self._forget_join()
-            self._left(now)
+            self.leave_ended(now)
             return
         self._stop()
         self._state = CLASSIC_TRANSITIONS[self._state, ClassicTransition.LEAVE]
         why = "the consumer is idle" if self._idle else "the consumer is closing"
         self._leave_group.leave(now, self._member_id, why)
 
-    def _left(self, now: float) -> None:
+    def leave_ended(self, now: float) -> None:
+        """The group was left, or need not be told."""
         self._state = CLASSIC_TRANSITIONS[self._state, ClassicTransition.LEFT]
         self._member_id = ""
         self._generation = self._synced_generation = -1
         was_leaving, self._leaving = self._leaving, False
         self._revocation.membership_begins()
         if was_leaving:
-            self.on_left(now)
+            self._reactions.group_left(now)
         elif not self._idle and self._topics:
             self._start_join(now, "topics to read have appeared")
 
@@ -724,8 +726,9 @@ class ClassicMembership:
         self._state = CLASSIC_TRANSITIONS[self._state, ClassicTransition.FAIL]
         self._partitions.clear_assigned()
         self._revocation.lose(now, self._assignment.live(), str(error))
-        self._revocation.barrier_due = self._revocation.barrier_due or self._leaving
-        self.on_fatal(now, error)
+        if self._leaving:
+            self._revocation.request_barrier()
+        self._reactions.membership_failed(error)
 
     def _fatal_error(self, error: ErrorCode) -> FatalError:
         return group_error(error, self._config, self._assignors)

@@ -17,7 +17,7 @@ class AssignmentChange(NamedTuple):
     """What a new assignment means for what we hold."""
 
     # We said that we own these, and are not to: until we join again without them nobody gets them,
-    # even if they were released while the JoinGroup was parked.
+    # even if they were released while JoinGroup was held back.
     must_go: frozenset[TopicPartition]
     going: list[PartitionInstance]  # live ones that must go, or whose topic we have dropped
     withdrawn: list[PartitionInstance]  # on their way out, and ours again

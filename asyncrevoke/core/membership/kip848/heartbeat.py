@@ -21,11 +21,10 @@ from asyncrevoke.core.io.link_silence import patience_of
 from asyncrevoke.protocol.messages import ConsumerGroupHeartbeatResponse, ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.effects import Node
     from asyncrevoke.core.io.outbox import Outbox, Reply
+    from asyncrevoke.core.membership.kip848.reactions import HeartbeatReactions
     from asyncrevoke.core.metadata.coordinator import Coordinator
     from asyncrevoke.protocol.messages import ConsumerGroupHeartbeatRequest, Request, Response
 
@@ -50,9 +49,7 @@ class _BackgroundNews(NamedTuple):
 
 
 class ConsumerGroupHeartbeat:
-    """Sends what ``compose(full)`` makes, and hands the answer to ``on_answer(now, sent, sent_at,
-    reply)``. ``repeatable()`` is what others may send for us, if anything; of what they are
-    answered, ``on_epoch(now, epoch)`` gets the epoch.
+    """Sends the heartbeats that ``member`` composes, and reports the answers to it.
 
     ``confirmed_at`` is the send time of the last heartbeat that was answered without an error.
     """
@@ -62,18 +59,12 @@ class ConsumerGroupHeartbeat:
         outbox: Outbox,
         config: ConsumerConfig,
         coordinator: Coordinator,
-        compose: Callable[[bool], ConsumerGroupHeartbeatRequest],
-        on_answer: Callable[[float, ConsumerGroupHeartbeatRequest, float, Reply], None],
-        repeatable: Callable[[], ConsumerGroupHeartbeatRequest | None],
-        on_epoch: Callable[[float, int], bool],
+        member: HeartbeatReactions,
     ) -> None:
         self._outbox = outbox
         self._config = config
         self._coordinator = coordinator
-        self._compose = compose
-        self._on_answer = on_answer
-        self._repeatable = repeatable
-        self._on_epoch = on_epoch
+        self._member = member
         self._background_heartbeat: tuple[Node, ConsumerGroupHeartbeatRequest, float] | None = None
         self._running = False
         self._in_flight = False
@@ -93,11 +84,10 @@ class ConsumerGroupHeartbeat:
         # As far as it can be known from outside the broker, in seconds.
         self.session = config.session_timeout
 
-    @property
-    def unconfirmed_since(self) -> float | None:
-        """Send time of the first heartbeat after the last one that was confirmed: what the
-        coordinator tells us now, it may have decided then."""
-        return self._unconfirmed_since
+    def unconfirmed_since(self, sent_at: float) -> float:
+        """Send time of the first heartbeat after the last one that was confirmed; ``sent_at`` if
+        there is none. What the coordinator answers now it may have decided then."""
+        return sent_at if self._unconfirmed_since is None else self._unconfirmed_since
 
     def start(self, now: float, *, after: float = 0.0) -> None:
         """Beat from now on, or ``after`` so many seconds, beginning with a full one."""
@@ -161,8 +151,11 @@ class ConsumerGroupHeartbeat:
         self._coordinator.mark_unknown(now, f"ConsumerGroupHeartbeat: {why}", self._asked)
         self._send_all_fields(now)
 
-    def unanswered(self, now: float, why: str) -> None:
+    def unanswered(self, now: float, reply: Reply) -> None:
         """It was not answered: send all fields, as soon as the coordinator is known."""
+        why = type(reply).__name__
+        if isinstance(reply, Failed):
+            why = reply.detail or reply.kind.value
         self._coordinator.unanswered(now, f"ConsumerGroupHeartbeat: {why}", self._asked)
         self._send_all_fields(now)
 
@@ -194,7 +187,7 @@ class ConsumerGroupHeartbeat:
         self._outbox.cancel_timer(_TIMER)
         if self._unconfirmed_since is None:
             self._unconfirmed_since = now
-        request = self._compose(self._full)
+        request = self._member.compose_heartbeat(self._full)
         self._in_flight = True
         self._asked = node
         self._outbox.send(
@@ -213,7 +206,7 @@ class ConsumerGroupHeartbeat:
     # --- while the event loop is blocked ---------------------------------------------------------
 
     def _update_background_heartbeat(self) -> None:
-        message = self._repeatable() if self._running else None
+        message = self._member.background_heartbeat() if self._running else None
         node = self._coordinator.node
         if message is None:
             self._background_heartbeat = None
@@ -235,7 +228,7 @@ class ConsumerGroupHeartbeat:
         news = True
         match reply:
             case ConsumerGroupHeartbeatResponse(error=ErrorCode.none):
-                moved = self._on_epoch(now, reply.member_epoch)
+                moved = self._member.background_epoch(now, reply.member_epoch)
                 self.confirmed_at = max(sent_at, self.confirmed_at or sent_at)
                 news = moved or reply.assignment is not None
             case ConsumerGroupHeartbeatResponse(error=error):
@@ -261,7 +254,7 @@ class ConsumerGroupHeartbeat:
     ) -> None:
         self._in_flight = False
         if not self._ignore_answer:
-            self._on_answer(now, sent, sent_at, reply)
+            self._member.heartbeat_answered(now, sent, sent_at, reply)
             return
         self._ignore_answer = False
         if isinstance(reply, Failed):

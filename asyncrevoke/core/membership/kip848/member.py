@@ -15,19 +15,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.io.effects import Failed, FailureKind
-from asyncrevoke.core.io.wait_log import WaitLog
+from asyncrevoke.core.io.fatal_error import fatal_error
 from asyncrevoke.core.membership.classic.fatal_errors import (
-    connection_error,
     consumer_group_error,
     no_consumer_protocol,
 )
+from asyncrevoke.core.membership.kip848.error_table import HeartbeatErrorAction, heartbeat_action
 from asyncrevoke.core.membership.kip848.heartbeat import ConsumerGroupHeartbeat
+from asyncrevoke.core.membership.kip848.heartbeat_fields import HeartbeatFields
 from asyncrevoke.core.membership.kip848.state_table import (
     MEMBER_TRANSITIONS,
     MemberState,
     MemberTransition,
 )
 from asyncrevoke.core.membership.kip848.target_assignment import TargetAssignment
+from asyncrevoke.core.membership.kip848.unknown_topics import UnknownTopics
+from asyncrevoke.core.membership.membership_log import MembershipLog
 from asyncrevoke.model import GroupMetadata, TopicPartition
 from asyncrevoke.protocol.messages import (
     JOIN_EPOCH,
@@ -39,10 +42,9 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.outbox import Outbox, Reply
+    from asyncrevoke.core.membership.reactions import MembershipReactions
     from asyncrevoke.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.core.metadata.coordinator import Coordinator
     from asyncrevoke.core.partition.assignment import Assignment
@@ -52,10 +54,6 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.messages import TopicIdPartitions
 
 _LEAVE_TIMER = "leave"
-_MISSING_TIMER = "unknown topics"
-# Between requests for metadata.
-_FIRST_MISSING_PAUSE = 0.1
-_LONGEST_MISSING_PAUSE = 5.0
 _LEAVE_TIMEOUT = 5.0
 _OFTEN_AFTER_JOIN = 10.0
 _OFTEN_AFTER_EPOCH = 5.0
@@ -63,16 +61,15 @@ _OFTEN_AFTER_EPOCH = 5.0
 _FENCED_OFTEN = 1.0
 
 _MOVED = frozenset((ErrorCode.not_coordinator, ErrorCode.coordinator_not_available))
-_FENCING = frozenset((ErrorCode.unknown_member_id, ErrorCode.fenced_member_epoch))
 _MEMBER = frozenset((MemberState.RECONCILING, MemberState.ACKNOWLEDGING, MemberState.STABLE))
 _NOT_THERE = frozenset((MemberState.UNSUBSCRIBED, MemberState.FATAL))
 
 
 class ConsumerGroupMembership:
-    """One member of a consumer group. The composer sets the callbacks and calls :meth:`barrier`.
+    """One member of a consumer group.
 
     ``member_id`` is made by the client, once for its life, and kept when the member is fenced.
-    If ``on_unsupported(now, why)`` is set, a group that does not speak this protocol is no error.
+    With ``has_fallback`` a group that does not offer this protocol is no error.
     """
 
     def __init__(
@@ -84,9 +81,12 @@ class ConsumerGroupMembership:
         assignment: Assignment,
         revocation: Revocation,
         member_id: str,
+        reactions: MembershipReactions,
+        *,
+        has_fallback: bool,
     ) -> None:
         self._outbox = outbox
-        self._log = WaitLog(outbox)
+        self._log = MembershipLog(outbox, config.group_id)
         self._config = config
         self._cluster = cluster
         self._assignment = assignment
@@ -94,32 +94,19 @@ class ConsumerGroupMembership:
         self._group_id = config.group_id or ""
         self._member_id = member_id
         # Whether closing gives our place away. A static member says all the same that it goes.
-        self.sends_leave = config.group_instance_id is None
-        self._heartbeat = ConsumerGroupHeartbeat(
-            outbox,
-            config,
-            coordinator,
-            self._compose,
-            self._heartbeat_answered,
-            self._repeatable,
-            self._epoch_heard,
-        )
-        self.on_added: Callable[[float, list[PartitionInstance]], None] = lambda _now, _added: None
-        self.on_ready: Callable[[float], None] = lambda _now: None
-        self.on_left: Callable[[float], None] = lambda _now: None
-        self.on_fatal: Callable[[float, FatalError], None] = lambda _now, _error: None
-        self.on_unsupported: Callable[[float, str], None] | None = None
+        self._sends_leave = config.group_instance_id is None
+        self._heartbeat = ConsumerGroupHeartbeat(outbox, config, coordinator, self)
+        self._reactions = reactions
+        self._has_fallback = has_fallback
         self._state = MemberState.UNSUBSCRIBED
         self._epoch = JOIN_EPOCH
         self._topics: frozenset[str] = frozenset()
         self._regex: str | None = None
-        # What the coordinator was told last, if it was not told of a change.
-        self._sent_subscription: tuple[tuple[str, ...], str | None] | None = None
+        self._fields = HeartbeatFields(config)
         self._target = TargetAssignment(cluster)
         # What the newest assignment gives us: a partition of it that is released comes back.
         self._assigned: frozenset[TopicPartition] = frozenset()
-        self._missing = False
-        self._missing_pause = _FIRST_MISSING_PAUSE
+        self._unknown = UnknownTopics(outbox, cluster)
         self._fenced_at = float("-inf")
         # The coordinator may have us as a member.
         self._known = False
@@ -153,8 +140,7 @@ class ConsumerGroupMembership:
 
     @property
     def session(self) -> float:
-        """Seconds without a heartbeat after which we may be no member any more: brokers do not
-        tell, so it is what Kafka's default is for the interval that the group asks for."""
+        """Seconds without a heartbeat after which the member may have been removed."""
         return self._heartbeat.session
 
     @property
@@ -173,8 +159,7 @@ class ConsumerGroupMembership:
     # --- what the user and the cluster change ----------------------------------------------------
 
     def subscribe(self, now: float, topics: frozenset[str], regex: str | None = None) -> None:
-        """The topics that we want have changed, or the ``regex`` (RE2) that the broker resolves;
-        the assignment follows (KIP-70)."""
+        """The topics have changed, or the ``regex`` (RE2) that the broker resolves (KIP-70)."""
         if (topics, regex) == (self._topics, self._regex):
             return
         self._topics, self._regex = topics, regex
@@ -192,50 +177,45 @@ class ConsumerGroupMembership:
     def _drop_all(self, now: float) -> None:
         """Nothing is subscribed to any more: give everything up, then leave."""
         if self._state is MemberState.JOINING:
-            self._revocation.barrier_due = True
+            self._revocation.request_barrier()
         elif self._state in _MEMBER:
             self._assigned = frozenset()
             self._transition(MemberTransition.RECONCILE)
             self._revocation.request(now, self._assignment.live(), self._deadline(now, now))
 
     def rejoin(self, now: float, _reason: str) -> None:
-        """Partitions of ours have gone. If the coordinator does not take them from us, they are
-        there again, or will be."""
-        self._missing = True
+        """Partitions have gone. If they stay assigned, their topics are there again, or will be."""
+        self._unknown.note(are_assigned=True)
         self._heartbeat.soon(now)
 
     def metadata_changed(self, now: float) -> None:
         """Topics or partitions have changed: some may be those that were assigned to us."""
-        if self._state in _MEMBER and self._missing:
+        if self._state in _MEMBER and self._unknown.are_assigned:
             self._reconcile(now)
 
     def metadata_refreshed(self, now: float) -> None:
-        """Topics that are assigned to us may be known now; else they are asked for less and less
-        often, and with each heartbeat."""
+        """Topics that are assigned may be known now; else they are asked for again later."""
         self.metadata_changed(now)
-        asked = self._outbox.has_timer(_MISSING_TIMER)
-        if self._state in _MEMBER and self._missing and not asked:
-            at = now + self._missing_pause
-            self._missing_pause = min(self._missing_pause * 2, _LONGEST_MISSING_PAUSE)
-            self._outbox.set_timer(_MISSING_TIMER, at, self._ask_for_missing)
-
-    def _ask_for_missing(self, now: float) -> None:
-        if self._missing:
-            self._cluster.refresh(now, "partitions of unknown topics are assigned to us")
+        if self._state in _MEMBER:
+            self._unknown.ask_later(now)
 
     def leave(self, now: float, *, wait_for_tasks: bool) -> None:
-        """Give everything up, then leave; ``on_left`` follows. A second call may stop waiting."""
+        """Release everything, then leave. Called again, it may stop waiting for tasks."""
         self._leaving = True
         self._assigned = frozenset()
         self._revocation.leave(now, wait_for_tasks=wait_for_tasks)
 
     def leave_now(self, now: float) -> None:
-        """Leave, whatever the group still owes us; ``on_left`` follows."""
+        """Leave, whatever the group still owes us; ``group_left`` follows."""
         if self._state is not MemberState.LEAVING:
             self._send_leave(now)
 
+    def set_sends_leave(self, leave: bool) -> None:
+        """Whether closing gives the member's place away; by default dynamic members do."""
+        self._sends_leave = leave
+
     def stop_leaving(self, now: float) -> None:
-        """No coordinator confirms that we leave; ``on_left`` follows at once."""
+        """No coordinator confirms that we leave; leaving ends at once."""
         if self._state is MemberState.LEAVING:
             self._leave_overdue(now)
 
@@ -256,10 +236,9 @@ class ConsumerGroupMembership:
                 self._join(now)
 
     def released(self, now: float, instance: PartitionInstance) -> None:
-        """An instance has ended. If its partition is ours by the newest assignment, it begins
-        again."""
+        """An instance has ended. If its partition is assigned again, another one begins."""
         if instance.partition in self._assigned and not self._leaving:
-            self.on_added(now, self._assignment.add([instance.partition]))
+            self._reactions.partitions_added(now, self._assignment.add([instance.partition]))
 
     def barrier(self, now: float) -> None:
         """Nothing is between being requested and being released or lost."""
@@ -283,78 +262,44 @@ class ConsumerGroupMembership:
         self._heartbeat.often(now + _OFTEN_AFTER_JOIN)
         self._heartbeat.start(now, after=after)
 
-    def _compose(self, full: bool) -> ConsumerGroupHeartbeatRequest:
+    def compose_heartbeat(self, full: bool) -> ConsumerGroupHeartbeatRequest:
         """The heartbeat that is due: ``full`` if the last one may not have arrived."""
         if self._state is MemberState.LEAVING or self._release_instance:
-            for_good = self.sends_leave and not self._release_instance
-            return self._request(LEAVE_EPOCH if for_good else LEAVE_STATIC_EPOCH)
-        subscription = (tuple(sorted(self._topics)), self._regex)
-        if not self._wanted and self._sent_subscription is not None:
-            subscription = self._sent_subscription  # we are leaving, and that is said otherwise
-        tells = full or subscription != self._sent_subscription
-        regex = subscription[1]
-        if regex is None and self._sent_subscription is not None and self._sent_subscription[1]:
-            regex = ""
-        self._sent_subscription = subscription
+            for_good = self._sends_leave and not self._release_instance
+            epoch = LEAVE_EPOCH if for_good else LEAVE_STATIC_EPOCH
+            return self._fields.short(self._member_id, epoch)
         owned: tuple[TopicIdPartitions, ...] | None = None
         if self._state is MemberState.JOINING:
             self._known = True
             owned = ()
         elif full or self._state is MemberState.ACKNOWLEDGING:
             owned = self._owned()
-        return self._request(
-            self._epoch,
-            rack=self._config.client_rack if full else None,
-            rebalance_timeout=self._config.rebalance_timeout if full else None,
-            topics=subscription[0] if tells else None,
-            regex=regex if tells else None,
-            assignor=self._config.server_assignor if full else None,
-            owned=owned,
+        return self._fields.compose(
+            self._member_id, self._epoch, self._topics, self._regex, owned, full=full
         )
 
     def _owned(self) -> tuple[TopicIdPartitions, ...]:
         return self._target.owned(self._assignment.partitions())
 
-    def _request(
-        self,
-        epoch: int,
-        *,
-        rack: str | None = None,
-        rebalance_timeout: float | None = None,
-        topics: tuple[str, ...] | None = None,
-        regex: str | None = None,
-        assignor: str | None = None,
-        owned: tuple[TopicIdPartitions, ...] | None = None,
-    ) -> ConsumerGroupHeartbeatRequest:
-        return ConsumerGroupHeartbeatRequest(
-            group_id=self._group_id,
-            member_id=self._member_id,
-            member_epoch=epoch,
-            group_instance_id=self._config.group_instance_id,
-            rack=rack,
-            rebalance_timeout=rebalance_timeout,
-            topics=topics,
-            regex=regex,
-            assignor=assignor,
-            owned=owned,
-        )
-
-    def _repeatable(self) -> ConsumerGroupHeartbeatRequest | None:
+    def background_heartbeat(self) -> ConsumerGroupHeartbeatRequest | None:
         """What keeps the membership and says nothing, while there is one to keep."""
-        return self._request(self._epoch) if self._state in _MEMBER else None
+        if self._state not in _MEMBER:
+            return None
+        return self._fields.short(self._member_id, self._epoch)
 
-    def _epoch_heard(self, now: float, epoch: int) -> bool:
+    def background_epoch(self, now: float, epoch: int) -> bool:
         """Others were told our epoch. Whether it has moved on."""
         if epoch <= self._epoch:
             return False
         self._epoch = epoch
         self._heartbeat.often(now + _OFTEN_AFTER_EPOCH)
-        self.on_ready(now)
+        self._reactions.epoch_changed(now)
         return True
 
-    def _heartbeat_answered(
+    def heartbeat_answered(
         self, now: float, sent: ConsumerGroupHeartbeatRequest, sent_at: float, reply: Reply
     ) -> None:
+        """A heartbeat was answered, or has failed."""
         match reply:
             case ConsumerGroupHeartbeatResponse(error=error) if error in _MOVED:
                 self._heartbeat.elsewhere(now, error.name)
@@ -380,13 +325,10 @@ class ConsumerGroupMembership:
             case Failed(kind=FailureKind.UNSUPPORTED, detail=detail):
                 self._unsupported(now, detail)
             case Failed(kind=FailureKind.AUTHENTICATION):
-                self.fail(now, connection_error(reply))
+                self.fail(now, fatal_error(reply))
             case _:
-                why = type(reply).__name__
-                if isinstance(reply, Failed):
-                    why = reply.detail or reply.kind.value
-                self._warn_unconfirmed(now)
-                self._heartbeat.unanswered(now, why)
+                self._log.unanswered(now, self._heartbeat.confirmed_at, self._heartbeat.session)
+                self._heartbeat.unanswered(now, reply)
 
     def _confirmed(
         self,
@@ -395,10 +337,8 @@ class ConsumerGroupMembership:
         sent_at: float,
         reply: ConsumerGroupHeartbeatResponse,
     ) -> None:
-        since = self._heartbeat.unconfirmed_since
-        if since is None:
-            since = sent_at
-        self._log.over(now, "membership", "membership is confirmed again")
+        since = self._heartbeat.unconfirmed_since(sent_at)
+        self._log.confirmed(now)
         if reply.member_id:
             self._member_id = reply.member_id
         moved = reply.member_epoch != self._epoch
@@ -413,17 +353,17 @@ class ConsumerGroupMembership:
             if self._target.replace(reply.assignment or ()) or self._state is MemberState.JOINING:
                 self._reconcile(now, since, news=True)
         else:
-            self._ask_for_missing(now)
+            self._unknown.ask(now)
         if moved:
-            self.on_ready(now)
+            self._reactions.epoch_changed(now)
 
     def _reconcile(self, now: float, since: float | None = None, *, news: bool = False) -> None:
         """Take up what the newest assignment adds and begin to give up what it takes. ``since``:
         the coordinator cannot have wanted it back before."""
-        kept, usable, self._missing = self._target.resolve()
+        kept, usable, are_unknown = self._target.resolve()
+        self._unknown.note(are_unknown)
         if news:
-            self._missing_pause = _FIRST_MISSING_PAUSE
-            self._ask_for_missing(now)
+            self._unknown.assignment_changed(now)
         if self._leaving or not self._wanted:
             return
         live = self._assignment.live()
@@ -431,85 +371,46 @@ class ConsumerGroupMembership:
         self._assigned = usable
         added = self._assignment.add(tp for tp in sorted(usable) if tp not in self._assignment)
         if news:
-            self._outbox.emit(
-                "info",
-                "assigned",
-                group=self._group_id,
-                generation=self._epoch,
-                partitions=[str(tp) for tp in sorted(kept)],
-                added=len(added),
-                to_go=len(going),
-            )
+            self._log.assigned(self._epoch, kept, added=len(added), to_go=len(going))
         if news or going or added:
             self._transition(MemberTransition.RECONCILE)
-            self._revocation.barrier_due = True
+            self._revocation.request_barrier()
         self._revocation.request(now, going, self._deadline(now, now if since is None else since))
         if added:
-            self.on_added(now, added)
+            self._reactions.partitions_added(now, added)
 
     def _deadline(self, now: float, since: float) -> float:
         """The coordinator fences a member that does not acknowledge in time, and it loses all."""
-        fenced = since + self._config.rebalance_timeout
-        if self._config.revoke_timeout is None:
-            return fenced
-        return min(fenced, now + self._config.revoke_timeout)
+        fenced, own = since + self._config.rebalance_timeout, self._config.revoke_timeout
+        return fenced if own is None else min(fenced, now + own)
 
-    # --- verdicts --------------------------------------------------------------------------------
+    # --- errors --------------------------------------------------------------------------------
 
     def rebalance_seen(self, now: float) -> None:
         """Our epoch has moved on: ask for it."""
         self._heartbeat.soon(now)
 
     def rejected(self, now: float, error: ErrorCode) -> None:
-        """A commit had a true verdict: the coordinator does not accept our membership any more."""
+        """A commit has shown that the coordinator does not accept this membership any more."""
         if error is ErrorCode.fenced_instance_id:
             self.fail(now, consumer_group_error(error, "", self._config))
         else:
             self._fenced(now, f"the coordinator answers {error.name}")
 
     def _handle_error(self, now: float, reply: ConsumerGroupHeartbeatResponse) -> None:
-        error = reply.error
-        joining = self._state is MemberState.JOINING
-        if error in _FENCING or (error is ErrorCode.group_id_not_found and not joining):
-            self._fenced(now, f"the coordinator answers {error.name}")
-        elif error is ErrorCode.unsupported_version or (
-            error is ErrorCode.group_id_not_found and self.on_unsupported is not None
-        ):
-            self._unsupported(now, reply.detail)
-        elif error is ErrorCode.unreleased_instance_id:
-            # By an earlier membership of ours, if its answers were lost; then it can be released.
-            self._release_instance = True
-            self._wait(now, "the instance id to be released", error, reply.detail)
-        elif error is ErrorCode.topic_authorization_failed:
-            self._wait(now, "access to a topic", error, reply.detail)
-        elif error.retriable or error is ErrorCode.unknown_server_error:
-            self._wait(now, "the coordinator", error, reply.detail)
-        else:
-            self.fail(now, consumer_group_error(error, reply.detail, self._config))
-
-    def _wait(self, now: float, what: str, error: ErrorCode, detail: str) -> None:
-        self._log.waiting(
-            now,
-            "membership",
-            f"waiting for {what}",
-            group=self._group_id,
-            last_answer=error.name,
-            detail=detail,
-        )
-        self._heartbeat.retry(now)
-
-    def _warn_unconfirmed(self, now: float) -> None:
-        """Unconfirmed for longer than the session lasts: no verdict, because a coordinator that
-        has moved grants a new session, but worth a line."""
-        confirmed = self._heartbeat.confirmed_at
-        if confirmed is not None and now - confirmed > self._heartbeat.session:
-            self._log.waiting(
-                now,
-                "membership",
-                "membership is suspect: no heartbeat was confirmed for longer than the session",
-                group=self._group_id,
-                last_confirmed=round(now - confirmed, 1),
-            )
+        error, joining = reply.error, self._state is MemberState.JOINING
+        match heartbeat_action(error, joining=joining, has_fallback=self._has_fallback):
+            case HeartbeatErrorAction.REJOIN:
+                self._fenced(now, f"the coordinator answers {error.name}")
+            case HeartbeatErrorAction.USE_CLASSIC:
+                self._unsupported(now, reply.detail)
+            case HeartbeatErrorAction.FAIL:
+                self.fail(now, consumer_group_error(error, reply.detail, self._config))
+            case action:
+                if action is HeartbeatErrorAction.WAIT_FOR_INSTANCE_ID:
+                    self._release_instance = True
+                self._log.waiting(now, action.value, error.name, reply.detail)
+                self._heartbeat.retry(now)
 
     def _fenced(self, now: float, reason: str) -> None:
         self._outbox.emit("warning", "membership lost", group=self._group_id, reason=reason)
@@ -517,23 +418,23 @@ class ConsumerGroupMembership:
         self._known = False
         self._revocation.lose(now, self._assignment.live(), reason)
         if self._leaving or not self._wanted:
-            self._revocation.barrier_due = True
+            self._revocation.request_barrier()
         else:
             again = now - self._fenced_at < _FENCED_OFTEN
             self._fenced_at = now
             self._join(now, after=_FENCED_OFTEN if again else 0.0)
 
     def _unsupported(self, now: float, detail: str) -> None:
-        if self.on_unsupported is None:
+        if not self._has_fallback:
             self.fail(now, no_consumer_protocol(self._group_id, detail))
             return
         self._forget(MemberTransition.FENCED)
         self._known = False
         self._revocation.lose(now, self._assignment.live(), "the group protocol has changed")
         if self._leaving:
-            self._revocation.barrier_due = True
+            self._revocation.request_barrier()
         else:
-            self.on_unsupported(now, detail)
+            self._reactions.group_protocol_unsupported(now, detail)
 
     def _forget(self, move: MemberTransition) -> None:
         """No heartbeats, no assignment and no epoch any more."""
@@ -541,17 +442,16 @@ class ConsumerGroupMembership:
         self._outbox.cancel_timer(_LEAVE_TIMER)
         self._target.clear()
         self._assigned = frozenset()
-        self._missing = False
+        self._unknown.note(are_assigned=False)
         self._release_instance = False
-        self._sent_subscription = None
+        self._fields.forget()
         self._epoch = JOIN_EPOCH
         self._transition(move)
 
     # --- leaving and failing ---------------------------------------------------------------------
 
     def _send_leave(self, now: float) -> None:
-        dynamic = self._config.group_instance_id is None
-        silent = dynamic and not self.sends_leave
+        silent = self._config.group_instance_id is None and not self._sends_leave
         if silent or not self._known or self._state in _NOT_THERE:
             self._left(now)
             return
@@ -581,7 +481,7 @@ class ConsumerGroupMembership:
         was_leaving, self._leaving = self._leaving, False
         self._revocation.membership_begins()
         if was_leaving:
-            self.on_left(now)
+            self._reactions.group_left(now)
         elif not self._idle and self._wanted and self._state is MemberState.UNSUBSCRIBED:
             self._join(now)
 
@@ -594,5 +494,6 @@ class ConsumerGroupMembership:
         """The consumer cannot go on: everything is lost, and nothing is sent any more."""
         self._forget(MemberTransition.FAIL)
         self._revocation.lose(now, self._assignment.live(), str(error))
-        self._revocation.barrier_due = self._revocation.barrier_due or self._leaving
-        self.on_fatal(now, error)
+        if self._leaving:
+            self._revocation.request_barrier()
+        self._reactions.membership_failed(error)

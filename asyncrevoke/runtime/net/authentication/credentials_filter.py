@@ -1,4 +1,4 @@
-"""Keeps secrets and records out of aiokafka's log, which at DEBUG has requests and answers."""
+"""Keeps secrets and records out of aiokafka's log, which at DEBUG has requests and responses."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Final
 
 _REQUESTS: Final = "aiokafka.conn"
 _RECORDS: Final = "aiokafka.producer.producer"
-# PLAIN and OAUTHBEARER send the secret itself, SCRAM what it can be guessed from.
+# PLAIN and OAUTHBEARER send the secret itself, SCRAM data to guess it from.
 _AUTHENTICATION: Final = "SaslAuthenticate"
 _CONTENT: Final = ("Produce", "Fetch", "TxnOffsetCommit")
 
 
 class _WithoutCredentials(logging.Filter):
-    """Drops what carries credentials, and names what carries records without their content."""
+    """Drops lines with credentials, and removes the content of records from the others."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         arguments = record.args
@@ -31,7 +31,7 @@ class _WithoutCredentials(logging.Filter):
 
 
 class _WithoutRecords(logging.Filter):
-    """Tells the sizes of a key and a value instead of them."""
+    """Replaces a key and a value by their sizes."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         arguments = record.args
@@ -48,6 +48,6 @@ _CONTENTS: Final = _WithoutRecords()
 
 
 def keep_credentials_out_of_logs() -> None:
-    """To be called before a connection is made. Again is harmless."""
+    """Call this before a connection is opened. Idempotent."""
     logging.getLogger(_REQUESTS).addFilter(_CREDENTIALS)
     logging.getLogger(_RECORDS).addFilter(_CONTENTS)

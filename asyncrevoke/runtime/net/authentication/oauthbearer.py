@@ -1,8 +1,8 @@
-"""OAUTHBEARER as RFC 7628 has it: a token that is refused is told by a challenge.
+"""OAUTHBEARER according to RFC 7628: detects a rejected token.
 
-The broker answers a refused token without an error code, with a challenge that says why, and waits
-for a dummy message to fail the exchange. aiokafka takes that answer for a success; what is asked
-next over the connection is then answered with nothing.
+The broker answers a rejected token with a challenge and no error code, and waits for a dummy
+message before it fails the exchange. aiokafka treats that challenge as success; the next request
+on the connection would get no response.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class _Authenticator(Protocol):
 
 
 class BearerExchange:
-    """Sends the dummy message, so that a refused token is an authentication error."""
+    """Sends the dummy message, so that a rejected token is an authentication error."""
 
     def __init__(self, inner: _Authenticator) -> None:
         self._inner = inner

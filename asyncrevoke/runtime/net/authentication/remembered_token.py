@@ -1,4 +1,7 @@
-"""OAUTHBEARER in two threads: the application's token provider runs on its own event loop only."""
+"""Shares OAUTHBEARER tokens with the heartbeat thread.
+
+The application's token provider runs on its own event loop only.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +36,9 @@ class RememberedToken:
         """This one, by the type that options have."""
         return cast("AbstractTokenProvider", self)
 
-    def again(self) -> AbstractTokenProvider:
+    def repeated(self) -> AbstractTokenProvider:
         """A provider for any thread, which gives the newest answers again."""
-        return cast("AbstractTokenProvider", _Again(self))
+        return cast("AbstractTokenProvider", _RepeatedToken(self))
 
     @property
     def newest(self) -> str:
@@ -50,7 +53,7 @@ class RememberedToken:
         return dict(self._extensions)
 
 
-class _Again:
+class _RepeatedToken:
     def __init__(self, remembered: RememberedToken) -> None:
         self._remembered = remembered
 
@@ -61,6 +64,6 @@ class _Again:
         return self._remembered.newest_extensions
 
 
-# aiokafka asks for instances.
+# aiokafka checks isinstance.
 AbstractTokenProvider.register(RememberedToken)
-AbstractTokenProvider.register(_Again)
+AbstractTokenProvider.register(_RepeatedToken)

@@ -1,8 +1,7 @@
-"""SCRAM (RFC 5802, RFC 7677) with bounds on what a broker may ask of its client.
+"""SCRAM (RFC 5802, RFC 7677) with limits on the work that a broker may request.
 
-A broker names the salt and the number of iterations by which the client hashes its password. The
-hashing is done in pieces on the event loop, so that it ends where it is cancelled: no thread
-computes what nobody waits for any more.
+A broker chooses the salt and the number of iterations for hashing the password. The client hashes
+in steps on the event loop, not in a thread, so that a cancellation stops it.
 """
 
 # pyright: reportUnnecessaryTypeIgnoreComment=false
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
 
 __all__ = ["FEWEST_ITERATIONS", "ScramError", "ScramExchange"]
 
-# RFC 7677, section 4, and what Kafka's own client asks for.
+# RFC 7677, section 4; Kafka's own client requires as many.
 FEWEST_ITERATIONS: Final = 4096
 _HASHES: Final = {"SCRAM-SHA-256": hashlib.sha256, "SCRAM-SHA-512": hashlib.sha512}
 _NONCE_BYTES: Final = 24
-# Characters of a message of the broker's; Kafka's have about 150.
+# Characters of a broker's message; Kafka's have about 150.
 _LONGEST_MESSAGE: Final = 4096
 _LONGEST_SALT: Final = 1024
 _LONGEST_NONCE: Final = 1024
@@ -48,7 +47,7 @@ class _Digest(Protocol):
 
 
 class ScramError(KafkaError):  # type: ignore[misc]
-    """The broker's part of a SCRAM exchange cannot be accepted; ``reason`` is a sentence."""
+    """A broker's message of a SCRAM exchange is rejected; ``reason`` is a sentence."""
 
     retriable = False
 
@@ -74,10 +73,10 @@ class ScramExchange:
         self._sent = 0
 
     async def step(self, challenge: bytes | None) -> tuple[bytes, bool] | None:
-        """The next message, and whether an answer is expected; None when the exchange is over.
+        """The next message, and whether a response is expected; None when the exchange is over.
 
-        Raises ScramError for a challenge that is malformed or asks for more than it may, and if
-        the broker does not prove that it knows the password. If cancelled, nothing goes on.
+        Raises ScramError for a challenge that is malformed or exceeds a limit, and if the broker
+        does not prove that it knows the password. A cancellation stops the hashing.
         """
         self._sent += 1
         if self._sent == 1:
@@ -146,8 +145,8 @@ class ScramExchange:
 async def salted_password(
     kind: Callable[[bytes], _Digest], password: bytes, salt: bytes, iterations: int
 ) -> bytes:
-    """PBKDF2 (RFC 8018) with HMAC and one block of output, which lets the event loop run after
-    each half millisecond. If cancelled, it stops."""
+    """PBKDF2 (RFC 8018) with HMAC and one block of output. Yields to the event loop every half
+    millisecond; a cancellation stops it."""
     block = kind(b"").block_size
     key = (kind(password).digest() if len(password) > block else password).ljust(block, b"\0")
     inner, outer = kind(key.translate(_INNER)).copy, kind(key.translate(_OUTER)).copy
@@ -170,7 +169,7 @@ async def salted_password(
 
 def _text(challenge: bytes | None) -> str:
     if not challenge:
-        raise ScramError("it left its part of the SCRAM exchange out")
+        raise ScramError("its SCRAM message is empty")
     if len(challenge) > _LONGEST_MESSAGE:
         raise ScramError(f"its SCRAM message has {len(challenge)} bytes")
     try:

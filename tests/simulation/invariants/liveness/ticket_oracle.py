@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 # How late the event that answers may be, in seconds.
 _SLACK = 0.5
-_LOOK_UPS = ("partitions_for_topic", "offsets_for_times")
+_LOOK_UPS = ("partitions_for_topic", "offsets_for_times", "committed")
 
 
 @dataclass(slots=True)

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from simulation.invariants.oracle_state import Holding
 
     from asyncrevoke.core.io.effects import CompleteRequest
-    from asyncrevoke.model import PollResult, TopicPartition
+    from asyncrevoke.model import OffsetAndMetadata, PollResult, TopicPartition
+
+# The offset of what is not committed.
+_NONE = -1
 
 
 class CommitOracle:
@@ -29,6 +32,8 @@ class CommitOracle:
         self._first: dict[Holding, int] = {}
         # Of which partitions the last commit of a client was refused, and how often in a row.
         self._refused: Counter[tuple[int, TopicPartition]] = Counter()
+        # What was stored of each partition, and when.
+        self._history: dict[TopicPartition, list[tuple[float, int]]] = {}
 
     def returned(self, view: View, result: PollResult) -> None:
         """A step has returned this."""
@@ -46,7 +51,8 @@ class CommitOracle:
             first = self._first.get(holding)
             if unfinished is None or first is None or holding.next is None or holding.former:
                 continue
-            done = unfinished.get(partition, holding.next)
+            # What was dropped unstarted is before the next record, and not in anybody's hands.
+            done = min(unfinished.get(partition, holding.next), holding.next)
             if done > first:
                 needs[partition] = done
         self._requests[view.member.client, ticket] = needs
@@ -70,10 +76,31 @@ class CommitOracle:
                     f"and no more than {stored} was stored for it",
                 )
 
+    def told_committed(
+        self,
+        view: View,
+        seconds: float,
+        answer: Mapping[TopicPartition, OffsetAndMetadata | None],
+    ) -> None:
+        """A member was told what is committed: what was, at any time since it has asked."""
+        asked_at = self._books.clock.now - seconds
+        for partition, told in answer.items():
+            history = self._history.get(partition, [])
+            before = [offset for at, offset in history if at <= asked_at][-1:]
+            since = [offset for at, offset in history if at > asked_at]
+            offset = _NONE if told is None else told.offset
+            if offset not in (before or [_NONE]) + since:
+                raise Violation(
+                    "committed",
+                    f"client {view.member.client} is told that {offset} is committed of "
+                    f"{name(partition)}, which was {before or None} when it asked, then {since}",
+                )
+
     def stored(self, client: int, partition: TopicPartition, offset: int) -> None:
         """A broker has stored an offset."""
         key = client, partition
         self._refused.pop(key, None)
+        self._history.setdefault(partition, []).append((self._books.clock.now, offset))
         self._stored[key] = max(offset, self._stored.get(key, -1))
 
     def refused(self, client: int, partition: TopicPartition) -> None:
@@ -83,6 +110,9 @@ class CommitOracle:
 
     def deleted(self, topic: str) -> None:
         """A topic is deleted: nobody can be told of the new one what was stored of this."""
+        # A look-up that is under way may still be told of the former topic.
+        for history in [self._history[tp] for tp in self._history if tp.topic == topic]:
+            history.append((self._books.clock.now, _NONE))
         for key in [key for key in self._stored if key[1].topic == topic]:
             del self._stored[key]
         for needs in self._requests.values():

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from simulation.invariants.oracle_state import Books, Holding, View, Violation, name
+from simulation.invariants.records.partition_progress import PartitionProgress
 
 from asyncrevoke.core.partition.completion_map import decode
 
@@ -14,47 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asyncrevoke.model import OffsetAndMetadata, PollResult, Record, TopicPartition
-    from asyncrevoke.testing.fake_kafka.partition_log import PartitionLog
 
 
 _NOTHING: Final = frozenset[int]()
-
-
-class _Progress:
-    """One partition: who was given which record, who has worked on it, and what is missing."""
-
-    __slots__ = ("deleted", "deliveries", "done", "index", "repeats", "skipped")
-
-    def __init__(self) -> None:
-        # By offset: to whom it was given, and when.
-        self.deliveries: dict[int, tuple[tuple[int, float], ...]] = {}
-        self.done: dict[int, int] = {}
-        # Index of the first record, in the log's list of records, that nobody has worked on.
-        self.index = 0
-        # Records before this offset need not be worked on (the reset policy was "latest").
-        self.skipped = 0
-        # Why records before an offset may be worked on again.
-        self.repeats: tuple[str | None, int] = (None, 0)
-        # Retention has deleted records: a position may lie before what there is.
-        self.deleted = False
-
-    def take_back(self, offset: int, client: int) -> None:
-        """This client has given up, unstarted, what it was given last."""
-        given = list(self.deliveries[offset])
-        for index in reversed(range(len(given))):
-            if given[index][0] == client:
-                del given[index]
-                break
-        self.deliveries[offset] = tuple(given)
-
-    def first_missing(self, log: PartitionLog) -> int:
-        """Offset of the first record that nobody has worked on, or the end of the log."""
-        offsets, done = log.offsets, self.done
-        while self.index < len(offsets) and (
-            offsets[self.index] in done or offsets[self.index] < self.skipped
-        ):
-            self.index += 1
-        return offsets[self.index] if self.index < len(offsets) else log.end
 
 
 class DeliveryOracles:
@@ -62,7 +25,7 @@ class DeliveryOracles:
 
     def __init__(self, books: Books) -> None:
         self._books = books
-        self._progress: dict[TopicPartition, _Progress] = {}
+        self._progress: dict[TopicPartition, PartitionProgress] = {}
         # Commits that arrived late, after a newer one, and were seen by no one of their sender's:
         # the sender, and the end of what was committed before, its map included.
         self._rewound: dict[TopicPartition, tuple[int, int]] = {}
@@ -75,7 +38,7 @@ class DeliveryOracles:
         # What each client was last told to be done beyond what is committed.
         self._told: dict[tuple[int, TopicPartition], frozenset[int]] = {}
         # Of which topic's partition the records of a client's tracker are.
-        self._trackers: dict[tuple[int, int], _Progress] = {}
+        self._trackers: dict[tuple[int, int], PartitionProgress] = {}
         # Where gaps were dropped: the members of which the group knew whether they read maps, and
         # the last record of those gaps.
         self._told_of_gaps: dict[TopicPartition, tuple[frozenset[int], int]] = {}
@@ -134,7 +97,7 @@ class DeliveryOracles:
             )
         if holding.former:
             for record in records:
-                self._trackers.setdefault((client, record.tracker_id), _Progress())
+                self._trackers.setdefault((client, record.tracker_id), PartitionProgress())
             return
         self._check_contiguous(client, partition, holding, records)
         self._check_sole(view, partition)
@@ -253,12 +216,24 @@ class DeliveryOracles:
                 progress.take_back(given, view.member.client)
         if holding.covered:
             # A seek leaves the map behind.
-            progress.repeats = "a seek went back over what a completion map covers", log.end
+            progress.may_repeat("a seek went back over what a completion map covers", log.end)
             holding.covered = _NOTHING
         if offset < log.start:
             holding.may_jump_to = log.start
         holding.next = offset
         holding.tracker_id = None
+
+    def seeking_to(self, view: View, partition: TopicPartition, to_end: bool) -> None:
+        """A member seeks to the end, or back to the beginning, of a partition."""
+        holding, log = view.held.get(partition), self._books.brokers.topics.log(partition)
+        if holding is None or holding.former or log is None:
+            return
+        if to_end:
+            holding.seeks_end = True
+            return
+        self._of(partition).may_repeat("a seek went back to the beginning", log.end)
+        holding.rewound = True
+        self.sought(view, partition, log.start)
 
     def deleted_before(self, partition: TopicPartition, offset: int) -> None:
         """Retention has deleted what nobody needs to have worked on now. Who was to read it next
@@ -287,7 +262,7 @@ class DeliveryOracles:
     def contested(self, partition: TopicPartition, cause: str) -> None:
         """Two members have it, and neither can know of the other: both may commit."""
         self._contested.add(partition)
-        self._of(partition).repeats = cause, 2**63
+        self._of(partition).may_repeat(cause, 2**63)
 
     # --- records ---------------------------------------------------------------------------------
 
@@ -348,6 +323,11 @@ class DeliveryOracles:
                     f"in which {offset} is done, and it is not",
                 )
         late = books.network.processing_ghost
+        holding = view.held.get(partition)
+        if old is not None and not late and holding is not None and holding.rewound:
+            self._stored[partition] = max(new.offset, max(covered, default=-1) + 1)
+            self._rewound.pop(partition, None)
+            return
         if old is not None and (new.offset < old or (late and self._stored[partition] < ended)):
             if partition in self._contested:
                 return
@@ -359,7 +339,6 @@ class DeliveryOracles:
             # One late commit may follow upon another, and rewind less.
             _, before = self._rewound.get(partition, (client, ended))
             self._rewound[partition] = client, max(before, ended)
-            holding = view.held.get(partition)
             if holding is None or holding.since > books.network.ghost_sent_at:
                 self._lasting.add(partition)
             books.counts["late commits"] += 1
@@ -368,10 +347,20 @@ class DeliveryOracles:
             self._lasting.discard(partition)
             self._repairing.pop(partition, None)
 
-    def position_found(self, partition: TopicPartition, offset: int) -> None:
-        """A member was told where the log begins or ends, to which the reset policy sends it."""
-        progress = self._of(partition)
-        if progress.deleted or partition not in self._books.brokers.group.offsets:
+    def position_found(
+        self, view: View, partition: TopicPartition, offset: int, *, is_end: bool
+    ) -> None:
+        """A member was told where the log begins or ends, to which the reset policy sends it, or
+        its own seek."""
+        progress, holding = self._of(partition), view.held.get(partition)
+        if is_end and holding is not None and holding.seeks_end and not holding.former:
+            # Nobody needs to work on what it passes over.
+            progress.skipped = max(progress.skipped, offset)
+            holding.next = holding.may_jump_to = offset
+            holding.tracker_id, holding.covered = None, _NOTHING
+        # A former owner of a converted group may have committed since it was told of nothing.
+        untold = partition in view.unset
+        if progress.deleted or untold or partition not in self._books.brokers.group.offsets:
             progress.skipped = max(progress.skipped, offset)
 
     def offsets_fetched(self, client: int, partitions: Sequence[TopicPartition]) -> None:
@@ -388,7 +377,7 @@ class DeliveryOracles:
                 self._repairing[partition] = client
             elif sender is not None:
                 late = "a commit arrived after its sender had given up"
-                self._of(partition).repeats = late, end
+                self._of(partition).may_repeat(late, end)
 
     def assigned(self, view: View, partition: TopicPartition, holding: Holding) -> None:
         """A position was found; with a committed offset, its map was read."""
@@ -401,7 +390,7 @@ class DeliveryOracles:
             covered = self._told.get((view.member.client, partition), _NOTHING)
             if covered:
                 cause = "a member joined that reads no completion maps"
-                self._of(partition).repeats = cause, max(covered) + 1
+                self._of(partition).may_repeat(cause, max(covered) + 1)
 
     def _knew_of_gaps(self, partition: TopicPartition) -> frozenset[int] | None:
         """Who the group knew when gaps were dropped that nobody has worked through since."""
@@ -473,8 +462,8 @@ class DeliveryOracles:
                 )
         return found
 
-    def _of(self, partition: TopicPartition) -> _Progress:
+    def _of(self, partition: TopicPartition) -> PartitionProgress:
         progress = self._progress.get(partition)
         if progress is None:
-            progress = self._progress[partition] = _Progress()
+            progress = self._progress[partition] = PartitionProgress()
         return progress

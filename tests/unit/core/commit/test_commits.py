@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 import pytest
+from unit.ignored_reactions import IgnoredPartitions
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.commit.committer import Committer
@@ -36,10 +37,12 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from asyncrevoke.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.core.metadata.coordinator import Coordinator
     from asyncrevoke.core.partition.instance import PartitionInstance
+    from asyncrevoke.errors import PartitionsError
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
@@ -77,34 +80,63 @@ class Member:
         self.rebalances += 1
 
 
-class Group:
+class WithoutTopicIds:
+    """A cluster that has told no topic ids."""
+
+    def topic_ids(self, _partitions: object) -> None:
+        return None
+
+
+class Group(IgnoredPartitions):
     """Commits of a member that holds two partitions at position 0."""
 
     def __init__(self, **options: object) -> None:
         self.outbox = Outbox()
-        self.assignment = Assignment(self.outbox)
+        self.assignment = Assignment(self.outbox, self)
         self.coordinator = KnownCoordinator()
         self.member = Member()
         config = ConsumerConfig.from_options(group_id="billing", **options)
         self.commits = Committer(
             self.outbox,
             config,
+            cast("ClusterMetadata", WithoutTopicIds()),
             cast("Coordinator", self.coordinator),
             self.assignment,
             CompletionMaps(self.outbox, config),
             RequestedOffsets(self.outbox),
+            self,
         )
-        self.commits.membership = self.member
-        self.assignment.on_ended = self.commits.forget
         self.errors: list[Exception] = []
-        self.commits.on_error = lambda _now, error: self.errors.append(error)
         self.acknowledged: list[PartitionInstance] = []
-        self.commits.on_acknowledged = lambda _now, some: self.acknowledged.extend(some)
         self.a, self.b = self.assignment.add([A, B])
         for instance in (self.a, self.b):
             self.assignment.set_position(instance, 0)
             instance.committed_offset = 0
         self.outbox.take()
+
+    @property
+    def committing_member(self) -> Member:
+        return self.member
+
+    def instance_ended(self, instance: PartitionInstance) -> None:
+        self.commits.forget(instance)
+
+    def commit_acknowledged(self, now: float, instances: Sequence[PartitionInstance]) -> None:
+        self.acknowledged.extend(instances)
+
+    def commit_rejected(
+        self, now: float, instance: PartitionInstance, error: PartitionsError
+    ) -> None:
+        pass
+
+    def commit_topic_unknown(self, now: float) -> None:
+        pass
+
+    def revocation_progressed(self, now: float) -> None:
+        pass
+
+    def failed(self, now: float, error: Exception) -> None:
+        self.errors.append(error)
 
     def done(self, instance: PartitionInstance, count: int) -> None:
         assert instance.tracker is not None

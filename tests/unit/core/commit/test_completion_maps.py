@@ -228,6 +228,31 @@ def test_what_was_finished_is_still_told_before_it_is_reached() -> None:
     assert group.committed_map() == [(3, 4), (5, 8)]
 
 
+def test_a_map_that_was_read_is_written_with_as_much_room_as_it_had() -> None:
+    runs = [(offset, offset + 1) for offset in range(2, 40, 2)]
+    group = successor(0, *runs, produced=50, completion_map=16)
+    records = group.take(1)
+    group.finish(records, 0)
+    group.advance(1)
+    assert group.committing_entry().offset == 1
+    assert group.committed_map() == runs
+
+
+def test_a_map_that_was_read_and_is_refused_as_too_large_is_written_within_the_own_limit() -> None:
+    runs = [(offset, offset + 1) for offset in (2, 5, 9, 14, 30, 70, 111, 160)]
+    group = successor(0, *runs, produced=200, completion_map=20)
+    records = group.take(1)
+    group.finish(records, 0)
+    group.advance(1)
+    group.answer_commit(ErrorCode.offset_metadata_too_large)
+    group.advance(1)
+    assert group.committing_entry().metadata == ""
+    group.answer_commit()
+    group.finish(records, 1)
+    group.advance(1)
+    assert 0 < len(group.committing_entry().metadata) <= 20
+
+
 def test_when_all_that_is_left_was_finished_the_offset_moves_to_the_end() -> None:
     group = successor(2, (3, 10))
     (record,) = group.take(1)

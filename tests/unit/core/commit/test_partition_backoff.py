@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from unit.core.scripted_brokers import tp
+from unit.ignored_reactions import IgnoredPartitions
 
 from asyncrevoke.core.commit.partition_backoff import PartitionBackoff
 from asyncrevoke.core.io.effects import SetTimer, TimerFired
@@ -19,7 +20,7 @@ class Waiting:
         self.topics = PartitionBackoff(
             self.outbox, self.heard.append, timer=TIMER, first=0.05, longest=2.0
         )
-        self.a, self.b = Assignment(self.outbox).add([tp(0), tp(1)])
+        self.a, self.b = Assignment(self.outbox, IgnoredPartitions()).add([tp(0), tp(1)])
         self.outbox.take()
 
     def due(self) -> float:

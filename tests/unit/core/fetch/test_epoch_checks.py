@@ -33,14 +33,7 @@ class EpochWorld(FetchWorld):
 
     def __init__(self, partitions: int = 1, **options: Unpack[ConsumerOptions]) -> None:
         super().__init__(partitions, **options)
-        self.truncated: list[tuple[int, int | None, int]] = []
-        self.fetching.on_truncated = self._note_truncated
         self.advance(1.0)
-
-    def _note_truncated(
-        self, _now: float, instance: PartitionInstance, offset: int | None, epoch: int
-    ) -> None:
-        self.truncated.append((instance.partition.partition, offset, epoch))
 
     def start(self, position: int, epoch: int, number: int = 0) -> PartitionInstance:
         instance = PartitionInstance(tp(number), number)

@@ -73,7 +73,7 @@ def test_a_session_begins_with_everything_and_goes_on_with_nothing() -> None:
 
 def test_what_a_waiting_poll_drains_is_all_that_the_next_fetch_of_few_names() -> None:
     world = SessionWorld(3)
-    world.fetching.awaited = lambda: True
+    world.is_poll_waiting = True
     world.told_of_all()
     world.told(data(1, "0+5"))
     world.fetching.polled()
@@ -219,19 +219,34 @@ def test_without_a_session_there_is_nothing_to_end() -> None:
     assert [s for s in world.sends(FetchRequest) if s.channel is Channel.FETCH_BUSY] == []
 
 
+class CountedCloses:
+    """Reactions to closing that only count it."""
+
+    def __init__(self) -> None:
+        self.counted: list[bool] = []
+
+    def start_leaving(self, now: float, wait_for_tasks: bool) -> None:
+        pass
+
+    def leave_uncommitted(self, now: float) -> None:
+        pass
+
+    def stop_leaving(self, now: float) -> None:
+        pass
+
+    def close_timed_out(self, now: float) -> None:
+        pass
+
+    def closed(self) -> None:
+        self.counted.append(True)
+
+
 def test_closing_waits_for_the_end_of_sessions_and_for_nothing_after_it() -> None:
     world = SessionWorld()
-    closed: list[bool] = []
-    leaving = Leaving(
-        world.outbox,
-        world.config,
-        start_leaving=lambda _now, _wait: None,
-        leave_uncommitted=lambda _now: None,
-        stop_leaving=lambda _now: None,
-        give_up=lambda _now: None,
-        on_closed=lambda: closed.append(True),
-    )
-    leaving.sessions_end = True
+    closes = CountedCloses()
+    closed = closes.counted
+    leaving = Leaving(world.outbox, world.config, closes)
+    leaving.set_sessions_ending(True)
     leaving.close(world.now, 1, graceful=True, joined=True, deadline=None)
     leaving.left()
     assert closed == []

@@ -9,6 +9,7 @@ from unit.core.scripted_world import BROKERS, NODES, World, topic, tp
 
 from asyncrevoke.core.fetch.fetcher import Fetcher
 from asyncrevoke.core.io.effects import Channel, FailureKind
+from asyncrevoke.core.io.wall_clock import WallClock
 from asyncrevoke.core.partition.instance import InstanceTransition, PartitionInstance
 from asyncrevoke.core.partition.offset_tracker import OffsetTracker
 from asyncrevoke.core.partition.record_buffer import RecordBuffer
@@ -24,6 +25,7 @@ from asyncrevoke.protocol.messages import (
 from asyncrevoke.protocol.records import CorruptBatch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Unpack
 
     from asyncrevoke.config import ConsumerOptions
@@ -94,16 +96,36 @@ class FetchWorld(World):
 
     def __init__(self, partitions: int = 3, **options: Unpack[ConsumerOptions]) -> None:
         super().__init__(**options)
+        # What the reactions of the other rooms answer.
+        self.is_poll_waiting = False
+        self.capacity: dict[TopicPartition, int] = {}
+        self.fetching = Fetcher(
+            self.outbox, self.config, self.cluster, decode, WallClock(0.0), self, self
+        )
         self.know(topic("orders", {n: n % 3 + 1 for n in range(partitions)}, epoch=2))
-        self.fetching = Fetcher(self.outbox, self.config, self.cluster, decode)
-        self.fetching.on_error = self.note_error
-        self.cluster.on_leaders = self.fetching.leaders_known
-        self.fetching.on_out_of_range = self._note_out_of_range
         self.out_of_range: list[PartitionInstance] = []
+        self.truncated: list[tuple[int, int | None, int]] = []
         self.instances: dict[int, PartitionInstance] = {}
 
-    def _note_out_of_range(self, _now: float, instance: PartitionInstance) -> None:
+    def metadata_refreshed(self, now: float) -> None:
+        self.fetching.leaders_known(now)
+
+    def partition_capacity(self, instance: PartitionInstance, round_number: int) -> int:
+        return self.capacity.get(instance.partition, 10**6)
+
+    def position_out_of_range(self, now: float, instance: PartitionInstance) -> None:
         self.out_of_range.append(instance)
+
+    def log_truncated(
+        self, now: float, instance: PartitionInstance, offset: int | None, leader_epoch: int
+    ) -> None:
+        self.truncated.append((instance.partition.partition, offset, leader_epoch))
+
+    def log_end_known(self, now: float, instance: PartitionInstance) -> None:
+        pass
+
+    def position_passed(self, now: float, instance: PartitionInstance) -> None:
+        pass
 
     def place(self, instance: PartitionInstance, position: int) -> None:
         tracker_id = 1 if instance.tracker is None else instance.tracker.tracker_id + 1
@@ -111,10 +133,13 @@ class FetchWorld(World):
         instance.buffer = RecordBuffer(instance.partition, tracker_id, position)
         self.fetching.add(instance)
 
-    def assign(self, *numbers: int, position: int = 0) -> list[PartitionInstance]:
+    def assign(
+        self, *numbers: int, position: int = 0, blocked: Sequence[int] = ()
+    ) -> list[PartitionInstance]:
         for number in numbers:
             instance = PartitionInstance(tp(number), number)
             instance.transition(InstanceTransition.POSITIONED)
+            instance.seek_pending = number in blocked
             self.instances[number] = instance
             self.place(instance, position)
         self.plan()
@@ -270,7 +295,7 @@ def test_busy_partitions_leave_the_long_poll_to_the_quiet_ones() -> None:
 
 def test_what_a_waiting_poll_drains_is_asked_for_with_the_others_in_one_fetch() -> None:
     world = FetchWorld(10)
-    world.fetching.awaited = lambda: True
+    world.is_poll_waiting = True
     world.assign(0, 3, 6, 9)
     world.answer(1, data(0, "0+1"))
     assert world.fetches() == {}
@@ -282,7 +307,7 @@ def test_what_a_waiting_poll_drains_is_asked_for_with_the_others_in_one_fetch() 
 
 def test_a_poll_that_waits_and_does_not_come_holds_fetches_back_for_a_moment_only() -> None:
     world = FetchWorld(10)
-    world.fetching.awaited = lambda: True
+    world.is_poll_waiting = True
     world.assign(0, 3)
     world.answer(1, data(0, "0+1"))
     assert world.fetches() == {}
@@ -292,7 +317,7 @@ def test_a_poll_that_waits_and_does_not_come_holds_fetches_back_for_a_moment_onl
 
 def test_an_answer_without_records_is_followed_at_once_though_a_poll_waits() -> None:
     world = FetchWorld(3)
-    world.fetching.awaited = lambda: True
+    world.is_poll_waiting = True
     world.assign(0)
     world.wait_out(1)
     assert asked(world.fetches()[1]) == {0: 0}
@@ -300,7 +325,7 @@ def test_an_answer_without_records_is_followed_at_once_though_a_poll_waits() -> 
 
 def test_many_quiet_partitions_are_not_listed_again_for_a_poll_that_waits() -> None:
     world = FetchWorld(3 * 33)
-    world.fetching.awaited = lambda: True
+    world.is_poll_waiting = True
     world.assign(*range(0, 3 * 33, 3))
     world.answer(1, data(0, "0+1"))
     world.fetching.polled()
@@ -389,12 +414,10 @@ def test_a_paused_partition_keeps_its_data_and_is_not_fetched() -> None:
 
 def test_a_blocked_partition_is_seen_soon_after_it_is_let_through() -> None:
     world = FetchWorld(2)
-    stuck: set[TopicPartition] = {tp(0)}
-    world.fetching.delivery.blocked = lambda instance: instance.partition in stuck
-    world.assign(0, 1)
+    blocked, _ = world.assign(0, 1, blocked=[0])
     assert list(world.fetches()) == [2]
     world.plan()
-    stuck.clear()
+    blocked.seek_pending = False
     world.plan()
     world.advance(0.02)
     assert 1 in world.fetches()
@@ -411,8 +434,7 @@ def test_a_paused_partition_costs_no_timers_while_nothing_happens() -> None:
 
 def test_no_more_is_taken_than_there_is_room_for() -> None:
     world = FetchWorld(2)
-    room = {tp(0): 3, tp(1): 500}
-    world.fetching.delivery.room = lambda instance: room[instance.partition]
+    world.capacity = {tp(0): 3, tp(1): 500}
     world.assign(0, 1)
     world.answer(1, data(0, "0+100"))
     world.answer(2, data(1, "0+100"))
@@ -574,7 +596,7 @@ def test_batches_that_lead_nowhere_do_not_loop_hot() -> None:
     assert world.fetches() == {}
 
 
-def test_planning_again_sends_nothing_and_asks_nobody() -> None:
+def test_planning_again_sends_nothing_and_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     world = FetchWorld(300)
     world.assign(*range(300))
     calls = 0
@@ -584,7 +606,7 @@ def test_planning_again_sends_nothing_and_asks_nobody() -> None:
         calls += 1
         return False
 
-    world.fetching.delivery.blocked = count
+    monkeypatch.setattr(PartitionInstance, "is_blocked", property(count))
     for _ in range(50):
         world.plan()
     assert calls == 0

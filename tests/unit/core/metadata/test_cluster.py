@@ -26,13 +26,11 @@ class Watched(World):
         super().__init__()
         self.changes = 0
         self.refreshes = 0
-        self.cluster.on_change = self._changed
-        self.cluster.on_leaders = self._refreshed
 
-    def _changed(self, _now: float) -> None:
+    def topics_changed(self, now: float) -> None:
         self.changes += 1
 
-    def _refreshed(self, _now: float) -> None:
+    def metadata_refreshed(self, now: float) -> None:
         self.refreshes += 1
 
 

@@ -31,7 +31,6 @@ def refused(error: ErrorCode) -> FindCoordinatorResponse:
 def world_with_a_search() -> World:
     world = World()
     world.know(topic("orders", {0: 1}))
-    world.coordinator.on_error = world.note_error
     world.coordinator.call_when_known("test", lambda _now: None, world.now)
     return world
 

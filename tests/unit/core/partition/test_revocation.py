@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from unit.ignored_reactions import IgnoredPartitions
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.io.effects import Notify, NotifyKind, SetTimer
@@ -15,18 +16,16 @@ from asyncrevoke.model import Record, TopicPartition
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
-class Round:
+class Round(IgnoredPartitions):
     """A revocation with two active partitions; everything is acknowledged unless said otherwise."""
 
     def __init__(self, **options: object) -> None:
         self.outbox = Outbox()
-        self.assignment = Assignment(self.outbox)
+        self.assignment = Assignment(self.outbox, self)
         config = ConsumerConfig.from_options(group_id="billing", **options)
-        self.revocation = Revocation(self.outbox, config, self.assignment)
+        self.revocation = Revocation(self.outbox, config, self.assignment, self)
         self.owed: set[PartitionInstance] = set()
         self.flushes = 0
-        self.revocation.is_acknowledged = lambda instance: instance not in self.owed
-        self.revocation.flush = self._flush
         self.a, self.b = self.assignment.add([A, B])
         for instance in (self.a, self.b):
             self.assignment.set_position(instance, 0)
@@ -34,7 +33,10 @@ class Round:
     def state(self, instance: PartitionInstance) -> InstanceState:
         return instance.state
 
-    def _flush(self, _now: float) -> None:
+    def is_committed(self, instance: PartitionInstance) -> bool:
+        return instance not in self.owed
+
+    def commit_now(self, now: float) -> None:
         self.flushes += 1
 
     def deliver(self, instance: PartitionInstance, count: int = 1) -> list[Record]:
@@ -297,9 +299,9 @@ def test_the_barrier_waits_for_the_last_of_overlapping_rounds() -> None:
     round_.request(round_.a)
     round_.poll()
     round_.request(round_.b)
-    round_.revocation.barrier_due = False
+    round_.revocation.take_barrier_request()
     round_.poll()
-    assert round_.revocation.barrier_due
+    assert round_.revocation.take_barrier_request()
     assert not round_.revocation.at_barrier
     round_.poll()
     assert round_.revocation.at_barrier

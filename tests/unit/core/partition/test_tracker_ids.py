@@ -5,6 +5,7 @@ from collections.abc import Sized
 import pytest
 from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import ScriptedGroup
+from unit.ignored_reactions import IgnoredPartitions
 
 from asyncrevoke.core.io.outbox import Outbox
 from asyncrevoke.core.partition.assignment import Assignment
@@ -30,7 +31,7 @@ def entries(assignment: Assignment) -> int:
 
 
 def test_past_assignments_leave_nothing_behind_and_their_trackers_are_known_as_ours() -> None:
-    assignment = Assignment(Outbox())
+    assignment = Assignment(Outbox(), IgnoredPartitions())
     first = assign_and_lose(assignment)
     before = entries(assignment)
     last = [assign_and_lose(assignment) for _ in range(500)][-1]
@@ -41,7 +42,10 @@ def test_past_assignments_leave_nothing_behind_and_their_trackers_are_known_as_o
 
 @pytest.mark.parametrize("later", [False, True])
 def test_a_tracker_of_another_consumer_is_not_ours(later: bool) -> None:
-    older, newer = Assignment(Outbox()), Assignment(Outbox())
+    older, newer = (
+        Assignment(Outbox(), IgnoredPartitions()),
+        Assignment(Outbox(), IgnoredPartitions()),
+    )
     ids = [assign_and_lose(each) for each in (older, newer)]
     asked, other = (newer, ids[0]) if later else (older, ids[1])
     for tracker_id in (other, max(ids) + 1, 0, -1):

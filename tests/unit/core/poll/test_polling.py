@@ -300,7 +300,7 @@ def test_an_error_of_one_partition_is_raised_once_and_the_others_go_on() -> None
     group = member(0, 1)
     group.produce(0)
     error = PartitionsError([tp(1)], "unreadable")
-    group.core._error(group.now, error)
+    group.core._parts.failed(group.now, error)
     with pytest.raises(PartitionsError, match="unreadable"):
         group.poll()
     assert offsets(group.poll()) == [(0, 0)]

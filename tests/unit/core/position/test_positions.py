@@ -9,6 +9,7 @@ from unit.core.scripted_world import NODES, World, topic, tp
 
 from asyncrevoke.core.commit.requested_offsets import RequestedOffsets
 from asyncrevoke.core.io.effects import Channel, FailureKind
+from asyncrevoke.core.io.wall_clock import WallClock
 from asyncrevoke.core.partition.instance import InstanceState, InstanceTransition, PartitionInstance
 from asyncrevoke.core.partition.offset_tracker import OffsetTracker
 from asyncrevoke.core.position.resolver import PositionResolver
@@ -47,13 +48,19 @@ NONE = ErrorCode.none
 WALL = 1_700_000_000_000
 
 
+class WallClockAt(WallClock):
+    """Shows WALL at 0, and a millisecond more each second."""
+
+    def milliseconds(self, now: float) -> int:
+        return WALL + int(now)
+
+
 class PositionWorld(World):
     """Broker 2 coordinates the group; partition n of "orders" is led by broker n % 3 + 1."""
 
     def __init__(self, partitions: int = 3, **options: Unpack[ConsumerOptions]) -> None:
         super().__init__(**options)
-        self.know(topic("orders", {n: n % 3 + 1 for n in range(partitions)}, epoch=2))
-        self.coordinator.node = NODES[2]
+        self.offset_fetch_identity: tuple[str | None, int] = (None, -1)
         self.requested = RequestedOffsets(self.outbox)
         self.positions = PositionResolver(
             self.outbox,
@@ -61,14 +68,17 @@ class PositionWorld(World):
             self.cluster,
             self.coordinator,
             self.requested,
-            lambda now: WALL + int(now),
+            WallClockAt(0.0),
+            self,
         )
-        self.positions.on_found = self._note_found
-        self.cluster.on_leaders = self.positions.leaders_known
-        self.positions.on_error = self.note_error
+        self.know(topic("orders", {n: n % 3 + 1 for n in range(partitions)}, epoch=2))
+        self.coordinator.node = NODES[2]
         self.found: dict[PartitionInstance, tuple[int, int, bool]] = {}
 
-    def _note_found(
+    def metadata_refreshed(self, now: float) -> None:
+        self.positions.leaders_known(now)
+
+    def position_found(
         self, now: float, instance: PartitionInstance, found: OffsetAndMetadata, from_reset: bool
     ) -> None:
         assert instance not in self.found, "found twice"

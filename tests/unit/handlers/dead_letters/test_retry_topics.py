@@ -405,7 +405,7 @@ async def test_a_retry_message_that_cannot_be_sent_pauses_its_partition_and_drop
 ) -> None:
     failing = Failing(1, retry_topic=LATER)
     async with failing.running() as t:
-        letters = t._session.letters
+        letters = t._session.dead_letters
 
         async def refuse(topic: str, letter: object) -> None:
             raise TimeoutError(f"{topic} is not there")

@@ -32,7 +32,8 @@ from asyncrevoke.testing.virtual_time import virtual_time
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
-    from asyncrevoke.runtime.hooks.journal_hooks import Witness
+    from asyncrevoke.runtime.hooks.journal_hooks import SessionRecorder
+
 
 PAUSED = "no records until the coordinator confirms the membership"
 SESSION = 6.0
@@ -185,19 +186,20 @@ class SlowStrictJournal:
         self.asked = 0
         self.written = asyncio.Event()
 
-    async def start(self, _records: Sequence[Record]) -> None:
+    async def record_start(self, _records: Sequence[Record]) -> None:
         self.asked += 1
         await self.written.wait()
 
     def took_note(self, *_arguments: object) -> None:
         """Of anything else."""
 
-    ordered = watch = began = again = turn = ended = decided = cancelled = took_note
+    handler_registered = watch_completed = handler_started = handlers_started = took_note
+    loop_turn_ended = batch_completed = failure_decided = handler_cancelled = took_note
 
 
 async def test_a_handler_whose_row_is_written_in_doubt_does_not_begin() -> None:
     work, journal, one = HeldWork(), SlowStrictJournal(), record(0, b"a")
-    async with running(work, witness=cast("Witness", journal)) as run:
+    async with running(work, recorder=cast("SessionRecorder", journal)) as run:
         run.source.feed(one)
         await until(lambda: journal.asked)
         run.source.membership.in_doubt = True
@@ -213,7 +215,7 @@ async def test_a_handler_whose_row_is_written_in_doubt_does_not_begin() -> None:
 
 async def test_a_handler_whose_row_is_written_in_doubt_never_begins_if_it_is_lost() -> None:
     work, journal, one = HeldWork(), SlowStrictJournal(), record(0, b"a")
-    async with running(work, witness=cast("Witness", journal)) as run:
+    async with running(work, recorder=cast("SessionRecorder", journal)) as run:
         run.source.feed(one)
         await until(lambda: journal.asked)
         run.source.membership.in_doubt = True

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from asyncrevoke import BlockingRecord, Consumer, RebalanceListener, Record
-from asyncrevoke.runtime.hooks.revoke_warnings import DelayedRevokes
+from asyncrevoke.runtime.hooks.revoke_warnings import RevocationWarnings
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
@@ -31,20 +31,20 @@ def blocking(partition: int, seconds: float) -> BlockingRecord:
 
 
 def test_a_partition_is_named_after_5_s_and_then_every_30_s_each_by_itself() -> None:
-    delayed = DelayedRevokes()
+    delayed = RevocationWarnings()
     named: list[tuple[int, float]] = []
     for second in range(80):
         now = [blocking(0, second)]
         if 10 <= second < 20 or second >= 70:
             now.append(blocking(1, second - (10 if second < 20 else 70)))
-        named += [(one.partition, one.seconds) for one in delayed.due(now)]
+        named += [(one.partition, one.seconds) for one in delayed.take_due(now)]
     assert named == [(0, 5), (1, 5), (0, 35), (0, 65), (1, 5)]
 
 
 def test_nothing_is_remembered_of_a_partition_that_went() -> None:
-    delayed = DelayedRevokes()
-    delayed.due([blocking(n, 6) for n in range(100)])
-    delayed.due([])
+    delayed = RevocationWarnings()
+    delayed.take_due([blocking(n, 6) for n in range(100)])
+    delayed.take_due([])
     assert delayed._next == {}
 
 
@@ -75,8 +75,8 @@ async def test_a_handler_s_record_is_named_in_log_listener_and_health(
         assert [each._replace(seconds=0) for each in told] == [one._replace(seconds=0)]
         assert 5 <= told[0].seconds < 7
         (line,) = [each.getMessage() for each in caplog.records]
-        assert line.startswith("revoke held back")
-        assert "topic=orders partition=0 offset=1" in line
+        assert line.startswith("revocation delayed by in-flight record")
+        assert "partition=orders-0 offset=1" in line
         assert f"handler={one.handler}" in line
         assert "secret" not in line
         await t.advance(60)
@@ -193,7 +193,7 @@ async def test_what_closing_waits_for_is_named_too(caplog: pytest.LogCaptureFixt
     ((one,),) = listener.told
     assert one[:3] == ("orders", 0, 0)
     assert [each.getMessage().partition(" group")[0] for each in caplog.records] == [
-        "revoke held back"
+        "revocation delayed by in-flight record"
     ]
 
 

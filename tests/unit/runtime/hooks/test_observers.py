@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from asyncrevoke import ConfigError, Consumer, IllegalStateError, Record, Retry, TopicPartition
-from asyncrevoke.runtime.hooks.observer import Called, Observed, Observer
+from asyncrevoke.runtime.hooks.observer import HandledItem, Observed, Observer
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from asyncrevoke import PollResult
-    from asyncrevoke.runtime.hooks.call_recorder import Decision
+    from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
 
 
 class Everything(Observer):
@@ -29,33 +29,33 @@ class Everything(Observer):
         self.records: list[Record] = []
         self.times: list[tuple[str, float]] = []
         self.raises: list[tuple[str, int, BaseException]] = []
-        self.decisions: list[tuple[Record, Decision]] = []
+        self.decisions: list[tuple[Record, FailureDecision]] = []
         self.ticks = 0
         self.is_closed = False
 
-    def opened(self, consumer: Observed) -> None:
+    def on_open(self, consumer: Observed) -> None:
         self.consumer = consumer
 
-    def closed(self) -> None:
+    def on_close(self) -> None:
         self.is_closed = True
 
-    def happened(self, event: str, fields: Mapping[str, object]) -> None:
+    def on_event(self, event: str, fields: Mapping[str, object]) -> None:
         self.events.append((event, fields))
 
-    def polled(self, batch: PollResult) -> None:
+    def on_poll(self, batch: PollResult) -> None:
         self.records += batch.records
 
-    def ticked(self, late: float) -> None:
+    def on_tick(self, late: float) -> None:
         self.ticks += 1
 
-    def timed(self, topic: str, seconds: Sequence[float]) -> None:
+    def on_handlers_completed(self, topic: str, seconds: Sequence[float]) -> None:
         self.times += [(topic, each) for each in seconds]
 
-    def raised(self, what: Called, seconds: float, error: BaseException) -> None:
+    def on_handler_error(self, what: HandledItem, seconds: float, error: BaseException) -> None:
         assert seconds >= 0
         self.raises.append((what.topic, what.partition, error))
 
-    def decided(self, record: Record, decision: Decision) -> None:
+    def on_failure_decision(self, record: Record, decision: FailureDecision) -> None:
         self.decisions.append((record, decision))
 
     def names(self) -> list[str]:
@@ -174,7 +174,7 @@ async def test_an_observer_that_fails_is_told_once_and_harms_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Broken(Observer):
-        def polled(self, batch: PollResult) -> None:
+        def on_poll(self, batch: PollResult) -> None:
             raise ZeroDivisionError
 
     seen = Everything()
@@ -191,7 +191,7 @@ async def test_an_observer_that_fails_is_told_once_and_harms_nothing(
             assert sum(t.committed("orders", n) or 0 for n in range(4)) == 2
     (line,) = caplog.records
     fields = "group=billing observer=Broken member=client0-1"
-    assert line.getMessage() == f"an observer failed: it hears nothing any more {fields}"
+    assert line.getMessage() == f"observer failed; it is not called any more {fields}"
     assert len(seen.records) == 2
 
 

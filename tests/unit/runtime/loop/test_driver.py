@@ -13,6 +13,7 @@ from unit.runtime.scripted_core import (
     ScriptedCore,
     ScriptedRequests,
     make_driver,
+    make_parts,
     send,
     until,
 )
@@ -32,14 +33,13 @@ from asyncrevoke.core.io.effects import (
     WakePoller,
 )
 from asyncrevoke.errors import FatalError
-from asyncrevoke.runtime.hooks.event_log import EventLog
-from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
-from asyncrevoke.runtime.loop.driver import Driver
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from asyncrevoke.model import TopicPartition
+    from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
+    from asyncrevoke.runtime.loop.driver import Driver
 
 
 @pytest.fixture
@@ -108,13 +108,13 @@ async def test_what_is_called_soon_runs_once_and_behind_all_that_was_woken_befor
 
     task = asyncio.create_task(handler())
     await asyncio.sleep(0)
-    driver.soon(plan)
-    driver.soon(plan)
+    driver.call_soon(plan)
+    driver.call_soon(plan)
     ready.set()
     await until(lambda: "plan" in order)
     await task
     assert order == ["handler", "plan"]
-    driver.soon(plan)
+    driver.call_soon(plan)
     await until(lambda: len(order) == 3)
 
 
@@ -122,7 +122,7 @@ async def test_what_fails_when_it_is_called_soon_ends_the_consumer(driver: Drive
     def plan(_now: float) -> None:
         raise ZeroDivisionError
 
-    driver.soon(plan)
+    driver.call_soon(plan)
     await until(lambda: driver.error)
     assert driver.error is not None
     assert isinstance(driver.error.__cause__, ZeroDivisionError)
@@ -165,7 +165,7 @@ async def test_the_spread_of_a_timer_is_drawn_anew_each_time(core: ScriptedCore)
         def random(self) -> float:
             return 0.5
 
-    driver = Driver(core, ScriptedRequests(), EventLog(), ListenerCalls(None), jitter=AlwaysHalf())
+    driver = make_parts(core, ScriptedRequests(), jitter=AlwaysHalf()).driver
     driver.start()
     begun = driver.now()
     core.effects.append(SetTimer("retry", begun, spread=0.1))
@@ -311,7 +311,7 @@ async def notify_all(listener: object) -> ListenerCalls:
     driver.flush()
     await driver.listener_called(driver.now() + 5)
     await driver.aclose()
-    assert not calls.owed
+    assert not calls.pending
     return calls
 
 
@@ -381,7 +381,7 @@ async def test_closing_ends_a_callback_that_never_returns() -> None:
     await driver.listener_called(driver.now() + 0.01)
     async with asyncio.timeout(5):
         await driver.aclose()
-    assert calls.owed
+    assert calls.pending
 
 
 # -- logs
@@ -390,9 +390,7 @@ async def test_closing_ends_a_callback_that_never_returns() -> None:
 async def test_a_blocked_event_loop_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     import time
 
-    driver = Driver(
-        ScriptedCore(), ScriptedRequests(), EventLog(), ListenerCalls(None), tolerated_lag=0.05
-    )
+    driver = make_parts(ScriptedCore(), ScriptedRequests(), tolerated_lag=0.05).driver
     driver.start()
     time.sleep(0.15)  # noqa: ASYNC251 - the very thing that is reported
     await until(lambda: "event loop was blocked" in caplog.text)

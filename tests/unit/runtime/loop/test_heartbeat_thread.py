@@ -85,11 +85,16 @@ class Watched:
         loop = asyncio.get_running_loop()
         log = EventLog()
         self.thread = HeartbeatThread(
-            brokers.open, lambda: loop.time() + self.alive_for, log, patience=PATIENCE
+            self, connect=brokers.open, core=self, log=log, patience=PATIENCE
         )
-        self.thread.deliver = self.told.append
         self.lag = LoopLag(loop, PATIENCE, log, self.thread.tick)
         self.lag.start()
+
+    def background_reply(self, reply: BackgroundHeartbeatReply) -> None:
+        self.told.append(reply)
+
+    def alive_until(self, now: float) -> float:
+        return now + self.alive_for
 
     def stand_by(self, standby_id: int = 1) -> None:
         self.thread.stand_by(BackgroundHeartbeat(standby_id, BEAT, NODE, INTERVAL, 5.0, after))
@@ -241,7 +246,7 @@ async def test_the_line_that_blocks_is_named_once_and_then_that_it_is_over(
     in_the_users_code()
     await until(lambda: "event loop runs again" in caplog.text)
     lines = [record.getMessage() for record in caplog.records]
-    (blocked,) = (line for line in lines if "event loop is blocked" in line)
+    (blocked,) = (line for line in lines if "event loop blocked" in line)
     line_number = in_the_users_code.__code__.co_firstlineno + 1
     assert f"{__file__}:{line_number} in_the_users_code" in blocked
     (over,) = (line for line in lines if "event loop runs again" in line)
@@ -317,4 +322,4 @@ async def test_a_thread_that_fails_says_so(
     brokers.request = request  # type: ignore[assignment, method-assign]
     watched.stand_by()
     block_until(lambda: not running())
-    await until(lambda: "the heartbeat thread has failed" in caplog.text)
+    await until(lambda: "heartbeat thread failed" in caplog.text)

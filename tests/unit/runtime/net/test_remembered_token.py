@@ -30,7 +30,7 @@ AbstractTokenProvider.register(Tokens)
 async def test_the_provider_is_asked_each_time_and_its_newest_answers_are_given_again() -> None:
     tokens = Tokens()
     remembered = RememberedToken(cast("AbstractTokenProvider", tokens))
-    again = remembered.again()
+    again = remembered.repeated()
     for number in (1, 2):
         assert await remembered.token() == f"token-{number}"
         assert remembered.extensions() == {"asked": str(number)}
@@ -41,7 +41,7 @@ async def test_the_provider_is_asked_each_time_and_its_newest_answers_are_given_
 
 async def test_without_a_token_there_is_none_to_give_again() -> None:
     tokens = Tokens()
-    again = RememberedToken(cast("AbstractTokenProvider", tokens)).again()
+    again = RememberedToken(cast("AbstractTokenProvider", tokens)).repeated()
     with pytest.raises(LookupError, match="no token"):
         await again.token()
     assert again.extensions() == {}

@@ -295,7 +295,7 @@ async def test_observers_count_the_records_that_were_handed_out() -> None:
         def __init__(self) -> None:
             self.records: list[int] = []
 
-        def polled(self, batch: PollResult) -> None:
+        def on_poll(self, batch: PollResult) -> None:
             self.records += [record.offset for record in batch.records]
 
     counting = Counting()

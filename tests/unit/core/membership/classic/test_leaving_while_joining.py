@@ -128,6 +128,22 @@ def test_a_member_that_subscribes_again_after_such_a_leave_joins_on_a_fresh_conn
     assert group.assigned == {tp(0)}
 
 
+def test_a_leave_after_one_without_an_answer_is_sent_on_a_fresh_connection() -> None:
+    group = ScriptedGroup(close_timeout=3.0)
+    group.become_member(0)
+    ticket = group.unsubscribe()
+    unanswered, _ = group.only(LeaveGroupRequest)
+    wait_until(group, lambda: ticket in group.completed, 30.0)
+    group.subscribe("orders")
+    group.give_id()
+    group.rejoin(0)
+    second = group.unsubscribe()
+    (send,) = group.sends(LeaveGroupRequest)
+    assert send.request_id != unanswered.request_id, "its connection was dropped"
+    group.answer_leave()
+    assert second in group.completed
+
+
 def test_an_idle_member_that_has_asked_for_an_id_leaves_with_it() -> None:
     group = ScriptedGroup(max_poll_interval=30.0, session_timeout=90.0, heartbeat_interval=3.0)
     group.start()

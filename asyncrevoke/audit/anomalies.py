@@ -1,0 +1,167 @@
+"""All kinds of anomalies that an audit reports, with severities. Imports nothing.
+
+Terms, for one partition and one group: an *attempt* is a call for a record; it is *done* if its
+outcome is one of ``schema.TERMINAL``; an offset is *covered* from when a commit beyond it was
+accepted; the *window* goes from the first offset that the journal knows of (or where the log
+starts) to the last accepted commit.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final, NamedTuple
+
+
+class Severity(enum.StrEnum):
+    """What an anomaly means for the result of the audit."""
+
+    FAIL = "FAIL"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    WARN = "WARN"
+    INFO = "INFO"
+
+
+class AnomalyKind(enum.StrEnum):
+    """Kinds of anomalies."""
+
+    LOST = "lost"
+    COMMIT_AHEAD = "commit_ahead"
+    DUPLICATE_AFTER_COMMIT = "duplicate_after_commit"
+    CONCURRENT_DUPLICATE = "concurrent_duplicate"
+    REDELIVERY = "redelivery"
+    KEY_ORDER = "key_order"
+    OWNERSHIP = "ownership"
+    STALE_COMMIT = "stale_commit"
+    COMMIT_REGRESSION = "commit_regression"
+    PHANTOM = "phantom"
+    CONTENT_MISMATCH = "content_mismatch"
+    ORPHAN = "orphan"
+    REVOCATION_OVERRUN = "revocation_overrun"
+    STALL = "stall"
+    JOURNAL_GAP = "journal_gap"
+    NOT_RECORDED = "not_recorded"
+    SOUGHT_PAST = "sought_past"
+    ORDER_NOT_COMPARED = "order_not_compared"
+    CONTENT_NOT_COMPARED = "content_not_compared"
+    UNVERIFIABLE = "unverifiable"
+    PENDING = "pending"
+
+
+class AnomalyDescription(NamedTuple):
+    """The severity of a kind, and a sentence about it."""
+
+    severity: Severity
+    text: str
+
+
+DESCRIPTIONS: Final = {
+    AnomalyKind.LOST: AnomalyDescription(
+        Severity.FAIL,
+        "the committed offset is past it and no handler completed it: it will not be handled",
+    ),
+    AnomalyKind.COMMIT_AHEAD: AnomalyDescription(
+        Severity.FAIL,
+        "committed before its handler completed: a crash in between would have lost it",
+    ),
+    AnomalyKind.DUPLICATE_AFTER_COMMIT: AnomalyDescription(
+        Severity.FAIL, "handled again although a commit beyond it had been accepted"
+    ),
+    AnomalyKind.CONCURRENT_DUPLICATE: AnomalyDescription(
+        Severity.FAIL, "handled by two members at the same time"
+    ),
+    AnomalyKind.REDELIVERY: AnomalyDescription(
+        Severity.WARN, "completed more than once before it was committed, as at-least-once allows"
+    ),
+    AnomalyKind.KEY_ORDER: AnomalyDescription(
+        Severity.FAIL,
+        "its handler started before an earlier record of its key (or partition) had completed",
+    ),
+    AnomalyKind.OWNERSHIP: AnomalyDescription(
+        Severity.FAIL, "handled by a member that did not own the partition at that time"
+    ),
+    AnomalyKind.STALE_COMMIT: AnomalyDescription(
+        Severity.FAIL,
+        "a commit of an older generation was accepted after one of a newer generation",
+    ),
+    AnomalyKind.COMMIT_REGRESSION: AnomalyDescription(
+        Severity.FAIL, "a commit was accepted that is lower than an earlier one, without a seek"
+    ),
+    AnomalyKind.PHANTOM: AnomalyDescription(
+        Severity.FAIL, "handled, and the topic has no such record"
+    ),
+    AnomalyKind.CONTENT_MISMATCH: AnomalyDescription(
+        Severity.FAIL, "handled with another key or value than the topic has"
+    ),
+    AnomalyKind.ORPHAN: AnomalyDescription(
+        Severity.WARN, "its handler started, and the process ended before the handler did"
+    ),
+    AnomalyKind.REVOCATION_OVERRUN: AnomalyDescription(
+        Severity.WARN, "the partition was released after the time limit for its revocation"
+    ),
+    AnomalyKind.STALL: AnomalyDescription(
+        Severity.WARN, "records waited while the partition moved from one member to another"
+    ),
+    AnomalyKind.JOURNAL_GAP: AnomalyDescription(
+        Severity.INCONCLUSIVE, "rows are, or may be, missing"
+    ),
+    AnomalyKind.NOT_RECORDED: AnomalyDescription(
+        Severity.INCONCLUSIVE,
+        "the committed offset is past it; no row says that it completed, but rows are missing",
+    ),
+    AnomalyKind.SOUGHT_PAST: AnomalyDescription(
+        Severity.WARN, "never completed, because a seek went past it"
+    ),
+    AnomalyKind.ORDER_NOT_COMPARED: AnomalyDescription(
+        Severity.INCONCLUSIVE,
+        "its handler started before an earlier record had completed; their keys are not known",
+    ),
+    AnomalyKind.CONTENT_NOT_COMPARED: AnomalyDescription(
+        Severity.INFO,
+        "handled; whether with the topic's key and value is not known",
+    ),
+    AnomalyKind.UNVERIFIABLE: AnomalyDescription(
+        Severity.INFO, "handled; the topic no longer has it, so it cannot be compared"
+    ),
+    AnomalyKind.PENDING: AnomalyDescription(Severity.INFO, "neither committed nor completed yet"),
+}
+
+
+class Anomaly(NamedTuple):
+    """One anomaly. Offsets are inclusive, and None if it is not about records."""
+
+    kind: AnomalyKind
+    topic: str | None = None
+    partition: int | None = None
+    offset_lo: int | None = None
+    offset_hi: int | None = None
+    key_hash: int | None = None
+    sessions: tuple[str, ...] = ()
+    generations: tuple[int, ...] = ()
+    observed_us: int | None = None
+    evidence: dict[str, object] = {}  # noqa: RUF012 - never changed
+
+    @property
+    def severity(self) -> Severity:
+        """The severity of its kind."""
+        return DESCRIPTIONS[self.kind].severity
+
+
+class Verdict(enum.StrEnum):
+    """The result of an audit."""
+
+    PASS = "PASS"  # noqa: S105 - no password
+    FAIL = "FAIL"
+    INCONCLUSIVE = "INCONCLUSIVE"
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of ``asyncrevoke audit``."""
+        return {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.INCONCLUSIVE: 3}[self]
+
+
+def verdict_of(anomalies: list[Anomaly]) -> Verdict:
+    """FAIL if any anomaly fails, else INCONCLUSIVE if any is inconclusive, else PASS."""
+    found = {anomaly.severity for anomaly in anomalies}
+    if Severity.FAIL in found:
+        return Verdict.FAIL
+    return Verdict.INCONCLUSIVE if Severity.INCONCLUSIVE in found else Verdict.PASS

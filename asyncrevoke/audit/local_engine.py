@@ -1,0 +1,200 @@
+"""The local engine: an audit on one machine, by DuckDB."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from asyncrevoke.audit.comparison import (
+    AuditResult,
+    AuditSettings,
+    Comparison,
+    group_of,
+    handler_order_of,
+    sessions_of_group,
+)
+from asyncrevoke.audit.local_database import LocalDatabase
+from asyncrevoke.audit.rules.views import MERGED
+from asyncrevoke.audit.sql.text import compose, joined
+from asyncrevoke.audit.topic.batch_headers import BATCHES
+from asyncrevoke.journal.format.arrow import Table, pa, pc
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from asyncrevoke.audit.comparison import Bounds, HandlerOrder, Range
+    from asyncrevoke.audit.sql.text import Text
+    from asyncrevoke.journal.format.arrow import RecordBatch
+    from asyncrevoke.journal.reading import JournalContent
+
+# Records that are put into a table at once.
+_ENOUGH = 200_000
+# Names of columns in the rules.
+_NAMES = {"session_id": "session", "partition": "part", "offset": "off"}
+
+
+class AuditedTopic(Protocol):
+    """The topic that a journal is compared with."""
+
+    @property
+    def bounds(self) -> Mapping[int, Bounds]:
+        """Of each partition."""
+        ...
+
+    @property
+    def compacted(self) -> bool:
+        """Whether the topic is compacted."""
+        ...
+
+    @property
+    def has_batches(self) -> bool:
+        """Whether it can read the headers of record batches."""
+        ...
+
+    async def batches(self, ranges: Sequence[Range], take: Callable[[RecordBatch], None]) -> None:
+        """Give the batches that have an offset in these ranges to ``take``, with the
+        columns ``batch_headers.BATCHES``."""
+        ...
+
+    async def read(self, ranges: Sequence[Range], take: Callable[[Table], None]) -> None:
+        """Give all records in these ranges to ``take``: tables of ``part, off, timestamp_us,
+        key_hash, record_hash``."""
+        ...
+
+
+async def audit(
+    content: JournalContent,
+    source: AuditedTopic,
+    topic: str,
+    *,
+    group: str | None = None,
+    settings: AuditSettings | None = None,
+) -> AuditResult:
+    """Compare what a journal says of a topic with the topic.
+
+    ``group`` is needed if consumers of several groups share the journal. Raises ConfigError.
+    """
+    settings = settings or AuditSettings()
+    content, group = of_one_group(content, topic, group)
+    facts = content.table.filter(pc.equal(content.table["kind"], "TOPIC"))["facts"].to_pylist()
+    orders = handler_order_of(facts, content.sessions)
+    database = database_of(content.table)
+    try:
+        return await _compared(content, source, topic, group, orders, settings, database)
+    finally:
+        database.close()
+
+
+async def _compared(
+    content: JournalContent,
+    source: AuditedTopic,
+    topic: str,
+    group: str | None,
+    orders: HandlerOrder,
+    settings: AuditSettings,
+    database: LocalDatabase,
+) -> AuditResult:
+    comparison = Comparison(
+        database,
+        topic,
+        source.bounds,
+        content.sessions,
+        orders,
+        settings,
+        compacted=source.compacted,
+        batches=source.has_batches,
+    )
+    if wanted := comparison.batches():
+        database.put("batches", BATCHES, [])
+        headers: list[RecordBatch] = []
+        await source.batches(wanted, headers.append)
+        if headers:
+            chunk = pa.Table.from_batches(headers)
+            database.insert(
+                "batches",
+                chunk,
+                compose(
+                    "SELECT {names} FROM chunk",
+                    names=joined(", ", map(database.dialect.identifier, BATCHES)),
+                ),
+            )
+    windows = ranges = comparison.windows()
+    read = 0
+    two_tiers = comparison.in_two_tiers(windows)
+    if two_tiers:
+        read, ranges = await differing(database, comparison, source)
+    found = _Chunks(database, "source")
+    await source.read(comparison.compare(ranges), found.take)
+    found.put()
+    if not two_tiers:
+        ((read,),) = database.rows("SELECT count(*) FROM source")
+    return comparison.result(group, content.sessions, ranges, read, two_tiers=two_tiers)
+
+
+async def differing(
+    database: LocalDatabase, comparison: Comparison, source: AuditedTopic
+) -> tuple[int, list[Range]]:
+    """How many records were read for fingerprints, and where those of the journal differ."""
+    windows = comparison.windows()
+    found = _Chunks(database, "read_fingerprints", comparison.fingerprints("chunk"))
+    await source.read(windows, found.take)
+    found.put()
+    database.define("source_fingerprints", MERGED)
+    return comparison.differing(windows)
+
+
+def of_one_group(
+    content: JournalContent, topic: str, group: str | None
+) -> tuple[JournalContent, str | None]:
+    """The part of a journal that is about one group and one topic. Raises ConfigError."""
+    table = content.table
+    known = table.select(["topic", "group"]).group_by(["topic", "group"]).aggregate([])
+    pairs = zip(known["topic"].to_pylist(), known["group"].to_pylist(), strict=True)
+    chosen = group_of(pairs, topic, group)
+    of_chosen = pc.is_null(table["group"]) if chosen is None else pc.equal(table["group"], chosen)
+    about = table.filter(pc.and_(pc.equal(table["topic"], topic), of_chosen))
+    return content._replace(
+        table=about, sessions=sessions_of_group(content.sessions, chosen)
+    ), chosen
+
+
+def database_of(journal: Table) -> LocalDatabase:
+    """A database with a journal's rows and nothing of the topic."""
+    database = LocalDatabase()
+    names = [_NAMES.get(name, name) for name in journal.column_names]
+    database.add("journal", journal.rename_columns(names))
+    record = {"part": "INT", "off": "BIGINT"}
+    known = dict.fromkeys(("timestamp_us", "key_hash", "record_hash"), "BIGINT")
+    database.put("source", {**record, **known}, [])
+    counted = dict.fromkeys(("bucket", "records", "mixed", "total"), "BIGINT")
+    database.put("read_fingerprints", {"part": "INT", **counted}, [])
+    return database
+
+
+class _Chunks:
+    """Collects records and inserts them into a table in large chunks."""
+
+    def __init__(
+        self,
+        database: LocalDatabase,
+        name: str,
+        query: Text = "SELECT part, off, timestamp_us, key_hash, record_hash FROM chunk",
+    ) -> None:
+        self._database = database
+        self._name = name
+        self._query: Text = query
+        self._tables: list[Table] = []
+        self._rows = 0
+
+    def take(self, records: Table) -> None:
+        """Add records."""
+        self._tables.append(records)
+        self._rows += records.num_rows
+        if self._rows >= _ENOUGH:
+            self.put()
+
+    def put(self) -> None:
+        """Insert what was collected."""
+        if self._tables:
+            chunk = pa.concat_tables(self._tables)
+            self._database.insert(self._name, chunk, self._query)
+        self._tables, self._rows = [], 0

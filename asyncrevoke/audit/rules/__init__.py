@@ -1,0 +1,1 @@
+"""The rules of an audit: which rows of a journal and a topic are anomalies."""

@@ -1,0 +1,166 @@
+"""Comparing content by record batches: those that sessions received, and those of the topic.
+
+Only compaction changes a written batch: it keeps the batch's offsets and removes records or sets
+the delete horizon. So a session handled the topic's content if the topic has the same batch: same
+offsets, same number of records, same checksum. For batches that differ, :func:`mismatches` gives
+the affected calls. The tables are ``noted`` and ``batches``: ``lo`` is a batch's first offset,
+``hi`` the one after its last, and ``came`` when it came.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from asyncrevoke.audit.anomalies import AnomalyKind
+from asyncrevoke.audit.sql.dialect import PIECE, in_piece
+from asyncrevoke.audit.sql.text import compose
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from asyncrevoke.audit.sql.dialect import SqlDialect
+    from asyncrevoke.audit.sql.text import Sql
+
+NOTED: Final = """
+    SELECT session, part, off AS lo, last_offset + 1 AS hi, CAST(records AS BIGINT) AS records,
+           checksum, started_us AS came
+    FROM journal WHERE kind = 'FETCHED'
+"""
+
+# Of what lies in the windows, as nothing else is read of the topic.
+ALTERED: Final = """
+    SELECT n.session, n.part, n.lo, n.hi, n.records, n.checksum, n.came
+    FROM noted AS n JOIN windows AS w ON w.part = n.part AND n.lo < w.hi AND n.hi > w.lo
+    LEFT JOIN batches AS b ON b.part = n.part AND b.lo = n.lo AND b.hi = n.hi
+        AND b.records = n.records AND b.checksum = n.checksum
+    WHERE b.part IS NULL
+"""
+
+MISMATCHES: Final = {
+    "session": "STRING",
+    "part": "INT",
+    "piece": "BIGINT",
+    "lo": "BIGINT",
+    "hi": "BIGINT",
+    "since": "BIGINT",
+    "until": "BIGINT",
+    "batch_lo": "BIGINT",
+    "batch_hi": "BIGINT",
+    "handled": "BIGINT",
+    "has": "BIGINT",
+    "sure": "INT",
+}
+"""Calls of ``session`` for offsets from ``lo`` up to and without ``hi``, begun from ``since`` on
+and before ``until``, were for another batch than the topic has there (``sure``), or perhaps."""
+
+_NEVER = 2**62
+
+
+class NotedBatch(NamedTuple):
+    """A batch that a session received."""
+
+    session: str
+    part: int
+    lo: int
+    hi: int
+    records: int
+    checksum: int
+    came: int
+
+
+class TopicBatch(NamedTuple):
+    """A batch of the topic; ``rewritten``: compaction has set its delete horizon."""
+
+    part: int
+    lo: int
+    hi: int
+    records: int
+    checksum: int
+    rewritten: int
+
+
+def mismatches(
+    altered: Iterable[NotedBatch],
+    noted: Iterable[NotedBatch],
+    topic: Iterable[TopicBatch],
+    *,
+    compacted: bool,
+) -> Iterator[tuple[str | int, ...]]:
+    """The rows of the table ``doubts``, split at multiples of ``PIECE``. ``altered`` are the
+    received batches that the topic does not have unchanged; ``noted`` and ``topic`` need only the
+    batches that overlap these."""
+    of_session: dict[tuple[str, int, int], list[NotedBatch]] = defaultdict(list)
+    for each in noted:
+        for piece in _pieces(each.lo, each.hi):
+            of_session[each.session, each.part, piece].append(each)
+    in_log: dict[tuple[int, int], list[TopicBatch]] = defaultdict(list)
+    for batch in topic:
+        for piece in _pieces(batch.lo, batch.hi):
+            in_log[batch.part, piece].append(batch)
+    for each in altered:
+        for piece in _pieces(each.lo, each.hi):
+            later = [
+                other
+                for other in of_session[each.session, each.part, piece]
+                if other.came > each.came
+            ]
+            there = in_log[each.part, piece]
+            lo, hi = max(each.lo, piece * PIECE), min(each.hi, (piece + 1) * PIECE)
+            sides = [(o.lo, o.hi) for o in later] + [(b.lo, b.hi) for b in there]
+            cuts = {lo, hi} | {cut for side in sides for cut in side if lo < cut < hi}
+            for first, end in pairwise(sorted(cuts)):
+                has = next((batch for batch in there if batch.lo <= first < batch.hi), None)
+                if has is None:
+                    continue  # not in the topic: another rule reports that
+                # Calls that started later may be for a batch that was received again.
+                until = min((o.came for o in later if o.lo <= first < o.hi), default=_NEVER)
+                yield (
+                    *(each.session, each.part, piece, first, end, each.came, until),
+                    *(each.lo, each.hi, each.checksum, has.checksum),
+                    int(_differs(each, has, compacted=compacted)),
+                )
+
+
+def _differs(noted: NotedBatch, has: TopicBatch, *, compacted: bool) -> bool:
+    """Whether the content certainly differs: compaction cannot explain the difference."""
+    if (noted.lo, noted.hi) != (has.lo, has.hi):
+        return not compacted
+    return has.records >= noted.records and not has.rewritten
+
+
+def _pieces(lo: int, hi: int) -> range:
+    return range(lo // PIECE, (hi - 1) // PIECE + 1)
+
+
+def batch_rules(sql: SqlDialect) -> dict[AnomalyKind, Sql]:
+    """Rules for calls whose batch is in the table ``doubts``."""
+
+    def calls(sure: int) -> Sql:
+        evidence = sql.evidence(
+            batch_from="d.batch_lo",
+            batch_to="d.batch_hi - 1",
+            handled_checksum="d.handled",
+            checksum_in_the_topic="d.has",
+        )
+        return compose(
+            """
+            SELECT a.part, a.off AS lo, a.off AS hi, a.key_hash,
+                   {sessions} AS sessions, {no_generations} AS generations,
+                   a.f AS at_us, {evidence} AS evidence
+            FROM attempts AS a JOIN doubts AS d
+                ON d.session = a.session AND {within}
+            WHERE a.s >= d.since AND a.s < d.until AND d.sure = {sure}
+        """,
+            sessions=sql.array("a.session"),
+            no_generations=sql.empty("INT"),
+            evidence=evidence,
+            within=in_piece(sql, "a", "d", "lo", "hi"),
+            sure=sure,
+        )
+
+    return {
+        AnomalyKind.CONTENT_MISMATCH: calls(1),
+        AnomalyKind.CONTENT_NOT_COMPARED: calls(0),
+    }

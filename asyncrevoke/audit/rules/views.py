@@ -1,0 +1,241 @@
+"""The tables that the rules read, derived from a journal. Times are microseconds.
+
+Inputs are ``journal`` (the columns of ``journal/format/schema.py``, of one group and topic, of
+which ``session_id``, ``partition`` and ``offset`` are called ``session, part, off``), ``bounds``
+(``part, lo, hi``: where each log starts and ends), ``live`` and ``bare`` (``session``; the latter
+has no hashes) and ``budgets`` (``session, budget``). Later come ``ranges`` (``part, lo, hi``,
+without ``hi``: what is compared record by record), and ``source``: ``part, off, timestamp_us,
+key_hash, record_hash`` of the records in them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, LiteralString
+
+from asyncrevoke.audit.sql.text import compose, joined, literal
+from asyncrevoke.journal.format.schema import BUCKET, TERMINAL
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from asyncrevoke.audit.sql.dialect import SqlDialect
+    from asyncrevoke.audit.sql.text import Sql, Text
+
+# Later than every time.
+FOREVER = 2**62
+
+_DONE = joined(", ", map(literal, TERMINAL))
+# Of a hash, so that the sum of a bucket's stays below 2**63, however often they were done.
+SUMMED = 2**40 - 1
+
+
+def views(sql: SqlDialect, stall_us: int, bare: Sequence[int] = ()) -> dict[str, Text]:
+    """The tables that need no records of the topic; each uses only those before it. ``bare`` are
+    the partitions in which some records have no hashes."""
+    in_log = "done AND off >= log_lo AND off < log_hi"
+    return {
+        "attempts": compose(
+            """
+            SELECT session, seq, part, off, key_hash, record_hash, attempt, started_us AS s,
+                   at_us AS f, outcome, outcome IN ({done}) AS done
+            FROM journal WHERE kind = 'ATTEMPT'
+        """,
+            done=_DONE,
+        ),
+        # Few rows, compared with those about records.
+        "events": """
+            SELECT session, seq, kind, part, off, at_us, generation, outcome
+            FROM journal WHERE kind IN ('ASSIGN', 'REVOKE_BEGIN', 'WITHDRAWN', 'RELEASED', 'LOST',
+                                        'COMMIT', 'RESET')
+        """,
+        "commits": """
+            SELECT session, seq, part, off, at_us, generation
+            FROM events WHERE kind = 'COMMIT' AND outcome = 'ok'
+        """,
+        "resets": "SELECT session, part, off, at_us FROM events WHERE kind = 'RESET'",
+        # From being assigned to being released or lost; what has no end goes on.
+        "spans": compose(
+            """
+            SELECT session, part, off, generation, since, until FROM (
+                SELECT session, part, kind, off, generation, at_us AS since,
+                       coalesce(lead(at_us) OVER own, {forever}) AS until
+                FROM events WHERE kind IN ('ASSIGN', 'RELEASED', 'LOST')
+                WINDOW own AS (PARTITION BY session, part ORDER BY seq))
+            WHERE kind = 'ASSIGN'
+        """,
+            forever=FOREVER,
+        ),
+        # All that is said of attempts before any is looked at by itself, from one look at them:
+        # where they lie, and the fingerprints of what was done of what the topic has.
+        "buckets": compose(
+            """
+            SELECT part, {bucket} AS bucket,
+                   min(off) AS lo, max(off) + 1 AS hi, {mixtures}
+            FROM (SELECT /*+ BROADCAST(bounds) */ attempts.part, attempts.off, record_hash, done,
+                         bounds.lo AS log_lo, bounds.hi AS log_hi
+                  FROM attempts LEFT JOIN bounds ON bounds.part = attempts.part) placed
+            GROUP BY part, {bucket}
+        """,
+            bucket=sql.whole("off", BUCKET),
+            mixtures=mixtures(marked(sql, bare), in_log),
+        ),
+        "known": """
+            SELECT part, min(off) AS lo
+            FROM (SELECT part, off FROM spans WHERE off IS NOT NULL
+                  UNION ALL SELECT part, lo AS off FROM buckets)
+            GROUP BY part
+        """,
+        # When an offset was first covered: the offsets from ``above`` on, up to ``beyond``.
+        "covers": """
+            SELECT part, beyond, at_us, session,
+                   coalesce(lag(beyond) OVER (PARTITION BY part ORDER BY beyond), 0) AS above
+            FROM (SELECT part, beyond, min(at_us) AS at_us, min_by(session, at_us) AS session
+                  FROM (SELECT part, session, at_us, max(off) OVER (
+                            PARTITION BY part ORDER BY at_us, seq
+                            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS beyond
+                        FROM commits)
+                  GROUP BY part, beyond)
+        """,
+        "first_done": """
+            SELECT part, off, min(f) AS f, min_by(session, f) AS session, count(*) AS times,
+                   any_value(key_hash) AS key_hash
+            FROM attempts WHERE done GROUP BY part, off
+        """,
+        # From where the journal (or the log) begins to where the group stands, or has been.
+        "windows": """
+            SELECT bounds.part, greatest(bounds.lo, known.lo) AS lo,
+                   bounds.lo AS log_start, bounds.hi AS log_end,
+                   greatest(coalesce(stood.off, 0), bounds.lo, known.lo) AS committed,
+                   least(bounds.hi, greatest(coalesce(stood.off, 0), coalesce(tried.off, 0))) AS hi
+            FROM bounds
+            JOIN known ON known.part = bounds.part
+            LEFT JOIN (SELECT part, max_by(off, (at_us, seq)) AS off
+                       FROM commits GROUP BY part) stood ON stood.part = bounds.part
+            LEFT JOIN (SELECT part, max(hi) AS off FROM buckets GROUP BY part) tried
+                ON tried.part = bounds.part
+        """,
+        "tenures": """
+            SELECT spans.part, spans.session, spans.since, spans.until, min(a.s) AS began,
+                   min_by(a.off, a.s) AS off,
+                   max(CASE WHEN a.f <= spans.until THEN a.f END) AS stopped
+            FROM spans JOIN attempts AS a ON a.part = spans.part AND a.session = spans.session
+                 AND a.s >= spans.since AND a.s <= spans.until
+            GROUP BY spans.part, spans.session, spans.since, spans.until
+        """,
+        # The last end before a partition went, and the first beginning after it came to somebody.
+        "handovers": compose(
+            """
+            SELECT o.part, o.session AS giver, min_by(n.session, n.began) AS session,
+                   min_by(n.off, n.began) AS off, min(n.began) AS went_on, o.stopped
+            FROM tenures AS o JOIN tenures AS n ON n.part = o.part AND n.began >= o.until
+            WHERE o.stopped IS NOT NULL
+            GROUP BY o.part, o.session, o.since, o.until, o.stopped
+            HAVING min(n.began) - o.stopped > {stall_us}
+        """,
+            stall_us=stall_us,
+        ),
+    }
+
+
+def inverted() -> LiteralString:
+    """Records without a hash of the key that may not have kept its order: one of a lower offset had
+    not ended when they began, or one of a higher offset began before they had ended."""
+    return """
+        SELECT part, off, s FROM (
+            SELECT *, max(f) OVER (PARTITION BY part ORDER BY off
+                                   ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS ended,
+                   min(s) OVER (PARTITION BY part ORDER BY off
+                                ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS begun
+            FROM (SELECT part, off, min(s) AS s, min(CASE WHEN done THEN f END) AS f,
+                         bool_or(bare.session IS NOT NULL) AS keyless
+                  FROM attempts LEFT JOIN bare ON bare.session = attempts.session
+                  WHERE attempt IS NOT NULL GROUP BY part, off))
+        WHERE keyless AND (s < ended OR f > begun)
+    """
+
+
+def marked(sql: SqlDialect, bare: Sequence[int]) -> Text:
+    """The number that represents a record in fingerprints: its hash, or in the partitions ``bare``
+    the hash of its offset."""
+    if not bare:
+        return "record_hash"
+    return compose(
+        "if(part IN ({listed}), {hashed}, record_hash)",
+        listed=joined(", ", bare),
+        hashed=sql.hashed("off"),
+    )
+
+
+def mixtures(mark: Text, where: LiteralString = "true") -> Sql:
+    """The fingerprint of the records that match ``where``: their number, and two sums over
+    ``mark``."""
+    return compose(
+        """
+        count(CASE WHEN {where} THEN 1 END) AS records,
+        bit_xor(CASE WHEN {where} THEN {mark} END) AS mixed,
+        CAST(sum(CASE WHEN {where} THEN {mark} & {summed} END) AS BIGINT) AS total
+    """,
+        where=where,
+        mark=mark,
+        summed=SUMMED,
+    )
+
+
+def fingerprints(sql: SqlDialect, table: LiteralString, bare: Sequence[int] = ()) -> Sql:
+    """The fingerprint of each bucket of a table of records."""
+    bucket, mark = sql.whole("off", BUCKET), marked(sql, bare)
+    return compose(
+        "SELECT part, {bucket} AS bucket, {mixtures} FROM {table} GROUP BY part, {bucket}",
+        bucket=bucket,
+        mixtures=mixtures(mark),
+        table=table,
+    )
+
+
+MERGED = """
+    SELECT part, bucket, CAST(sum(records) AS BIGINT) AS records, bit_xor(mixed) AS mixed,
+           CAST(sum(total) AS BIGINT) AS total
+    FROM read_fingerprints GROUP BY part, bucket
+"""
+"""``source_fingerprints``, of ``read_fingerprints`` in which a bucket may have several rows."""
+
+
+def flagged(sql: SqlDialect, *, inverted: bool = False) -> Sql:
+    """The buckets in which ``source_fingerprints`` are not those of what was done; and in one more
+    row, without them, what all others have: ``part, lo, hi, read``, of which the last is how many
+    records of the topic there were. With ``inverted``, also the buckets of the records in that
+    table, of which nothing was read.
+
+    What was done twice differs, too: then the bucket is compared record by record, and that is all.
+    """
+    bucket = sql.whole("off", BUCKET)
+    more = compose(
+        """
+        UNION ALL
+        SELECT DISTINCT part, {bucket} * {size} AS lo, ({bucket} + 1) * {size} AS hi,
+               CAST(0 AS BIGINT) AS read
+        FROM inverted
+    """,
+        bucket=bucket,
+        size=BUCKET,
+    )
+    return compose(
+        """
+        SELECT part, bucket * {bucket} AS lo, (bucket + 1) * {bucket} AS hi,
+               CAST(sum(read) AS BIGINT) AS read
+        FROM (SELECT if(differs, part, NULL) AS part, if(differs, bucket, NULL) AS bucket, read
+              FROM (SELECT coalesce(source.part, done.part) AS part,
+                           coalesce(source.bucket, done.bucket) AS bucket,
+                           coalesce(source.records, 0) AS read,
+                           source.records IS DISTINCT FROM done.records
+                           OR source.mixed IS DISTINCT FROM done.mixed
+                           OR source.total IS DISTINCT FROM done.total AS differs
+                    FROM source_fingerprints AS source
+                    FULL JOIN (SELECT * FROM buckets WHERE records > 0) done
+                        ON source.part = done.part AND source.bucket = done.bucket) compared) found
+        GROUP BY part, bucket
+        {more}
+    """,
+        bucket=BUCKET,
+        more=more if inverted else "",
+    )

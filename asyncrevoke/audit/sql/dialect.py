@@ -1,0 +1,184 @@
+"""The SQL that DuckDB and Spark write differently, as far as the rules need it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, LiteralString, Protocol
+
+from asyncrevoke.audit.sql.text import Sql, compose, identifier, joined, literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from asyncrevoke.audit.sql.text import Part, Text
+
+
+class SqlDialect(Protocol):
+    """Composes SQL expressions in the dialect of an engine."""
+
+    def identifier(self, name: str) -> Sql:
+        """The name of a table or column, quoted. ValueError unless it is a word."""
+        ...
+
+    def array(self, *items: Text) -> Sql:
+        """An array of these."""
+        ...
+
+    def empty(self, kind: LiteralString) -> Sql:
+        """An array of nothing, of ``"STRING"`` or ``"INT"``."""
+        ...
+
+    def evidence(self, **fields: Text) -> Sql:
+        """JSON."""
+        ...
+
+    def whole(self, number: Text, divisor: Part) -> Sql:
+        """An integer division of numbers that are not negative."""
+        ...
+
+    def hashed(self, number: Text) -> Sql:
+        """A BIGINT hash."""
+        ...
+
+    def quantiles(self, value: Text, *wanted: float) -> Sql:
+        """An array of these quantiles."""
+        ...
+
+    def covering(self, table: LiteralString, how: LiteralString = "") -> Sql:
+        """The join of ``table`` with the one row of ``covers`` whose ``beyond`` is the least above
+        ``table.off``; ``how`` is LEFT to keep rows that have none."""
+        ...
+
+
+class DuckDialect:
+    """SQL of DuckDB."""
+
+    def identifier(self, name: str) -> Sql:
+        """See :class:`SqlDialect`."""
+        return identifier(name, '"')
+
+    def array(self, *items: Text) -> Sql:
+        """See :class:`SqlDialect`."""
+        return compose("[{listed}]", listed=joined(", ", items))
+
+    def empty(self, kind: LiteralString) -> Sql:
+        """See :class:`SqlDialect`."""
+        return compose("CAST([] AS {kind}[])", kind=kind)
+
+    def evidence(self, **fields: Text) -> Sql:
+        """See :class:`SqlDialect`."""
+        given = _pairs(fields)
+        return compose("CAST(json_object({given}) AS STRING)", given=given)
+
+    def whole(self, number: Text, divisor: Part) -> Sql:
+        """See :class:`SqlDialect`."""
+        return compose("({number}) // ({divisor})", number=number, divisor=divisor)
+
+    def hashed(self, number: Text) -> Sql:
+        """See :class:`SqlDialect`."""
+        return compose("CAST(hash({number}) >> 1 AS BIGINT)", number=number)
+
+    def quantiles(self, value: Text, *wanted: float) -> Sql:
+        """See :class:`SqlDialect`."""
+        return compose(
+            "quantile_cont({value}, [{wanted}])", value=value, wanted=joined(", ", wanted)
+        )
+
+    def covering(self, table: LiteralString, how: LiteralString = "") -> Sql:
+        """See :class:`SqlDialect`."""
+        return compose(
+            "ASOF {how} JOIN covers ON covers.part = {table}.part AND {table}.off < covers.beyond",
+            how=how,
+            table=table,
+        )
+
+
+class SparkDialect:
+    """SQL of Spark, valid in ANSI mode."""
+
+    def identifier(self, name: str) -> Sql:
+        """See :class:`SqlDialect`."""
+        return identifier(name, "`")
+
+    def array(self, *items: Text) -> Sql:
+        """See :class:`SqlDialect`."""
+        return compose("array({listed})", listed=joined(", ", items))
+
+    def empty(self, kind: LiteralString) -> Sql:
+        """See :class:`SqlDialect`."""
+        return compose("CAST(array() AS ARRAY<{kind}>)", kind=kind)
+
+    def evidence(self, **fields: Text) -> Sql:
+        """See :class:`SqlDialect`."""
+        given = _pairs(fields)
+        return compose("to_json(named_struct({given}))", given=given)
+
+    def whole(self, number: Text, divisor: Part) -> Sql:
+        """See :class:`SqlDialect`."""
+        return compose("(({number}) div ({divisor}))", number=number, divisor=divisor)
+
+    def hashed(self, number: Text) -> Sql:
+        """See :class:`SqlDialect`."""
+        return compose("xxhash64({number})", number=number)
+
+    def quantiles(self, value: Text, *wanted: float) -> Sql:
+        """See :class:`SqlDialect`."""
+        return compose(
+            "percentile_approx({value}, array({wanted}), 10000)",
+            value=value,
+            wanted=_listed(wanted),
+        )
+
+    def covering(self, table: LiteralString, how: LiteralString = "") -> Sql:
+        """An equal join by pieces of offsets: Spark has no other that is fast at any size."""
+        within = in_piece(self, table, "covers", "above", "beyond")
+        return compose("{how} JOIN covering_pieces AS covers ON {within}", how=how, within=within)
+
+
+# Offsets that are joined together with the ranges in which they are.
+PIECE: Final = 1024
+
+
+def in_piece(
+    sql: SqlDialect,
+    table: LiteralString,
+    ranges: LiteralString,
+    lo: LiteralString,
+    hi: LiteralString,
+) -> Sql:
+    """Whether ``table.off`` lies in one of these ranges, from column ``lo`` on up to and without
+    ``hi``: each has a row for every piece of offsets, ``piece``, that it is in a part of."""
+    return compose(
+        "{ranges}.part = {table}.part AND {ranges}.piece = {piece}"
+        " AND {table}.off >= {ranges}.{lo} AND {table}.off < {ranges}.{hi}",
+        ranges=ranges,
+        table=table,
+        piece=sql.whole(compose("{table}.off", table=table), PIECE),
+        lo=lo,
+        hi=hi,
+    )
+
+
+# Parts of ``covers``, for SparkDialect.
+COVERING_PIECES = compose(
+    """
+    SELECT part, beyond, at_us, session, above,
+           explode(sequence(above div {piece}, (beyond - 1) div {piece})) AS piece
+    FROM (SELECT covers.part, beyond, at_us, session, greatest(above, known.lo) AS above
+          FROM covers JOIN known ON known.part = covers.part)
+    WHERE beyond > above
+""",
+    piece=PIECE,
+)
+
+
+def _listed(numbers: Sequence[float]) -> Sql:
+    return joined(", ", [compose("{number}D", number=number) for number in numbers])
+
+
+def _pairs(fields: Mapping[str, Text]) -> Sql:
+    """Names as texts, each with its value behind it."""
+    pairs = [
+        compose("{name}, {value}", name=literal(name), value=value)
+        for name, value in fields.items()
+    ]
+    return joined(", ", pairs)

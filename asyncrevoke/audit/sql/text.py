@@ -1,0 +1,61 @@
+"""SQL as a type: only text of this source code becomes a query.
+
+A query is a template, which the type checker accepts only if it is a literal, and parts, which are
+SQL themselves or numbers. What comes from outside, such as the id of a session, is never a part: it
+is put into a table, and the query joins that table.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Literal, LiteralString, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+
+class Sql(str):
+    """SQL that a function of this module has made."""
+
+    __slots__ = ()
+
+
+Text: TypeAlias = LiteralString | Sql
+Part: TypeAlias = LiteralString | Sql | int | float
+
+
+def compose(template: LiteralString, /, **parts: Part) -> Sql:
+    """The template with its ``{names}`` replaced by these parts. ValueError for a number that SQL
+    does not have."""
+    return Sql(template.format_map({name: _text(part) for name, part in parts.items()}))
+
+
+def joined(separator: LiteralString, parts: Iterable[Part]) -> Sql:
+    """These parts, separated by ``between``."""
+    return Sql(separator.join(map(_text, parts)))
+
+
+def identifier(name: str, quote: Literal['"', "`"]) -> Sql:
+    """A table or column between the quotes of an engine. ValueError unless it is a word of letters,
+    digits and ``_``."""
+    return Sql(f"{quote}{_checked(name)}{quote}")
+
+
+def literal(word: str) -> Sql:
+    """A quoted text. ValueError unless it is a word too: other texts must be put into tables."""
+    return Sql(f"'{_checked(word)}'")
+
+
+def _checked(word: str) -> str:
+    if _WORD.fullmatch(word) is None:
+        raise ValueError(f"{word!r} cannot stand in a query")
+    return word
+
+
+def _text(part: Part) -> str:
+    if isinstance(part, float) and not math.isfinite(part):
+        raise ValueError(f"{part} cannot stand in a query")
+    return part if isinstance(part, str) else repr(part)

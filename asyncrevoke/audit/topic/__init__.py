@@ -1,0 +1,1 @@
+"""The topic that an audit compares a journal with."""

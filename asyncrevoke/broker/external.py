@@ -1,0 +1,57 @@
+"""A broker that was started outside of this library."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from asyncrevoke.broker.admin import Admin
+from asyncrevoke.broker.errors import BrokerStartError
+from asyncrevoke.broker.running import RunningBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CONNECT_TIMEOUT = 10.0
+
+
+class ExternalBroker(RunningBroker):
+    """A running broker at the user's address, without TLS and SASL. It is never started or stopped
+    here."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._bootstrap_servers = bootstrap_servers
+
+    @property
+    @override
+    def bootstrap_servers(self) -> str:
+        """The user's address."""
+        return self._bootstrap_servers
+
+    @property
+    @override
+    def admin_addresses(self) -> Sequence[str]:
+        """The first of the given addresses."""
+        return [self._bootstrap_servers.split(",")[0].strip()]
+
+    @override
+    def start(self) -> None:
+        """Check that it answers.
+
+        Raises:
+            BrokerStartError: it does not answer.
+        """
+        try:
+            with Admin(self.admin_addresses[0], CONNECT_TIMEOUT) as admin:
+                admin.brokers()
+        except (OSError, ValueError) as error:
+            raise BrokerStartError(
+                f"no broker answers at {self._bootstrap_servers} ({error}): start it, correct the "
+                "address (HOST:PORT, a listener without TLS and SASL), or unset ASYNCREVOKE_BROKER "
+                "to have one started"
+            ) from error
+
+    @override
+    def close(self) -> None:
+        """Does nothing: the broker keeps running."""

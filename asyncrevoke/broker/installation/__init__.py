@@ -1,0 +1,1 @@
+"""Where Java and the jars of Apache Kafka come from."""

@@ -1,0 +1,56 @@
+"""Where Java finds Apache Kafka: in an installation of the user's, or in our own checked cache."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from asyncrevoke.broker.errors import BrokerStartError
+from asyncrevoke.broker.installation.jars import cache_folder, locked_jars, missing
+
+if TYPE_CHECKING:
+    from asyncrevoke.broker.installation.jars import OnProgress
+
+
+def class_path(*, tools: bool = False, on_progress: OnProgress | None = None) -> str:
+    """The class path of Apache Kafka, downloaded into the user's cache if it is not there yet.
+
+    ``KAFKA_HOME`` comes first. Several processes may call this at once: one downloads, the others
+    wait for it. Every file is checked against its locked SHA-256, at each call: one that differs is
+    downloaded again. What ``KAFKA_HOME`` has is trusted.
+
+    Args:
+        tools: also the jars of the command line tools, such as
+            ``org.apache.kafka.tools.VerifiableConsumer``.
+        on_progress: called while downloading, from threads of the download, one at a time.
+
+    Raises:
+        BrokerMissingError: the packages that download are not installed.
+        BrokerStartError: the download failed.
+    """
+    home = os.environ.get("KAFKA_HOME")
+    if home:
+        return installed_class_path(Path(home))
+    wanted = [jar for jar in locked_jars() if tools or jar.part == "server"]
+    folder = cache_folder()
+    if missing(wanted, folder):
+        from asyncrevoke.broker.installation.download import fill_cache  # noqa: PLC0415 - loads jgo
+
+        fill_cache(wanted, folder, on_progress)
+    return os.pathsep.join(str(folder / jar.filename) for jar in wanted)
+
+
+def installed_class_path(home: Path) -> str:
+    """The class path of an unpacked Apache Kafka distribution.
+
+    Raises:
+        BrokerStartError: there are no jars of it in ``libs``.
+    """
+    libs = home / "libs"
+    if not any(libs.glob("kafka_2.*.jar")):
+        raise BrokerStartError(
+            f"KAFKA_HOME={home} has no libs/kafka_2.*.jar: set it to the folder of an unpacked "
+            "Apache Kafka, or unset it to have the jars downloaded"
+        )
+    return str(libs / "*")

@@ -1,0 +1,1 @@
+"""How clients reach a broker: ports, and listeners with TLS, SASL and access control."""

@@ -1,0 +1,43 @@
+"""Unsigned JSON Web Tokens, which a test broker accepts for OAUTHBEARER."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from aiokafka.abc import AbstractTokenProvider
+
+_LIFE = 3600  # seconds
+
+
+def unsigned_token(name: str) -> str:
+    """A token for this user, good for an hour (RFC 7519, section 6)."""
+    now = int(time.time())
+    parts = {"alg": "none"}, {"sub": name, "iat": now, "exp": now + _LIFE}
+    return "".join(f"{_encoded(json.dumps(part).encode())}." for part in parts)
+
+
+class _Tokens:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    async def token(self) -> str:
+        return unsigned_token(self._name)
+
+    def extensions(self) -> dict[str, str]:
+        return {}
+
+
+def unsigned_tokens(name: str) -> AbstractTokenProvider:
+    """A token provider for a client, whose tokens are unsigned."""
+    from aiokafka.abc import AbstractTokenProvider  # noqa: PLC0415 - if used
+
+    _ = AbstractTokenProvider.register(_Tokens)
+    return cast("AbstractTokenProvider", _Tokens(name))
+
+
+def _encoded(part: bytes) -> str:
+    return base64.urlsafe_b64encode(part).rstrip(b"=").decode()

@@ -1,0 +1,1 @@
+"""What the demo shows: the live view, the timeline and the report."""

@@ -1,0 +1,112 @@
+"""The live view: owners, draining partitions and records in flight."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group as Stack
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from asyncrevoke.cli.demo.clock import now
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+    from asyncrevoke.cli.demo.group import DemoGroup
+    from asyncrevoke.cli.demo.progress import MemberProgress, PartitionProgress
+    from asyncrevoke.cli.demo.schedule import ScheduleStep
+
+COLOURS = {"A": "cyan", "B": "yellow", "C": "green", "D": "magenta"}
+STILL = 0.5
+"""Seconds without a handler call, with records waiting, after which a partition is marked."""
+
+
+def render(
+    groups: Sequence[DemoGroup], steps: Sequence[ScheduleStep], elapsed: float, seconds: float
+) -> RenderableType:
+    """Everything at one moment of the run."""
+    parts: list[RenderableType] = [_headline(steps, elapsed, seconds)]
+    parts += [_group(group) for group in groups]
+    return Stack(*parts)
+
+
+def colour(member: str) -> str:
+    """A member's colour, everywhere the same."""
+    return COLOURS.get(member, "white")
+
+
+def _headline(steps: Sequence[ScheduleStep], elapsed: float, seconds: float) -> Text:
+    text = Text(f"{elapsed:5.1f} s  ", style="bold")
+    if elapsed > seconds:
+        text.append("no more orders: the rest is handled, then all leave", style="dim")
+        return text
+    ahead = [step for step in steps if step.at > elapsed]
+    if ahead:
+        step = ahead[0]
+        text.append("next: ", style="dim")
+        text.append(step.member, style=colour(step.member))
+        text.append(f" {step.action} in {step.at - elapsed:.0f} s", style="dim")
+    return text
+
+
+def _group(group: DemoGroup) -> Panel:
+    progress = group.progress
+    members = Table.grid(padding=(0, 2))
+    for member in progress.members.values():
+        members.add_row(*_member(member))
+    waiting = sum(partition.waiting for partition in progress.partitions.values())
+    running = sum(partition.in_flight for partition in progress.partitions.values())
+    title = (
+        f"{group.client}: {progress.handled:,} of {len(group.produced):,} orders handled, "
+        f"{running} in flight, {waiting} waiting"
+    )
+    return Panel(Stack(members, Text(), _partitions(group)), title=title, title_align="left")
+
+
+def _member(member: MemberProgress) -> tuple[Text, ...]:
+    style = "dim" if member.gone else colour(member.name)
+    drains = f"gives up {member.draining}" if member.draining else ""
+    return (
+        Text(member.name, style=f"bold {style}"),
+        Text(member.state, style="dim" if member.gone else ""),
+        Text(f"{len(member.partitions):2} partitions"),
+        Text(f"{member.in_flight:3} in flight"),
+        Text(f"{member.handled:6,} handled"),
+        Text(drains, style="bold red"),
+    )
+
+
+def _partitions(group: DemoGroup) -> Table:
+    table = Table.grid(padding=(0, 1))
+    numbers = group.progress.partitions
+    at = now()
+    table.add_row(Text("partition", style="dim"), *(Text(f"{number:>3}") for number in numbers))
+    table.add_row(
+        Text("owner", style="dim"), *(_owner(partition) for partition in numbers.values())
+    )
+    table.add_row(
+        Text("in flight", style="dim"),
+        *(Text(f"{partition.in_flight or '·':>3}") for partition in numbers.values()),
+    )
+    table.add_row(
+        Text("waiting", style="dim"),
+        *(Text(f"{partition.waiting or '·':>3}") for partition in numbers.values()),
+    )
+    table.add_row(
+        Text("still for", style="dim"), *(_still(partition, at) for partition in numbers.values())
+    )
+    return table
+
+
+def _owner(partition: PartitionProgress) -> Text:
+    owner = partition.owner
+    return Text(f" {owner} ", style=f"black on {colour(owner)}") if owner else Text(" - ", "dim")
+
+
+def _still(partition: PartitionProgress, at: float) -> Text:
+    seconds = at - partition.last_call if partition.waiting and partition.last_call else 0.0
+    return Text(f"{seconds:.1f}" if seconds >= STILL else "  ·", style="red")

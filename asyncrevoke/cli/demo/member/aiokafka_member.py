@@ -1,0 +1,226 @@
+"""A member made of aiokafka, written as carefully as its interface allows.
+
+Handlers run concurrently, those of one key one after the other. Offsets are committed contiguously,
+every second, at a revoke and at the end. The rebalance listener lets what has begun end, gives up
+what has not, and commits, before it returns.
+"""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportMissingTypeArgument=false
+# pyright: reportUnknownParameterType=false
+# aiokafka has types in parts.
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections import deque
+from typing import TYPE_CHECKING
+
+import msgspec
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
+
+from asyncrevoke.cli.demo.workload import Order
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from aiokafka.structs import ConsumerRecord, TopicPartition
+
+    from asyncrevoke.cli.demo.member.config import MemberConfig
+    from asyncrevoke.cli.demo.member.handler_log import HandlerLog
+
+POLL_TIMEOUT_MS = 200
+MAX_POLL_RECORDS = 500
+
+
+class Tracker:
+    """Which records of one partition are taken, begun and done."""
+
+    def __init__(self) -> None:
+        self.taken: dict[int, bool] = {}  # offset -> done, in offset order
+        self.highest_begun = -1
+        self.position: int | None = None
+        self.closing = False
+        self.committed: int | None = None
+
+    @property
+    def commit_point(self) -> int | None:
+        """The first offset that is not done."""
+        while self.taken:
+            offset = next(iter(self.taken))
+            if not self.taken[offset]:
+                return offset
+            del self.taken[offset]
+        return self.position
+
+    @property
+    def drained(self) -> bool:
+        """Whether all that must end has ended."""
+        return all(done or offset > self.highest_begun for offset, done in self.taken.items())
+
+    def close(self) -> None:
+        """Begin nothing beyond what was begun, and give up the rest."""
+        self.closing = True
+        for offset in [offset for offset in self.taken if offset > self.highest_begun]:
+            del self.taken[offset]
+            self.position = min(offset, self.position or offset)
+
+
+class AiokafkaMember:
+    """The consumer, its lanes of keys, and its trackers."""
+
+    def __init__(self, config: MemberConfig, log: HandlerLog) -> None:
+        self._config = config
+        self._log = log
+        self._consumer = AIOKafkaConsumer(
+            bootstrap_servers=config.bootstrap_servers,
+            group_id=config.group,
+            client_id=config.name,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            partition_assignment_strategy=(RangePartitionAssignor,),
+            session_timeout_ms=int(config.session_timeout * 1000),
+            heartbeat_interval_ms=int(config.heartbeat_interval * 1000),
+            rebalance_timeout_ms=300_000,
+            max_poll_records=MAX_POLL_RECORDS,
+        )
+        self._decode = msgspec.json.Decoder(Order).decode
+        self._slots = asyncio.Semaphore(config.concurrency)
+        self._trackers: dict[TopicPartition, Tracker] = {}
+        self._lanes: dict[
+            tuple[TopicPartition, bytes | None], deque[tuple[Tracker, ConsumerRecord]]
+        ] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Condition()
+        self._in_flight = 0
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Consume until ``stop`` is set, then drain, commit and leave."""
+        self._consumer.subscribe([self._config.topic], listener=self)
+        await self._consumer.start()
+        try:
+            committing = asyncio.create_task(self._commit_regularly())
+            polling = asyncio.create_task(self._poll())
+            stopping = asyncio.create_task(stop.wait())
+            await asyncio.wait({polling, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (polling, stopping, committing):
+                task.cancel()
+            results = await asyncio.gather(polling, stopping, committing, return_exceptions=True)
+            for result in results:
+                if isinstance(result, Exception):
+                    raise result
+            await self._give_up(list(self._trackers))
+        finally:
+            await self._consumer.stop()
+
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        """Drain and commit before the group goes on."""
+        await self._give_up(list(revoked))
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        """Begin anew."""
+        self._trackers = {partition: Tracker() for partition in assigned}
+        self._log.assigned(partition.partition for partition in self._trackers)
+
+    async def _poll(self) -> None:
+        while True:
+            async with self._changed:
+                await self._changed.wait_for(lambda: self._in_flight < self._config.max_in_flight)
+            batches = await self._consumer.getmany(timeout_ms=POLL_TIMEOUT_MS)
+            for partition, records in batches.items():
+                tracker = self._trackers.get(partition)
+                if tracker is None or tracker.closing:
+                    continue  # the next owner reads them again
+                for record in records:
+                    tracker.taken[record.offset] = False
+                    tracker.position = record.offset + 1
+                    self._in_flight += 1
+                    self._submit(partition, tracker, record)
+
+    def _submit(self, partition: TopicPartition, tracker: Tracker, record: ConsumerRecord) -> None:
+        key = (partition, record.key)
+        lane = self._lanes.get(key)
+        if lane is not None:
+            lane.append((tracker, record))
+            return
+        self._lanes[key] = deque([(tracker, record)])
+        task = asyncio.create_task(self._serve(key))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, key: tuple[TopicPartition, bytes | None]) -> None:
+        lane = self._lanes[key]
+        while lane:
+            async with self._slots:
+                tracker, record = lane.popleft()
+                if record.offset in tracker.taken:
+                    tracker.highest_begun = max(tracker.highest_begun, record.offset)
+                    await self._handle(record)
+                    tracker.taken[record.offset] = True
+            self._in_flight -= 1
+            async with self._changed:
+                self._changed.notify_all()
+        del self._lanes[key]
+
+    async def _handle(self, record: ConsumerRecord) -> None:
+        order = self._decode(record.value or b"")
+        with self._log.handling(record.topic, record.partition, record.offset, record.key):
+            await asyncio.sleep(order.seconds)
+
+    async def _give_up(self, partitions: list[TopicPartition]) -> None:
+        closing = [
+            self._trackers[partition] for partition in partitions if partition in self._trackers
+        ]
+        if not closing:
+            return
+        self._log.draining(len(closing))
+        for tracker in closing:
+            tracker.close()
+        async with self._changed:
+            await self._changed.wait_for(lambda: all(tracker.drained for tracker in closing))
+        await self._commit()
+        for partition in partitions:
+            self._trackers.pop(partition, None)
+        self._log.draining(0)
+        self._log.given_up(partition.partition for partition in partitions)
+
+    async def _commit_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.commit_interval)
+            if not any(tracker.closing for tracker in self._trackers.values()):
+                await self._commit()
+
+    async def _commit(self) -> None:
+        points = {
+            partition: point
+            for partition, tracker in self._trackers.items()
+            if (point := tracker.commit_point) is not None and point != tracker.committed
+        }
+        if not points:
+            return
+        try:
+            await self._consumer.commit(points)
+        except (CommitFailedError, IllegalStateError):
+            return  # the group has moved on: the next owner handles these again
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            return
+        for partition, point in points.items():
+            if partition in self._trackers:
+                self._trackers[partition].committed = point
+
+
+ConsumerRebalanceListener.register(AiokafkaMember)
+
+
+async def run(config: MemberConfig, log: HandlerLog) -> None:
+    """Handle orders until SIGTERM."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    await AiokafkaMember(config, log).run(stop)

@@ -1,0 +1,50 @@
+"""A member of the demo's group: a process of its own, ended by SIGTERM, or with its parent.
+
+Usage: python -m asyncrevoke.cli.demo.member.main CONFIG   (CONFIG is a MemberConfig as JSON)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from pathlib import Path
+
+import msgspec
+
+from asyncrevoke.cli.demo.member.config import Client, MemberConfig
+from asyncrevoke.cli.demo.member.handler_log import HandlerLog
+
+
+def end_with_parent() -> None:
+    """Standard input is a pipe that nobody writes to: it ends when the parent dies."""
+
+    def watch() -> None:
+        while os.read(0, 64):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+async def serve(config: MemberConfig, log: HandlerLog) -> None:
+    """Run the member until it is told to stop."""
+    if config.client is Client.ASYNCREVOKE:
+        from asyncrevoke.cli.demo.member.asyncrevoke_member import run  # noqa: PLC0415 - one of two
+    else:
+        from asyncrevoke.cli.demo.member.aiokafka_member import run  # noqa: PLC0415
+    await run(config, log)
+
+
+def main() -> None:
+    """Run the member that the first argument describes."""
+    config = msgspec.json.decode(sys.argv[1], type=MemberConfig)
+    end_with_parent()
+    log = HandlerLog(Path(config.log), config.name)
+    asyncio.run(serve(config, log))
+    log.close()
+
+
+if __name__ == "__main__":
+    main()

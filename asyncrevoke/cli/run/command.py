@@ -1,0 +1,115 @@
+"""``asyncrevoke run``: the handlers of an application until SIGINT or SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from asyncrevoke.cli.run.health_server import HealthAnswer, HealthServer
+from asyncrevoke.cli.run.log_output import LogFormat, LogLevel, LogOutput
+from asyncrevoke.cli.run.serving import USAGE, ServingError, load, serve
+from asyncrevoke.cli.run.workers.settings import WorkerSettings
+
+if TYPE_CHECKING:
+    from asyncrevoke.consumer import Consumer
+
+
+def run(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:ATTRIBUTE", help="Where the Consumer is, as in an import statement."
+        ),
+    ],
+    *,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Processes, each a member of the group, started again when one fails. Without: "
+            "this process is the member, and ends when it fails.",
+        ),
+    ] = None,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Start again when a .py file here changes.")
+    ] = False,
+    shutdown_timeout: Annotated[
+        float,
+        typer.Option(min=0, help="Seconds that workers may drain before they are killed."),
+    ] = 30.0,
+    health_port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="Serve /livez and /readyz on this port."),
+    ] = None,
+    health_host: Annotated[
+        str, typer.Option(help="Where that is listened on; 0.0.0.0 for Kubernetes.")
+    ] = "127.0.0.1",
+    log_level: Annotated[
+        LogLevel, typer.Option(help="The least severe lines that are shown.")
+    ] = LogLevel.INFO,
+    log_format: Annotated[
+        LogFormat, typer.Option(help="Lines for people, or a JSON object a line.")
+    ] = LogFormat.CONSOLE,
+) -> None:
+    """Handle records with a consumer's handlers until SIGINT or SIGTERM, then drain.
+
+    Handlers that have started end, their records are committed, and the group is left. A second
+    signal ends at once. Modules are looked for in the current folder first. Logs go to stderr.
+    The exit code is 0 after a drain, 1 if the application or a handler has failed, 2 if there is
+    nothing to run.
+
+    Example: `asyncrevoke run app:consumer --workers 4 --log-format json`
+    """
+    settings = WorkerSettings(
+        target, workers, reload, shutdown_timeout, log_level, log_format, health_host, health_port
+    )
+    output = LogOutput(log_level, log_format)
+    output.install()
+    if workers is not None or reload:
+        raise typer.Exit(_supervise(settings))
+    try:
+        consumer = load(target)
+        serve(consumer, output, lambda served: _health(served, settings))
+    except ServingError as error:
+        raise typer.Exit(error.code) from error
+
+
+def _supervise(settings: WorkerSettings) -> int:
+    from asyncrevoke.cli.run.workers.supervisor import Supervisor  # noqa: PLC0415 - if used
+
+    if settings.workers is not None and settings.reload:
+        print(
+            "error: --reload is for one process while you develop: leave --workers away",
+            file=sys.stderr,
+        )
+        return USAGE
+    if os.name != "posix":
+        print(
+            "error: --workers and --reload need a POSIX system: start the command once for each "
+            "process",
+            file=sys.stderr,
+        )
+        return USAGE
+
+    async def main() -> int:
+        return await Supervisor(settings).run()
+
+    return asyncio.run(main())
+
+
+def _health(consumer: Consumer, settings: WorkerSettings) -> AbstractAsyncContextManager[object]:
+    if settings.health_port is None:
+        return nullcontext()
+
+    def answer() -> HealthAnswer:
+        probe = consumer.probe()
+        facts: list[Mapping[str, object]] = [dict(probe.facts())]
+        return HealthAnswer(probe.live, probe.ready, facts)
+
+    return HealthServer(settings.health_host, settings.health_port, answer)

@@ -1,0 +1,102 @@
+"""Runs the consumer of an application in this process, and logs the error that ended it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
+
+from asyncrevoke.cli.run.health_server import HealthPortError
+from asyncrevoke.cli.run.log_output import LogOutput
+from asyncrevoke.cli.run.process_exit import end_process_within
+from asyncrevoke.errors import AsyncRevokeError, ConfigError
+from asyncrevoke.printable import printable_lines
+
+if TYPE_CHECKING:
+    from asyncrevoke.consumer import Consumer
+
+FAILED = 1
+USAGE = 2
+
+
+class ServingError(Exception):
+    """The consumer has ended, and its error was shown; ``code`` is the exit code."""
+
+    def __init__(self, code: int, cause: BaseException) -> None:
+        self.code = code
+        self.cause = cause
+        super().__init__(str(cause))
+
+
+def load(target: str) -> Consumer:
+    """The Consumer that ``MODULE:ATTRIBUTE`` names. Raises ServingError."""
+    from asyncrevoke.target import (  # noqa: PLC0415 - loads all
+        TargetError,
+        find_consumer,
+        from_the_module,
+    )
+
+    try:
+        return find_consumer(target)
+    except TargetError as error:
+        raise print_user_error(error, USAGE) from error
+    except Exception as error:
+        log().exception("%s could not be imported", target, exc_info=from_the_module(error))
+        raise ServingError(FAILED, error) from error
+
+
+def serve(
+    consumer: Consumer,
+    output: LogOutput,
+    around: Callable[[Consumer], AbstractAsyncContextManager[object]],
+) -> None:
+    """Await ``consumer.run()`` inside what ``around`` returns. Raises ServingError.
+
+    When the consumer has closed, the process ends shortly after its close_timeout, whatever else
+    of the application still runs.
+    """
+
+    async def main() -> None:
+        async with around(consumer):
+            code = FAILED
+            try:
+                await consumer.run()
+                code = 0
+            except SystemExit as ended:
+                code = ended.code if isinstance(ended.code, int) else FAILED
+                raise
+            finally:
+                if (closes_by := consumer.closes_by) is not None:
+                    left = closes_by - asyncio.get_running_loop().time()
+                    end_process_within(left, code)
+
+    try:
+        asyncio.run(main())
+    except HealthPortError as error:
+        raise print_user_error(error, FAILED) from error
+    except Exception as error:
+        if isinstance(error, ConfigError) and not output.has_shown(error):
+            raise print_user_error(error, USAGE) from error  # raised before anything ran
+        # What a handler failed with has its traceback in the log already.
+        brief = output.has_shown(error) or isinstance(error, AsyncRevokeError)
+        log().error(
+            "application failed: %s: %s",
+            type(error).__name__,
+            error,
+            exc_info=None if brief else error,
+        )
+        raise ServingError(FAILED, error) from error
+
+
+def print_user_error(error: Exception, code: int) -> ServingError:
+    """Print a user's error; returns the exception to raise."""
+    print(f"error: {printable_lines(str(error))}", file=sys.stderr)
+    return ServingError(code, error)
+
+
+def log() -> logging.Logger:
+    """Looked up late: ``logging.config`` disables the loggers that exist when an app calls it."""
+    return logging.getLogger("asyncrevoke.run")

@@ -1,0 +1,1 @@
+"""Worker processes of an application, each a member of its group, and their supervisor."""

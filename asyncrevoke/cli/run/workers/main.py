@@ -1,0 +1,106 @@
+"""A worker: ``python -m asyncrevoke.cli.run.workers.main ORDERS``, started by a supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+import structlog
+
+from asyncrevoke.cli.run.log_output import LogFormat, LogLevel, LogOutput
+from asyncrevoke.cli.run.serving import ServingError, load, log, serve
+from asyncrevoke.cli.run.workers.report import Report, WorkerStart
+from asyncrevoke.errors import FencedInstanceError
+from asyncrevoke.runtime.session.open_session import config_override
+
+if TYPE_CHECKING:
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.consumer import Consumer
+
+EVERY = 1.0
+
+
+class StatusReporter:
+    """Reports the consumer's health to the supervisor. If the supervisor is gone, drains the
+    consumer and ends."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    @asynccontextmanager
+    async def around(self, consumer: Consumer) -> AsyncGenerator[None]:
+        """Reports while this is entered."""
+        # A socket of its own, which asyncio closes: the last report is sent after the loop.
+        reader, writer = await asyncio.open_connection(sock=self._connection.dup())
+        tasks = [
+            asyncio.create_task(self._report(consumer, writer)),
+            asyncio.create_task(self._heed(consumer, reader)),
+        ]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            for result in await asyncio.gather(*tasks, return_exceptions=True):
+                if isinstance(result, Exception):
+                    log().error("a worker could not report", exc_info=result)
+            writer.close()
+
+    def end(self, error: ServingError) -> None:
+        """The last report."""
+        final = isinstance(error.cause, FencedInstanceError)
+        try:
+            self._connection.sendall(Report(imported=False, live=False, final=final).line())
+        except OSError:
+            return  # the supervisor is gone
+
+    async def _report(self, consumer: Consumer, writer: asyncio.StreamWriter) -> None:
+        while not writer.is_closing():
+            if writer.transport.get_write_buffer_size() == 0:  # else nobody reads: told the next
+                probe = consumer.probe()
+                writer.write(Report(True, probe.live, probe.ready, dict(probe.facts())).line())
+            await asyncio.sleep(EVERY)
+
+    async def _heed(self, consumer: Consumer, reader: asyncio.StreamReader) -> None:
+        with suppress(ConnectionError):  # gone is gone, however it went
+            await reader.read()
+        # Entered by run() before this task has begun.
+        consumer.stop()
+
+
+def _with_own_id(number: int, config: ConsumerConfig) -> ConsumerConfig:
+    """Give each worker its own static id: with one for all, each would fence the one before
+    (KIP-345)."""
+    if config.group_instance_id is None:
+        return config
+    return replace(config, group_instance_id=f"{config.group_instance_id}-{number}")
+
+
+def main(text: str) -> int:
+    """Run until told to end; returns the exit code."""
+    orders = msgspec.json.decode(text, type=WorkerStart)
+    output = LogOutput(LogLevel(orders.log_level), LogFormat(orders.log_format))
+    output.install()
+    if orders.number is not None:
+        config_override.set(partial(_with_own_id, orders.number))
+        structlog.contextvars.bind_contextvars(worker=orders.number)
+    with socket.socket(fileno=orders.socket) as connection:
+        connection.set_inheritable(False)
+        reporter = StatusReporter(connection)
+        try:
+            serve(load(orders.target), output, reporter.around)
+        except ServingError as error:
+            reporter.end(error)
+            return error.code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,36 @@
+"""Messages between a worker and its supervisor: JSON objects, one a line."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Report(msgspec.Struct, frozen=True):
+    """A worker's health, sent about once a second after its application was ``imported``. ``final``
+    is set in the last one if a restart would fail the same way.
+    """
+
+    imported: bool
+    live: bool = True
+    ready: bool = False
+    facts: dict[str, object] = {}
+    final: bool = False
+
+    def line(self) -> bytes:
+        """As it is sent."""
+        return msgspec.json.encode(self) + b"\n"
+
+    @staticmethod
+    def of(line: bytes) -> Report:
+        """What was sent. Raises msgspec.DecodeError."""
+        return msgspec.json.decode(line, type=Report)
+
+
+class WorkerStart(msgspec.Struct, frozen=True):
+    """The arguments of a worker. ``number`` counts from 1, None if there is only one."""
+
+    target: str
+    number: int | None
+    log_level: str
+    log_format: str
+    socket: int

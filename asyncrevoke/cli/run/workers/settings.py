@@ -1,0 +1,25 @@
+"""The options of ``asyncrevoke run``."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from asyncrevoke.cli.run.log_output import LogFormat, LogLevel
+
+
+class WorkerSettings(NamedTuple):
+    """``workers`` is None if the process itself is to handle records. Times are seconds."""
+
+    target: str
+    workers: int | None
+    reload: bool
+    shutdown_timeout: float
+    log_level: LogLevel
+    log_format: LogFormat
+    health_host: str
+    health_port: int | None
+
+    @property
+    def processes(self) -> int:
+        """How many workers there are."""
+        return 1 if self.workers is None or self.reload else self.workers

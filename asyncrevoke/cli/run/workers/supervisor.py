@@ -1,0 +1,218 @@
+"""Starts, restarts and drains workers, and kills those that do not stop in time."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
+from pathlib import Path
+
+from asyncrevoke.cli.run.health_server import HealthAnswer, HealthPortError, HealthServer
+from asyncrevoke.cli.run.serving import FAILED, USAGE, print_user_error
+from asyncrevoke.cli.run.workers.settings import WorkerSettings
+from asyncrevoke.cli.run.workers.worker import WorkerProcess
+from asyncrevoke.runtime.hooks.event_log import EventLog
+
+FIRST_BACKOFF = 0.5
+LONGEST_BACKOFF = 30.0
+# A worker that has run for so long starts with the first backoff again (seconds).
+GOOD_RUN = 60.0
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Supervisor:
+    """Runs from :meth:`run` to its end, once.
+
+    The first worker imports the application before the others start, so that an import error is
+    logged once. All workers end if the first start fails, or if one fails in a way that a restart
+    would repeat.
+    """
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self._settings = settings
+        self._log = EventLog()
+        self._workers: dict[int, WorkerProcess] = {}
+        self._stopping = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._imported = asyncio.Event()
+        self._code = 0
+
+    async def run(self) -> int:
+        """Keep the workers running until SIGINT or SIGTERM; returns the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._signalled, number)
+        try:
+            async with self._health():
+                await self._run()
+        except HealthPortError as error:
+            return print_user_error(error, FAILED).code
+        finally:
+            for worker in self._workers.values():
+                worker.kill()  # what has ended is left alone
+            for number in _SIGNALS:
+                loop.remove_signal_handler(number)
+        return self._code
+
+    def _health(self) -> AbstractAsyncContextManager[object]:
+        port = self._settings.health_port
+        if port is None:
+            return nullcontext()
+        return HealthServer(self._settings.health_host, port, self._answer)
+
+    def _answer(self) -> HealthAnswer:
+        workers = list(self._workers.items())
+        facts: list[Mapping[str, object]] = []
+        for number, worker in workers:
+            told = {} if worker.report is None else worker.report.facts
+            facts.append({**told, "worker": number, "live": worker.live, "ready": worker.ready})
+        live = all(worker.live for _, worker in workers)
+        everyone = len(workers) == self._settings.processes and not self._stopping.is_set()
+        return HealthAnswer(live, everyone and all(worker.ready for _, worker in workers), facts)
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(self._watch()) if self._settings.reload else None
+            async with asyncio.TaskGroup() as keepers:
+                keepers.create_task(self._keep(1))
+                if not self._settings.reload and await self._first_is_imported():
+                    for number in range(2, self._settings.processes + 1):
+                        keepers.create_task(self._keep(number))
+            if watching is not None:
+                watching.cancel()
+
+    async def _first_is_imported(self) -> bool:
+        await self._imported.wait()
+        return not self._stopping.is_set()
+
+    # --- one worker after the other --------------------------------------------------------------
+
+    async def _keep(self, number: int) -> None:
+        backoff = FIRST_BACKOFF
+        try:
+            while not self._stopping.is_set():
+                worker = await self._started(number)
+                code = await self._ended(worker)
+                del self._workers[number]
+                again = self._changed.is_set()
+                if self._stopping.is_set() or not (again or await self._goes_on(worker, code)):
+                    return
+                if again or self._settings.reload:
+                    continue
+                if worker.age > GOOD_RUN:
+                    backoff = FIRST_BACKOFF
+                self._log.warning(
+                    "worker exited with an error; restarting it",
+                    worker=number,
+                    pid=worker.pid,
+                    ended_by=_in_words(code),
+                    seconds=backoff,
+                )
+                await _wait(self._stopping, backoff)
+                backoff = min(2 * backoff, LONGEST_BACKOFF)
+        finally:
+            self._imported.set()
+
+    async def _started(self, number: int) -> WorkerProcess:
+        settings = self._settings
+        self._changed.clear()
+        worker = self._workers[number] = await WorkerProcess.start(
+            settings.target,
+            None if settings.reload else number,
+            settings.log_level,
+            settings.log_format,
+        )
+        return worker
+
+    async def _ended(self, worker: WorkerProcess) -> int:
+        """Wait for the worker's end; stop it when a signal or a file change asks for that."""
+        ending = asyncio.create_task(worker.wait())
+        events = [
+            asyncio.create_task(each.wait())
+            for each in (worker.imported, self._stopping, self._changed)
+        ]
+        imported, stopping, changed = events
+        try:
+            await asyncio.wait((ending, *events), return_when=asyncio.FIRST_COMPLETED)
+            if imported.done():
+                self._imported.set()
+                await asyncio.wait((ending, stopping, changed), return_when=asyncio.FIRST_COMPLETED)
+            if not ending.done():
+                worker.drain()
+                await asyncio.wait((ending,), timeout=self._settings.shutdown_timeout)
+            if not ending.done():
+                self._log.error(
+                    "worker did not stop in time; killed, uncommitted records are processed again",
+                    pid=worker.pid,
+                    shutdown_timeout=self._settings.shutdown_timeout,
+                )
+                worker.kill()
+            code = await ending
+        finally:
+            for event in events:
+                event.cancel()
+        # Before it can drain, SIGTERM ends it as any process.
+        if self._stopping.is_set() and code not in (0, -signal.SIGTERM):
+            self._code = self._code or FAILED
+        return code
+
+    async def _goes_on(self, worker: WorkerProcess, code: int) -> bool:
+        """Whether to restart a worker that ended by itself."""
+        if code == 0:
+            self._log.info("worker exited", pid=worker.pid)
+            return False
+        if self._settings.reload:
+            self._log.warning(
+                "application failed; waiting for a file to change", ended_by=_in_words(code)
+            )
+            await _first(self._stopping, self._changed)
+            return not self._stopping.is_set()
+        final = worker.report is not None and worker.report.final
+        if code == USAGE or final or not self._imported.is_set():
+            self._code = self._code or (code if code > 0 else FAILED)
+            self._stopping.set()
+            return False
+        return True
+
+    # --- what ends or changes them ---------------------------------------------------------------
+
+    def _signalled(self, number: signal.Signals) -> None:
+        if self._stopping.is_set():
+            for worker in self._workers.values():
+                worker.kill()
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+            return
+        self._log.info("stopping workers; a second signal kills them", signal=number.name)
+        self._stopping.set()
+
+    async def _watch(self) -> None:
+        from watchfiles import PythonFilter, awatch  # noqa: PLC0415 - only with --reload
+
+        async for changes in awatch(Path.cwd(), watch_filter=PythonFilter()):
+            names = sorted({Path(path).name for _, path in changes})
+            self._log.info("files changed; restarting the application", files=names)
+            self._changed.set()
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return
+
+
+async def _first(*events: asyncio.Event) -> None:
+    tasks = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _in_words(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else signal.Signals(-code).name

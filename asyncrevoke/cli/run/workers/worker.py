@@ -1,0 +1,102 @@
+"""A worker's process, seen from its supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import time
+
+import msgspec
+
+from asyncrevoke.cli.run.workers.report import Report, WorkerStart
+
+# A worker that has not reported for so long is not alive: its event loop is blocked (seconds).
+SILENCE = 15.0
+
+
+class WorkerProcess:
+    """A process from its start to its end. It drains by itself when the supervisor is gone."""
+
+    def __init__(
+        self,
+        number: int | None,
+        process: asyncio.subprocess.Process,
+        writer: asyncio.StreamWriter,
+        reader: asyncio.StreamReader,
+    ) -> None:
+        self.number = number
+        self.pid = process.pid
+        self.report: Report | None = None
+        self._process = process
+        self._writer = writer
+        self._reported_at = self._began = time.monotonic()
+        self.imported = asyncio.Event()
+        self._reading = asyncio.create_task(self._read(reader))
+
+    @classmethod
+    async def start(
+        cls, target: str, number: int | None, log_level: str, log_format: str
+    ) -> WorkerProcess:
+        """Start one. Ctrl-C does not reach it: the supervisor handles signals."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            orders = WorkerStart(target, number, log_level, log_format, theirs.fileno())
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "asyncrevoke.cli.run.workers.main",
+                msgspec.json.encode(orders).decode(),
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                process_group=0,
+            )
+        reader, writer = await asyncio.open_connection(sock=ours)
+        return cls(number, process, writer, reader)
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        while line := await reader.readline():
+            self.report = Report.of(line)
+            self._reported_at = time.monotonic()
+            if self.report.imported:
+                self.imported.set()
+
+    @property
+    def age(self) -> float:
+        """Seconds since its start."""
+        return time.monotonic() - self._began
+
+    @property
+    def live(self) -> bool:
+        """Whether it has reported recently, and is alive."""
+        fresh = time.monotonic() - self._reported_at < SILENCE
+        return fresh and (self.report is None or self.report.live)
+
+    @property
+    def ready(self) -> bool:
+        """Whether it is ready."""
+        return self.live and self.report is not None and self.report.ready
+
+    async def wait(self) -> int:
+        """Wait for its end; the exit code, negative for a signal."""
+        code = await self._process.wait()
+        # The last report may be there still; a process of the application may hold the socket.
+        await asyncio.wait((self._reading,), timeout=1)
+        self._reading.cancel()
+        self._writer.close()
+        return code
+
+    def drain(self) -> None:
+        """Send SIGTERM: the worker drains and ends."""
+        if self._process.returncode is None:
+            self._process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill it and its child processes."""
+        if self._process.returncode is None:
+            try:
+                os.killpg(self.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                return  # it has ended just now

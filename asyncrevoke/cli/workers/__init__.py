@@ -1,1 +1,0 @@
-"""Processes of one application, each a member of its group, and who looks after them."""

@@ -1,0 +1,91 @@
+"""What follows from commits, and what commits need to know of the membership."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from asyncrevoke.core.partition.instance import PartitionInstance
+    from asyncrevoke.errors import PartitionsError
+    from asyncrevoke.model import GroupMetadata
+    from asyncrevoke.protocol.messages import ErrorCode
+
+
+class CommitterMembership(Protocol):
+    """What the committer must know of the membership."""
+
+    @property
+    def member_identity(self) -> GroupMetadata:
+        """The identity to commit with."""
+        ...
+
+    @property
+    def may_commit(self) -> bool:
+        """Whether a commit sent now can be accepted."""
+        ...
+
+    def is_current_membership(self, sent: GroupMetadata, sent_at: float, /) -> bool:
+        """Whether an error for this identity is about the membership as it is now."""
+        ...
+
+    def rejected(self, now: float, error: ErrorCode) -> None:
+        """The coordinator has rejected a commit because it does not accept this membership."""
+        ...
+
+    def rebalance_seen(self, now: float) -> None:
+        """A commit was answered with REBALANCE_IN_PROGRESS."""
+        ...
+
+
+class CommitReactions(Protocol):
+    """Implemented by :class:`asyncrevoke.core.reactions.Reactions`."""
+
+    @property
+    def committing_member(self) -> CommitterMembership:
+        """The membership to commit with."""
+        ...
+
+    def commit_acknowledged(self, now: float, instances: Sequence[PartitionInstance]) -> None:
+        """The broker is known to hold what was committed of these."""
+        ...
+
+    def commit_rejected(
+        self, now: float, instance: PartitionInstance, error: PartitionsError
+    ) -> None:
+        """The broker has rejected the commit of it, and it is not sent again."""
+        ...
+
+    def commit_topic_unknown(self, now: float) -> None:
+        """The coordinator does not know a topic that was committed."""
+        ...
+
+    def revocation_progressed(self, now: float) -> None:
+        """Records of a partition that is being revoked have ended."""
+        ...
+
+    def failed(self, now: float, error: Exception) -> None:
+        """No commit can succeed, or the user must know of an error."""
+        ...
+
+
+class CommitVerification(Protocol):
+    """What verifying commits asks and reports; implemented by
+    :class:`asyncrevoke.core.commit.committer.Committer`."""
+
+    def is_commit_owed(self, instance: PartitionInstance, /) -> bool:
+        """Whether something of it is to be committed first."""
+        ...
+
+    def verified(
+        self,
+        now: float,
+        certain: list[PartitionInstance],
+        rewound: list[PartitionInstance],
+        answered: bool,
+        /,
+    ) -> None:
+        """Of ``certain`` the broker holds what it should, and what it holds of ``rewound`` is
+        older. ``answered``: whether it has answered for all."""
+        ...

@@ -1,0 +1,32 @@
+"""What the heartbeat of a KIP-848 member asks of the member, and reports to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from asyncrevoke.core.io.outbox import Reply
+    from asyncrevoke.protocol.messages import ConsumerGroupHeartbeatRequest
+
+
+class HeartbeatReactions(Protocol):
+    """Implemented by :class:`.member.ConsumerGroupMembership`."""
+
+    def compose_heartbeat(self, full: bool, /) -> ConsumerGroupHeartbeatRequest:
+        """The heartbeat that is due; ``full`` if an earlier one may not have arrived."""
+        ...
+
+    def background_heartbeat(self) -> ConsumerGroupHeartbeatRequest | None:
+        """What a thread may send while the event loop is blocked, if anything: it keeps the
+        membership and changes nothing."""
+        ...
+
+    def heartbeat_answered(
+        self, now: float, sent: ConsumerGroupHeartbeatRequest, sent_at: float, reply: Reply
+    ) -> None:
+        """A heartbeat was answered, or has failed."""
+        ...
+
+    def background_epoch(self, now: float, epoch: int) -> bool:
+        """A background heartbeat was answered with this epoch; whether it is a new one."""
+        ...

@@ -1,0 +1,45 @@
+"""Partitions that are assigned to a KIP-848 member, and that the metadata do not know yet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from asyncrevoke.core.io.outbox import Outbox
+    from asyncrevoke.core.metadata.cluster import ClusterMetadata
+
+_TIMER = "unknown topics"
+# Between requests for metadata.
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 5.0
+
+
+class UnknownTopics:
+    """Asks for the metadata of assigned partitions that are unknown, less and less often."""
+
+    def __init__(self, outbox: Outbox, cluster: ClusterMetadata) -> None:
+        self._outbox = outbox
+        self._cluster = cluster
+        self._pause = _FIRST_PAUSE
+        self.are_assigned = False
+
+    def note(self, are_assigned: bool) -> None:
+        """Whether a partition is assigned that the metadata do not know."""
+        self.are_assigned = are_assigned
+
+    def assignment_changed(self, now: float) -> None:
+        """The assignment is a new one: ask at once."""
+        self._pause = _FIRST_PAUSE
+        self.ask(now)
+
+    def ask(self, now: float) -> None:
+        """Ask for metadata, if there is something to be known."""
+        if self.are_assigned:
+            self._cluster.refresh(now, "partitions of unknown topics are assigned to us")
+
+    def ask_later(self, now: float) -> None:
+        """The metadata that came did not know them either."""
+        if self.are_assigned and not self._outbox.has_timer(_TIMER):
+            at = now + self._pause
+            self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+            self._outbox.set_timer(_TIMER, at, self.ask)

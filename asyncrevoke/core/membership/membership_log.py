@@ -1,0 +1,65 @@
+"""Log lines about a membership: what is assigned to it, and that it is not confirmed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.core.io.wait_log import WaitLog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from asyncrevoke.core.io.outbox import Outbox
+    from asyncrevoke.model import TopicPartition
+
+_MEMBERSHIP = "membership"
+
+
+class MembershipLog:
+    """Says what is assigned, what a membership waits for, and when it is confirmed again."""
+
+    def __init__(self, outbox: Outbox, group_id: str | None) -> None:
+        self._outbox = outbox
+        self._log = WaitLog(outbox)
+        self._group_id = group_id
+
+    def assigned(
+        self, generation: int, partitions: Iterable[TopicPartition], *, added: int, to_go: int
+    ) -> None:
+        """The group has assigned these; ``added`` are new, and ``to_go`` are being revoked."""
+        self._outbox.emit(
+            "info",
+            "assigned",
+            group=self._group_id,
+            generation=generation,
+            partitions=[str(tp) for tp in sorted(partitions)],
+            added=added,
+            to_go=to_go,
+        )
+
+    def confirmed(self, now: float) -> None:
+        """The coordinator has confirmed the membership."""
+        self._log.over(now, _MEMBERSHIP, "membership is confirmed again")
+
+    def unanswered(self, now: float, confirmed_at: float | None, session: float) -> None:
+        """A heartbeat was not answered. After more than a session without an answer the member may
+        have been removed; a coordinator that has moved grants a new session."""
+        if confirmed_at is not None and now - confirmed_at > session:
+            self._log.waiting(
+                now,
+                _MEMBERSHIP,
+                "membership is suspect: no heartbeat was confirmed for longer than the session",
+                group=self._group_id,
+                last_confirmed=round(now - confirmed_at, 1),
+            )
+
+    def waiting(self, now: float, what: str, last_answer: str, detail: str) -> None:
+        """The coordinator answers, and does not confirm."""
+        self._log.waiting(
+            now,
+            _MEMBERSHIP,
+            f"waiting for {what}",
+            group=self._group_id,
+            last_answer=last_answer,
+            detail=detail,
+        )

@@ -1,0 +1,42 @@
+"""What follows from polls, from their absence, and from leaving."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class PollReactions(Protocol):
+    """What the poller reports; implemented by :class:`asyncrevoke.core.reactions.Reactions`."""
+
+    def poll_started(self, now: float) -> None:
+        """The loop asks for the next batch."""
+        ...
+
+    def max_poll_interval_exceeded(self, now: float) -> None:
+        """The loop has asked for nothing for ``max_poll_interval``."""
+        ...
+
+
+class LeaveReactions(Protocol):
+    """What unsubscribing and closing need; implemented by
+    :class:`asyncrevoke.core.reactions.Reactions`."""
+
+    def start_leaving(self, now: float, wait_for_tasks: bool) -> None:
+        """Release everything, then leave; :meth:`Leaving.left` follows."""
+        ...
+
+    def leave_uncommitted(self, now: float) -> None:
+        """The time for final commits is over: lose what was not committed, and leave."""
+        ...
+
+    def stop_leaving(self, now: float) -> None:
+        """No coordinator has answered in time: unsubscribing ends without its answer."""
+        ...
+
+    def close_timed_out(self, now: float) -> None:
+        """No coordinator has answered in time: closing ends without its answer."""
+        ...
+
+    def closed(self) -> None:
+        """The consumer is closed: end everything that waits."""
+        ...

@@ -1,0 +1,29 @@
+"""What the search for positions reports, and whom it asks for committed offsets as."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from asyncrevoke.core.partition.instance import PartitionInstance
+    from asyncrevoke.model import OffsetAndMetadata
+
+
+class PositionReactions(Protocol):
+    """Implemented by :class:`asyncrevoke.core.reactions.Reactions`."""
+
+    @property
+    def offset_fetch_identity(self) -> tuple[str | None, int]:
+        """The member id and epoch to send with OffsetFetch (KIP-848): a coordinator answers a
+        former member with an error. (None, -1) where there is no such check."""
+        ...
+
+    def position_found(
+        self, now: float, instance: PartitionInstance, found: OffsetAndMetadata, from_reset: bool
+    ) -> None:
+        """The committed offset was found, or (``from_reset``) one by timestamp or reset policy."""
+        ...
+
+    def failed(self, now: float, error: Exception) -> None:
+        """The user must know of an error."""
+        ...

@@ -1,0 +1,402 @@
+"""The parts of the core, and what follows in the others from what happens in one of them.
+
+A part calls those below it directly. What it reports upward, it reports by the protocol of its room
+(``reactions.py`` there); :class:`Reactions` implements all of these protocols. Each method is one
+thing that can happen, and its body says in order what follows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.core.assignors.registry import find_assignors
+from asyncrevoke.core.commit.committer import Committer
+from asyncrevoke.core.commit.completion_maps import CompletionMaps
+from asyncrevoke.core.commit.completion_tracker import CompletionTracker
+from asyncrevoke.core.commit.requested_offsets import RequestedOffsets
+from asyncrevoke.core.fetch.fetcher import Fetcher
+from asyncrevoke.core.io.link_silence import patience_of
+from asyncrevoke.core.io.outbox import Outbox
+from asyncrevoke.core.io.wall_clock import WallClock
+from asyncrevoke.core.membership.classic.member import ClassicMembership
+from asyncrevoke.core.membership.kip848.member import ConsumerGroupMembership
+from asyncrevoke.core.membership.manual import ManualMembership
+from asyncrevoke.core.membership.session_guard import SessionGuard
+from asyncrevoke.core.membership.subscription_state import SubscriptionState
+from asyncrevoke.core.metadata.cluster import ClusterMetadata
+from asyncrevoke.core.metadata.coordinator import Coordinator
+from asyncrevoke.core.metadata.silent_brokers import SilentBrokers
+from asyncrevoke.core.metadata.topic_ids import TopicIds
+from asyncrevoke.core.partition.assignment import Assignment
+from asyncrevoke.core.partition.instance import InstanceState
+from asyncrevoke.core.partition.revocation import Revocation
+from asyncrevoke.core.poll.leave import Leaving
+from asyncrevoke.core.poll.poll import Poller
+from asyncrevoke.core.position.resolver import PositionResolver
+from asyncrevoke.core.position.seek import Seeking
+from asyncrevoke.core.queries.offset_queries import OffsetQueries
+from asyncrevoke.errors import ConsumerClosedError, FatalError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.io.effects import Node
+    from asyncrevoke.core.membership.subscription_state import Membership
+    from asyncrevoke.core.partition.instance import PartitionInstance
+    from asyncrevoke.errors import PartitionsError
+    from asyncrevoke.model import OffsetAndMetadata
+    from asyncrevoke.protocol.records import RecordDecoder
+
+
+class Reactions:
+    """Composes the parts, and implements what each room's protocol asks. Constructors of parts
+    call none of these methods."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        bootstrap: Sequence[Node],
+        decode: RecordDecoder,
+        *,
+        wall_clock_offset: float,
+        member_id: str,
+        large_from: int,
+    ) -> None:
+        self.outbox = outbox = Outbox(patience_of(config), large_from)
+        self.wall_clock = WallClock(wall_clock_offset)
+        self.assignment = Assignment(outbox, self)
+        self.revocation = Revocation(outbox, config, self.assignment, self)
+        self.cluster = ClusterMetadata(outbox, config, bootstrap, self)
+        self.topic_ids = TopicIds(self.cluster)
+        self.coordinator = Coordinator(outbox, config, self.cluster, self)
+        self.silent_brokers = SilentBrokers(outbox, self.cluster, self.coordinator)
+        self.maps = CompletionMaps(outbox, config)
+        requested = RequestedOffsets(outbox)
+        self.committer = Committer(
+            outbox,
+            config,
+            self.cluster,
+            self.coordinator,
+            self.assignment,
+            self.maps,
+            requested,
+            self,
+        )
+        self.completion_tracker = CompletionTracker(
+            outbox, config, self.assignment, self.revocation, self.committer, self.maps, self
+        )
+        self.fetcher = Fetcher(
+            outbox, config, self.cluster, decode, self.wall_clock, self.completion_tracker, self
+        )
+        self.positions = PositionResolver(
+            outbox, config, self.cluster, self.coordinator, requested, self.wall_clock, self
+        )
+        self.seeking = Seeking(
+            outbox,
+            config,
+            self.cluster,
+            self.assignment,
+            self.positions,
+            self.fetcher,
+            self.committer,
+            self.maps,
+            self.completion_tracker,
+            self,
+        )
+        self.offset_queries = OffsetQueries(outbox, config, self.cluster, self.coordinator)
+        self._compose_membership(config, member_id)
+        self._compose_polls(config)
+        self._owes_plan = False
+
+    def _compose_membership(self, config: ConsumerConfig, member_id: str) -> None:
+        self.manual = ManualMembership(config, self.cluster, self.assignment, self.revocation, self)
+        self.classic: ClassicMembership | None = None
+        self.kip848: ConsumerGroupMembership | None = None
+        if config.group_id is not None and config.group_protocol != "consumer":
+            self.classic = ClassicMembership(
+                self.outbox,
+                config,
+                self.cluster,
+                self.coordinator,
+                self.assignment,
+                self.revocation,
+                find_assignors(config.assignors),
+                self,
+            )
+        if config.group_id is not None and config.group_protocol != "classic":
+            self.kip848 = ConsumerGroupMembership(
+                self.outbox,
+                config,
+                self.cluster,
+                self.coordinator,
+                self.assignment,
+                self.revocation,
+                member_id,
+                self,
+                has_fallback=self.classic is not None,
+            )
+        self.subscription = SubscriptionState(
+            self.outbox,
+            config,
+            self.cluster,
+            self.assignment,
+            self.manual,
+            self.classic,
+            self.kip848,
+            self,
+        )
+
+    def _compose_polls(self, config: ConsumerConfig) -> None:
+        self.session_guard = SessionGuard(self.outbox, config, self.subscription)
+        self.poller = Poller(
+            self.outbox,
+            config,
+            self.assignment,
+            self.revocation,
+            self.completion_tracker,
+            self.fetcher,
+            self.session_guard,
+            self,
+        )
+        self.leaving = Leaving(self.outbox, config, self)
+
+    @property
+    def membership(self) -> Membership:
+        """The membership by which partitions are assigned now."""
+        return self.subscription.membership
+
+    # --- each event and each call of the user ----------------------------------------------------
+
+    def after_event(self, now: float, *, plans: bool = True) -> None:
+        """What follows after anything has happened: partitions that are all released or lost let
+        the membership go on, fetches are planned, and the listener is notified."""
+        while self.revocation.take_barrier_request():
+            if self.revocation.at_barrier:
+                self.membership.barrier(now)
+        self.revocation.set_slowest_commit(self.committer.slowest)
+        if self.session_guard.is_enabled:
+            self.session_guard.resume_if_confirmed(now)
+            self.poller.hold_back(now)
+        self._owes_plan = not plans
+        if plans and not self.leaving.closing:
+            self.fetcher.plan(now)
+        self.assignment.flush_notices()
+
+    @property
+    def owes_plan(self) -> bool:
+        """Whether :meth:`after_event` was told to plan no fetches, and has not been since."""
+        return self._owes_plan
+
+    # --- partitions ------------------------------------------------------------------------------
+
+    def position_changed(self, instance: PartitionInstance) -> None:
+        """See :class:`.partition.reactions.PartitionReactions`, as for those that follow."""
+        self.seeking.positioned(instance)
+
+    def instance_ended(self, instance: PartitionInstance) -> None:
+        """Nothing is fetched, looked up or committed for it any more."""
+        self.seeking.ended(instance)
+        self.committer.forget(instance)
+
+    def instance_released(self, now: float, instance: PartitionInstance) -> None:
+        """The group may learn of it, or assigns the partition again."""
+        self.membership.released(now, instance)
+
+    def is_committed(self, instance: PartitionInstance) -> bool:
+        """The committer knows."""
+        return self.committer.is_acknowledged(instance)
+
+    def commit_now(self, now: float) -> None:
+        """Send what is owed."""
+        self.committer.flush(now)
+
+    # --- commits ---------------------------------------------------------------------------------
+
+    @property
+    def committing_member(self) -> Membership:
+        """See :class:`.commit.reactions.CommitReactions`, as for those that follow."""
+        return self.subscription.membership
+
+    def commit_acknowledged(self, now: float, instances: Sequence[PartitionInstance]) -> None:
+        """What begins at the offset that was just committed looks it up; revocations go on."""
+        unplaced = [each for each in instances if each.state is InstanceState.INIT]
+        if unplaced:
+            self.poller.position_set([each.partition for each in unplaced])
+            self.seeking.find(now, unplaced)
+        self.revocation.progress(now)
+
+    def commit_rejected(
+        self, now: float, instance: PartitionInstance, error: PartitionsError
+    ) -> None:
+        """Whoever waits for the end is told; the partition is released without its commit."""
+        if instance.state is InstanceState.COMMITTING:
+            self.leaving.commit_rejected(error)
+        self.revocation.commit_rejected(now, instance, str(error))
+
+    def commit_topic_unknown(self, now: float) -> None:
+        """The metadata tell whether the topic is gone."""
+        self.cluster.refresh(now, "the coordinator does not know a topic")
+
+    def revocation_progressed(self, now: float) -> None:
+        """The last record may have ended that a revocation waited for."""
+        self.after_event(now)
+
+    # --- fetching --------------------------------------------------------------------------------
+
+    @property
+    def is_poll_waiting(self) -> bool:
+        """See :class:`.fetch.reactions.FetchReactions`, as for those that follow."""
+        return self.poller.is_waiting()
+
+    def position_out_of_range(self, now: float, instance: PartitionInstance) -> None:
+        """Reset the position, unless the topic is another one by now."""
+        self.seeking.out_of_range(now, instance)
+
+    def log_truncated(
+        self, now: float, instance: PartitionInstance, offset: int | None, leader_epoch: int
+    ) -> None:
+        """Continue where the log was cut."""
+        self.seeking.truncated(now, instance, offset, leader_epoch)
+
+    def log_end_known(self, now: float, instance: PartitionInstance) -> None:
+        """Verify the completion map of the committed offset."""
+        self.seeking.log_end_known(now, instance)
+
+    def position_passed(self, now: float, instance: PartitionInstance) -> None:
+        """Nothing is left to be done up to there."""
+        self.completion_tracker.position_passed(now, instance)
+
+    # --- positions -------------------------------------------------------------------------------
+
+    @property
+    def offset_fetch_identity(self) -> tuple[str | None, int]:
+        """See :class:`.position.reactions.PositionReactions`, as for the next one."""
+        membership = self.membership
+        if membership is not self.kip848 or not membership.may_commit:
+            return None, -1
+        identity = membership.member_identity
+        return identity.member_id, identity.generation
+
+    def position_found(
+        self, now: float, instance: PartitionInstance, found: OffsetAndMetadata, from_reset: bool
+    ) -> None:
+        """Read from there."""
+        self.seeking.found(now, instance, found, from_reset)
+
+    # --- metadata --------------------------------------------------------------------------------
+
+    def topics_changed(self, now: float) -> None:
+        """See :class:`.metadata.reactions.MetadataReactions`, as for the next one."""
+        gone = [i for i in self.assignment.live() if not self.topic_ids.exists(i.partition)]
+        self.topic_ids.learn()
+        if gone:
+            self.revocation.lose(now, gone, "the partition does not exist any more")
+            self.membership.rejoin(now, "partitions have gone")
+        self.subscription.cluster_changed(now)
+        self.membership.metadata_changed(now)
+
+    def metadata_refreshed(self, now: float) -> None:
+        """Whoever waited for a leader or a topic goes on."""
+        self.seeking.leaders_known(now)
+        self.positions.leaders_known(now)
+        self.fetcher.leaders_known(now)
+        self.membership.metadata_refreshed(now)
+
+    # --- membership ------------------------------------------------------------------------------
+
+    @property
+    def is_leaving(self) -> bool:
+        """See :class:`.membership.reactions.MembershipReactions`, as for those that follow."""
+        return self.leaving.under_way
+
+    def partitions_added(self, now: float, instances: list[PartitionInstance]) -> None:
+        """Find where they begin."""
+        self.seeking.find(now, instances)
+
+    def membership_ready(self, now: float) -> None:
+        """Send the commits that waited."""
+        self.committer.resume(now)
+
+    def epoch_changed(self, now: float) -> None:
+        """Send the commits and look up the positions that waited for it."""
+        self.committer.resume(now)
+        self.positions.membership_known(now)
+
+    def group_topics_known(self, now: float, topics: frozenset[str]) -> None:
+        """A leader needs the metadata of all topics of its group."""
+        self.subscription.group_topics_known(now, topics)
+
+    def group_left(self, now: float) -> None:
+        """Answer whoever waits for it, and begin what was subscribed to meanwhile."""
+        self.subscription.left(now, closing=self.leaving.closing)
+        self.leaving.left()
+        self.subscription.apply_next(now)
+
+    def group_protocol_unsupported(self, now: float, why: str) -> None:
+        """Join by the classic protocol."""
+        self.subscription.fall_back(now, why)
+
+    def membership_failed(self, error: FatalError) -> None:
+        """Every poll raises it, and everything that waits ends with it."""
+        if self.poller.fatal is None:
+            self.poller.fail(error)
+            self.outbox.emit("error", "the consumer cannot go on", error=str(error))
+        self.committer.fail_waiters(error)
+        self.offset_queries.fail_all(error)
+        self.outbox.wake()
+        if self.leaving.closing:
+            self.leaving.finish()
+
+    # --- polls -----------------------------------------------------------------------------------
+
+    def poll_started(self, now: float) -> None:
+        """See :class:`.poll.reactions.PollReactions`, as for the next one."""
+        self.membership.poll_resumed(now)
+
+    def max_poll_interval_exceeded(self, now: float) -> None:
+        """Leave the group until the loop asks again."""
+        self.membership.leave_idle(now)
+
+    # --- leaving ---------------------------------------------------------------------------------
+
+    def start_leaving(self, now: float, wait_for_tasks: bool) -> None:
+        """See :class:`.poll.reactions.LeaveReactions`, as for those that follow."""
+        self.poller.disable_idle_check()
+        self.membership.leave(now, wait_for_tasks=wait_for_tasks)
+        self.after_event(now)
+
+    def leave_uncommitted(self, now: float) -> None:
+        """What is not committed is lost, and the group is left."""
+        self.revocation.lose(
+            now, self.assignment.live(), "no commit of it was acknowledged within close_timeout"
+        )
+        self.membership.leave_now(now)
+        self.after_event(now)
+
+    def stop_leaving(self, now: float) -> None:
+        """The membership ends without the coordinator's answer."""
+        self.membership.stop_leaving(now)
+        self.after_event(now)
+
+    def close_timed_out(self, now: float) -> None:
+        """Nothing is sent any more, and what is still assigned is lost."""
+        self.membership.stop_sending()
+        self.revocation.lose(now, self.assignment.live(), "closing took too long")
+
+    def closed(self) -> None:
+        """Everything that waits ends."""
+        error = ConsumerClosedError("the consumer was closed meanwhile")
+        self.committer.fail_waiters(error)
+        self.offset_queries.fail_all(error)
+        self.seeking.fail_tickets(error)
+        self.cluster.stop()
+
+    # --- errors ----------------------------------------------------------------------------------
+
+    def failed(self, now: float, error: Exception) -> None:
+        """A fatal error ends the membership; the next poll raises any other."""
+        if isinstance(error, FatalError):
+            self.membership.fail(now, error)
+        else:
+            self.poller.error(error)

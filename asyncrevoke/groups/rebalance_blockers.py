@@ -1,0 +1,91 @@
+"""Which members delay a rebalance, as far as brokers report it.
+
+While a classic group is in PreparingRebalance, a broker reports neither which members have rejoined
+nor which partitions they own. Once the group is stable, each member's subscription lists the
+partitions that it owned when it joined. If its assignment lacks some of them, the member releases
+these and joins again; until then the group cannot assign them to others. Under KIP-848, a member
+that has to release partitions, or has not received the newest assignment, has an epoch below the
+group's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.groups.facts import Rebalance
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from asyncrevoke.groups.facts import MemberFacts
+    from asyncrevoke.model import TopicPartition
+
+_JOINING = "PreparingRebalance"
+_SYNCING = "CompletingRebalance"
+_IDLE = frozenset(("Stable", "Empty", "Dead", ""))
+
+
+def classic_rebalance(state: str, members: Sequence[MemberFacts]) -> Rebalance:
+    """Which members delay a rebalance of a classic group."""
+    if state == _JOINING:
+        return _unknown(
+            "The group waits for members to join again, for the longest rebalance timeout among "
+            "them at most. Which ones have not, a broker does not tell: look at their logs. "
+            "Cooperative members of asyncrevoke join at once, eager ones when their work has "
+            "drained."
+        )
+    if state == _SYNCING:
+        return _unknown(
+            "All have joined; the group waits for its leader's assignment. Which member leads, a "
+            "broker does not tell."
+        )
+    return _rebalance(
+        state,
+        [member for member in members if member.releasing],
+        lambda member: f"{_name(member)} has not released {_list(member.releasing)} yet",
+    )
+
+
+def consumer_group_rebalance(state: str, epoch: int, members: Sequence[MemberFacts]) -> Rebalance:
+    """Which members delay a rebalance of a KIP-848 group."""
+
+    def reason(member: MemberFacts) -> str:
+        if member.releasing:
+            return f"{_name(member)} has not released {_list(member.releasing)} yet"
+        return f"{_name(member)} is at epoch {member.epoch}, the newest assignment is of {epoch}"
+
+    return _rebalance(state, [member for member in members if is_behind(member, epoch)], reason)
+
+
+def is_behind(member: MemberFacts, epoch: int) -> bool:
+    """Whether a member of KIP-848 has not reached the newest assignment."""
+    return bool(member.releasing) or (member.epoch is not None and member.epoch < epoch)
+
+
+def _rebalance(
+    state: str, slow: list[MemberFacts], reason: Callable[[MemberFacts], str]
+) -> Rebalance:
+    if slow:
+        says = "; ".join(map(reason, slow)) + "."
+    elif state in _IDLE:
+        says = "No rebalance is under way."
+    else:
+        says = f"The group is {state}; nobody is behind."
+    return Rebalance(
+        in_progress=bool(slow) or state not in _IDLE,
+        known=True,
+        held_up_by=tuple(member.member_id for member in slow),
+        says=says,
+    )
+
+
+def _unknown(says: str) -> Rebalance:
+    return Rebalance(in_progress=True, known=False, held_up_by=(), says=says)
+
+
+def _name(member: MemberFacts) -> str:
+    return f"{member.group_instance_id or member.client_id} at {member.host}"
+
+
+def _list(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(f"{topic}-{number}" for topic, number in partitions)

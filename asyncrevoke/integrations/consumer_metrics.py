@@ -1,0 +1,202 @@
+"""The metrics of one consumer, independent of an exporter.
+
+Counting costs a few operations per step or per turn of the event loop. Lag and records in flight
+are read from the consumer only when an exporter reads.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from asyncrevoke.integrations import conventions as names
+from asyncrevoke.integrations.histogram import Distribution, Histogram
+from asyncrevoke.runtime.hooks.observer import Observer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from asyncrevoke.model import PollResult, Record, TopicPartition
+    from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
+    from asyncrevoke.runtime.hooks.observer import HandledItem, Observed
+
+Attributes: TypeAlias = dict[str, str]
+Value: TypeAlias = float | Distribution
+Reading: TypeAlias = tuple[names.Metric, list[tuple[Attributes, Value]]]
+
+_FULL = "max_in_flight reached; delivery paused"
+
+
+class ConsumerMetrics(Observer):
+    """Counts events, and reads all metrics at once. The counts survive the consumer."""
+
+    def __init__(self) -> None:
+        self._consumer: Observed | None = None
+        self._of_consumer: Attributes = {}
+        self._consumed: Counter[TopicPartition] = Counter()
+        # By topic, and what was raised, if anything.
+        self._process: defaultdict[tuple[str, str], Histogram] = defaultdict(
+            lambda: Histogram(names.BUCKETS)
+        )
+        self._commits = Histogram(names.BUCKETS)
+        self._failures: Counter[tuple[str, str]] = Counter()
+        self._revocations: Counter[str] = Counter()
+        self._drains = Histogram(names.DRAIN_BUCKETS)
+        self._rebalances = 0
+        self._stalls = 0
+        self._loop_lag = Histogram(names.BUCKETS)
+
+    # --- hooks -----------------------------------------------------------------------------------
+
+    def on_open(self, consumer: Observed) -> None:
+        """Read gauges from this consumer from now on."""
+        self._consumer = consumer
+        self._of_consumer = {
+            names.SYSTEM: "kafka",
+            names.GROUP: consumer.group_id or "",
+            names.CLIENT_ID: consumer.client_id,
+        }
+
+    def on_close(self) -> None:
+        """Stop reading gauges."""
+        self._consumer = None
+
+    def on_poll(self, batch: PollResult) -> None:
+        """Count what is delivered."""
+        for partition, records in batch.by_partition().items():
+            self._consumed[partition] += len(records)
+
+    def on_handlers_completed(self, topic: str, seconds: Sequence[float]) -> None:
+        """Count calls that have ended well."""
+        self._process[topic, ""].add_all(seconds)
+
+    def on_handler_error(self, what: HandledItem, seconds: float, error: BaseException) -> None:
+        """Count a call that has ended by an error."""
+        self.failed(what.topic, names.error_type(error), seconds)
+
+    def failed(self, topic: str, error: str, seconds: float) -> None:
+        """A call has raised something."""
+        self._process[topic, error].add(seconds)
+
+    def on_failure_decision(self, record: Record, decision: FailureDecision) -> None:
+        """Count what becomes of failed records."""
+        self._failures[record.topic, decision] += 1
+
+    def on_event(self, event: str, fields: Mapping[str, object]) -> None:
+        """Count commits and what the group does."""
+        match event:
+            case "committed":
+                self.committed(_seconds(fields))
+            case "assigned":
+                self._rebalances += 1
+            case "revoke requested":
+                self._revocations["requested"] += _count(fields)
+            case "released":
+                self._revocations["released"] += 1
+                if fields.get("seconds") is not None:
+                    self.drained(_seconds(fields))
+            case "revoke withdrawn":
+                self._revocations["withdrawn"] += 1
+            case "partitions lost":
+                self._revocations["lost"] += _count(fields)
+            case _ if event == _FULL:
+                self._stalls += 1
+            case _:
+                pass
+
+    def committed(self, seconds: float) -> None:
+        """A commit was acknowledged."""
+        self._commits.add(seconds)
+
+    def drained(self, seconds: float) -> None:
+        """A revocation has come to its end."""
+        self._drains.add(seconds)
+
+    def on_tick(self, late: float) -> None:
+        """Count by how much the loop was late."""
+        self._loop_lag.add(max(0.0, late))
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def read(self) -> list[Reading]:
+        """All metrics, from any thread. Gauges are left out if the event loop is blocked for a
+        second, or has ended."""
+        return [*self.counted(), *self.asked()]
+
+    def counted(self) -> Iterator[Reading]:
+        """What was counted."""
+        yield (
+            names.CONSUMED,
+            [
+                (self.of({names.OPERATION: "poll"}, *tp), count)
+                for tp, count in list(self._consumed.items())
+            ],
+        )
+        yield (
+            names.PROCESS,
+            [
+                (self.of({names.OPERATION: "process", names.ERROR: error}, topic), h.read())
+                for (topic, error), h in list(self._process.items())
+            ],
+        )
+        commit = {names.OPERATION: "commit", names.OPERATION_TYPE: "settle"}
+        yield names.COMMIT, [(self.of(commit), self._commits.read())]
+        yield (
+            names.FAILURES,
+            [
+                (self.of({names.DECISION: decision}, topic), count)
+                for (topic, decision), count in list(self._failures.items())
+            ],
+        )
+        yield (
+            names.REVOCATIONS,
+            [
+                (self.of({names.OUTCOME: outcome}), count)
+                for outcome, count in list(self._revocations.items())
+            ],
+        )
+        yield names.DRAIN, [(self.of({}), self._drains.read())]
+        yield names.REBALANCES, [(self.of({}), self._rebalances)]
+        yield names.STALLS, [(self.of({}), self._stalls)]
+        yield names.LOOP_LAG, [(self.of({}), self._loop_lag.read())]
+
+    def asked(self) -> list[Reading]:
+        """What only the consumer knows; nothing if it cannot be asked."""
+        if self._consumer is None:
+            return []
+        try:
+            facts = self._consumer.facts()
+        except TimeoutError:
+            return []
+        every = [(self.of({}, *s.partition), s) for s in facts.partitions]
+        pending = max((record.seconds for record in facts.health.blocking_records), default=0.0)
+        return [
+            (names.IN_FLIGHT, [(of, s.in_flight) for of, s in every]),
+            (names.LAG, [(of, s.lag) for of, s in every if s.lag is not None]),
+            (names.ASSIGNED, [(self.of({}), facts.health.assigned)]),
+            (names.DELAYED, [(self.of({}), facts.health.revoking)]),
+            (names.OVERDUE, [(self.of({}), pending)]),
+        ]
+
+    def of(
+        self, more: Attributes, topic: str | None = None, partition: int | None = None
+    ) -> Attributes:
+        """The attributes of something: those of the consumer, and more."""
+        attributes = self._of_consumer | more
+        if topic is not None:
+            attributes[names.TOPIC] = topic
+        if partition is not None:
+            attributes[names.PARTITION] = str(partition)
+        return attributes
+
+
+def _seconds(fields: Mapping[str, object]) -> float:
+    seconds = fields["seconds"]
+    assert isinstance(seconds, float)
+    return seconds
+
+
+def _count(fields: Mapping[str, object]) -> int:
+    partitions = fields["partitions"]
+    assert isinstance(partitions, list)
+    return len(cast("list[object]", partitions))

@@ -1,0 +1,77 @@
+"""Hashes of records, the same that Spark's ``xxhash64`` gives."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from itertools import repeat
+from typing import TYPE_CHECKING
+
+from xxhash import xxh64_digest, xxh64_intdigest
+
+from asyncrevoke.journal.format.schema import HASH_SEED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_SIGN = 1 << 63
+_LONG = struct.Struct("<q").pack
+
+
+def key_hash(key: bytes) -> int:
+    """The hash of a key as an unsigned number."""
+    return xxh64_intdigest(key, HASH_SEED)
+
+
+def key_hashes(keys: Sequence[bytes | None]) -> list[int] | None:
+    """The hash of each key as unsigned numbers; None if one of them is null."""
+    try:
+        return list(map(xxh64_intdigest, keys, repeat(HASH_SEED)))  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def signed_key_hashes(keys: Iterable[bytes | None]) -> list[int | None]:
+    """The hash of each key as signed numbers, as Spark has them; None for a null."""
+    return [None if key is None else (key_hash(key) ^ _SIGN) - _SIGN for key in keys]
+
+
+def record_hashes(
+    keys: Sequence[bytes | None], values: Sequence[bytes | None], of_keys: list[int] | None
+) -> array[int]:
+    """The hash of each key and value, as unsigned numbers; ``of_keys`` as from the above.
+
+    A null takes no part, as in Spark.
+    """
+    digests = None if of_keys is None else plain_hashes(values, of_keys)
+    if digests is None:
+        return array("Q", list(map(_record_hash, keys, values)))
+    return numbers_of(digests)
+
+
+def plain_hashes(values: Sequence[bytes | None], of_keys: Iterable[int]) -> bytes | None:
+    """The same as bytes, the highest first: a number each would have to be made, and taken apart
+    again. None if a value is null."""
+    try:
+        return b"".join(map(xxh64_digest, values, of_keys))  # type: ignore[arg-type]
+    except TypeError:  # a tombstone
+        return None
+
+
+def offset_hashes(offsets: Iterable[int]) -> array[int]:
+    """The hash of each offset as unsigned numbers, as Spark's of a BIGINT."""
+    return array("Q", [xxh64_intdigest(_LONG(offset), HASH_SEED) for offset in offsets])
+
+
+def numbers_of(digests: bytes) -> array[int]:
+    """Hashes that are bytes, as numbers."""
+    hashes = array("Q", digests)
+    if sys.byteorder == "little":
+        hashes.byteswap()
+    return hashes
+
+
+def _record_hash(key: bytes | None, value: bytes | None) -> int:
+    hashed = HASH_SEED if key is None else key_hash(key)
+    return hashed if value is None else xxh64_intdigest(value, hashed)

@@ -1,0 +1,61 @@
+"""Delays commits until the journal's rows of the committed records are on disk."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol
+
+from typing_extensions import override
+
+from asyncrevoke.core.io.effects import Failed, FailureKind
+from asyncrevoke.protocol.messages import OffsetCommitRequest
+from asyncrevoke.runtime.net.requests import ForwardedRequests
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncrevoke.core.io.effects import Replied, Send
+    from asyncrevoke.runtime.net.requests import Requests
+
+
+class RecordsCommits(Protocol):
+    """What the recorder provides for commits."""
+
+    async def flush(self) -> None:
+        """Return when all rows are on disk. Raises JournalError."""
+        ...
+
+    def committed(self, request: OffsetCommitRequest, reply: Replied | Failed) -> None:
+        """Record the outcome of a commit."""
+        ...
+
+
+class CommitGate(ForwardedRequests):
+    """Sends requests, and commits only when the journal has what they cover."""
+
+    def __init__(self, requests: Requests, recorder: RecordsCommits) -> None:
+        super().__init__(requests)
+        self._recorder = recorder
+
+    @override
+    def begin(self, send: Send, then: Callable[[Replied | Failed], object]) -> bool:
+        """Send one request at once, unless it is a commit."""
+        if isinstance(send.message, OffsetCommitRequest):
+            return False
+        return self._requests.begin(send, then)
+
+    @override
+    async def request(self, send: Send) -> Replied | Failed:
+        """Send one request; a commit only when the rows of what it covers are on disk."""
+        message = send.message
+        if not isinstance(message, OffsetCommitRequest):
+            return await self._requests.request(send)
+        try:
+            async with asyncio.timeout(send.timeout):
+                await self._recorder.flush()
+        except TimeoutError:
+            what = f"the journal was not on disk within {send.timeout:g} s"
+            return Failed(send.request_id, FailureKind.UNREACHABLE, what)
+        reply = await self._requests.request(send)
+        self._recorder.committed(message, reply)
+        return reply

@@ -1,0 +1,315 @@
+"""Entries as batches of rows, in the order in which they happened, and those as frames of a log.
+
+What a batch repeats (kind, topic, outcome, times ...) is written once, so that a row takes some 16
+bytes, and 32 with hashes.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from itertools import chain, groupby, repeat
+from typing import TYPE_CHECKING, cast
+
+from asyncrevoke.journal.format.columns import (
+    ColumnArrays,
+    RowBatch,
+    little,
+    plain,
+    put_plain,
+    runs,
+)
+from asyncrevoke.journal.format.frames import frames
+from asyncrevoke.journal.format.hashing import (
+    key_hashes,
+    numbers_of,
+    plain_hashes,
+    record_hashes,
+    signed_key_hashes,
+)
+from asyncrevoke.journal.format.schema import HASH_SEED, CallOutcome, RowKind
+from asyncrevoke.journal.recording.entries import (
+    Attempts,
+    EncodedRows,
+    Entry,
+    Fact,
+    Notes,
+    Packed,
+    Starts,
+    Turn,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from asyncrevoke.journal.format.columns import Runs
+    from asyncrevoke.journal.format.frames import Frame
+    from asyncrevoke.journal.recording.entries import Queue
+    from asyncrevoke.model import Record
+
+# Rows of attempts in one batch, at least: more hold the interpreter longer.
+_ENOUGH = 2048
+_ENOUGH_PACKED = 16_384
+_LONGEST_ERROR = 1024
+
+
+def encode(entries: Sequence[Entry], seq: int, *, hashed: bool = True) -> Iterator[Frame]:
+    """The rows of these entries, the first of which has the number ``seq``."""
+    for some in _together(entries):
+        first = some[0]
+        if isinstance(first, Attempts):
+            rows, columns = _attempts(cast("list[Attempts]", some), hashed)
+        elif isinstance(first, Starts):
+            rows, columns = _starts(cast("list[Starts]", some), hashed)
+        elif isinstance(first, Packed):
+            rows, columns = _packed_attempts(cast("list[Packed]", some), hashed)
+        elif isinstance(first, Notes):
+            rows, columns = _notes(cast("list[Notes]", some))
+        else:
+            rows, columns = _facts(cast("list[Fact]", some))
+        yield from frames(RowBatch(seq, rows, columns))
+        seq += rows
+
+
+def encode_last(queue: Queue, *, hashed: bool) -> None:
+    """Encode what has been put last. To be called by who puts it, while the records are in the
+    processor's cache: somebody else may take from the other end meanwhile."""
+    taken: list[tuple[int, Entry]] = []
+    while True:
+        try:
+            item = queue.pop()
+        except IndexError:
+            break
+        if isinstance(item[1], EncodedRows):
+            queue.append(item)
+            break
+        taken.append(cast("tuple[int, Entry]", item))
+    if taken:
+        taken.reverse()
+        seq = taken[0][0]
+        entries = [entry for _, entry in taken]
+        queue.append((seq, EncodedRows(list(encode(entries, seq, hashed=hashed)))))
+
+
+def pack(
+    records: Sequence[Record], turns: Sequence[Turn], *, hashed: bool, one_topic: bool
+) -> Packed | None:
+    """Attempts that went well at first, taken apart; None if they are of several topics, or some
+    key or a value is null. ``one_topic``: nobody has to look."""
+    rows = len(records)
+    topic = records[0].topic
+    if not one_topic and [record.topic for record in records].count(topic) != rows:
+        return None
+    key_column = hashes = b""
+    if hashed:
+        found = _hashes_of(records)
+        if found is None:
+            return None
+        key_column, hashes = found
+    return Packed(
+        rows,
+        topic,
+        turns,
+        array("i", [record.partition for record in records]),
+        array("q", [record.offset for record in records]),
+        key_column,
+        hashes,
+    )
+
+
+def _hashes_of(records: Sequence[Record]) -> tuple[bytes, bytes] | None:
+    """Of the keys, if they have any, and of the records."""
+    rows = len(records)
+    keys = [record.key for record in records]
+    of_keys: Iterable[int] = repeat(HASH_SEED)
+    key_column = b""
+    if keys[0] is not None:
+        found = key_hashes(keys)
+        if found is None:
+            return None
+        of_keys, key_column = found, struct.pack(f"<{rows}Q", *found)
+    elif keys.count(None) != rows:
+        return None
+    hashes = plain_hashes([record.value for record in records], of_keys)
+    return None if hashes is None else (key_column, hashes)
+
+
+def _alike(entry: Entry) -> object:
+    """Entries that may be in one batch. What is packed has all keys, or none."""
+    return (Packed, not entry.key_hashes) if isinstance(entry, Packed) else type(entry)
+
+
+def _together(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
+    for kind, group in groupby(entries, _alike):
+        if kind is Fact or kind is Notes:
+            yield list(group)
+            continue
+        some: list[Entry] = []
+        rows = 0
+        enough = _ENOUGH if kind is Attempts else _ENOUGH_PACKED
+        for entry in group:
+            some.append(entry)
+            rows += rows_of(entry)
+            if rows >= enough:
+                yield some
+                some, rows = [], 0
+        if some:
+            yield some
+
+
+def rows_of(entry: Entry) -> int:
+    """How many rows it is."""
+    if isinstance(entry, Packed):
+        return entry.rows
+    if isinstance(entry, Notes):
+        return len(entry.batches)
+    return len(entry.records) if isinstance(entry, (Attempts, Starts)) else 1
+
+
+def _packed_attempts(entries: list[Packed], hashed: bool) -> tuple[int, ColumnArrays]:
+    sizes = [entry.rows for entry in entries]
+    rows = sum(sizes)
+    turns = list(chain.from_iterable([entry.turns for entry in entries]))
+    columns = ColumnArrays(
+        {
+            "partition": b"".join([little(entry.partitions) for entry in entries]),
+            "offset": b"".join([little(entry.offsets) for entry in entries]),
+        },
+        {
+            "at_us": runs([turn.at for turn in turns], [turn.rows for turn in turns]),
+            "kind": ([RowKind.ATTEMPT.value], [rows]),
+            "topic": runs([entry.topic for entry in entries], sizes),
+            "attempt": ([1], [rows]),
+            "outcome": ([CallOutcome.OK.value], [rows]),
+        },
+    )
+    _put_started(columns, turns)
+    if hashed:
+        hashes = b"".join([entry.record_hashes for entry in entries])
+        columns.plain["record_hash"] = little(numbers_of(hashes))
+        if entries[0].key_hashes:
+            columns.plain["key_hash"] = b"".join([entry.key_hashes for entry in entries])
+    return rows, columns
+
+
+def _put_started(columns: ColumnArrays, turns: Sequence[Turn]) -> None:
+    times = [_one_time(turn.started) for turn in turns]
+    if None not in times:
+        columns.runs["started_us"] = runs(times, [turn.rows for turn in turns])
+        return
+    started = array("q")
+    for rows, began, _ in turns:
+        started += array("q", [began]) * rows if isinstance(began, int) else array("q", began)
+    columns.plain["started_us"] = little(started)
+
+
+def _one_time(started: int | Sequence[int]) -> int | None:
+    """The time of all of them, if it is one."""
+    if isinstance(started, int):
+        return started
+    return started[0] if started.count(started[0]) == len(started) else None
+
+
+def _attempts(entries: list[Attempts], hashed: bool) -> tuple[int, ColumnArrays]:
+    sizes = [len(entry.records) for entry in entries]
+    records = list(chain.from_iterable([entry.records for entry in entries]))
+    columns = _of_records(records, RowKind.ATTEMPT, hashed)
+    columns.runs["at_us"] = runs([entry.at for entry in entries], sizes)
+    columns.runs["outcome"] = runs([entry.outcome.value for entry in entries], sizes)
+    if any(entry.attempt is not None for entry in entries):
+        columns.runs["attempt"] = runs([entry.attempt for entry in entries], sizes)
+    turns = [Turn(len(entry.records), entry.started, entry.at) for entry in entries]
+    _put_started(columns, turns)
+    errors = [entry.error for entry in entries]
+    if any(errors):
+        columns.runs["error_type"] = runs([_type_of(error) for error in errors], sizes)
+        columns.runs["error"] = runs([_text_of(error) for error in errors], sizes)
+    return len(records), columns
+
+
+def _starts(entries: list[Starts], hashed: bool) -> tuple[int, ColumnArrays]:
+    sizes = [len(entry.records) for entry in entries]
+    records = list(chain.from_iterable([entry.records for entry in entries]))
+    columns = _of_records(records, RowKind.START, hashed)
+    columns.runs["at_us"] = runs([entry.at for entry in entries], sizes)
+    return len(records), columns
+
+
+def _of_records(records: Sequence[Record], kind: RowKind, hashed: bool) -> ColumnArrays:
+    rows = len(records)
+    columns = ColumnArrays(
+        {
+            "partition": plain("partition", [record.partition for record in records]),
+            "offset": plain("offset", [record.offset for record in records]),
+        },
+        {
+            "kind": ([kind.value], [rows]),
+            "topic": _topics([record.topic for record in records]),
+        },
+        {},
+    )
+    if hashed:
+        keys = [record.key for record in records]
+        of_keys = key_hashes(keys)
+        values = [record.value for record in records]
+        columns.plain["record_hash"] = little(record_hashes(keys, values, of_keys))
+        if of_keys is None:
+            put_plain(columns, "key_hash", signed_key_hashes(keys))
+        else:
+            columns.plain["key_hash"] = plain("key_hash", of_keys, unsigned=True)
+    return columns
+
+
+def _notes(entries: list[Notes]) -> tuple[int, ColumnArrays]:
+    sizes = [len(entry.batches) for entry in entries]
+    batches = list(chain.from_iterable([entry.batches for entry in entries]))
+    ones = [1] * len(batches)
+    columns = ColumnArrays(
+        {
+            "partition": plain("partition", [each.partition for each in batches]),
+            "offset": plain("offset", [each.first for each in batches]),
+            "last_offset": plain("last_offset", [each.last for each in batches]),
+            "records": plain("records", [each.records for each in batches]),
+            "checksum": plain("checksum", [each.checksum for each in batches]),
+        },
+        {
+            "kind": ([RowKind.FETCHED.value], [len(batches)]),
+            "topic": _topics([each.topic for each in batches]),
+            "at_us": runs([entry.at for entry in entries], sizes),
+            "started_us": runs([each.came for each in batches], ones),
+        },
+    )
+    return len(batches), columns
+
+
+def _facts(entries: list[Fact]) -> tuple[int, ColumnArrays]:
+    ones = [1] * len(entries)
+    columns = ColumnArrays(
+        {},
+        {
+            "kind": runs([entry.kind.value for entry in entries], ones),
+            "at_us": runs([entry.at for entry in entries], ones),
+        },
+    )
+    for name in ("topic", "partition", "offset", "member", "generation", "outcome", "facts"):
+        values = [getattr(entry, name) for entry in entries]
+        if any(value is not None for value in values):
+            columns.runs[name] = runs(values, ones)
+    return len(entries), columns
+
+
+def _topics(topics: list[str]) -> Runs:
+    if topics.count(topics[0]) == len(topics):
+        return [topics[0]], [len(topics)]
+    return runs(topics, repeat(1, len(topics)))
+
+
+def _type_of(error: BaseException | None) -> str | None:
+    return None if error is None else type(error).__qualname__
+
+
+def _text_of(error: BaseException | None) -> str | None:
+    if error is None:
+        return None
+    # What is no Unicode, as half a surrogate pair, cannot be written.
+    return str(error)[:_LONGEST_ERROR].encode("utf-8", "replace").decode()

@@ -1,0 +1,102 @@
+"""Entries of a journal that wait to be encoded as rows."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from asyncrevoke.journal.format.frames import Frame
+from asyncrevoke.journal.format.schema import CallOutcome, RowKind
+from asyncrevoke.model import Record
+
+if TYPE_CHECKING:
+    from collections import deque
+
+
+class Attempts(NamedTuple):
+    """Records that ended together. ``started`` is one time for all, or one each."""
+
+    records: Sequence[Record]
+    started: int | Sequence[int]
+    at: int
+    outcome: CallOutcome = CallOutcome.OK
+    attempt: int | None = 1
+    error: BaseException | None = None
+
+
+class Starts(NamedTuple):
+    """Records whose handlers are about to be called."""
+
+    records: Sequence[Record]
+    at: int
+
+
+class Turn(NamedTuple):
+    """Attempts that ended together. ``started`` is one time for all, or one each."""
+
+    rows: int
+    started: int | Sequence[int]
+    at: int
+
+
+class Packed(NamedTuple):
+    """Successful first attempts of one topic, as columns in the log's form.
+
+    ``key_hashes`` is empty if all keys are null, and with ``record_hashes`` if there are none.
+    """
+
+    rows: int
+    topic: str
+    turns: Sequence[Turn]
+    partitions: array[int]
+    offsets: array[int]
+    key_hashes: bytes
+    record_hashes: bytes
+
+
+class Fetched(NamedTuple):
+    """A record batch that came from a broker, and when."""
+
+    topic: str
+    partition: int
+    first: int
+    last: int
+    records: int
+    checksum: int
+    came: int
+
+
+class Notes(NamedTuple):
+    """Received batches, written together."""
+
+    batches: Sequence[Fetched]
+    at: int
+
+
+class Fact(NamedTuple):
+    """Any other single row."""
+
+    kind: RowKind
+    at: int
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    member: str | None = None
+    generation: int | None = None
+    outcome: CallOutcome | None = None
+    facts: str | None = None
+
+
+Entry: TypeAlias = Attempts | Starts | Packed | Notes | Fact
+
+
+class EncodedRows(NamedTuple):
+    """Rows that are encoded as frames already."""
+
+    frames: Sequence[Frame]
+
+
+# Each with the number of its first row. Only the event loop's thread appends; entries that come
+# after another have numbers that do.
+Queue: TypeAlias = "deque[tuple[int, Entry | EncodedRows]]"

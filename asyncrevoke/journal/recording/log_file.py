@@ -1,0 +1,134 @@
+"""The log that a session writes, segment by segment."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from typing import TYPE_CHECKING
+
+from asyncrevoke.journal.files import PRIVATE, create_file
+from asyncrevoke.journal.format.frames import SegmentHeader, header_frame
+from asyncrevoke.journal.recording.encoding import encode
+from asyncrevoke.journal.recording.entries import EncodedRows
+from asyncrevoke.journal.segments import LOG, JournalSession, Segment, sync_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from asyncrevoke.journal.format.frames import Frame
+    from asyncrevoke.journal.recording.entries import Entry, Queue
+
+# Entries in one write.
+_ENTRIES = 4096
+
+
+class LogFile:
+    """Appends entries; used by one thread at a time. ``on_full`` gets each full segment when the
+    next one begins, ``on_frame`` each frame of rows that was written."""
+
+    def __init__(
+        self,
+        session: JournalSession,
+        group: str | None,
+        *,
+        segment_bytes: int,
+        segment_seconds: float,
+        on_full: Callable[[Segment], object],
+        on_frame: Callable[[Frame], object] | None = None,
+        hashed: bool = True,
+        mode: int = PRIVATE,
+    ) -> None:
+        self._mode = mode
+        self._hashed = hashed
+        self._on_frame = on_frame
+        self._session = session
+        self._group = group
+        self._segment_bytes = segment_bytes
+        self._segment_seconds = segment_seconds
+        self._on_full = on_full
+        self._number = 0
+        # Of the next row.
+        self._row = 0
+        self._dirty = False
+        self._begin(None)
+
+    def _begin(self, previous: bytes | None) -> None:
+        self._number += 1
+        self._segment = Segment(self._session.folder / f"{self._number:06}{LOG}")
+        self._descriptor = create_file(self._segment.path, self._mode)
+        self._size = 0
+        self._since = time.monotonic()
+        self._digest = hashlib.sha256()
+        name = self._session.folder.name
+        header = SegmentHeader(name, self._group, self._number, previous)
+        self._write(header_frame(header, self._row).data)
+        sync_folder(self._session.folder)
+
+    @property
+    def piece_header(self) -> SegmentHeader:
+        """The header of a piece of this session's log that is sent by itself."""
+        return SegmentHeader(self._session.folder.name, self._group, 0)
+
+    def take(self, queue: Queue) -> None:
+        """Write all of the queue. It is on disk only after :meth:`sync`."""
+        entries: list[Entry] = []
+        first = 0
+        while queue:
+            try:
+                seq, item = queue.popleft()
+            except IndexError:
+                break  # it is being encoded, and comes again
+            if isinstance(item, EncodedRows):
+                self._encode(entries, first)
+                self._append(item.frames)
+                entries = []
+                continue
+            if not entries:
+                first = seq
+            entries.append(item)
+            if len(entries) >= _ENTRIES:
+                self._encode(entries, first)
+                entries = []
+        self._encode(entries, first)
+
+    def _encode(self, entries: list[Entry], seq: int) -> None:
+        if entries:
+            self._append(encode(entries, seq, hashed=self._hashed))
+
+    def _append(self, frames: Iterable[Frame]) -> None:
+        for frame in frames:
+            self._write(frame.data)
+            self._row = frame.first + frame.rows
+            if self._on_frame is not None:
+                self._on_frame(frame)
+        if self._size >= self._segment_bytes or self._is_old():
+            self._rotate()
+
+    def _is_old(self) -> bool:
+        return time.monotonic() - self._since >= self._segment_seconds
+
+    def _write(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(self._descriptor, left) :]
+        self._digest.update(data)
+        self._size += len(data)
+        self._dirty = True
+
+    def sync(self) -> None:
+        """Return when all is on disk."""
+        if self._dirty:
+            os.fsync(self._descriptor)
+            self._dirty = False
+
+    def _rotate(self) -> None:
+        full = self.close()
+        self._begin(self._digest.digest())
+        self._on_full(full)
+
+    def close(self) -> Segment:
+        """Sync, and end this segment."""
+        self.sync()
+        os.close(self._descriptor)
+        return self._segment

@@ -1,0 +1,317 @@
+"""Writes entries to disk in a thread, so that the event loop never waits for the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import threading
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from asyncrevoke.errors import ConfigError, JournalError
+from asyncrevoke.journal.segments import JournalSession, seal, seal_session
+from asyncrevoke.runtime.hooks.event_log import EventLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from asyncrevoke.journal.format.frames import Frame
+    from asyncrevoke.journal.recording.entries import Queue
+    from asyncrevoke.journal.recording.log_file import LogFile
+    from asyncrevoke.journal.recording.shipping import Shipping
+    from asyncrevoke.journal.segments import Segment
+
+# Seconds between two writes when no flush waits.
+_PACE = 0.1
+# Rows that may wait before polls wait for the disk.
+_MANY = 5_000
+# Seconds that closing waits for the last segment to be sealed, and then for sealing to stop.
+_SEALING_AT_END = 1.0
+_GIVING_UP = 1.0
+
+
+# Given who is told of full segments, and of frames.
+OpenLog: TypeAlias = (
+    "Callable[[Callable[[Segment], object], Callable[[Frame], object] | None], LogFile]"
+)
+
+
+class Writer(Protocol):
+    """Writes the entries of ``queue`` to disk, some time later."""
+
+    queue: Queue
+
+    @property
+    def behind(self) -> bool:
+        """Whether more rows wait than should, or the session's BEGIN row is not on disk yet."""
+        ...
+
+    def later(self, function: Callable[[], None]) -> None:
+        """Call ``function`` between two writes, so that the recorder queues what it has
+        collected."""
+        ...
+
+    async def flush(self) -> None:
+        """Return when all that was put is on disk. Raises JournalError."""
+        ...
+
+    async def aclose(self) -> None:
+        """Flush, write no more, and seal what can be sealed soon. Raises JournalError.
+
+        If cancelled, returns at once: unsealed segments stay logs, which are as complete, and are
+        sealed when a consumer opens the folder next."""
+        ...
+
+
+class DirectWriter:
+    """Writes on flush, in the caller's thread: for tests in virtual time."""
+
+    def __init__(self, open_log: OpenLog, release: Callable[[], None]) -> None:
+        self.queue: Queue = deque()
+        self.behind = False
+        self._release = release
+        self._log = open_log(seal, None)
+
+    def later(self, function: Callable[[], None]) -> None:
+        """Never: nothing is written before it is flushed."""
+
+    async def flush(self) -> None:
+        """Write all, and sync."""
+        self._log.take(self.queue)
+        self._log.sync()
+
+    async def aclose(self) -> None:
+        """Flush, close and seal."""
+        try:
+            await self.flush()
+            seal(self._log.close())
+        finally:
+            self._release()
+
+
+class ThreadWriter:
+    """Writes in a thread, about every 0.1 s, and at once when :meth:`flush` is called.
+
+    Concurrent flushes share one sync. ``shipping`` also sends what was written to a topic. After a
+    failure nothing more is written: ``on_error`` is told, and each flush raises. ``release`` is
+    called when no thread works on the session's files any more.
+    """
+
+    def __init__(
+        self,
+        open_log: OpenLog,
+        others: Callable[[], Sequence[JournalSession]],
+        on_error: Callable[[JournalError], None],
+        release: Callable[[], None],
+        shipping: Shipping | None = None,
+    ) -> None:
+        self._shipping = shipping
+        self._open_log = open_log
+        self._on_error = on_error
+        self._release = release
+        self._loop = asyncio.get_running_loop()
+        self.queue: Queue = deque()
+        self._wake = threading.Event()
+        self._lock = threading.Lock()
+        self._waiting: list[asyncio.Future[None]] = []
+        self._begun = False
+        self._closing = False
+        self._failure: JournalError | None = None
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._sealer = Sealer(others)
+        self._thread = threading.Thread(target=self._run, name="asyncrevoke journal", daemon=True)
+        self._thread.start()
+
+    @property
+    def behind(self) -> bool:
+        """Whether the disk is behind, or has no row of the session yet. Waiting for the latter
+        leaves a trace of every session that handles a record, however soon its process is
+        killed."""
+        return not self._begun or len(self.queue) > _MANY
+
+    def later(self, function: Callable[[], None]) -> None:
+        """In the time between two writes."""
+        self._loop.call_later(_PACE, function)
+
+    async def flush(self) -> None:
+        """Return when all that was put is on disk. If cancelled, only the waiting ends."""
+        if self._failure is not None:
+            raise self._failure
+        waiter = self._loop.create_future()
+        with self._lock:
+            self._waiting.append(waiter)
+        self._wake.set()
+        await waiter
+
+    async def aclose(self) -> None:
+        """Flush, seal the last segment if that takes no second, and end the threads."""
+        self._closing = True
+        try:
+            await self.flush()
+            await asyncio.wait((self._ended,), timeout=_SEALING_AT_END)
+        finally:
+            self._wake.set()
+            self._sealer.stop_waiting()
+        await asyncio.wait((self._ended,), timeout=_GIVING_UP)
+
+    # --- the thread ------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        failure: Exception | None = None
+        try:
+            written: list[Frame] = []
+            log = self._open_log(
+                self._sealer.seal, None if self._shipping is None else written.append
+            )
+            self._sealer.start()
+            while not self._round(log, written):
+                self._wake.wait(_PACE)
+            self._sealer.seal(log.close())
+        except Exception as error:  # noqa: BLE001 - told to whoever waits, and to the consumer
+            failure = error
+        try:
+            if self._shipping is not None:
+                self._shipping.close()
+        except Exception as error:  # noqa: BLE001 - the same
+            failure = failure or error
+        if failure is not None:
+            self._tell(failure)
+        self._sealer.end()
+        self._release()
+        self._call(_resolve, [self._ended])
+
+    def _round(self, log: LogFile, written: list[Frame]) -> bool:
+        """Write what is queued. True if this was the last round."""
+        self._wake.clear()
+        closing = self._closing
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        try:
+            log.take(self.queue)
+            if waiting or closing:
+                log.sync()
+            if self._shipping is not None and written:
+                self._shipping.send(log, written)
+                written.clear()
+        except BaseException:
+            with self._lock:
+                self._waiting += waiting
+            raise
+        if waiting:
+            self._begun = True
+            self._call(_resolve, waiting)
+        return closing
+
+    def _tell(self, error: Exception) -> None:
+        def tell() -> None:
+            self._failure = JournalError(f"the journal cannot be written: {error}")
+            self._failure.__cause__ = error
+            self.queue.clear()
+            with self._lock:
+                waiting, self._waiting = self._waiting, []
+            for waiter in waiting:
+                if not waiter.done():
+                    waiter.set_exception(self._failure)
+            self._on_error(self._failure)
+
+        self._call(tell)
+
+    def _call(self, function: Callable[..., None], *args: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(function, *args)
+        except RuntimeError:
+            # The loop was closed without closing the consumer: nobody is left to be told.
+            if not self._loop.is_closed():
+                raise
+            self._closing = True
+
+
+class Sealer:
+    """Seals segments one after another, in a thread: first those that killed sessions left open,
+    then those given to :meth:`seal`.
+
+    An unsealed log is as complete as a sealed one, so sealing may stop at any time, and its errors
+    are only logged.
+    """
+
+    def __init__(self, others: Callable[[], Sequence[JournalSession]]) -> None:
+        self._others = others
+        self._log = EventLog()
+        self._wanted: deque[Segment] = deque()
+        self._wake = threading.Event()
+        self._ending = False
+        self._given_up = False
+        self._thread = threading.Thread(
+            target=self._run, name="asyncrevoke journal, sealing", daemon=True
+        )
+
+    def start(self) -> None:
+        """Start the thread, which first seals the segments of ended sessions."""
+        # An interpreter that ends may not take Arrow away from a thread that works with it.
+        atexit.register(self._end_at_exit)
+        self._thread.start()
+
+    def seal(self, segment: Segment) -> None:
+        """Queue this segment for sealing."""
+        self._wanted.append(segment)
+        self._wake.set()
+
+    def stop_waiting(self) -> None:
+        """Stop sealing. A segment that is being sealed stops at its next row group."""
+        self._given_up = True
+        self._wake.set()
+
+    def end(self) -> None:
+        """Return when all segments are sealed or sealing was stopped. Blocks: not for the event
+        loop."""
+        self._ending = True
+        self._wake.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+            atexit.unregister(self._end_at_exit)
+
+    def _end_at_exit(self) -> None:
+        self.stop_waiting()
+        self._thread.join(_GIVING_UP)
+
+    def _has_given_up(self) -> bool:
+        return self._given_up
+
+    def _run(self) -> None:
+        try:
+            others = self._others()
+        except (OSError, ConfigError) as error:
+            self._tell(error)
+            others = ()
+        for session in others:
+            self._try(partial(seal_session, session, self._has_given_up))
+        while not self._given_up:
+            if self._wanted:
+                segment = self._wanted.popleft()
+                self._try(partial(seal, segment, self._has_given_up))
+            elif self._ending:
+                return
+            else:
+                self._wake.wait()
+                self._wake.clear()
+
+    def _try(self, work: Callable[[], object]) -> None:
+        if self._given_up:
+            return
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the log is complete
+            self._tell(error)
+
+    def _tell(self, error: Exception) -> None:
+        self._log.warning(
+            "journal segment not sealed; audits read its log instead",
+            error=str(error),
+        )
+
+
+def _resolve(waiting: list[asyncio.Future[None]]) -> None:
+    for waiter in waiting:
+        if not waiter.done():
+            waiter.set_result(None)

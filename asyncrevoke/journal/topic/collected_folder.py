@@ -1,0 +1,148 @@
+"""The folder that ``asyncrevoke journal collect`` writes from pieces of logs in a topic.
+
+The topic is not trusted. A piece is written only if it is complete, belongs to one session with a
+valid id, repeats no row, and is no larger than what ``KafkaSink`` sends. So no name from the topic
+leads out of the folder, and the folder is no larger than the topic.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+from asyncrevoke.errors import JournalError
+from asyncrevoke.journal.files import PRIVATE, folder_mode
+from asyncrevoke.journal.format.schema import VERSION
+from asyncrevoke.journal.format.sealed import About, SealedFile
+from asyncrevoke.journal.segments import SEALED, read_piece
+from asyncrevoke.journal.session_id import is_session_id
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from asyncrevoke.journal.format.arrow import RecordBatch
+    from asyncrevoke.journal.session_id import SessionId
+
+# Sessions: more than a group starts in years.
+MOST_SESSIONS: Final = 10_000
+# Files that are written at the same time.
+_MOST_OPEN: Final = 100
+# Gaps in the rows of a session, which retention or an attacker may have left.
+_MOST_RANGES: Final = 10_000
+
+
+class CollectedFolder:
+    """Writes pieces; :meth:`seal` ends it. ``sessions`` and ``rows`` count what was written."""
+
+    def __init__(self, folder: Path, most_sessions: int = MOST_SESSIONS) -> None:
+        self._folder = folder
+        self._most_sessions = most_sessions
+        # In the order of their last piece.
+        self._open: OrderedDict[SessionId, SealedFile] = OrderedDict()
+        self._segments: dict[SessionId, int] = {}
+        self._known: dict[SessionId, RowRanges] = {}
+        self.rows = 0
+
+    @property
+    def sessions(self) -> int:
+        """Sessions of which rows were written."""
+        return len(self._known)
+
+    def begin(self) -> None:
+        """Create the folder."""
+        self._folder.mkdir(folder_mode(PRIVATE), parents=True, exist_ok=True)
+
+    def take(self, piece: bytes) -> bool:
+        """Write the rows of a piece; False, and nothing is written, if it is none.
+
+        JournalError if there are more sessions than may be; OSError.
+        """
+        content = read_piece(piece)
+        if content.torn or content.damaged or not content.batches or content.about is None:
+            return False
+        name = content.about.session
+        if not is_session_id(name) or content.about.segment != 0:
+            return False
+        first, end = _rows_of(content.batches)
+        known = self._known.get(name)
+        if known is None:
+            if len(self._known) >= self._most_sessions:
+                raise JournalError(
+                    f"the topic has more than {self._most_sessions:,} sessions: nothing is "
+                    "collected of the others; has somebody else written to it? --max-sessions "
+                    "raises the limit"
+                )
+            known = self._known[name] = RowRanges()
+        if not known.add(first, end):
+            return False
+        file = self._file_of(name)
+        for batch in content.batches:
+            file.write(batch)
+        self.rows += end - first
+        return True
+
+    def _file_of(self, name: SessionId) -> SealedFile:
+        file = self._open.get(name)
+        if file is None:
+            if len(self._open) >= _MOST_OPEN:
+                self._seal(*self._open.popitem(last=False))
+            number = self._segments[name] = self._segments.get(name, 0) + 1
+            path = self._folder / name
+            if number == 1:
+                path.mkdir(folder_mode(PRIVATE))
+            file = self._open[name] = SealedFile(path / f"{number:06}{SEALED}", PRIVATE)
+        self._open.move_to_end(name)
+        return file
+
+    def _seal(self, name: SessionId, file: SealedFile) -> None:
+        file.seal(About(name, self._segments[name], None, None, VERSION))
+
+    def seal(self) -> None:
+        """Seal all files: the topic was read to its end."""
+        while self._open:
+            self._seal(*self._open.popitem())
+
+    def abandon(self) -> None:
+        """Remove the files that were not sealed."""
+        while self._open:
+            _, file = self._open.popitem()
+            file.abandon()
+
+
+class RowRanges:
+    """The row numbers of a session that were seen, as sorted ranges that do not touch."""
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._ends: list[int] = []
+
+    def add(self, first: int, end: int) -> bool:
+        """Add the numbers from ``first`` up to, not including, ``end``. False if one of them was
+        added before, or if there are too many gaps."""
+        firsts, ends = self._firsts, self._ends
+        at = bisect_right(firsts, first)
+        if (at and ends[at - 1] > first) or (at < len(firsts) and firsts[at] < end):
+            return False
+        follows = bool(at) and ends[at - 1] == first
+        leads = at < len(firsts) and firsts[at] == end
+        if follows and leads:
+            ends[at - 1] = ends[at]
+            del firsts[at], ends[at]
+        elif follows:
+            ends[at - 1] = end
+        elif leads:
+            firsts[at] = first
+        elif len(firsts) >= _MOST_RANGES:
+            return False
+        else:
+            firsts.insert(at, first)
+            ends.insert(at, end)
+        return True
+
+
+def _rows_of(batches: list[RecordBatch]) -> tuple[int, int]:
+    """The number of the first row, and the one after the last: they follow one another."""
+    first = batches[0].column("seq")[0].as_py()
+    rows = sum(batch.num_rows for batch in batches)
+    return first, first + rows

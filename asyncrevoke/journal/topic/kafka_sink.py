@@ -1,0 +1,185 @@
+"""A journal in a topic, for members whose disks are lost with them.
+
+Each record is a piece of a session's log that can be read alone; its key is the session's id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from aiokafka import TopicPartition
+from aiokafka.errors import KafkaError
+
+from asyncrevoke.errors import ConfigError, JournalError
+from asyncrevoke.journal.format.frames import Frame, SegmentHeader, header_frame
+from asyncrevoke.journal.topic.collected_folder import MOST_SESSIONS, CollectedFolder
+from asyncrevoke.runtime.net.kafka_clients import kafka_admin, kafka_consumer, kafka_producer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Iterator
+    from pathlib import Path
+    from typing import Self
+
+# Half of the default max.message.bytes, which leaves room for the batch around it.
+_MOST_BYTES = 500_000
+_TIMEOUT = 30.0
+_STOP = 2.0
+
+
+class KafkaSink:
+    """Also sends a journal to a topic: ``Journal(path, sink=KafkaSink("billing-journal", ...))``.
+
+    The rows of what a commit covers are then also in this topic, on all in-sync replicas, before
+    the commit is sent. ``options`` are those of aiokafka's producer, such as ``bootstrap_servers``
+    and for security. If rows cannot be sent within 30 s, the consumer ends with a JournalError, as
+    it does on a full disk.
+
+    The topic's retention decides how long rows are kept. ``asyncrevoke journal collect`` writes a
+    folder from it.
+    """
+
+    def __init__(self, topic: str, **options: object) -> None:
+        if not topic:
+            raise ConfigError("KafkaSink: name the topic that takes the journal")
+        refused = {"acks", "enable_idempotence", "transactional_id"} & options.keys()
+        if refused:
+            raise ConfigError(
+                f"KafkaSink({topic!r}): {', '.join(sorted(refused))} cannot be set: what "
+                "is committed has to be in the topic once, on all replicas"
+            )
+        self.topic = topic
+        self._options = options
+        self._producer: Any = None
+
+    def __repr__(self) -> str:
+        return f"KafkaSink({self.topic!r})"
+
+    def copy(self) -> Self:
+        """One for a session of its own."""
+        return type(self)(self.topic, **self._options)
+
+    async def send(self, session: str, pieces: list[bytes]) -> None:
+        """Return when these are in the topic, in their order. Raises JournalError."""
+        try:
+            async with asyncio.timeout(_TIMEOUT):
+                if self._producer is None:
+                    producer = kafka_producer(acks="all", enable_idempotence=True, **self._options)
+                    await producer.start()
+                    self._producer = producer
+                key = session.encode()
+                sent = [await self._producer.send(self.topic, each, key=key) for each in pieces]
+                await asyncio.gather(*sent)
+        except TimeoutError as error:
+            raise JournalError(
+                f"topic {self.topic!r} has not taken the journal within {_TIMEOUT:g} s: does it "
+                "exist, and has it enough replicas in sync?"
+            ) from error
+        except KafkaError as error:
+            raise JournalError(
+                f"topic {self.topic!r} does not take the journal: {error}"
+            ) from error
+
+    async def aclose(self) -> None:
+        """Disconnect; takes 2 seconds at most."""
+        producer, self._producer = self._producer, None
+        if producer is None:
+            return
+        try:
+            async with asyncio.timeout(_STOP):
+                await producer.stop()
+        except (TimeoutError, KafkaError):
+            # One that could not go on waits for what it has not sent.
+            await producer.client.close()
+
+
+def pieces(header: SegmentHeader, frames: Iterable[Frame]) -> Iterator[bytes]:
+    """Logs of these frames, each small enough for a record of the topic."""
+    some: list[Frame] = []
+    size = 0
+    for frame in frames:
+        if some and size + len(frame.data) > _MOST_BYTES:
+            yield _log(header, some)
+            some, size = [], 0
+        some.append(frame)
+        size += len(frame.data)
+    if some:
+        yield _log(header, some)
+
+
+def _log(header: SegmentHeader, frames: list[Frame]) -> bytes:
+    begin = header_frame(header, frames[0].first)
+    return b"".join([begin.data, *(frame.data for frame in frames)])
+
+
+class Collected(NamedTuple):
+    """What was in a topic: sessions, rows, and records that are no piece of a journal."""
+
+    sessions: int
+    rows: int
+    strange: int
+
+
+async def collect(
+    topic: str, folder: Path, *, max_sessions: int = MOST_SESSIONS, **options: object
+) -> Collected:
+    """Make a journal's folder of a topic that ``KafkaSink`` has written to.
+
+    Reads it once, to where it ended when that began. ``options`` are those of aiokafka's consumer.
+    Pieces that are not whole, that repeat rows, or that are of a session with an id that this
+    library does not generate are not written, but counted. Raises ConfigError if there is no such
+    topic, or the folder has something in it; JournalError if there are more than ``max_sessions``.
+    """
+    if not await asyncio.to_thread(_is_free, folder):
+        raise ConfigError(f"{folder} is not empty: name a new folder for what is collected")
+    consumer = kafka_consumer(
+        **options, group_id=None, enable_auto_commit=False, isolation_level="read_committed"
+    )
+    collected = CollectedFolder(folder, max_sessions)
+    strange = 0
+    try:
+        await consumer.start()
+        partitions = await _partitions(topic, options)
+        await asyncio.to_thread(collected.begin)
+        async for value in _values(consumer, partitions):
+            strange += value is None or not collected.take(value)
+        collected.seal()
+    except KafkaError as error:
+        raise JournalError(f"topic {topic!r} cannot be read: {error}") from error
+    finally:
+        collected.abandon()
+        await consumer.stop()
+    return Collected(collected.sessions, collected.rows, strange)
+
+
+def _is_free(folder: Path) -> bool:
+    return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+
+
+async def _partitions(topic: str, options: dict[str, object]) -> list[TopicPartition]:
+    admin = kafka_admin(**options)
+    await admin.start()
+    try:
+        (described,) = await admin.describe_topics([topic])
+    finally:
+        await admin.close()
+    numbers = sorted(each["partition"] for each in described["partitions"])
+    if not numbers:
+        raise ConfigError(f"the broker has no topic {topic!r}, or it may not be described")
+    return [TopicPartition(topic, number) for number in numbers]
+
+
+async def _values(
+    consumer: Any,  # noqa: ANN401 - half typed
+    partitions: list[TopicPartition],
+) -> AsyncIterator[bytes | None]:
+    consumer.assign(partitions)
+    await consumer.seek_to_beginning(*partitions)
+    ends = await consumer.end_offsets(partitions)
+    left = {tp for tp in partitions if await consumer.position(tp) < ends[tp]}
+    while left:
+        for tp, records in (await consumer.getmany(*left, timeout_ms=1000)).items():
+            for record in records:
+                if record.offset < ends[tp]:
+                    yield record.value
+        left = {tp for tp in left if await consumer.position(tp) < ends[tp]}

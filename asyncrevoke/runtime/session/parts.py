@@ -1,0 +1,57 @@
+"""What a session is made of."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.consumer_core import ConsumerCore
+    from asyncrevoke.runtime.hooks.call_recorder import CallRecorder
+    from asyncrevoke.runtime.hooks.dead_letter_writer import DeadLetterWriter
+    from asyncrevoke.runtime.hooks.event_log import EventLog
+    from asyncrevoke.runtime.hooks.journal_hooks import SessionRecorder
+    from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
+    from asyncrevoke.runtime.hooks.observers import Observers
+    from asyncrevoke.runtime.loop.driver import Driver
+    from asyncrevoke.runtime.session.record_iterator import ReadReports
+    from asyncrevoke.runtime.session.record_owners import RecordOwners
+    from asyncrevoke.runtime.session.status import SessionStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionHooks:
+    """What is informed of events in a session.
+
+    ``observers`` and ``recorder`` (of the journal) are None if there are none.
+    """
+
+    log: EventLog
+    listener: ListenerCalls
+    owners: RecordOwners
+    status: SessionStatus
+    reads: ReadReports
+    observers: Observers | None = None
+    recorder: SessionRecorder | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionParts:
+    """What a session is made of; ``open_session`` creates it.
+
+    ``config`` has the user's options, also for other clients that the consumer needs.
+    ``dead_letters`` and ``call_recorder`` are those of a test's environment, else None.
+    ``wall_clock`` returns seconds since the epoch.
+    """
+
+    config: ConsumerConfig
+    core: ConsumerCore
+    driver: Driver
+    hooks: SessionHooks
+    dead_letters: DeadLetterWriter | None = None
+    call_recorder: CallRecorder | None = None
+    wall_clock: Callable[[], float] = time.time

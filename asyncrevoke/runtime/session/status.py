@@ -1,0 +1,42 @@
+"""What a consumer is like now: which records delay a revocation, and which handlers run."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from asyncrevoke.runtime.hooks.observer import ConsumerSnapshot
+from asyncrevoke.runtime.hooks.running_calls import RunningCalls
+
+if TYPE_CHECKING:
+    from asyncrevoke.core.consumer_core import ConsumerCore
+    from asyncrevoke.model import BlockingRecord, RunningHandler
+    from asyncrevoke.runtime.session.record_owners import RecordOwners
+
+
+class SessionStatus:
+    """Asks the core and the owners of records; belongs to the event loop's thread."""
+
+    def __init__(self, core: ConsumerCore, owners: RecordOwners) -> None:
+        self._core = core
+        self._owners = owners
+        self._loop = asyncio.get_running_loop()
+        self._running = RunningCalls()
+
+    def blocking(self) -> tuple[BlockingRecord, ...]:
+        """For each partition whose revocation is delayed: the record, and the handler that has
+        it."""
+        return tuple(
+            record._replace(handler=self._owners.name_of(record))
+            for record in self._core.blocking_records(self._loop.time())
+        )
+
+    def running(self) -> tuple[RunningHandler, ...]:
+        """The calls of handlers that have not ended, the longest first."""
+        return tuple(self._running.update(self._loop.time(), list(self._owners.running())))
+
+    def snapshot(self) -> ConsumerSnapshot:
+        """Health and partitions at this moment."""
+        now = self._loop.time()
+        health = self._core.health(now)._replace(blocking_records=self.blocking())
+        return ConsumerSnapshot(now, health, self._core.partition_statuses())

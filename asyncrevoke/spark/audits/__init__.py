@@ -1,0 +1,1 @@
+"""Audits of journals and topics that one machine does not hold."""

@@ -1,0 +1,202 @@
+"""A journal as Spark reads it: sealed segments and logs, from any storage that Spark knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from urllib.parse import unquote
+
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from asyncrevoke.audit.sql.text import compose, literal
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.journal.format.schema import COLUMNS, RowKind
+from asyncrevoke.journal.reading import SessionState, facts_of
+from asyncrevoke.journal.segments import ARROW_LOG, LOG, SEALED, read_blob, sessions
+from asyncrevoke.journal.session_id import is_session_id, not_a_session_id
+from asyncrevoke.spark.arrow import map_in_arrow
+from asyncrevoke.spark.audits.database import over, small_frame
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from asyncrevoke.spark.arrow import ArrowRecordBatch
+
+_TYPES = {"string": "STRING", "long": "BIGINT", "int": "INT"}
+SCHEMA = ", ".join(f"`{column.name}` {_TYPES[column.type]}" for column in COLUMNS)
+"""The columns of a journal."""
+
+# What the rules call it.
+_NAMES = {"session_id": "session", "partition": "part", "offset": "off"}
+
+
+def journal_frame(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    keep: Callable[[DataFrame], DataFrame] = lambda frame: frame,
+) -> DataFrame:
+    """All rows of a journal's folder, with the columns of ``journal/format/schema.py``. Lazy.
+
+    An unsealed log is read up to its last complete frame. Such rows are decoded in Python, so their
+    DataFrame goes to ``keep``. Raises ConfigError if the folder has no journal.
+    """
+    root = str(path)
+    files = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+    files = files.option("pathGlobFilter", f"*{{{SEALED},{LOG},{ARROW_LOG}}}")
+    try:
+        # What planning knows: no job.
+        found = {unquote(name) for name in files.load(root).inputFiles()}
+    except Exception as error:
+        if _condition(error) != "PATH_NOT_FOUND":
+            raise
+        raise ConfigError(
+            f"there is no folder {root}: give the path that Journal(path) was given, as the "
+            "cluster's workers know it"
+        ) from error
+    sealed = sorted(name for name in found if name.endswith(SEALED))
+    stems = {name.removesuffix(SEALED) for name in sealed}
+    # Of a log that was sealed, only the Parquet file.
+    logs = sorted(
+        name
+        for name in found
+        for suffix in (LOG, ARROW_LOG)
+        if name.endswith(suffix) and name.removesuffix(suffix) not in stems
+    )
+    if not sealed and not logs:
+        raise ConfigError(f"{root} holds no journal: give the path that Journal(path) was given")
+    frames: list[DataFrame] = []
+    if sealed:
+        frames.append(spark.read.schema(SCHEMA).parquet(*sealed))
+    if logs:
+        blobs = spark.read.format("binaryFile").load(logs)
+        frames.append(keep(blobs_frame(blobs, "content")))
+    return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+
+
+def blobs_frame(frame: DataFrame, column: str = "value") -> DataFrame:
+    """The rows of a journal from a column with pieces of logs, such as the values of a topic that
+    ``KafkaSink`` has written to. Lazy."""
+    values = frame.select(F.col(column).alias("value")).where("value IS NOT NULL")
+    return map_in_arrow(values, _decode, SCHEMA)
+
+
+def _decode(batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordBatch]:
+    for batch in batches:
+        for blob in batch.column("value").to_pylist():
+            yield from read_blob(blob).batches
+
+
+def live_sessions(path: str | os.PathLike[str]) -> frozenset[str]:
+    """The sessions that are being written, if the folder is on this machine."""
+    folder = Path(str(path).removeprefix("file://"))
+    if not folder.is_dir():
+        return frozenset()
+    return frozenset(session.folder.name for session in sessions(folder) if session.live)
+
+
+class Overview(NamedTuple):
+    """The sessions of a journal, their (topic, group) pairs, and the facts of each pair's TOPIC
+    rows."""
+
+    sessions: tuple[SessionState, ...]
+    topics: Mapping[tuple[str, str | None], frozenset[str]]
+
+
+def overview(spark: SparkSession, journal: DataFrame, live: frozenset[str]) -> Overview:
+    """Compute the overview, in one pass over all rows."""
+    tables = {"journal": journal}
+    query = compose(
+        """
+        SELECT session_id, topic, `group`, count(*) AS n, min(seq) AS first, max(seq) AS last,
+               min(at_us) AS began, max(at_us) AS ended_us,
+               max(CASE WHEN kind = {begin} THEN facts END) AS facts,
+               bool_or(kind = {end}) AS ended,
+               collect_set(CASE WHEN kind = {topic} THEN facts END) AS orders
+        FROM journal GROUP BY session_id, topic, `group` ORDER BY session_id
+        """,
+        begin=literal(RowKind.BEGIN),
+        end=literal(RowKind.END),
+        topic=literal(RowKind.TOPIC),
+    )
+    rows = over(spark, query, tables).collect()
+    for row in rows:
+        if not is_session_id(row["session_id"]):
+            raise _unknown_session(journal, row["session_id"])
+    of_session: dict[str, list[Any]] = {}
+    topics: dict[tuple[str, str | None], frozenset[str]] = {}
+    for row in rows:
+        of_session.setdefault(row["session_id"], []).append(row)
+        if row["topic"] is not None:
+            name = row["topic"], row["group"]
+            topics[name] = topics.get(name, frozenset()) | frozenset(row["orders"])
+    states = [_state(name, every, live) for name, every in of_session.items()]
+    holes = {state.name for state in states if state.missing}
+    found = _missing(spark, tables, holes) if holes else {}
+    states = [
+        state._replace(missing=found[state.name]) if state.name in found else state
+        for state in states
+    ]
+    return Overview(tuple(states), topics)
+
+
+def _state(name: str, rows: list[Any], live: frozenset[str]) -> SessionState:
+    count, first = sum(row["n"] for row in rows), min(row["first"] for row in rows)
+    last = max(row["last"] for row in rows)
+    facts = next((row["facts"] for row in rows if row["facts"]), None)
+    ended = any(row["ended"] for row in rows)
+    return SessionState(
+        name,
+        facts_of(facts),
+        count,
+        0,
+        0,
+        min(row["began"] for row in rows),
+        max(row["ended_us"] for row in rows),
+        ended,
+        name in live and not ended,
+        # Which ones, is looked for where there are any.
+        missing=() if count == last + 1 else ((0, first - 1),),
+    )
+
+
+def _missing(
+    spark: SparkSession, tables: Mapping[str, DataFrame], names: set[str]
+) -> dict[str, tuple[tuple[int, int], ...]]:
+    incomplete = small_frame(spark, {"name": "STRING"}, [(name,) for name in sorted(names)])
+    rows = over(
+        spark,
+        """
+        SELECT session_id, before + 1 AS first, seq - 1 AS last
+        FROM (SELECT session_id, seq, coalesce(
+                         lag(seq) OVER (PARTITION BY session_id ORDER BY seq), -1) AS before
+              FROM journal JOIN incomplete ON incomplete.name = journal.session_id)
+        WHERE seq > before + 1 ORDER BY session_id, seq
+        """,
+        {**tables, "incomplete": incomplete},
+    ).collect()
+    found: dict[str, tuple[tuple[int, int], ...]] = {}
+    for name, first, last in cast("list[tuple[str, int, int]]", rows):
+        found[name] = (*found.get(name, ()), (first, last))
+    return found
+
+
+def _unknown_session(journal: DataFrame, name: str | None) -> ConfigError:
+    """The error for a journal with rows of an invalid session; names the file if Spark knows it."""
+    found = journal.where(F.col("session_id").eqNullSafe(F.lit(name)))
+    row = found.select(F.input_file_name()).limit(1).collect()
+    file = unquote(row[0][0]) if row and row[0][0] else "the journal"
+    return not_a_session_id(name, file)
+
+
+def for_the_rules(journal: DataFrame) -> DataFrame:
+    """The journal with the column names of the rules."""
+    return journal.withColumnsRenamed(_NAMES)
+
+
+def _condition(error: Exception) -> str | None:
+    get = getattr(error, "getCondition", None)
+    return cast("Any", get)() if callable(get) else None

@@ -1,0 +1,224 @@
+"""An audit on Spark: for journals and topics that one machine does not hold."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from asyncrevoke.audit.comparison import (
+    AuditResult,
+    AuditSettings,
+    Comparison,
+    group_of,
+    handler_order_of,
+    isolation_level_of,
+    sessions_of_group,
+)
+from asyncrevoke.audit.errors import TopicError
+from asyncrevoke.audit.report import write_report
+from asyncrevoke.audit.rules.views import MERGED
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.journal.format.schema import BUCKET
+from asyncrevoke.spark.audits.database import SparkDatabase
+from asyncrevoke.spark.audits.dense import DenseSource
+from asyncrevoke.spark.audits.journal import (
+    for_the_rules,
+    journal_frame,
+    live_sessions,
+    overview,
+)
+from asyncrevoke.spark.audits.sources import FrameSource, TopicSource
+from asyncrevoke.spark.session import check_spark, message_of_task_error
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from asyncrevoke.audit.comparison import HandlerOrder, Range
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.journal.reading import SessionState
+    from asyncrevoke.spark.audits.sources import TopicRecords
+
+
+def audit(
+    spark: SparkSession,
+    *,
+    journal: str | os.PathLike[str] | DataFrame,
+    source: DataFrame | Mapping[str, str] | Literal["dense"],
+    topic: str | None = None,
+    group: str | None = None,
+    bootstrap: str | Sequence[str] | ConsumerConfig | None = None,
+    skew: float = 0.05,
+    stall: float = 10.0,
+    exact: bool = False,
+    compacted: bool | None = None,
+    out: str | os.PathLike[str] | None = None,
+) -> AuditResult:
+    """Compare what a journal says of a topic with the topic. Blocks.
+
+    ``journal`` is the folder that consumers wrote to, of any storage that Spark reads, or a
+    DataFrame of its rows. ``source`` has the options of ``spark.read.format("asyncrevoke")``, with
+    ``topic`` and ``bootstrap_servers`` at least: tasks read the topic and give Spark fingerprints
+    of it. Or it is a DataFrame with ``partition, offset, timestamp, key, value`` of all its
+    records; then ``topic`` is needed. Or it is ``"dense"``, with ``topic`` and ``bootstrap`` (the
+    brokers, or a consumer's configuration): each offset is a record. Then the topic is not read,
+    and neither content nor stalls are checked. Raises ConfigError if the topic has gaps.
+
+    ``skew`` and ``stall`` are seconds: the largest difference between clocks of machines, and the
+    longest handover that is not reported as a stall. ``exact`` compares every record, however many
+    there are. ``compacted``: whether the topic is compacted; read from the broker by default.
+    ``out`` is a folder of this machine for ``report.html`` and ``report.json``.
+
+    The rules are those of ``asyncrevoke audit``, and so is what is returned. Raises ConfigError;
+    TopicError where the topic cannot be read.
+    """
+    check_spark(more=["duckdb"])
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - of the extra
+
+    try:
+        audited = _audit(
+            spark,
+            journal,
+            source,
+            topic,
+            group,
+            bootstrap,
+            AuditSettings(skew, stall, exact),
+            compacted,
+        )
+    except PySparkException as error:
+        told = message_of_task_error(error, "the audit")
+        if told is None:
+            raise
+        raise TopicError(str(told)) from error
+    if out is not None:
+        write_report(audited, Path(out))
+    return audited
+
+
+def _audit(
+    spark: SparkSession,
+    journal: str | os.PathLike[str] | DataFrame,
+    source: DataFrame | Mapping[str, str] | Literal["dense"],
+    topic: str | None,
+    group: str | None,
+    bootstrap: str | Sequence[str] | ConsumerConfig | None,
+    settings: AuditSettings,
+    compacted: bool | None,
+) -> AuditResult:
+    name = _topic_of(source, topic)
+    database = SparkDatabase(spark)
+    try:
+        if isinstance(journal, (str, os.PathLike)):
+            rows = journal_frame(spark, journal, database.keep)
+            known = overview(spark, rows, live_sessions(journal))
+        else:
+            rows, known = journal, overview(spark, journal, frozenset())
+        group = group_of(known.topics, name, group)
+        states = sessions_of_group(known.sessions, group)
+        orders = handler_order_of(known.topics[name, group], states)
+        about = rows.where(rows["topic"] == name)
+        about = about.where(about["group"].isNull() if group is None else about["group"] == group)
+        about = for_the_rules(about)
+        if isinstance(source, str):
+            dense = _dense(source, name, bootstrap, states)
+            database.add("journal", dense.without_content(about))
+            audited = _compared(spark, database, name, group, states, orders, dense, settings)
+            dense.confirm(audited.anomalies)
+            return audited
+        database.add("journal", about)
+        records = _source(source, name, states, compacted)
+        return _compared(spark, database, name, group, states, orders, records, settings)
+    finally:
+        database.close()
+
+
+def _compared(
+    spark: SparkSession,
+    database: SparkDatabase,
+    topic: str,
+    group: str | None,
+    states: tuple[SessionState, ...],
+    orders: HandlerOrder,
+    source: TopicRecords,
+    settings: AuditSettings,
+) -> AuditResult:
+    comparison = Comparison(
+        database,
+        topic,
+        source.bounds,
+        states,
+        orders,
+        settings,
+        compacted=source.compacted,
+        keys=source.has_keys,
+        batches=source.batches is not None,
+    )
+    if (wanted := comparison.batches()) and source.batches is not None:
+        database.add("batches", source.batches(spark, wanted))
+    windows = ranges = comparison.windows()
+    two_tiers = comparison.in_two_tiers(windows)
+    read = 0
+    if two_tiers:
+        read, ranges = differing(spark, database, comparison, source)
+    database.add("source", source.records(spark, comparison.compare(ranges)))
+    if not two_tiers:
+        ((read,),) = database.rows("SELECT count(*) FROM source")
+    return comparison.result(group, states, ranges, read, two_tiers=two_tiers)
+
+
+def differing(
+    spark: SparkSession, database: SparkDatabase, comparison: Comparison, source: TopicRecords
+) -> tuple[int, list[Range]]:
+    """The number of records read for fingerprints, and the ranges in which the journal's
+    fingerprints differ."""
+    windows = comparison.windows()
+    query = comparison.fingerprints("records")
+    found = source.fingerprints(spark, windows, query, bare=comparison.bare_partitions)
+    buckets = sum((window.hi - window.lo) // BUCKET + 2 for window in windows)
+    database.gather("read_fingerprints", found, buckets)
+    database.define("source_fingerprints", MERGED)
+    return comparison.differing(windows)
+
+
+def _topic_of(source: DataFrame | Mapping[str, str] | str, topic: str | None) -> str:
+    if topic is not None:
+        return topic
+    if isinstance(source, Mapping) and "topic" in source:
+        return source["topic"]
+    raise ConfigError('which topic? audit(..., topic="orders")')
+
+
+def _dense(
+    source: str,
+    topic: str,
+    bootstrap: str | Sequence[str] | ConsumerConfig | None,
+    states: tuple[SessionState, ...],
+) -> DenseSource:
+    if source != "dense":
+        raise ConfigError(
+            f'source={source!r}: give the options of the topic, a DataFrame of it, or "dense"'
+        )
+    if bootstrap is None:
+        raise ConfigError(
+            'source="dense" asks brokers where the topic begins and ends: '
+            'audit(..., bootstrap="localhost:9092")'
+        )
+    return DenseSource(bootstrap, topic, committed=isolation_level_of(states) == "read_committed")
+
+
+def _source(
+    source: DataFrame | Mapping[str, str],
+    topic: str,
+    states: tuple[SessionState, ...],
+    compacted: bool | None,
+) -> TopicRecords:
+    if not isinstance(source, Mapping):
+        return FrameSource(source.where(source["topic"] == topic), compacted=compacted is True)
+    return TopicSource(
+        {"isolation_level": isolation_level_of(states), **source, "topic": topic},
+        compacted=compacted,
+    )

@@ -1,0 +1,179 @@
+"""The topic that an audit on Spark compares with: a DataFrame, or a topic that tasks read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, LiteralString, Protocol, cast
+
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from asyncrevoke.audit.comparison import Bounds, Range
+from asyncrevoke.audit.topic.batch_headers import BATCHES
+from asyncrevoke.audit.topic.topic import is_compacted
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.spark.arrow import map_in_arrow
+from asyncrevoke.spark.audits.database import over, small_frame
+from asyncrevoke.spark.audits.hash_tasks import FINGERPRINTS, RECORDS, HashTask
+from asyncrevoke.spark.audits.header_tasks import HeaderTask
+from asyncrevoke.spark.reading.offsets import OffsetRange, find_ranges, run_blocking
+from asyncrevoke.spark.source.options import SourceOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from asyncrevoke.audit.sql.text import Text
+
+_NEEDED = ("partition", "offset", "timestamp", "key", "value")
+
+
+class TopicRecords(Protocol):
+    """The records of a topic, with the bounds of its logs."""
+
+    @property
+    def bounds(self) -> Mapping[int, Bounds]:
+        """Of each partition."""
+        ...
+
+    @property
+    def compacted(self) -> bool:
+        """Whether the topic is compacted."""
+        ...
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether it has hashes of keys."""
+        ...
+
+    @property
+    def batches(self) -> Callable[[SparkSession, Sequence[Range]], DataFrame] | None:
+        """Gives the batches that have an offset in these ranges: the columns
+        ``batch_headers.BATCHES``. None if there is nothing known of batches."""
+        ...
+
+    def fingerprints(
+        self, spark: SparkSession, ranges: Sequence[Range], query: Text, *, bare: Sequence[int]
+    ) -> DataFrame:
+        """``part, bucket, records, mixed, total`` of these ranges, of the partitions in
+        ``bare`` by offsets alone; ``query`` would give them of the table ``records``, and a bucket
+        may be in several rows."""
+        ...
+
+    def records(self, spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
+        """``part, off, timestamp_us, key_hash, record_hash`` of these ranges."""
+        ...
+
+
+class FrameSource:
+    """A DataFrame with the columns of Spark's or of this library's Kafka source, of one topic.
+
+    It must be read after the journal was written: offsets beyond its last record count as missing.
+    """
+
+    has_keys = True
+    batches: Callable[[SparkSession, Sequence[Range]], DataFrame] | None = None
+
+    def __init__(self, frame: DataFrame, *, compacted: bool = False) -> None:
+        missing = [name for name in _NEEDED if name not in frame.columns]
+        if missing:
+            raise ConfigError(
+                f"source= has no column {', '.join(missing)}: give what "
+                'spark.read.format("asyncrevoke") or format("kafka") gives of the topic'
+            )
+        self.compacted = compacted
+        self._records = frame.selectExpr(
+            "partition AS part",
+            "offset AS off",
+            _micros(frame),
+            "if(key IS NULL, NULL, xxhash64(key)) AS key_hash",
+            "xxhash64(key, value) AS record_hash",
+        )
+        found = self._records.groupBy("part").agg(F.min("off"), F.max("off") + 1).collect()
+        rows = cast("list[tuple[int, int, int]]", found)
+        self.bounds = {part: Bounds(lo, hi) for part, lo, hi in rows}
+
+    def fingerprints(
+        self,
+        spark: SparkSession,
+        ranges: Sequence[Range],
+        query: Text,
+        *,
+        bare: Sequence[int],  # noqa: ARG002 - the query knows
+    ) -> DataFrame:
+        """See :class:`TopicRecords`."""
+        return over(spark, query, {"records": self.records(spark, ranges)})
+
+    def records(self, spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
+        """See :class:`TopicRecords`."""
+        wanted = small_frame(spark, {"p": "INT", "lo": "BIGINT", "hi": "BIGINT"}, ranges)
+        tables = {"records": self._records, "wanted": wanted}
+        return over(
+            spark,
+            "SELECT /*+ BROADCAST(wanted) */ records.* FROM records JOIN wanted "
+            "ON records.part = wanted.p AND records.off >= wanted.lo AND records.off < wanted.hi",
+            tables,
+        )
+
+
+def _micros(frame: DataFrame) -> LiteralString:
+    if frame.schema["timestamp"].dataType.typeName() == "long":
+        return "timestamp * 1000 AS timestamp_us"
+    return "unix_micros(timestamp) AS timestamp_us"
+
+
+class TopicSource:
+    """A topic that tasks read, with the options of ``spark.read.format("asyncrevoke")``.
+
+    The fingerprints are made where the records are read: nothing but them reaches Spark.
+    """
+
+    has_keys = True
+
+    def __init__(self, options: Mapping[str, str], *, compacted: bool | None) -> None:
+        self.options = SourceOptions.of(options)
+        config, topic = self.options.config(), self.options.topic
+        found = run_blocking(find_ranges(config, topic, "earliest", "latest"))
+        if compacted is None:
+            compacted = run_blocking(is_compacted(topic, config))
+        self.compacted = compacted
+        self.bounds = {each.partition: Bounds(each.start, each.end) for each in found}
+
+    def fingerprints(
+        self,
+        spark: SparkSession,
+        ranges: Sequence[Range],
+        query: Text,  # noqa: ARG002 - made in Python
+        *,
+        bare: Sequence[int],
+    ) -> DataFrame:
+        """See :class:`TopicRecords`."""
+        return self._read(spark, ranges, FINGERPRINTS, frozenset(bare))
+
+    def records(self, spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
+        """See :class:`TopicRecords`."""
+        return self._read(spark, ranges, RECORDS, None)
+
+    def batches(self, spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
+        """See :class:`TopicRecords`."""
+        topic = self.options.topic
+        parts = [OffsetRange(topic, each.partition, each.lo, each.hi) for each in ranges]
+        tasks = min(len(parts), _MOST_TASKS)
+        ids = spark.range(0, len(parts), 1, tasks)
+        schema = ", ".join(f"{name} {kind}" for name, kind in BATCHES.items())
+        return map_in_arrow(ids, HeaderTask(self.options, parts).run, schema)
+
+    def _read(
+        self, spark: SparkSession, ranges: Sequence[Range], schema: str, bare: frozenset[int] | None
+    ) -> DataFrame:
+        topic = self.options.topic
+        parts = [OffsetRange(topic, each.partition, each.lo, each.hi) for each in ranges]
+        if not parts:
+            return small_frame(spark, dict(each.split() for each in schema.split(", ")), [])
+        task = HashTask(self.options, parts, bare)
+        # The identifier says which ranges a task has: one or more.
+        tasks = min(len(parts), _MOST_TASKS)
+        return map_in_arrow(spark.range(0, len(parts), 1, tasks), task.run, schema)
+
+
+# Reading begins anew for each range, so that many of them are done one after another by a task.
+_MOST_TASKS = 200

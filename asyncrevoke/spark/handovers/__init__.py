@@ -1,0 +1,1 @@
+"""Handovers: a consumer group continues at the offsets of a Spark query."""

@@ -1,0 +1,150 @@
+"""Reads the offsets of a streaming query from its checkpoint."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.spark.errors import HandoverError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_VERSION = "v1"
+
+
+class CheckpointOffsets(NamedTuple):
+    """The offsets after the last completed batch: the next record of each partition.
+
+    ``pending`` is the number of a batch that was started and not completed, None if there is none.
+    """
+
+    batch: int
+    offsets: dict[TopicPartition, int]
+    pending: int | None
+
+
+def read_checkpoint(folder: str | Path, topic: str | None = None) -> CheckpointOffsets:
+    """Read the offsets after a streaming query's last completed batch.
+
+    ``topic`` is needed for this library's source, whose offsets do not name it. The folder is the
+    query's ``checkpointLocation``, on this machine. Raises HandoverError.
+    """
+    root = _checked_root(Path(folder))
+    committed, begun = _numbers(root / "commits"), _numbers(root / "offsets")
+    if not committed:
+        raise HandoverError(
+            f"no batch of the query in {root} has completed: let "
+            "one end, or commit the start yourself"
+        )
+    batch = committed[-1]
+    if batch not in begun:
+        raise HandoverError(
+            f"{root} has batch {batch} in commits and not in offsets: it is damaged, or was copied "
+            "while the query ran; stop the query and copy it again"
+        )
+    offsets = _offsets(root / "offsets" / str(batch), topic)
+    return CheckpointOffsets(batch, offsets, begun[-1] if begun[-1] > batch else None)
+
+
+def _checked_root(root: Path) -> Path:
+    if "://" in str(root) or ":/" in str(root)[1:8]:
+        raise HandoverError(f"{root} is not on this machine: copy the folders offsets and commits "
+                            "of the checkpoint here first, and name that copy")  # fmt: skip
+    if (root / "offsets").is_dir() and (root / "commits").is_dir():
+        return root
+    if not root.is_dir():
+        raise HandoverError(f"there is no folder {root}: name the query's checkpointLocation")
+    if root.name in ("offsets", "commits", "sources", "state"):
+        raise HandoverError(f"{root} is a part of a checkpoint: name {root.parent}")
+    inside = [
+        each for each in sorted(root.iterdir()) if each.is_dir() and (each / "offsets").is_dir()
+    ]
+    hint = (
+        f"do you mean {inside[0]}?"
+        if inside
+        else "name the query's checkpointLocation, which has the folders offsets and commits"
+    )
+    raise HandoverError(f"{root} is no checkpoint of a streaming query: {hint}")
+
+
+def _numbers(folder: Path) -> list[int]:
+    return sorted(int(each.name) for each in folder.iterdir() if each.name.isdecimal())
+
+
+def _offsets(file: Path, topic: str | None) -> dict[TopicPartition, int]:
+    lines = file.read_text(encoding="utf-8").splitlines()
+    if len(lines) < 3 or lines[0] != _VERSION:
+        raise HandoverError(
+            f"{file} is no offset log of the form {_VERSION}, which Spark 4 writes: it begins with "
+            f"{lines[0][:40]!r}" if lines else f"{file} is empty: the checkpoint is damaged"
+        )  # fmt: skip
+    found: dict[TopicPartition, int] = {}
+    for line in _sources(lines[2:], file):
+        for partition, offset in parse_offsets(line, topic, str(file)).items():
+            if partition in found:
+                raise HandoverError(
+                    f"two sources of the query read {partition.topic}: their offsets differ, and a "
+                    "group has one; commit the ones you mean yourself"
+                )
+            found[partition] = offset
+    return found
+
+
+def _sources(lines: Sequence[str], file: Path) -> list[str]:
+    sources = [line for line in lines if line.strip() not in ("", "-")]
+    if not sources:
+        raise HandoverError(f"{file} has no offsets of any source")
+    return sources
+
+
+def parse_offsets(line: str, topic: str | None, where: str) -> dict[TopicPartition, int]:
+    """One source's offsets: ``{"orders": {"0": 7}}`` of Spark's connector, or our ``{"0": 7}``.
+
+    Raises HandoverError.
+    """
+    try:
+        given = json.loads(line)
+    except ValueError:
+        given = None
+    if not isinstance(given, dict) or not given:
+        raise _no_kafka(line, where)
+    by_name = cast("dict[str, object]", given)
+    if all(isinstance(value, dict) for value in by_name.values()):
+        found: dict[TopicPartition, int] = {}
+        for name, offsets in by_name.items():
+            if topic is None or name == topic:
+                found |= _of_topic(name, cast("dict[str, object]", offsets), line, where)
+        if not found:
+            raise HandoverError(f"{where} has offsets of {', '.join(by_name)}, not of {topic}")
+        return found
+    found = _of_topic(topic or "", by_name, line, where)
+    if topic is None:
+        raise HandoverError(
+            f"the offsets in {where} do not name their topic: pass topic= (--topic)"
+        )
+    return found
+
+
+def _of_topic(
+    topic: str, offsets: dict[str, object], line: str, where: str
+) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
+    for number, offset in offsets.items():
+        if not number.isdecimal() or not isinstance(offset, int) or isinstance(offset, bool):
+            raise _no_kafka(line, where)
+        if offset < 0:
+            raise HandoverError(
+                f"{where} has {offset} for {topic}-{number}, which is no offset but a place: let "
+                "the query end a batch first"
+            )
+        found[TopicPartition(topic, int(number))] = offset
+    return found
+
+
+def _no_kafka(line: str, where: str) -> HandoverError:
+    return HandoverError(
+        f"{where} has no Kafka offsets but {line[:80]!r}: the query has another kind of source"
+    )

@@ -1,0 +1,254 @@
+"""Commits the offsets of a Spark query, or of a replay, for a consumer group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from kio.schema.errors import ErrorCode
+
+from asyncrevoke.groups import requests
+from asyncrevoke.groups.cluster import GroupsClient
+from asyncrevoke.groups.errors import CoordinatorUnavailableError, NoGroupError
+from asyncrevoke.groups.observer import committed_offsets, describe_group, retry_until_settled
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.ranges.consumers import consumer_of
+from asyncrevoke.spark.errors import HandoverError
+from asyncrevoke.spark.handovers.checkpoint import CheckpointOffsets, read_checkpoint
+from asyncrevoke.spark.reading.offsets import LogBounds, configured, run_blocking
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.groups.facts import GroupFacts
+    from asyncrevoke.spark.reading.offsets import OffsetRange
+
+Source: TypeAlias = "str | Path | Mapping[TopicPartition, int] | Sequence[OffsetRange]"
+
+_RETRIABLE = (
+    ErrorCode.coordinator_load_in_progress,
+    ErrorCode.coordinator_not_available,
+    ErrorCode.not_coordinator,
+)
+
+
+class OffsetMove(NamedTuple):
+    """One partition. ``before`` is what the group has committed, None if nothing.
+
+    ``skipped`` counts the offsets that the group would not process, ``repeated`` those that it
+    would process again. Some of them may be gaps.
+    """
+
+    partition: TopicPartition
+    before: int | None
+    after: int
+    begins: int
+    ends: int
+
+    @property
+    def skipped(self) -> int:
+        """How far the group moves ahead."""
+        return max(0, self.after - (self.begins if self.before is None else self.before))
+
+    @property
+    def repeated(self) -> int:
+        """How far the group moves back."""
+        return 0 if self.before is None else max(0, self.before - self.after)
+
+    @property
+    def problem(self) -> str | None:
+        """Why this cannot be committed sensibly."""
+        if self.after < self.begins:
+            return (
+                f"offset {self.after} is gone, the log begins at {self.begins}: the group would "
+                "begin by its auto_offset_reset"
+            )
+        if self.after > self.ends:
+            return (
+                f"offset {self.after} lies behind the log's end {self.ends}: the topic was made "
+                "anew, or this is another cluster"
+            )
+        return None
+
+
+class Handover(NamedTuple):
+    """What :func:`plan_handover` found. ``members`` describes the members of the group."""
+
+    group: str
+    moves: tuple[OffsetMove, ...]
+    state: str
+    members: tuple[str, ...]
+    pending: int | None = None
+
+
+def handover(
+    source: Source,
+    *,
+    group: str,
+    bootstrap: str | Sequence[str] | ConsumerConfig,
+    topic: str | None = None,
+    dry_run: bool = True,
+) -> dict[TopicPartition, int]:
+    """Commit the offsets at which a query or a replay ended for ``group``, which then continues
+    there.
+
+    ``source`` is the query's checkpoint folder on this machine, offsets by partition (the next
+    record to read), or the ranges of a replay, whose ends count. ``topic`` names the topic of a
+    checkpoint of this library's source, which does not say it. Returns these offsets; commits them
+    only with ``dry_run=False``. Stop the query first: the group repeats what the query processes
+    later.
+
+    The group must have no members: otherwise the broker rejects the commit. A killed member counts
+    until its session timeout. Consumers that use ``assign`` are not members, so they are not
+    detected.
+
+    Raises HandoverError, GroupsError if no broker answers, ConfigError.
+    """
+    config = configured(bootstrap)
+    plan = plan_handover(source, group=group, bootstrap=config, topic=topic)
+    if not dry_run:
+        apply_handover(plan, bootstrap=config)
+    return {move.partition: move.after for move in plan.moves}
+
+
+def plan_handover(
+    source: Source,
+    *,
+    group: str,
+    bootstrap: str | Sequence[str] | ConsumerConfig,
+    topic: str | None = None,
+) -> Handover:
+    """What a handover would change. Commits nothing. Raises as :func:`handover`."""
+    return run_blocking(_plan(configured(bootstrap), _offsets_of(source, topic), group))
+
+
+def apply_handover(
+    plan: Handover, *, bootstrap: str | Sequence[str] | ConsumerConfig
+) -> dict[TopicPartition, int]:
+    """Commit a plan, then check the committed offsets. Raises as :func:`handover`."""
+    return run_blocking(_apply(configured(bootstrap), plan))
+
+
+def _offsets_of(source: Source, topic: str | None) -> CheckpointOffsets:
+    if isinstance(source, (str, Path)):
+        return read_checkpoint(source, topic)
+    if isinstance(source, Mapping):
+        return CheckpointOffsets(-1, dict(source), None)
+    return CheckpointOffsets(-1, {each.topic_partition: each.end for each in source}, None)
+
+
+async def _plan(config: ConsumerConfig, standing: CheckpointOffsets, group: str) -> Handover:
+    if not standing.offsets:
+        raise HandoverError("there are no offsets to hand over")
+    begins: dict[TopicPartition, int] = {}
+    ends: dict[TopicPartition, int] = {}
+    async with consumer_of(config) as consumer:
+        for topic in sorted({tp.topic for tp in standing.offsets}):
+            log = await LogBounds.of(consumer, topic)
+            begins |= log.first
+            ends |= log.last
+    async with GroupsClient(config) as cluster:
+        facts = await _describe(cluster, group)
+        before = await retry_until_settled(lambda: committed_offsets(cluster, group))
+    unknown = sorted(set(standing.offsets) - set(begins))
+    if unknown:
+        raise HandoverError(
+            f"{unknown[0].topic} has no partition {unknown[0].partition} any more: the topic was "
+            "made anew, or this is another cluster"
+        )
+    moves = tuple(
+        OffsetMove(tp, before.get(tp), offset, begins[tp], ends[tp])
+        for tp, offset in sorted(standing.offsets.items())
+    )
+    return Handover(
+        group,
+        moves,
+        "missing" if facts is None else facts.state,
+        members_of(facts),
+        standing.pending,
+    )
+
+
+async def _describe(cluster: GroupsClient, group: str) -> GroupFacts | None:
+    try:
+        return await retry_until_settled(lambda: describe_group(cluster, group))
+    except NoGroupError:
+        return None
+
+
+def members_of(facts: GroupFacts | None) -> tuple[str, ...]:
+    """The members: client id, host and member id."""
+    if facts is None:
+        return ()
+    return tuple(f"{each.client_id} at {each.host} ({each.member_id})" for each in facts.members)
+
+
+def reject_group_with_members(plan: Handover) -> None:
+    """Raise HandoverError if the group has members, or an offset cannot be committed."""
+    if plan.members:
+        raise HandoverError(
+            f"group {plan.group!r} has {len(plan.members)} live member(s): "
+            f"{'; '.join(plan.members)}. Stop them and try again; one that was killed counts until "
+            "its session timeout (45 s by default). Nothing was committed"
+        )
+    for move in plan.moves:
+        if move.problem is not None:
+            raise HandoverError(
+                f"{move.partition.topic}-{move.partition.partition}: {move.problem}. Nothing was "
+                "committed"
+            )
+
+
+async def _apply(config: ConsumerConfig, plan: Handover) -> dict[TopicPartition, int]:
+    offsets = {move.partition: move.after for move in plan.moves}
+    async with GroupsClient(config) as cluster:
+        # The plan may be outdated.
+        reject_group_with_members(
+            plan._replace(members=members_of(await _describe(cluster, plan.group)))
+        )
+        await retry_until_settled(lambda: _commit(cluster, plan.group, offsets))
+        committed = await retry_until_settled(lambda: committed_offsets(cluster, plan.group))
+    wrong = {tp: committed.get(tp) for tp in offsets if committed.get(tp) != offsets[tp]}
+    if wrong:
+        told = ", ".join(f"{tp.topic}-{tp.partition}: {at}" for tp, at in sorted(wrong.items()))
+        raise HandoverError(
+            f"group {plan.group!r} was committed, and reads back otherwise ({told}): somebody else "
+            "commits for it; stop that, and hand over again"
+        )
+    return offsets
+
+
+async def _commit(cluster: GroupsClient, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    node = await cluster.coordinator(group)
+    answer = await cluster.ask(node, requests.commit(group, offsets))
+    errors = {
+        TopicPartition(topic.name, int(partition.partition_index)): partition.error_code
+        for topic in answer.topics
+        for partition in topic.partitions
+        if partition.error_code is not ErrorCode.none
+    }
+    if not errors:
+        return
+    code = next(iter(errors.values()))
+    if code in _RETRIABLE:
+        raise CoordinatorUnavailableError(
+            f"committing for group {group!r}: the broker answers {code.name}"
+        )
+    if code in (ErrorCode.unknown_member_id, ErrorCode.illegal_generation):
+        raise HandoverError(
+            f"group {group!r} has got a member meanwhile, so the broker refuses the commit "
+            f"({code.name}): stop it and try again"
+        )
+    if code in (ErrorCode.group_authorization_failed, ErrorCode.topic_authorization_failed):
+        raise HandoverError(
+            f"this user may not commit for group {group!r} ({code.name}): grant READ on the group "
+            "and on the topic"
+        )
+    told = ", ".join(f"{tp.topic}-{tp.partition}: {each.name}" for tp, each in errors.items())
+    done = len(offsets) - len(errors)
+    raise HandoverError(
+        f"the broker has refused {len(errors)} of {len(offsets)} partitions ({told}); {done} were "
+        "committed"
+    )

@@ -1,0 +1,51 @@
+"""Reads one range in whole record batches, to make columns of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.spark.reading.range_reader import NO_PROGRESS_TIMEOUT, RangeReader
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.spark.reading.offsets import OffsetRange
+
+# Of record batches that come at once, about.
+_BYTES = 4 * 1024 * 1024
+_FIRST = 8
+_MOST = 2000
+
+
+class BatchReader(RangeReader):
+    """Like :class:`RangeReader`, but each of its records is a whole batch."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        wanted: OffsetRange,
+        *,
+        no_progress_timeout: float = NO_PROGRESS_TIMEOUT,
+    ) -> None:
+        super().__init__(
+            config,
+            wanted,
+            no_progress_timeout=no_progress_timeout,
+            most=_MOST,
+            whole_batches=True,
+        )
+        self._at_once = _FIRST
+
+    async def read_batches(self) -> Sequence[bytes | memoryview]:
+        """The next batches, decompressed; empty only at the end of the range.
+
+        The first may begin before the range, and the last end after it. If cancelled, no batch is
+        lost.
+        """
+        records = await self._next(self._at_once)
+        batches = [each.value for each in records if each.value is not None]
+        if batches:
+            size = sum(map(len, batches)) // len(batches)
+            self._at_once = max(1, min(_BYTES // size, _MOST))
+        return batches

@@ -1,0 +1,128 @@
+"""Topics without gaps, whose offsets are known without reading them."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING, Any, cast
+
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+
+from asyncrevoke.config.security import client_options
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.runtime.net.kafka_clients import kafka_admin
+from asyncrevoke.spark.reading.offsets import configured, run_blocking
+from asyncrevoke.spark.reading.range_reader import RangeReader
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.spark.reading.offsets import OffsetRange
+
+_SAMPLE = 1000
+_FIX = "read the topic instead of giving it as dense: the source knows which offsets are records"
+
+
+def dense_offsets(
+    spark: SparkSession,
+    bootstrap: str | Sequence[str] | ConsumerConfig,
+    ranges: Sequence[OffsetRange],
+    *,
+    check: bool = True,
+) -> DataFrame:
+    """Rows (topic, partition, offset) for *each* offset of the ranges, without reading the topic.
+
+    Correct only if the topic has no gaps. Raises ConfigError for a compacted topic, and if the
+    first or last thousand offsets of a range have a gap, as every transaction leaves one. Offsets
+    between these are not checked: old gaps there become rows. Lazy, except for these checks, which
+    ``check=False`` skips.
+    """
+    if check:
+        check_dense(bootstrap, ranges)
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - of the extra
+
+    frames = [
+        spark.range(each.start, each.end).select(
+            F.lit(each.topic).alias("topic"),
+            F.lit(each.partition).cast("int").alias("partition"),
+            F.col("id").alias("offset"),
+        )
+        for each in ranges
+    ]
+    if not frames:
+        empty = cast("Any", spark).createDataFrame([], "topic string, partition int, offset bigint")
+        return cast("DataFrame", empty)
+    return reduce(lambda one, other: one.unionAll(other), frames)
+
+
+def check_dense(
+    bootstrap: str | Sequence[str] | ConsumerConfig, ranges: Sequence[OffsetRange]
+) -> None:
+    """Raise ConfigError if the topic is compacted or the ends of its ranges have gaps."""
+    run_blocking(_check(configured(bootstrap, "read_committed"), ranges))
+
+
+def check_all(
+    bootstrap: str | Sequence[str] | ConsumerConfig, ranges: Sequence[OffsetRange]
+) -> None:
+    """Read these ranges; raise ConfigError if they have gaps."""
+
+    async def check() -> None:
+        config = configured(bootstrap, "read_committed")
+        for each in ranges:
+            await _check_sample(config, each)
+
+    if ranges:
+        run_blocking(check())
+
+
+async def _check(config: ConsumerConfig, ranges: Sequence[OffsetRange]) -> None:
+    for topic in sorted({each.topic for each in ranges}):
+        policy = await _cleanup_policy(config, topic)
+        if "compact" in policy:
+            raise ConfigError(f"{topic} is compacted (cleanup.policy={policy}), so that offsets "
+                              f"are missing in it: {_FIX}")  # fmt: skip
+    for each in ranges:
+        if each.size:
+            await _check_sample(config, each._replace(end=min(each.end, each.start + _SAMPLE)))
+            await _check_sample(config, each._replace(start=max(each.start, each.end - _SAMPLE)))
+
+
+async def _check_sample(config: ConsumerConfig, sample: OffsetRange) -> None:
+    expected = sample.start
+    async with RangeReader(config, sample) as reader:
+        while records := await reader.read():
+            for record in records:
+                if record.offset != expected:
+                    raise ConfigError(_gap(sample, expected))
+                expected += 1
+    if expected != sample.end:
+        raise ConfigError(_gap(sample, expected))
+
+
+def _gap(sample: OffsetRange, offset: int) -> str:
+    return (
+        f"{sample.topic}-{sample.partition} has no record at offset {offset}, so it was written by "
+        f"transactions or records were removed: {_FIX}"
+    )
+
+
+async def _cleanup_policy(config: ConsumerConfig, topic: str) -> str:
+    admin: Any = kafka_admin(**client_options(config))  # half typed
+    await admin.start()
+    try:
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic, configs=None)
+        answers = await admin.describe_configs([resource])
+    finally:
+        await admin.close()
+    for answer in answers:
+        for described in answer.resources:
+            for entry in described[4]:
+                if entry[0] == "cleanup.policy":
+                    return cast("str", entry[1])
+    raise ConfigError(
+        f"the brokers do not tell the cleanup.policy of {topic} (the user needs DESCRIBE_CONFIGS "
+        f"on it): grant that, or {_FIX}"
+    )

@@ -1,0 +1,289 @@
+"""Plans which offsets of a topic are read, before anything is read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from threading import Thread
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar, cast
+
+from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.config.security import security_options
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.ranges.consumers import consumer_of
+from asyncrevoke.runtime.hooks.event_log import EventLog
+from asyncrevoke.spark.errors import DataLossError
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Sequence
+
+    from asyncrevoke.consumer import Consumer
+
+    T = TypeVar("T")
+
+
+class GroupOffsets(NamedTuple):
+    """A place in a topic: the committed offsets of a consumer group."""
+
+    group_id: str
+
+
+Place: TypeAlias = Literal["earliest", "latest"] | int | datetime | GroupOffsets | Mapping[int, int]
+Missing: TypeAlias = Literal["error", "clip"]
+
+
+class OffsetRange(NamedTuple):
+    """Offsets of one partition, from ``start`` up to, not including, ``end``.
+
+    Some offsets have no record: aborted transactions, compaction and control markers leave gaps.
+    ``missing`` counts the requested offsets before ``start`` that were deleted; ``unstable`` the
+    requested ones from ``end`` on that are beyond the last stable offset.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    missing: int = 0
+    unstable: int = 0
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Its partition."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def size(self) -> int:
+        """How many offsets it has."""
+        return self.end - self.start
+
+
+def resolve_ranges(
+    bootstrap: str | Sequence[str] | ConsumerConfig,
+    topic: str,
+    *,
+    start: Place = "earliest",
+    end: Place = "latest",
+    missing: Missing = "error",
+    isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed",
+) -> list[OffsetRange]:
+    """Find the offsets of a topic between two places; one range per partition.
+
+    A place is ``"earliest"``, ``"latest"``, an offset for all partitions or one for each, a time
+    (an aware ``datetime``: the first record that is not older), or ``GroupOffsets("billing")``: the
+    committed offsets of a group, and the earliest offset where it has committed none. No range goes
+    beyond the last stable offset, where an open transaction begins (``read_uncommitted``: the high
+    watermark), because reading on would wait for it. So ``"latest"`` is the end at the time of this
+    call.
+
+    ``bootstrap`` may be the configuration of a consumer, for its security options. Blocks; may be
+    called while an event loop runs in this thread.
+
+    Raises DataLossError if a start lies before the log's, with ``missing="clip"`` a log line says
+    so and the range begins where the log does; ConfigError for a place or a topic that is none;
+    RequestTimeoutError if no broker answers.
+    """
+    config = configured(bootstrap, isolation_level)
+    return run_blocking(find_ranges(config, topic, start, end, missing))
+
+
+def configured(
+    bootstrap: str | Sequence[str] | ConsumerConfig,
+    isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed",
+) -> ConsumerConfig:
+    """The configuration to plan with: it has no group."""
+    given = (
+        bootstrap
+        if isinstance(bootstrap, ConsumerConfig)
+        else ConsumerConfig(bootstrap_servers=bootstrap)
+    )
+    return replace(
+        ConsumerConfig(),
+        bootstrap_servers=given.bootstrap_servers,
+        client_id=given.client_id,
+        isolation_level=isolation_level,
+        request_timeout=given.request_timeout,
+        **security_options(given),
+    )
+
+
+async def find_ranges(
+    config: ConsumerConfig, topic: str, start: Place, end: Place, missing: Missing = "error"
+) -> list[OffsetRange]:
+    """Like :func:`resolve_ranges`, on the running event loop."""
+    for name, place in (("start", start), ("end", end)):
+        check_place(name, place)
+    async with consumer_of(config) as consumer:
+        known = await LogBounds.of(consumer, topic)
+        starts = await known.offsets(consumer, config, start, "start")
+        ends = await known.offsets(consumer, config, end, "end")
+    ranges = [
+        plan_range(tp, starts[tp], ends[tp], known.first[tp], known.last[tp])
+        for tp in sorted(known.first)
+    ]
+    log_missing_offsets(ranges, missing)
+    return ranges
+
+
+def plan_range(
+    partition: TopicPartition, start: int, end: int, first: int, last: int
+) -> OffsetRange:
+    """The requested range, limited to the log's offsets from ``first`` up to, not including,
+    ``last``."""
+    missing = max(0, min(first, end) - start)
+    unstable = max(0, end - max(last, start))
+    begin = min(max(start, first), last) if start <= last else last
+    stop = max(begin, min(end, last))
+    return OffsetRange(*partition, begin, stop, missing, unstable)
+
+
+def log_missing_offsets(ranges: Sequence[OffsetRange], missing: Missing) -> None:
+    """Raise or log which requested offsets were deleted; log which are not stable yet."""
+    log = EventLog()
+    lost = [each for each in ranges if each.missing]
+    if lost and missing == "error":
+        raise DataLossError(
+            f"{describe_lost(lost)}: retention has removed them; start at or after the log's "
+            'start, or pass missing="clip" (--missing clip) to go on with what is left'
+        )
+    for each in lost:
+        log.warning(
+            "requested start was deleted; reading from the earliest offset",
+            topic=each.topic,
+            partition=each.partition,
+            start=each.start,
+            missing=each.missing,
+        )
+    for each in ranges:
+        if each.unstable:
+            log.warning(
+                "requested end is beyond the last stable offset; reading up to that",
+                topic=each.topic,
+                partition=each.partition,
+                end=each.end,
+                unstable=each.unstable,
+            )
+
+
+def describe_lost(ranges: Sequence[OffsetRange]) -> str:
+    """A sentence about deleted offsets."""
+    return "; ".join(
+        f"{each.topic}-{each.partition} begins at offset {each.start}, and "
+        f"{each.missing} offsets before it were asked for"
+        for each in ranges
+    )
+
+
+def check_place(name: str, place: object) -> None:
+    """Raise ConfigError if ``place`` is not a place in a topic."""
+    if isinstance(place, datetime):
+        if place.tzinfo is None:
+            raise ConfigError(
+                f"{name}={place.isoformat()} has no time zone, which workers elsewhere may take "
+                f"for another moment: use {name}=datetime(..., tzinfo=...)"
+            )
+        return
+    if isinstance(place, GroupOffsets) or place in ("earliest", "latest"):
+        return
+    offsets = [place]
+    if isinstance(place, Mapping):
+        offsets = list(cast("Mapping[object, object]", place).values())
+    if not all(isinstance(each, int) and not isinstance(each, bool) for each in offsets):
+        raise ConfigError(
+            f'{name}={place!r}: use "earliest", "latest", an offset, a dictionary of offsets by '
+            'partition, a datetime with a time zone, or GroupOffsets("group")'
+        )
+    if any(cast("int", each) < 0 for each in offsets):
+        raise ConfigError(f'{name}={place!r}: offsets begin at 0; for the ends use "earliest" or '
+                          '"latest"')  # fmt: skip
+
+
+class LogBounds(NamedTuple):
+    """The first offset of each partition, and the end for this isolation level."""
+
+    topic: str
+    first: Mapping[TopicPartition, int]
+    last: Mapping[TopicPartition, int]
+
+    @classmethod
+    async def of(cls, consumer: Consumer, topic: str) -> LogBounds:
+        """Ask the brokers. ConfigError if there is no such topic."""
+        numbers = await consumer.partitions_for_topic(topic)
+        if not numbers:
+            raise ConfigError(
+                f"there is no topic {topic!r} at {', '.join(consumer.config.bootstrap_servers)}, "
+                "or this user may not describe it: check the name and the address"
+            )
+        partitions = [TopicPartition(topic, number) for number in sorted(numbers)]
+        first = await consumer.beginning_offsets(*partitions)
+        last = await consumer.end_offsets(*partitions)
+        return cls(topic, first, last)
+
+    async def offsets(
+        self, consumer: Consumer, config: ConsumerConfig, place: Place, name: str
+    ) -> Mapping[TopicPartition, int]:
+        """The offset of a place in each partition."""
+        if place == "earliest":
+            return self.first
+        if place == "latest":
+            return self.last
+        if isinstance(place, datetime):
+            found = await consumer.offsets_for_times(
+                dict.fromkeys(self.first, round(place.timestamp() * 1000))
+            )
+            return {
+                tp: self.last[tp] if (at := found.get(tp)) is None else at.offset
+                for tp in self.first
+            }
+        if isinstance(place, GroupOffsets):
+            committed = await group_offsets(config, place.group_id)
+            if not any(tp in committed for tp in self.first):
+                raise ConfigError(
+                    f"group {place.group_id!r} has committed nothing for topic {self.topic!r}: "
+                    f'check its name with `asyncrevoke groups`, or use {name}="earliest"'
+                )
+            return {tp: committed.get(tp, self.first[tp]) for tp in self.first}
+        if isinstance(place, Mapping):
+            return self._by_partition(place, name)
+        assert isinstance(place, int)
+        return dict.fromkeys(self.first, place)
+
+    def _by_partition(self, given: Mapping[int, int], name: str) -> Mapping[TopicPartition, int]:
+        known = {tp.partition for tp in self.first}
+        if set(given) != known:
+            raise ConfigError(
+                f"{name}= names the partitions {sorted(given)}, and {self.topic!r} has "
+                f"{sorted(known)}: give an offset for each of them"
+            )
+        return {tp: given[tp.partition] for tp in self.first}
+
+
+async def group_offsets(config: ConsumerConfig, group_id: str) -> dict[TopicPartition, int]:
+    """The committed offsets of a group. Raises GroupsError."""
+    from asyncrevoke.groups.cluster import GroupsClient  # noqa: PLC0415 - loads aiokafka
+    from asyncrevoke.groups.observer import committed_offsets, retry_until_settled  # noqa: PLC0415 - and kio
+
+    async with GroupsClient(config) as cluster:
+        return await retry_until_settled(lambda: committed_offsets(cluster, group_id))
+
+
+def run_blocking(work: Coroutine[object, object, T]) -> T:
+    """Run a coroutine to its end, also in a thread that runs an event loop, as a notebook does."""
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(asyncio.run(work))
+        except BaseException as error:  # noqa: BLE001 - raised below, in the caller's thread
+            errors.append(error)
+
+    thread = Thread(target=run, name="asyncrevoke planning", daemon=True)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]

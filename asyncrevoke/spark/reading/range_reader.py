@@ -1,0 +1,135 @@
+"""Reads the records of one range, and no others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Self
+
+from asyncrevoke.errors import OffsetOutOfRangeError
+from asyncrevoke.ranges.consumers import consumer_of
+from asyncrevoke.ranges.reader import Reader
+from asyncrevoke.spark.errors import DataLossError, StalledReadError
+from asyncrevoke.spark.reading.offsets import configured
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.model import Record
+    from asyncrevoke.spark.reading.offsets import OffsetRange
+
+MOST_RECORDS = 1000
+NO_PROGRESS_TIMEOUT = 120.0
+
+FETCH_BYTES = 8 * 1024 * 1024
+# Bytes of one partition that are fetched ahead.
+AHEAD = 32 * 1024 * 1024
+
+
+class RangeReader:
+    """Reads one range; an async context manager.
+
+    ``config`` has the addresses, security and the isolation level; its group is not used, and
+    nothing is committed. A read returns at most ``most`` records. Raises DataLossError if an offset
+    of the range was deleted, and StalledReadError after ``no_progress_timeout`` seconds without
+    progress.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        wanted: OffsetRange,
+        *,
+        no_progress_timeout: float = NO_PROGRESS_TIMEOUT,
+        most: int = MOST_RECORDS,
+        whole_batches: bool = False,
+    ) -> None:
+        self._range = wanted
+        self._partition = wanted.topic_partition
+        self._patience = no_progress_timeout
+        self._consumer = consumer_of(
+            replace(
+                configured(config, config.isolation_level),
+                auto_offset_reset="error",
+                max_poll_records=most,
+                max_in_flight=2 * most,
+                fetch_max_bytes=FETCH_BYTES,
+                max_partition_fetch_bytes=FETCH_BYTES,
+                buffer_memory=AHEAD,
+            ),
+            whole_batches=whole_batches,
+        )
+        offsets = range(wanted.start, wanted.end)
+        self._reader = Reader(self._consumer, {self._partition: offsets}, no_progress_timeout)
+
+    async def __aenter__(self) -> Self:
+        await self._consumer.start()
+        try:
+            first = (await self._consumer.beginning_offsets(self._partition))[self._partition]
+        except BaseException:
+            await self._consumer.aclose()
+            raise
+        if self._range.start < first and self._range.size:
+            await self._consumer.aclose()
+            raise DataLossError(
+                f"{self._name} begins at offset {first}, and is to be read from "
+                f"{self._range.start}: retention has removed what was planned; plan the ranges "
+                "again"
+            )
+        self._reader.begin()
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self._consumer.aclose()
+
+    @property
+    def ended(self) -> bool:
+        """Whether all of the range was read."""
+        return not self._reader.left
+
+    @property
+    def position(self) -> int:
+        """The offset that is read next."""
+        return self._reader.positions[self._partition]
+
+    async def read(self) -> Sequence[Record]:
+        """The next records; empty only at the end of the range.
+
+        If cancelled, no record is lost.
+        """
+        records = await self._next(None)
+        if records and records[-1].offset >= self._range.end:
+            return [each for each in records if each.offset < self._range.end]
+        return records
+
+    async def _next(self, most: int | None) -> Sequence[Record]:
+        """The next records, some perhaps beyond the end of the range; empty only if the end was
+        reached."""
+        if self.ended:
+            return ()
+        try:
+            step = await self._reader.next(most)
+        except OffsetOutOfRangeError as error:
+            raise DataLossError(
+                f"{self._name} has no offset {self.position} any more (or not yet, if the topic "
+                "was made anew): retention was faster than this reader; plan the ranges again"
+            ) from error
+        if step is None:
+            raise StalledReadError(self._stalled())
+        if step.lost:
+            raise DataLossError(
+                f"{self._name} was deleted, or its topic made anew, while it was read at "
+                f"offset {self.position}: plan the ranges again"
+            )
+        return step.records
+
+    def _stalled(self) -> str:
+        return (
+            f"{self._name} stands at offset {self.position} of {self._range.end} for "
+            f"{self._patience:g} s: either no broker gives its records (see the log), or a "
+            "transaction is open there; plan ends with resolve_ranges(), which stops before it"
+        )
+
+    @property
+    def _name(self) -> str:
+        return f"{self._range.topic}-{self._range.partition}"

@@ -1,0 +1,106 @@
+"""Records as Arrow columns for Spark; only the requested columns are built."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, Any, cast
+
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.spark.arrow import pa
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql.types import StructType
+
+    from asyncrevoke.model import Record
+    from asyncrevoke.spark.arrow import Array, ArrowRecordBatch, DataType, Schema
+
+    Records = Sequence[Record]
+    Column = Callable[[Records], Array]
+
+SCHEMA = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
+    "timestamp_type int"
+)
+HEADERS = "headers array<struct<key: string, value: binary>>"
+
+# As Spark writes them.
+_TYPES = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestamp_type": "int",
+    "headers": "array<struct<key:string,value:binary>>",
+}
+_HEADER: Any = pa.struct([("key", pa.string()), ("value", pa.binary())])
+
+
+def _headers(records: Records) -> Array:
+    all_headers = [each.headers for each in records]
+    offsets = [0]
+    for headers in all_headers:
+        offsets.append(offsets[-1] + len(headers))
+    flat = list(chain.from_iterable(all_headers))
+    entries = pa.StructArray.from_arrays(
+        [
+            pa.array([key for key, _ in flat], pa.string()),
+            pa.array([value for _, value in flat], pa.binary()),
+        ],
+        fields=list(_HEADER),
+    )
+    return cast("Array", pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), entries))
+
+
+_TIME: DataType = pa.timestamp("us", tz="UTC")
+_COLUMNS: dict[str, tuple[DataType, Column]] = {
+    "key": (pa.binary(), lambda rows: pa.array([each.key for each in rows], pa.binary())),
+    "value": (pa.binary(), lambda rows: pa.array([each.value for each in rows], pa.binary())),
+    "topic": (pa.string(), lambda rows: pa.repeat(pa.scalar(rows[0].topic), len(rows))),
+    "partition": (
+        pa.int32(),
+        lambda rows: pa.repeat(pa.scalar(rows[0].partition, pa.int32()), len(rows)),
+    ),
+    "offset": (pa.int64(), lambda rows: pa.array([each.offset for each in rows], pa.int64())),
+    "timestamp": (
+        _TIME,
+        lambda rows: pa.array([each.timestamp * 1000 for each in rows], pa.int64()).cast(_TIME),
+    ),
+    "timestamp_type": (
+        pa.int32(),
+        lambda rows: pa.array([each.timestamp_type for each in rows], pa.int32()),
+    ),
+    "headers": (pa.list_(_HEADER), _headers),
+}
+
+
+ARROW_TYPES = {name: kind for name, (kind, _) in _COLUMNS.items()}
+
+
+class RecordColumns:
+    """Builds batches with the columns of a schema."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._makers = [_COLUMNS[name][1] for name in names]
+        self._schema: Schema = pa.schema([(name, _COLUMNS[name][0]) for name in names])
+
+    def batch(self, records: Records) -> ArrowRecordBatch:
+        """At least one record of one partition."""
+        columns = [make(records) for make in self._makers]
+        return cast("ArrowRecordBatch", pa.RecordBatch.from_arrays(columns, schema=self._schema))
+
+
+def check_columns(schema: StructType) -> list[str]:
+    """The names of a schema's columns. Raises ConfigError for unknown columns."""
+    for field in schema.fields:
+        given = field.dataType.simpleString()
+        if _TYPES.get(field.name) != given:
+            known = ", ".join(f"{name} {kind}" for name, kind in _TYPES.items())
+            raise ConfigError(
+                f"the source asyncrevoke has no column {field.name} {given}: .schema(...) chooses "
+                f"among {known}"
+            )
+    return [field.name for field in schema.fields]

@@ -1,0 +1,207 @@
+"""What a Python worker of Spark keeps between tasks: an event loop and the opened handlers."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import gc
+import os
+import sys
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from threading import Thread
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
+
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.runtime.hooks.event_log import EventLog
+from asyncrevoke.spark.errors import ReplayError
+from asyncrevoke.target import find_consumer
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from concurrent.futures import Future
+
+    from asyncrevoke.config import ConsumerConfig, NullKeys, OrderBy
+    from asyncrevoke.consumer import Consumer
+    from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
+    from asyncrevoke.handlers.execution.worker_resources import WorkerResources
+    from asyncrevoke.handlers.policy.registration import Handler
+    from asyncrevoke.handlers.registry import Router
+
+    T = TypeVar("T")
+
+# Of malloc.h.
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+# The most that glibc takes.
+_LARGEST_KEPT = 32 * 1024 * 1024
+_MOST_KEPT = 128 * 1024 * 1024
+# Objects between two looks of the garbage collector.
+_GARBAGE = 50_000
+
+Errors: TypeAlias = Literal["record", "policy", "fail"]
+
+
+class Target(NamedTuple):
+    """The handlers of a replay and their options; all that a task needs to open them.
+
+    ``bootstrap_servers`` and ``concurrency`` are those of the consumer if None.
+    """
+
+    name: str
+    errors: Errors = "record"
+    bootstrap_servers: str | None = None
+    concurrency: int | None = None
+    order_by: Literal["key", "partition", "as configured"] | None = "as configured"
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Opened handlers, kept until the worker's process ends."""
+
+    config: ConsumerConfig
+    router: Router
+    concurrency: int
+    order_by: OrderBy | None
+    null_keys: NullKeys
+    max_in_flight: int
+    state: object
+    workers: WorkerResources | None
+    dead_letters: DeadLetterProducer | None
+
+
+class PythonWorker:
+    """One per process. Its event loop runs in a thread, because Spark uses the main thread."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self._loop = new_event_loop()
+        self._opened: dict[Target, Opened] = {}
+        # Spark kills workers without notice, so handlers are never closed.
+        self._stack = AsyncExitStack()
+        # Spark collects garbage after each task: what is imported by now need not be looked at.
+        gc.freeze()
+        # Thousands of records are alive at once: by the default, each hundred of them would have
+        # the collector look through all that is young.
+        gc.set_threshold(_GARBAGE, *gc.get_threshold()[1:])
+        keep_freed_memory()
+        Thread(target=self._loop.run_forever, name="asyncrevoke replay", daemon=True).start()
+
+    def start(self, work: Coroutine[object, object, T]) -> Future[T]:
+        """Run this on the loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def do(self, work: Coroutine[object, object, T]) -> T:
+        """Run this on the loop, and wait for its result."""
+        future = self.start(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def open(self, target: Target) -> Opened:
+        """The handlers of a target: imported and opened by the first task that needs them."""
+        opened = self._opened.get(target)
+        if opened is None:
+            consumer = imported(target.name)
+            opened = self._opened[target] = self.do(self._open(consumer, target))
+        return opened
+
+    async def _open(self, consumer: Consumer, target: Target) -> Opened:
+        from asyncrevoke.handlers.dead_letters.producer import (  # noqa: PLC0415 - if used
+            DeadLetterProducer,
+        )
+
+        log, config = EventLog(), consumer.config
+        if target.bootstrap_servers is not None:
+            config = replace(config, bootstrap_servers=target.bootstrap_servers)
+        hosting = consumer.hosting
+        router = with_errors(checked_router(consumer, target.name), target.errors)
+        state, workers = await self._stack.enter_async_context(hosting.open_resources(log))
+        concurrency = target.concurrency or config.concurrency
+        return Opened(
+            config=config,
+            router=router,
+            concurrency=concurrency,
+            order_by=config.order_by if target.order_by == "as configured" else target.order_by,
+            null_keys=config.null_keys,
+            max_in_flight=max(config.max_in_flight, 16 * concurrency),
+            state=state,
+            workers=workers,
+            dead_letters=DeadLetterProducer(config, log) if target.errors == "policy" else None,
+        )
+
+    @classmethod
+    def current(cls) -> PythonWorker:
+        """The worker of this process, created after the fork."""
+        worker = _current[0] if _current else None
+        if worker is None or worker.pid != os.getpid():
+            worker = cls()
+            _current[:] = [worker]
+        return worker
+
+
+_current: list[PythonWorker] = []
+
+
+def keep_freed_memory() -> None:
+    """Let malloc keep the freed memory of large fetches for the next one.
+
+    By default glibc returns such memory to the kernel, which has to clear each page again. Does
+    nothing with other C libraries.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT)
+        mallopt(_M_TRIM_THRESHOLD, _MOST_KEPT)
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """A uvloop event loop if uvloop is installed, else asyncio's."""
+    try:
+        import uvloop  # noqa: PLC0415 - where there is one
+    except ModuleNotFoundError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def imported(name: str) -> Consumer:
+    """Import the consumer of a target. Raises ReplayError if that fails in this process."""
+    try:
+        return find_consumer(name)
+    except Exception as error:
+        raise ReplayError(
+            f"{name} cannot be imported on a worker ({type(error).__name__}: {error}). Workers "
+            "need your code and what it imports: name files with py_files=[...] (--py-files), or "
+            f"install your package where they run. Python there is {sys.executable}"
+        ) from error
+
+
+def checked_router(consumer: Consumer, name: str) -> Router:
+    """The consumer's handlers. Raises ReplayError if it has none."""
+    router = consumer.hosting.router
+    if router is None or not router.handlers:
+        raise ReplayError(
+            f"{name} has no handlers, so there is nothing to replay: register one with "
+            "@consumer.handler(topic)"
+        )
+    return router
+
+
+def with_errors(router: Router, errors: Errors) -> Router:
+    """The handlers with ``errors`` applied. Raises ConfigError for an unknown value.
+
+    ``"record"``: the replay goes on, and nothing is written to other topics. ``"fail"``: the first
+    one fails the replay. ``"policy"``: as live.
+    """
+    if errors == "policy":
+        return router
+    if errors not in ("record", "fail"):
+        raise ConfigError(f'errors={errors!r}: use "record", "policy" or "fail"')
+
+    def change(handler: Handler) -> Handler:
+        on_error: Literal["skip", "stop"] = "skip" if errors == "record" else "stop"
+        return handler._replace(dead_letter=None, retry_topic=None, on_error=on_error)
+
+    return router.map_handlers(change)

@@ -1,0 +1,1 @@
+"""Replays: the handlers of a consumer on records of the past."""

@@ -1,0 +1,179 @@
+"""How the records of a replay reach its handlers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.spark.arrow import map_in_arrow
+from asyncrevoke.spark.reading.range_reader import FETCH_BYTES
+from asyncrevoke.spark.replays.range_task import RESULT_SCHEMA, RangeTask
+from asyncrevoke.spark.replays.rows_task import COLUMNS, RowsTask
+from asyncrevoke.target import find_consumer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from asyncrevoke.config import ConsumerConfig, IsolationLevel
+    from asyncrevoke.spark.reading.offsets import OffsetRange
+    from asyncrevoke.spark.reading.worker import Target
+    from asyncrevoke.spark.replays.progress import Address
+
+Engine: TypeAlias = Literal["direct", "source", "jvm"]
+
+_SPLITTING = ("minpartitions", "maxrecordsperpartition")
+# Options that a replay sets itself, by their names in both readers.
+_DECIDED = (
+    "assign", "subscribe", "subscribepattern", "topic", "ranges", "start", "end",
+    "startingoffsets", "endingoffsets", "startingtimestamp", "endingtimestamp",
+    "startingoffsetsbytimestamp", "endingoffsetsbytimestamp", "bootstrap_servers",
+    "kafka.bootstrap.servers", "isolation_level", "kafka.isolation.level", "include_headers",
+    "includeheaders", "no_progress_timeout", "failondataloss", "missing",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayJob:
+    """The settings that all tasks of a replay share. ``source_options`` are for Spark's reader."""
+
+    target: Target
+    isolation_level: IsolationLevel
+    no_progress_timeout: float
+    max_errors: int | None
+    engine: Engine = "direct"
+    source_options: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    report_to: Address | None = None
+
+    def __post_init__(self) -> None:
+        if self.engine not in get_args(Engine):
+            raise ConfigError(f'engine={self.engine!r}: use "direct", "source" or "jvm"')
+        if self.source_options and self.engine == "direct":
+            raise ConfigError(
+                'source_options= is for engine="source" and "jvm": "direct" reads with the '
+                "options of the consumer"
+            )
+        decided = [name for name in self.source_options if name.lower() in _DECIDED]
+        if decided:
+            raise ConfigError(
+                f"source_options= has {decided[0]}, which a replay decides by its ranges and its "
+                "own arguments (bootstrap_servers=, isolation_level=, no_progress_timeout=): "
+                "leave it out; records that are gone are always an error"
+            )
+        splitting = [name for name in self.source_options if name.lower() in _SPLITTING]
+        if splitting and self.target.order_by is not None:
+            raise ConfigError(
+                f"{splitting[0]} splits a partition between tasks, so that records of one key "
+                "overtake each other: leave it out, or pass order_by=None if order does not matter"
+            )
+
+    @property
+    def one_at_a_time(self) -> bool:
+        """Whether the ranges of a partition are replayed one after another."""
+        return self.target.order_by is not None or self.engine == "jvm"
+
+    def reporting_to(self, address: Address) -> ReplayJob:
+        """This job, reporting progress to ``address``."""
+        return replace(self, report_to=address)
+
+    def apply(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
+        """The result rows of these ranges, one task for each range. Lazy."""
+        if self.engine == "direct":
+            task = RangeTask(
+                self.target,
+                ranges,
+                isolation_level=self.isolation_level,
+                no_progress_timeout=self.no_progress_timeout,
+                max_errors=self.max_errors,
+                report_to=self.report_to,
+            )
+            numbers = spark.range(0, len(ranges), 1, len(ranges))
+            return map_in_arrow(numbers, task, RESULT_SCHEMA)
+        read = self._by_source if self.engine == "source" else self._by_connector
+        rows = RowsTask(self.target, ranges, max_errors=self.max_errors, report_to=self.report_to)
+        return map_in_arrow(read(spark, ranges).select(*COLUMNS), rows, RESULT_SCHEMA)
+
+    def _config(self) -> ConsumerConfig:
+        return find_consumer(self.target.name).config
+
+    def _servers(self, config: ConsumerConfig) -> str:
+        return self.target.bootstrap_servers or ",".join(config.bootstrap_servers)
+
+    def _by_source(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
+        from asyncrevoke.spark.source.data_source import register  # noqa: PLC0415 - of the extra
+
+        register(spark)
+        options = self.options_of_source(ranges[0].topic)
+        options["ranges"] = json.dumps([each[:4] for each in ranges])
+        frame = spark.read.format("asyncrevoke").options(**options).load()
+        return frame.withColumn("timestamp", _millis(frame))
+
+    def options_of_source(self, topic: str) -> dict[str, str]:
+        """The options of this library's data source: the consumer's connection and
+        ``source_options``.
+
+        Raises ConfigError if the consumer's ``ssl_context`` would be lost.
+        """
+        config = self._config()
+        if config.ssl_context is not None and "ssl_cafile" not in self.source_options:
+            raise ConfigError(
+                "the consumer's ssl_context cannot travel to Spark's reader: pass "
+                'source_options={"ssl_cafile": ...}, or use engine="direct"'
+            )
+        options = {
+            "bootstrap_servers": self._servers(config),
+            "security_protocol": config.security_protocol,
+            "sasl_mechanism": config.sasl_mechanism,
+            "sasl_plain_username": config.sasl_plain_username,
+            "sasl_plain_password": config.sasl_plain_password,
+            "isolation_level": self.isolation_level,
+            "no_progress_timeout": str(self.no_progress_timeout),
+            "include_headers": "true",
+            "topic": topic,
+        }
+        given = {name: value for name, value in options.items() if value is not None}
+        return given | dict(self.source_options)
+
+    def _by_connector(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
+        from pyspark.errors import AnalysisException  # noqa: PLC0415 - of the extra
+
+        config = self._config()
+        topic = ranges[0].topic
+        options = {
+            "kafka.bootstrap.servers": self._servers(config),
+            "kafka.isolation.level": self.isolation_level,
+            "assign": json.dumps({topic: [each.partition for each in ranges]}),
+            "startingOffsets": json.dumps({topic: {str(r.partition): r.start for r in ranges}}),
+            "endingOffsets": json.dumps({topic: {str(r.partition): r.end for r in ranges}}),
+            "includeHeaders": "true",
+            "failOnDataLoss": "true",
+            "kafka.max.partition.fetch.bytes": str(FETCH_BYTES),
+        }
+        options |= self.source_options
+        if config.security_protocol != "PLAINTEXT" and (
+            "kafka.security.protocol" not in {name.lower() for name in options}
+        ):
+            raise ConfigError(
+                f"the consumer connects by {config.security_protocol}, for which Spark's connector "
+                'has options of its own: pass source_options={"kafka.security.protocol": ...}, or '
+                'use engine="direct"'
+            )
+        try:
+            frame = spark.read.format("kafka").options(**options).load()
+        except AnalysisException as error:
+            raise ConfigError(
+                'engine="jvm" needs the jars of Spark\'s Kafka connector: start Spark with '
+                "--packages org.apache.spark:spark-sql-kafka-0-10_2.13:<version of Spark>, or use "
+                f'engine="direct", which needs none ({error.getCondition()})'
+            ) from error
+        renamed = frame.withColumnRenamed("timestampType", "timestamp_type")
+        return renamed.withColumn("timestamp", _millis(renamed))
+
+
+def _millis(frame: DataFrame) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - of the extra
+
+    return F.unix_millis(frame["timestamp"])

@@ -1,0 +1,164 @@
+"""Gives handlers the records of one range, instead of those of a group's member."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from asyncrevoke.model import PollResult
+from asyncrevoke.runtime.session.membership_guard import NoMembership
+from asyncrevoke.spark.errors import ReplayError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator, Sequence
+
+    from asyncrevoke.model import Record, TopicPartition
+
+
+class RecordSink(Protocol):
+    """Takes completed records, and limits how many may wait."""
+
+    def complete(self, records: Sequence[Record], /) -> None:
+        """They are done."""
+        ...
+
+    def wait_for_room(self) -> Awaitable[None]:
+        """Return when there is room for more."""
+        ...
+
+
+class RangeSource:
+    """The source that the handler runner polls. No partition is revoked; polling ends when all
+    records are done.
+
+    ``read`` returns the next records of one partition, none at the end.
+    """
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        read: Callable[[], Awaitable[Sequence[Record]]],
+        done: RecordSink,
+        max_in_flight: int,
+    ) -> None:
+        self.membership = NoMembership()
+        self._partition = partition
+        self._read = read
+        self._done = done
+        self._limit = max_in_flight
+        self._in_flight = 0
+        self._stopping = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._failure: ReplayError | None = None
+        self._ended = False
+        self._paused = False
+
+    @property
+    def in_flight(self) -> int:
+        """Records that were delivered and are not done."""
+        return self._in_flight
+
+    @property
+    def stopping(self) -> bool:
+        """Whether no more records are delivered."""
+        return self._stopping
+
+    @property
+    def finished(self) -> bool:
+        """Whether all records were delivered and are done."""
+        return self._ended and not self._in_flight and self._failure is None
+
+    async def poll(self) -> PollResult:
+        """The next records, once there is room; ends when all are done."""
+        await self._done.wait_for_room()
+        while not self._stopping and self._in_flight >= (1 if self._ended else self._limit):
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        if self._failure is not None:
+            raise self._failure
+        if self._stopping or self._ended:
+            raise StopAsyncIteration
+        records = await self._read()
+        if not records:
+            self._ended = True
+            return PollResult({})
+        self._in_flight += len(records)
+        return PollResult({self._partition: records})
+
+    def stop(self) -> None:
+        """No further records."""
+        self._stopping = True
+        self._wake()
+
+    def submit(self, record: Record) -> bool:
+        """Not supported: only loops of the user submit tasks."""
+        raise NotImplementedError(f"handlers alone read a range, no task has {record.offset}")
+
+    def complete(self, record: Record) -> bool:
+        """It is done."""
+        self.complete_all((record,))
+        return True
+
+    def complete_all(self, records: Sequence[Record]) -> None:
+        """They are done."""
+        self._in_flight -= len(records)
+        self._done.complete(records)
+        self._wake()
+
+    def abandon(self, record: Record) -> None:  # noqa: ARG002 - none is given again
+        """The record's handler ended without completing it, so the range fails: the runner
+        stops."""
+        self._in_flight -= 1
+        self._wake()
+
+    def abandon_all(self, records: Sequence[Record]) -> None:
+        """These records were not started because the runner stops, so the range fails."""
+        self._in_flight -= len(records)
+        self._wake()
+
+    def droppable_from(self, partition: TopicPartition, unstarted: Sequence[Record]) -> int:
+        """Nobody revokes."""
+        del partition, unstarted
+        return 0
+
+    def drop_after(self, partition: TopicPartition, offset: int) -> None:
+        """Does nothing: records that were not started fail the range."""
+        del partition, offset
+        self._in_flight = 0
+        self._wake()
+
+    def limit_in_flight(self, limit_of: Callable[[str], tuple[str, int] | None]) -> None:
+        """One topic: its limit is the limit of all."""
+        limit = limit_of(self._partition.topic)
+        if limit is not None:
+            self._limit = min(self._limit, limit[1])
+
+    def is_revoking(self, partition: TopicPartition) -> bool:
+        """Nobody revokes."""
+        del partition
+        return False
+
+    def is_paused(self, partition: TopicPartition) -> bool:
+        """Whether a handler has made its partition stop."""
+        del partition
+        return self._paused
+
+    def pause(self, record: Record) -> None:
+        """A paused partition would never resume here, so the replay fails."""
+        self._paused = True
+        self._failure = ReplayError(
+            f"{record.topic}-{record.partition} has paused at offset {record.offset} (its handler "
+            'is stuck, or has on_error="pause"; the log says why), and nobody would resume it in a '
+            'replay: use errors="record", or mend the handler and run the same run_id again'
+        )
+        self._wake()
+
+    @contextmanager
+    def parked(self) -> Generator[None]:
+        """Does nothing: there is no max_poll_interval here."""
+        yield
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

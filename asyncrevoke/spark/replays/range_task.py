@@ -1,0 +1,256 @@
+"""A Spark task that reads ranges itself and runs the handlers on their records."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol, cast
+
+from asyncrevoke.handlers.execution.runner_context import RunnerContext
+from asyncrevoke.handlers.runner import HandlerRunner
+from asyncrevoke.runtime.hooks.event_log import EventLog
+from asyncrevoke.spark.arrow import pa, pc
+from asyncrevoke.spark.errors import DataLossError, ReplayError, StalledReadError
+from asyncrevoke.spark.reading.range_reader import RangeReader
+from asyncrevoke.spark.reading.worker import PythonWorker
+from asyncrevoke.spark.replays.progress import ProgressReporter
+from asyncrevoke.spark.replays.range_source import RangeSource
+from asyncrevoke.spark.replays.result_rows import ResultRows
+
+if TYPE_CHECKING:
+    from array import array
+    from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
+
+    from asyncrevoke.config import IsolationLevel
+    from asyncrevoke.model import Record
+    from asyncrevoke.spark.arrow import Array, ArrowRecordBatch, Schema
+    from asyncrevoke.spark.reading.offsets import OffsetRange
+    from asyncrevoke.spark.reading.worker import Opened, Target
+    from asyncrevoke.spark.replays.progress import Address
+    from asyncrevoke.spark.replays.result_rows import FastPathRows, Row
+
+RESULT_SCHEMA = (
+    "topic string, partition int, offset bigint, range_start bigint, range_end bigint, "
+    "task_attempt int, attempts int, started_us bigint, finished_us bigint, outcome string, "
+    "error_type string, error string, result binary"
+)
+"""The rows of a replay's results, without ``run_id``, which is the folder that they stand in."""
+
+_ARROW: Schema = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("range_start", pa.int64()),
+        ("range_end", pa.int64()),
+        ("task_attempt", pa.int32()),
+        ("attempts", pa.int32()),
+        ("started_us", pa.int64()),
+        ("finished_us", pa.int64()),
+        ("outcome", pa.string()),
+        ("error_type", pa.string()),
+        ("error", pa.string()),
+        ("result", pa.binary()),
+    ]
+)
+UNKNOWN = -1
+"""The end of a range of which only the start is known; in rows it is null."""
+
+_ROWS = 8_000
+_PATIENCE = 0.5
+
+
+class NextRecords(Protocol):
+    """Reads the next records of a range."""
+
+    def __call__(self) -> Awaitable[Sequence[Record]]:
+        """The next records, none at the end."""
+        ...
+
+
+class RangeTask:
+    """Called by ``mapInArrow`` in each task, with rows whose ``id`` is the number of a range.
+
+    Pickled by reference: a task gets the values and imports the class.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        ranges: Sequence[OffsetRange],
+        *,
+        isolation_level: IsolationLevel,
+        no_progress_timeout: float,
+        max_errors: int | None,
+        report_to: Address | None,
+    ) -> None:
+        self._target = target
+        self._ranges = list(ranges)
+        self._isolation_level = isolation_level
+        self._no_progress_timeout = no_progress_timeout
+        self._max_errors = max_errors
+        self._report_to = report_to
+
+    def __call__(self, batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordBatch]:
+        """The result rows of the ranges that ``batches`` name."""
+        for batch in batches:
+            for number in cast("list[int]", batch.column("id").to_pylist()):
+                yield from self._run(self._ranges[number])
+
+    def _run(self, wanted: OffsetRange) -> Generator[ArrowRecordBatch]:
+        worker = PythonWorker.current()
+        opened = worker.open(self._target)
+        config = replace(opened.config, isolation_level=self._isolation_level)
+        outcomes = ResultRows(EventLog(), "error" if self._target.errors == "record" else "skipped")
+
+        async def handle() -> None:
+            reader = RangeReader(config, wanted, no_progress_timeout=self._no_progress_timeout)
+            async with reader:
+                await handle_all(opened, wanted, reader.read, outcomes)
+
+        yield from emit(
+            worker,
+            handle,
+            outcomes,
+            wanted,
+            max_errors=self._max_errors,
+            report_to=self._report_to,
+        )
+
+
+async def handle_all(
+    opened: Opened, wanted: OffsetRange, read: NextRecords, outcomes: ResultRows
+) -> None:
+    """Run the handlers on all records of ``read``, as a consumer does."""
+    source = RangeSource(wanted.topic_partition, read, outcomes, opened.max_in_flight)
+    context = RunnerContext(
+        concurrency=opened.concurrency,
+        log=outcomes,
+        order_by=opened.order_by,
+        null_keys=opened.null_keys,
+        max_in_flight=opened.max_in_flight,
+        state=opened.state,
+        worker_resources=opened.workers,
+        dead_letters=opened.dead_letters,
+        call_recorder=outcomes,
+    )
+    runner = HandlerRunner(source, opened.router, context)
+    await runner.run()
+    if not source.finished:
+        raise ReplayError(f"{wanted.topic}-{wanted.partition} has ended before its range did")
+
+
+def emit(
+    worker: PythonWorker,
+    handle: Callable[[], Awaitable[None]],
+    outcomes: ResultRows,
+    wanted: OffsetRange,
+    *,
+    max_errors: int | None,
+    report_to: Address | None,
+) -> Generator[ArrowRecordBatch]:
+    """Arrow batches of result rows while ``handle`` runs on the worker's loop. Raises what it
+    raises."""
+    attempt = task_attempt()
+
+    async def run() -> None:
+        try:
+            await handle()
+        finally:
+            outcomes.end()
+
+    job = worker.start(run())
+    with ProgressReporter(report_to, wanted) as reporter:
+        try:
+            while True:
+                ended = job.done()
+                taken = worker.do(outcomes.rows(_ROWS, _PATIENCE))
+                reporter.tell(outcomes.done, outcomes.errors)
+                if max_errors is not None and outcomes.errors > max_errors:
+                    raise ReplayError(over_budget(max_errors, outcomes))
+                if reporter.stopped:
+                    raise ReplayError(reporter.stopped)
+                if taken.quick:
+                    yield fast_path_to_arrow(taken.quick, wanted, attempt)
+                if taken.rows:
+                    yield to_arrow(taken.rows, wanted, attempt)
+                if ended:
+                    break
+            reporter.tell(outcomes.done, outcomes.errors, at_once=True)
+            failure = job.exception()
+            if failure is not None:
+                raise _told(failure) from failure
+        finally:
+            job.cancel()
+
+
+def over_budget(max_errors: int, outcomes: ResultRows) -> str:
+    """The message of a replay with too many errors."""
+    return (
+        f"more than max_errors={max_errors} records have failed, for example "
+        f"{'; '.join(outcomes.examples)}. Mend the handler and run the same run_id again, which "
+        "goes on where it stopped, or raise max_errors"
+    )
+
+
+def fast_path_to_arrow(quick: FastPathRows, wanted: OffsetRange, attempt: int) -> ArrowRecordBatch:
+    """Rows as Spark takes them."""
+    count = len(quick)
+    no_text = pa.nulls(count, pa.string())
+    rest = [
+        pa.repeat(pa.scalar(1, pa.int32()), count),
+        pc.divide(_int64s(quick.started), 1000),
+        pc.divide(_int64s(quick.finished), 1000),
+        pa.repeat(pa.scalar("ok"), count),
+        no_text,
+        no_text,
+        pa.array(quick.results, pa.binary()),
+    ]
+    return _batch(wanted, attempt, _int64s(quick.offsets), rest)
+
+
+def to_arrow(rows: Sequence[Row], wanted: OffsetRange, attempt: int) -> ArrowRecordBatch:
+    """Rows as Spark takes them."""
+    _, offsets, *rest = (list(column) for column in zip(*rows, strict=True))
+    types = [field.type for field in _ARROW][-len(rest) :]
+    columns = [pa.array(column, kind) for column, kind in zip(rest, types, strict=True)]
+    return _batch(wanted, attempt, pa.array(offsets, pa.int64()), columns)
+
+
+def _int64s(numbers: array[int]) -> Array:
+    return cast(
+        "Array",
+        pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)]),
+    )
+
+
+def _batch(
+    wanted: OffsetRange, attempt: int, offsets: Array, rest: Sequence[Array]
+) -> ArrowRecordBatch:
+    count = len(offsets)
+    end = None if wanted.end == UNKNOWN else wanted.end
+    columns = [
+        pa.repeat(pa.scalar(wanted.topic), count),
+        pa.repeat(pa.scalar(wanted.partition, pa.int32()), count),
+        offsets,
+        pa.repeat(pa.scalar(wanted.start, pa.int64()), count),
+        pa.repeat(pa.scalar(end, pa.int64()), count),
+        pa.repeat(pa.scalar(attempt, pa.int32()), count),
+        *rest,
+    ]
+    return cast("ArrowRecordBatch", pa.RecordBatch.from_arrays(columns, schema=_ARROW))
+
+
+def task_attempt() -> int:
+    """The attempt number of this Spark task, from 0; 0 outside of a task."""
+    from pyspark import TaskContext  # noqa: PLC0415 - on workers
+
+    context = TaskContext.get()
+    return 0 if context is None else context.attemptNumber()
+
+
+def _told(failure: BaseException) -> Exception:
+    if isinstance(failure, (ReplayError, DataLossError, StalledReadError)):
+        return failure
+    notes = "; ".join(getattr(failure, "__notes__", ()))
+    what = f"{type(failure).__name__}: {failure}" + (f" ({notes})" if notes else "")
+    return ReplayError(f"a replay has failed by {what}")

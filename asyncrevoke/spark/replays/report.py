@@ -1,0 +1,98 @@
+"""The report of a replay, counted by Spark from its result rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from asyncrevoke.spark.reading.offsets import OffsetRange
+
+_PERCENTILES = (0.5, 0.9, 0.99, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayReport:
+    """``outcomes`` counts rows, ``errors`` those that failed by the type of their error.
+
+    ``latency`` has seconds of the last call by percentile (0.5, 0.9, 0.99, 1.0), ``histogram``
+    calls by upper bound, in seconds. ``seconds`` is how long this call of ``replay`` took; rows of
+    earlier ones with the same ``run_id`` count in all but that and ``resumed`` is true.
+    ``results`` is the folder of the rows.
+    """
+
+    run_id: str
+    results: str
+    ranges: tuple[OffsetRange, ...]
+    records: int
+    outcomes: Mapping[str, int]
+    errors: Mapping[str, int]
+    latency: Mapping[float, float]
+    histogram: Mapping[float, int]
+    seconds: float
+    resumed: bool
+
+    @property
+    def failed(self) -> int:
+        """Rows whose outcome is ``"error"``."""
+        return self.outcomes.get("error", 0)
+
+
+def read_report(
+    spark: SparkSession,
+    run_id: str,
+    results: str,
+    ranges: Sequence[OffsetRange],
+    seconds: float,
+    *,
+    resumed: bool,
+) -> ReplayReport:
+    """Count the rows of a run."""
+    from pyspark.errors import AnalysisException  # noqa: PLC0415 - of the extra
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    outcomes: dict[str, int] = {}
+    errors: dict[str, int] = {}
+    latency: dict[float, float] = {}
+    histogram: dict[float, int] = {}
+    try:
+        rows = spark.read.parquet(f"{results}/run_id={run_id}")
+        took = rows.selectExpr(
+            "outcome",
+            "error_type",
+            "finished_us - started_us AS took",
+            # Four buckets to each doubling.
+            "CAST(ceil(4 * log2(greatest(1, finished_us - started_us))) AS INT) AS bucket",
+        )
+        for row in took.groupBy("outcome", "error_type").count().collect():
+            outcomes[row[0]] = outcomes.get(row[0], 0) + row[2]
+            if row[1] is not None:
+                errors[row[1]] = errors.get(row[1], 0) + row[2]
+        called = took.filter("took IS NOT NULL")
+        found = called.select(F.percentile_approx("took", list(_PERCENTILES), 10_000)).head()
+        if found is not None and found[0] is not None:
+            latency = {
+                percent: micros / 1e6
+                for percent, micros in zip(_PERCENTILES, found[0], strict=True)
+            }
+        for row in called.groupBy("bucket").count().orderBy("bucket").collect():
+            histogram[2 ** (row[0] / 4) / 1e6] = row[1]
+    except AnalysisException as error:
+        if error.getCondition() not in ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"):
+            raise
+    return ReplayReport(
+        run_id=run_id,
+        results=f"{results}/run_id={run_id}",
+        ranges=tuple(ranges),
+        records=sum(outcomes.values()),
+        outcomes=outcomes,
+        errors=errors,
+        latency=latency,
+        histogram=histogram,
+        seconds=seconds,
+        resumed=resumed,
+    )

@@ -1,0 +1,311 @@
+"""The result rows of a range: one row per record, in the order of completion."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from array import array
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from asyncrevoke.spark.errors import ReplayError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from asyncrevoke.handlers.policy.log import HandlerLogger
+    from asyncrevoke.model import Record
+    from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
+
+Outcome: TypeAlias = Literal["ok", "error", "skipped", "dead_lettered"]
+
+# Rows that may wait for Spark before reading stops.
+_MOST_ROWS = 50_000
+# Characters of an error's text in its row.
+_MOST_TEXT = 4096
+_EXAMPLES = 3
+_MOST_EXAMPLE = 200
+
+
+class Row(NamedTuple):
+    """One record's row. Times are microseconds since the epoch, None if no handler was called.
+
+    ``attempts`` counts the calls. ``result`` is what the handler returned: bytes as they are, text
+    as UTF-8, everything else as JSON, null for None.
+    """
+
+    partition: int
+    offset: int
+    attempts: int
+    started_us: int | None
+    finished_us: int | None
+    outcome: Outcome
+    error_type: str | None
+    error: str | None
+    result: bytes | None
+
+
+class FastPathRows:
+    """Rows of records whose first call succeeded, by column; times in nanoseconds.
+
+    Most records are like that, and numbers in arrays cost the garbage collector nothing.
+    """
+
+    __slots__ = ("finished", "offsets", "results", "started")
+
+    def __init__(self) -> None:
+        self.offsets = array("q")
+        self.started = array("q")
+        self.finished = array("q")
+        self.results: list[bytes | None] = []
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+
+class FinishedRows(NamedTuple):
+    """The rows completed since the last call."""
+
+    quick: FastPathRows
+    rows: list[Row]
+
+
+class _Call(NamedTuple):
+    attempt: int
+    started: int
+    finished: int
+    result: object
+    error: BaseException | None
+
+
+class ResultRows:
+    """Calls handlers and collects a row for each record; also their logger and call recorder.
+
+    ``failed_as`` is the outcome of a record that ``on_error="skip"`` skips. Failures of single
+    records go into their rows, not to ``log``. ``errors`` counts the rows with the outcome
+    ``"error"``; ``examples`` describes the first ones.
+    """
+
+    def __init__(self, log: HandlerLogger, failed_as: Literal["error", "skipped"]) -> None:
+        self._log = log
+        self._failed_as: Outcome = failed_as
+        self._calls: dict[tuple[int, int], _Call] = {}
+        self._decided: dict[tuple[int, int], Outcome] = {}
+        # Errors of records for which no handler was called.
+        self._refused: dict[tuple[int, int], BaseException] = {}
+        self._rows: list[Row] = []
+        self._quick = FastPathRows()
+        # Whether the fast path builds the rows of successful first calls.
+        self._makes_rows = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._has_rows: asyncio.Future[None] | None = None
+        self._least = 1
+        self._ended = False
+        self._clock = time.time_ns
+        self.examples: list[str] = []
+        self.errors = 0
+        self.done = 0
+
+    # -- calls -----------------------------------------------------------------------------------
+
+    async def call(
+        self,
+        _name: str,
+        _function: object,
+        records: Sequence[Record],
+        attempt: int,
+        call: Callable[[], Awaitable[object]],
+        /,
+    ) -> None:
+        """Call a handler, and keep the times and the result."""
+        clock, calls = self._clock, self._calls
+        started = clock() // 1000
+        try:
+            result = await call()
+        except BaseException as error:
+            ended = _Call(attempt, started, clock() // 1000, None, error)
+            for record in records:
+                calls[record.partition, record.offset] = ended
+            raise
+        ended = _Call(attempt, started, clock() // 1000, result, None)
+        for record in records:
+            calls[record.partition, record.offset] = ended
+            if result is not None:
+                # The result of a batch goes into the row of its first record.
+                ended = ended._replace(result=None)
+                result = None
+
+    def first_call(
+        self, call: Callable[[Record], Awaitable[object]], /
+    ) -> Callable[[Record], Awaitable[object]]:
+        """Wrap the first call of records without middleware: the fast path."""
+        self._makes_rows = True
+        clock, calls = self._clock, self._calls
+
+        async def timed(record: Record) -> None:
+            started = clock()
+            try:
+                result = await call(record)
+            except BaseException as error:
+                key = record.partition, record.offset
+                calls[key] = _Call(1, started // 1000, clock() // 1000, None, error)
+                raise
+            finished = clock()
+            encoded: bytes | None = None
+            if result is not None:
+                try:
+                    encoded = encode_result(result)
+                except ReplayError:
+                    key = record.partition, record.offset
+                    calls[key] = _Call(1, started // 1000, finished // 1000, result, None)
+                    return
+            quick = self._quick
+            quick.offsets.append(record.offset)
+            quick.started.append(started)
+            quick.finished.append(finished)
+            quick.results.append(encoded)
+
+        return timed
+
+    def failure_decided(
+        self, record: Record, decision: FailureDecision, error: BaseException, /
+    ) -> None:
+        """Keep the decision about a failed record."""
+        self._refused[record.partition, record.offset] = error
+        if decision == "skipped":
+            self._decided[record.partition, record.offset] = self._failed_as
+        elif decision == "dead_lettered":
+            self._decided[record.partition, record.offset] = "dead_lettered"
+
+    def complete(self, records: Sequence[Record], /) -> None:
+        """Build the rows of these completed records."""
+        self.done += len(records)
+        if not self._makes_rows or self._calls or self._decided:
+            self._complete(records)
+        if (
+            self._has_rows is not None
+            and len(self._rows) + len(self._quick) >= self._least
+            and not self._has_rows.done()
+        ):
+            self._has_rows.set_result(None)
+
+    def _complete(self, records: Sequence[Record]) -> None:
+        calls, decided, rows = self._calls, self._decided, self._rows
+        for record in records:
+            key = record.partition, record.offset
+            call = calls.pop(key, None)
+            if key in decided:
+                rows.append(self._row_of_failure(key, call))
+            elif call is None and self._makes_rows:
+                continue
+            elif call is None:  # a middleware has answered instead of the handler
+                rows.append(Row(*key, 0, None, None, "ok", None, None, None))
+            else:
+                rows.append(self._row_of_success(key, call))
+
+    def _row_of_success(self, key: tuple[int, int], call: _Call) -> Row:
+        result = call.result
+        if self._refused:
+            self._refused.pop(key, None)  # of an attempt before
+        # The call may have an error: of others in its batch, or one that a middleware has taken.
+        if result is None:
+            return Row(*key, call.attempt, call.started, call.finished, "ok", None, None, None)
+        try:
+            encoded = encode_result(result)
+        except ReplayError as error:
+            self._count_error(key, str(error))
+            return Row(
+                *key, call.attempt, call.started, call.finished, "error", "ResultError",
+                str(error), None,
+            )  # fmt: skip
+        return Row(*key, call.attempt, call.started, call.finished, "ok", None, None, encoded)
+
+    def _row_of_failure(self, key: tuple[int, int], call: _Call | None) -> Row:
+        outcome = self._decided.pop(key, self._failed_as)
+        error = self._refused.pop(key, None)
+        if error is None and call is not None:
+            error = call.error
+        name = None if error is None else type(error).__qualname__
+        text = None if error is None else str(error)[:_MOST_TEXT]
+        if outcome == "error":
+            self._count_error(key, f"{name}: {text}")
+        if call is None:
+            return Row(*key, 0, None, None, outcome, name, text, None)
+        return Row(*key, call.attempt, call.started, call.finished, outcome, name, text, None)
+
+    def _count_error(self, key: tuple[int, int], text: str) -> None:
+        self.errors += 1
+        if len(self.examples) < _EXAMPLES:
+            self.examples.append(f"partition {key[0]}, offset {key[1]}: {text[:_MOST_EXAMPLE]}")
+
+    # -- rows ------------------------------------------------------------------------------------
+
+    async def wait_for_room(self) -> None:
+        """Return when fewer rows than the limit wait."""
+        while len(self._rows) + len(self._quick) >= _MOST_ROWS:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+
+    async def rows(self, least: int, patience: float) -> FinishedRows:
+        """Take the rows once there are ``least``, or after ``patience`` seconds."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + patience
+        self._least = least
+        while (
+            not self._ended
+            and len(self._rows) + len(self._quick) < least
+            and (left := deadline - loop.time()) > 0
+        ):
+            self._has_rows = loop.create_future()
+            await asyncio.wait([self._has_rows], timeout=left)
+        return self.take()
+
+    def end(self) -> None:
+        """No further rows will come."""
+        self._ended = True
+        if self._has_rows is not None and not self._has_rows.done():
+            self._has_rows.set_result(None)
+
+    def take(self) -> FinishedRows:
+        """Take all rows."""
+        taken = FinishedRows(self._quick, self._rows)
+        self._quick, self._rows = FastPathRows(), []
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+        return taken
+
+    # -- the log of handlers ---------------------------------------------------------------------
+
+    def debug(self, event: str, /, **fields: object) -> None:
+        """Pass a line on."""
+        self._log.debug(event, **fields)
+
+    def info(self, event: str, /, **fields: object) -> None:
+        """Pass a line on."""
+        self._log.info(event, **fields)
+
+    def warning(self, event: str, /, **fields: object) -> None:
+        """Log a line, unless it is about a record's failure: that is in the record's row."""
+        if "exc_info" not in fields or "offset" not in fields:
+            self._log.warning(event, **fields)
+
+    def error(self, event: str, /, **fields: object) -> None:
+        """Pass a line on."""
+        self._log.error(event, **fields)
+
+
+def encode_result(result: object) -> bytes:
+    """A handler's result as bytes. Raises ReplayError if it cannot be encoded."""
+    if isinstance(result, bytes):
+        return result
+    if isinstance(result, str):
+        return result.encode()
+    try:
+        return msgspec.json.encode(result)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ReplayError(
+            f"the handler returned {type(result).__qualname__}, which cannot be written as a "
+            f"result ({error}): return None, bytes, str, or what has a form in JSON (numbers, "
+            "lists, dictionaries, dataclasses, msgspec.Structs)"
+        ) from error

@@ -1,0 +1,117 @@
+"""Runs handlers on rows that Spark has read, for the engines ``source`` and ``jvm``."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, cast
+
+from asyncrevoke.model import Record
+from asyncrevoke.runtime.hooks.event_log import EventLog
+from asyncrevoke.spark.errors import ReplayError
+from asyncrevoke.spark.reading.offsets import OffsetRange
+from asyncrevoke.spark.reading.worker import PythonWorker
+from asyncrevoke.spark.replays.range_task import UNKNOWN, emit, handle_all
+from asyncrevoke.spark.replays.result_rows import ResultRows
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Iterator, Sequence
+
+    from asyncrevoke.spark.arrow import ArrowRecordBatch
+    from asyncrevoke.spark.reading.worker import Target
+    from asyncrevoke.spark.replays.progress import Address
+
+COLUMNS = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers")
+"""What the rows have, ``timestamp`` as milliseconds."""
+
+
+class RowsTask:
+    """Called by ``mapInArrow`` in each task, with the rows of one range in their order.
+
+    ``ranges`` is None in a stream, where the range is known only when its task reads it.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        ranges: Sequence[OffsetRange] | None,
+        *,
+        max_errors: int | None = None,
+        report_to: Address | None = None,
+    ) -> None:
+        self._target = target
+        self._ranges = ranges
+        self._max_errors = max_errors
+        self._report_to = report_to
+
+    def __call__(self, batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordBatch]:
+        """The result rows."""
+        coming = (to_records(batch) for batch in batches if batch.num_rows)
+        first = next(coming, None)
+        if first is not None:
+            yield from self._run(first, coming)
+
+    def _run(
+        self, first: list[Record], coming: Iterator[list[Record]]
+    ) -> Generator[ArrowRecordBatch]:
+        wanted = self._range_of(first[0])
+        worker = PythonWorker.current()
+        opened = worker.open(self._target)
+        outcomes = ResultRows(EventLog(), "error" if self._target.errors == "record" else "skipped")
+        waiting: list[list[Record]] = [first]
+        # Spark's stream blocks, and the loop has handlers to run.
+        thread = ThreadPoolExecutor(1, thread_name_prefix="asyncrevoke rows")
+
+        async def read() -> Sequence[Record]:
+            if waiting:
+                return waiting.pop()
+            loop = asyncio.get_running_loop()
+            records = await loop.run_in_executor(thread, next, coming, None)
+            if records and records[0].topic_partition != wanted.topic_partition:
+                raise ReplayError(
+                    f"a task has rows of partition {records[0].partition} behind those of "
+                    f"{wanted.partition}: do not repartition what a replay reads"
+                )
+            return cast("Sequence[Record]", records or ())
+
+        async def handle() -> None:
+            await handle_all(opened, wanted, read, outcomes)
+
+        try:
+            yield from emit(
+                worker,
+                handle,
+                outcomes,
+                wanted,
+                max_errors=self._max_errors,
+                report_to=self._report_to,
+            )
+        finally:
+            thread.shutdown(wait=False)
+
+    def _range_of(self, record: Record) -> OffsetRange:
+        if self._ranges is None:
+            return OffsetRange(record.topic, record.partition, record.offset, UNKNOWN)
+        for each in self._ranges:
+            if each.topic_partition == record.topic_partition and (
+                each.start <= record.offset < each.end
+            ):
+                return each
+        raise ReplayError(
+            f"{record.topic}-{record.partition} at offset {record.offset} is in no range of this "
+            "replay"
+        )
+
+
+def to_records(batch: ArrowRecordBatch) -> list[Record]:
+    """Rows as records."""
+    columns = [batch.column(name).to_pylist() for name in COLUMNS]
+    return [
+        Record(
+            topic, partition, offset, timestamp, kind, key, value,
+            tuple((each["key"], each["value"]) for each in headers or ()),
+        )
+        for topic, partition, offset, timestamp, kind, key, value, headers in zip(
+            *columns, strict=True
+        )
+    ]  # fmt: skip

@@ -1,0 +1,278 @@
+"""Runs a consumer's handlers on records of the past, on a Spark cluster."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.runtime.hooks.event_log import EventLog
+from asyncrevoke.spark.errors import ReplayError
+from asyncrevoke.spark.reading.offsets import OffsetRange
+from asyncrevoke.spark.reading.range_reader import NO_PROGRESS_TIMEOUT
+from asyncrevoke.spark.reading.worker import Errors, Target
+from asyncrevoke.spark.replays.engines import ReplayJob
+from asyncrevoke.spark.replays.plan import stages, unfinished_ranges
+from asyncrevoke.spark.replays.progress import ProgressServer
+from asyncrevoke.spark.replays.report import ReplayReport, read_report
+from asyncrevoke.spark.session import check_spark, driver_host, message_of_task_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from asyncrevoke.config import IsolationLevel
+    from asyncrevoke.spark.replays.engines import Engine
+    from asyncrevoke.spark.replays.progress import ReplayProgress
+
+CHECKPOINT_EVERY = 1_000_000
+_RUN_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
+
+
+def replay(
+    spark: SparkSession,
+    target: str,
+    ranges: Iterable[OffsetRange],
+    *,
+    sink: str,
+    run_id: str | None = None,
+    concurrency: int | None = None,
+    order_by: Literal["key", "partition", "as configured"] | None = "as configured",
+    errors: Errors = "record",
+    max_errors: int | None = None,
+    engine: Engine = "direct",
+    isolation_level: IsolationLevel = "read_committed",
+    bootstrap_servers: str | None = None,
+    checkpoint_every: int | None = CHECKPOINT_EVERY,
+    no_progress_timeout: float = NO_PROGRESS_TIMEOUT,
+    source_options: Mapping[str, str] | None = None,
+    py_files: Sequence[str] = (),
+    on_progress: Callable[[ReplayProgress], None] | None = None,
+) -> ReplayReport:
+    """Call the handlers of ``target`` (``"app:consumer"``) for all records of the ranges.
+
+    A Spark action: returns when all rows are written. Each worker imports the consumer, opens its
+    ``resources`` once, reads a range and runs the handlers with its own order, concurrency, retries
+    and limits; it is no member of any group, and commits nothing. Offsets and sizes are Kafka's,
+    times of rows microseconds since the epoch.
+
+    ``sink`` is a folder that Spark can write (``/data/replay``, ``s3a://...``). Below it,
+    ``results/run_id=.../`` has a row for each record, as Parquet: topic, partition, offset, the
+    range, attempts, when the last call began and ended, the outcome (``ok``, ``error``,
+    ``skipped``, ``dead_lettered``), the error, and what the handler returned.
+
+    ``errors``: with ``"record"``, a record whose retries failed becomes a row with its error, and
+    nothing is sent to other topics; with ``"policy"``, the handlers' dead letter topics, retry
+    topics and ``on_error`` apply as in a live consumer; with ``"fail"``, the replay ends. It also
+    ends when more than ``max_errors`` rows are errors; unfinished tasks then write nothing.
+
+    ``run_id`` names the run, a new one by default. With an existing one, the replay resumes the
+    ranges *of that run*, without those that are done. A range is written completely or not at all,
+    so after a failure unfinished ranges are repeated: effects happen at least once.
+    ``HandlerContext.idempotency_key`` identifies repeated records. Longer ranges than
+    ``checkpoint_every`` offsets are split.
+
+    ``concurrency`` (a task) and ``order_by`` are the consumer's unless given. ``engine``:
+    ``"direct"`` reads inside the task, ``"source"`` by Spark through this library's source,
+    ``"jvm"`` through the Kafka connector of Spark, whose jars you bring; ``source_options`` are for
+    these two. ``py_files`` go to the workers. ``on_progress`` is called about twice a second, from
+    another thread.
+
+    If cancelled or interrupted, the ranges that were written count. Raises ReplayError,
+    DataLossError, StalledReadError, ConfigError and SparkSetupError.
+    """
+    check_spark()
+    planned = list(ranges)
+    check_options(target, planned, run_id, errors, max_errors, checkpoint_every, concurrency)
+    if py_files:
+        spark.addArtifacts(*py_files, pyfile=True)
+    job = ReplayJob(
+        target=Target(target, errors, bootstrap_servers, concurrency, order_by),
+        isolation_level=isolation_level,
+        no_progress_timeout=no_progress_timeout,
+        max_errors=max_errors,
+        engine=engine,
+        source_options=dict(source_options or {}),
+    )
+    run = ReplayRun.begin(spark, sink, run_id or new_run_id(), target, planned)
+    left = unfinished_ranges(run.ranges, run.done())
+    total = sum(each.size for each in left)
+    host = driver_host(spark)
+    with ProgressServer(host or "127.0.0.1", total, on_progress, max_errors) as progress:
+        if host is not None:
+            job = job.reporting_to(progress.address)
+        for wave in stages(left, checkpoint_every, ordered=job.one_at_a_time):
+            run.write(job.apply(spark, wave))
+            if max_errors is not None or host is None:
+                progress.settle(*run.counts_of(left))
+            if max_errors is not None and (failed := progress.progress().errors) > max_errors:
+                raise ReplayError(
+                    f"run {run.run_id}: {failed} records have failed, more than "
+                    f"max_errors={max_errors}. Their rows are in {run.results}"
+                )
+        seconds = progress.progress().seconds
+    return read_report(spark, run.run_id, run.results, run.ranges, seconds, resumed=run.resumed)
+
+
+def new_run_id() -> str:
+    """A new unique run id."""
+    return uuid.uuid4().hex[:12]
+
+
+def check_options(
+    target: str,
+    ranges: Sequence[OffsetRange],
+    run_id: str | None,
+    errors: str,
+    max_errors: int | None,
+    checkpoint_every: int | None,
+    concurrency: int | None,
+) -> None:
+    """Raise ConfigError for options that cannot work."""
+    if not isinstance(cast("object", target), str) or ":" not in target:
+        raise ConfigError(
+            f'target={target!r}: name the consumer by its import path, as "app:consumer"; a '
+            "Consumer itself cannot travel to the workers"
+        )
+    if run_id is not None and not _RUN_ID.fullmatch(run_id):
+        raise ConfigError(f"run_id={run_id!r} names a folder: use letters, digits, '.', '_', '-'")
+    if errors not in get_args(Errors):
+        raise ConfigError(f'errors={errors!r}: use "record", "policy" or "fail"')
+    for name, value, least in (
+        ("max_errors", max_errors, 0),
+        ("checkpoint_every", checkpoint_every, 1),
+        ("concurrency", concurrency, 1),
+    ):
+        if value is not None and value < least:
+            raise ConfigError(f"{name}={value}: use at least {least}, or None")
+    if len({each.topic for each in ranges}) > 1:
+        raise ConfigError("the ranges are of several topics: replay one topic at a time")
+    by_partition = sorted((each.partition, each.start, each.end) for each in ranges)
+    for (one, _, end), (other, start, _) in pairwise(by_partition):
+        if one == other and start < end:
+            raise ConfigError(f"two ranges of partition {one} overlap: their records would be "
+                              "handled twice")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRun:
+    """One run of a replay: its plan and its finished ranges, stored in its output folder."""
+
+    spark: SparkSession
+    sink: str
+    run_id: str
+    ranges: list[OffsetRange]
+    resumed: bool
+
+    @property
+    def results(self) -> str:
+        """The folder of all runs' rows."""
+        return f"{self.sink.rstrip('/')}/results"
+
+    @property
+    def _rows(self) -> str:
+        return f"{self.results}/run_id={self.run_id}"
+
+    @classmethod
+    def begin(
+        cls, spark: SparkSession, sink: str, run_id: str, target: str, planned: list[OffsetRange]
+    ) -> ReplayRun:
+        """Write the plan of a new run, or read that of one that exists.
+
+        Raises ReplayError if that run has another target or topic.
+        """
+        folder = f"{sink.rstrip('/')}/runs/run_id={run_id}"
+        stored = read_lines(spark, folder)
+        if stored is None:
+            plan = {"target": target, "ranges": [each._asdict() for each in planned]}
+            frame = _one_line(spark, json.dumps(plan))
+            frame.coalesce(1).write.mode("error").text(folder)
+            return cls(spark, sink, run_id, planned, resumed=False)
+        plan = json.loads(stored[0])
+        ranges = [OffsetRange(**each) for each in plan["ranges"]]
+        topics = {each.topic for each in planned} - {each.topic for each in ranges}
+        if plan["target"] != target or topics:
+            raise ReplayError(
+                f"run {run_id} in {sink} is of {plan['target']} and topic "
+                f"{ranges[0].topic if ranges else '(none)'}: name another run_id for another replay"
+            )
+        if ranges != planned:
+            EventLog().info(
+                "run exists; resuming its own ranges and ignoring those given", run_id=run_id
+            )
+        return cls(spark, sink, run_id, ranges, resumed=True)
+
+    def done(self) -> list[tuple[str, int, int, int]]:
+        """The ranges that were written."""
+        rows = self._written()
+        if rows is None:
+            return []
+        found = rows.select("topic", "partition", "range_start", "range_end").distinct().collect()
+        return [(each[0], each[1], each[2], each[3]) for each in found]
+
+    def counts_of(self, ranges: Sequence[OffsetRange]) -> tuple[int, int]:
+        """The number of rows and of errors in these ranges."""
+        rows = self._written()
+        if rows is None or not ranges:
+            return 0, 0
+        first = {each.partition: each.start for each in reversed(ranges)}
+        counted = (
+            rows.selectExpr("partition", "range_start", "int(outcome = 'error') AS failed")
+            .groupBy("partition", "range_start")
+            .agg({"*": "count", "failed": "sum"})
+            .select("partition", "range_start", "count(1)", "sum(failed)")
+        )
+        ours = [row for row in counted.collect() if row[1] >= first.get(row[0], row[1] + 1)]
+        return sum(row[2] for row in ours), sum(row[3] for row in ours)
+
+    def write(self, rows: DataFrame) -> None:
+        """Write rows. The rows of a successful task count even if other tasks fail."""
+        from pyspark.errors import PySparkException  # noqa: PLC0415 - of the extra
+
+        writer = (
+            rows.write.mode("append")
+            # By the other algorithm nothing of a job counts if one of its tasks fails.
+            .option("mapreduce.fileoutputcommitter.algorithm.version", "2")
+            .option("maxRecordsPerFile", 0)
+        )
+        try:
+            writer.parquet(self._rows)
+        except PySparkException as error:
+            told = message_of_task_error(error, f"run {self.run_id}")
+            if told is None:
+                raise
+            raise told from error
+
+    def _written(self) -> DataFrame | None:
+        from pyspark.errors import AnalysisException  # noqa: PLC0415 - of the extra
+
+        try:
+            rows = self.spark.read.parquet(self._rows)
+            rows.schema  # noqa: B018 - a client of Connect asks now
+        except AnalysisException as error:
+            if error.getCondition() in ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"):
+                return None
+            raise
+        return rows
+
+
+def read_lines(spark: SparkSession, folder: str) -> list[str] | None:
+    """The lines of a text file that Spark has written; None if it does not exist."""
+    from pyspark.errors import AnalysisException  # noqa: PLC0415 - of the extra
+
+    try:
+        return [row[0] for row in spark.read.text(folder).collect()] or None
+    except AnalysisException as error:
+        if error.getCondition() == "PATH_NOT_FOUND":
+            return None
+        raise
+
+
+def _one_line(spark: SparkSession, line: str) -> DataFrame:
+    # Half typed.
+    return cast("DataFrame", cast("Any", spark).createDataFrame([(line,)], "value string"))

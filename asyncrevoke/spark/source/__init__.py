@@ -1,0 +1,1 @@
+"""The data source: ``spark.read.format("asyncrevoke")`` and ``readStream``."""

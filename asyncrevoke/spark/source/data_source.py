@@ -1,0 +1,213 @@
+"""``spark.read.format("asyncrevoke")``: topics as tables and streams, without any jar."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, cast
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.ranges.consumers import consumer_of
+from asyncrevoke.spark.reading.batch_reader import BatchReader
+from asyncrevoke.spark.reading.offsets import (
+    LogBounds,
+    OffsetRange,
+    find_ranges,
+    log_missing_offsets,
+    plan_range,
+    run_blocking,
+)
+from asyncrevoke.spark.reading.range_reader import RangeReader
+from asyncrevoke.spark.reading.read_ahead import read_ahead
+from asyncrevoke.spark.reading.record_columns import HEADERS, SCHEMA, RecordColumns, check_columns
+from asyncrevoke.spark.source.options import SourceOptions
+from asyncrevoke.spark.source.stream_offsets import advance, check_not_renewed
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from asyncrevoke.spark.arrow import ArrowRecordBatch
+
+_RECORDS = 2000
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("asyncrevoke")`` known to a session; again is no harm."""
+    spark.dataSource.register(KafkaSource)
+
+
+class KafkaSource(DataSource):
+    """Options are texts; see :mod:`asyncrevoke.spark.source.options` and the documentation.
+
+    A schema that the user gives chooses columns, and others are not made at all.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """What ``format(...)`` calls it."""
+        return "asyncrevoke"
+
+    def schema(self) -> str:
+        """All columns, with ``headers`` if ``include_headers`` is true."""
+        headers = SourceOptions.of(self.options).include_headers
+        return f"{SCHEMA}, {HEADERS}" if headers else SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A bounded read."""
+        options = SourceOptions.of(self.options)
+        return TableReader(options, check_columns(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
+        """A stream."""
+        options = SourceOptions.of(self.options)
+        return StreamReader(options, check_columns(schema))
+
+
+class Part(InputPartition):
+    """A range for one task."""
+
+    def __init__(self, part: OffsetRange) -> None:
+        super().__init__(part)
+        self.part = part
+
+
+class _Reading:
+    """Reads a part in a task."""
+
+    def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
+        self.options = options
+        self.columns = list(columns)
+
+    def read_part(self, part: OffsetRange) -> Generator[ArrowRecordBatch]:
+        config, patience = self.options.config(), self.options.no_progress_timeout
+        if "headers" in self.columns or find_spec("numpy") is None:
+            # Headers are lists of what has any length: single records have them.
+            singly = RangeReader(config, part, no_progress_timeout=patience, most=_RECORDS)
+            columns = RecordColumns(self.columns)
+            yield from map(columns.batch, read_ahead(singly, singly.read))
+            return
+        from asyncrevoke.spark.reading.batch_columns import BatchColumns  # noqa: PLC0415 - needs numpy
+
+        reader = BatchReader(config, part, no_progress_timeout=patience)
+        in_batches = BatchColumns(part, self.columns)
+        for batches in read_ahead(reader, reader.read_batches):
+            yield from in_batches.rows(batches)
+
+
+class TableReader(DataSourceReader):
+    """From ``start`` to ``end``, both planned before anything is read."""
+
+    def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
+        self._reading = _Reading(options, columns)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One for each partition of the topic that has something."""
+        options = self._reading.options
+        ranges: Sequence[OffsetRange] | None = options.ranges
+        if ranges is None:
+            ranges = run_blocking(
+                find_ranges(
+                    options.config(), options.topic, options.start, options.end, options.missing
+                )
+            )
+        return [Part(each) for each in ranges if each.size] or [Part(_nothing(options.topic))]
+
+    def read(self, partition: InputPartition) -> Generator[ArrowRecordBatch]:
+        """In a task."""
+        part = cast("Part", partition).part
+        if part.size:
+            yield from self._reading.read_part(part)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Offsets are ``{"0": 4800}``: the next record to read of each partition, as a group's."""
+
+    def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
+        self._reading = _Reading(options, columns)
+        self._target: dict[str, int] | None = None
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        """Where a query without a checkpoint begins."""
+        options = self._reading.options
+        ranges = run_blocking(
+            find_ranges(options.config(), options.topic, options.start, "latest", options.missing)
+        )
+        return {str(each.partition): each.start for each in ranges}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """``max_offsets_per_trigger``, if given."""
+        most = self._reading.options.max_offsets_per_trigger
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        """Where the next batch ends: never behind an open transaction."""
+        log = self._log()
+        last = {str(tp.partition): offset for tp, offset in log.last.items()}
+        check_not_renewed(self._reading.options.topic, start, last)
+        if self._target is not None:
+            last = {number: min(last[number], end) for number, end in self._target.items()}
+        first = {str(tp.partition): offset for tp, offset in log.first.items()}
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return advance(start, first, last, most)
+
+    def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
+        """Where the topic ends now, for the progress of a query."""
+        return {str(tp.partition): offset for tp, offset in self._log().last.items()}
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """What comes later is not read by this query."""
+        self._target = self.reportLatestOffset()
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """What lies between two offsets; an error if some of it is gone."""
+        options, log = self._reading.options, self._log()
+        parts: list[OffsetRange] = []
+        for number, stop in sorted(end.items()):
+            tp = TopicPartition(options.topic, int(number))
+            if tp not in log.first:
+                check_not_renewed(options.topic, {number: stop}, {})
+            begin = start.get(number, log.first[tp])
+            parts.append(plan_range(tp, begin, stop, log.first[tp], max(log.last[tp], stop)))
+        log_missing_offsets(parts, options.missing)
+        return [Part(each) for each in parts if each.size] or [Part(_nothing(options.topic))]
+
+    def read(self, partition: InputPartition) -> Generator[ArrowRecordBatch]:
+        """In a task."""
+        part = cast("Part", partition).part
+        if part.size:
+            yield from self._reading.read_part(part)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Nothing: the checkpoint has the offsets; ``handover`` gives them to a group."""
+
+    def stop(self) -> None:
+        """Nothing is kept open."""
+
+    def _log(self) -> LogBounds:
+        return run_blocking(_find_log(self._reading.options))
+
+
+async def _find_log(options: SourceOptions) -> LogBounds:
+    async with consumer_of(replace(options.config(), group_id=None)) as consumer:
+        return await LogBounds.of(consumer, options.topic)
+
+
+def _nothing(topic: str) -> OffsetRange:
+    # Spark asks for one partition at least.
+    return OffsetRange(topic, 0, 0, 0)

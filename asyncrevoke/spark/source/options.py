@@ -1,0 +1,208 @@
+"""The options of ``spark.read.format("asyncrevoke")``: texts, as Spark has them."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import ssl
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, cast
+
+from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.spark.reading.offsets import GroupOffsets, OffsetRange, Place, check_place
+from asyncrevoke.spark.reading.range_reader import NO_PROGRESS_TIMEOUT
+from asyncrevoke.spark.source.hidden_options import HiddenOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from asyncrevoke.config import ConsumerOptions
+    from asyncrevoke.spark.reading.offsets import Missing
+
+_KAFKA = (
+    "bootstrap_servers", "client_id", "isolation_level", "security_protocol", "sasl_mechanism",
+    "sasl_plain_username", "sasl_plain_password", "sasl_kerberos_service_name",
+    "sasl_kerberos_domain_name",
+)  # fmt: skip
+_TLS = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password")
+_OURS = (
+    "topic", "start", "end", "missing", "include_headers", "max_offsets_per_trigger",
+    "no_progress_timeout", "ranges",
+)  # fmt: skip
+_NAMES = (*_OURS, *_KAFKA, *_TLS)
+# What the Kafka connector of Spark calls it, in lower case: Spark's options know no other.
+_CONNECTORS = {
+    "subscribe": "topic",
+    "kafka.bootstrap.servers": "bootstrap_servers",
+    "startingoffsets": "start",
+    "endingoffsets": "end",
+    "startingtimestamp": "start",
+    "endingtimestamp": "end",
+    "startingoffsetsbytimestamp": "start",
+    "endingoffsetsbytimestamp": "end",
+    "includeheaders": "include_headers",
+    "maxoffsetspertrigger": "max_offsets_per_trigger",
+    "kafka.isolation.level": "isolation_level",
+    "kafka.security.protocol": "security_protocol",
+    "kafka.sasl.mechanism": "sasl_mechanism",
+}
+_REFUSED = {
+    "kafka.group.id": "Spark keeps its offsets in the checkpoint and never commits to a group; to "
+    'begin where one stands use start="group:NAME", and to give offsets to one `asyncrevoke '
+    "handover`",
+    "failondataloss": 'records that are gone are an error; missing="clip" goes on without those '
+    "before the log's start, and says how many",
+    "minpartitions": "one range of a partition is read by one task, in order: leave it out, and "
+    "repartition() afterwards where order does not matter",
+    "maxrecordsperpartition": "one range of a partition is read by one task, in order: leave it "
+    "out, and repartition() afterwards where order does not matter",
+    "subscribepattern": "name one topic, and union() several reads",
+    "assign": "name the topic, and filter by the column partition",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What is read, and how; picklable, so that it reaches the tasks as texts."""
+
+    given: HiddenOptions
+    topic: str
+    start: Place
+    end: Place
+    missing: Missing
+    include_headers: bool
+    max_offsets_per_trigger: int | None
+    no_progress_timeout: float
+    ranges: tuple[OffsetRange, ...] | None
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> SourceOptions:
+        """Check all of them. ConfigError, with the fix."""
+        given = {name.lower(): value for name, value in options.items() if name.lower() != "path"}
+        for name in given:
+            _check_name(name)
+        if "topic" not in given:
+            raise ConfigError('which topic? .option("topic", "orders")')
+        result = cls(
+            given=HiddenOptions(given),
+            topic=given["topic"],
+            start=to_place("start", given.get("start", "earliest")),
+            end=to_place("end", given.get("end", "latest")),
+            missing=_missing(given.get("missing", "error")),
+            include_headers=_boolean("include_headers", given.get("include_headers", "false")),
+            max_offsets_per_trigger=_count(given.get("max_offsets_per_trigger")),
+            no_progress_timeout=_seconds(given.get("no_progress_timeout")),
+            ranges=_ranges(given.get("ranges")),
+        )
+        result.config()
+        return result
+
+    def config(self) -> ConsumerConfig:
+        """How to connect. ConfigError; OSError for a file that cannot be read."""
+        given = self.given.reveal()
+        options: dict[str, object] = {name: given[name] for name in _KAFKA if name in given}
+        options.setdefault("isolation_level", "read_committed")
+        if "security_protocol" not in given and any(name in given for name in _TLS):
+            raise ConfigError('ssl_... options need security_protocol="SSL" or "SASL_SSL"')
+        if any(name in given for name in _TLS):
+            context = ssl.create_default_context(cafile=given.get("ssl_cafile"))
+            if "ssl_certfile" in given:
+                context.load_cert_chain(
+                    given["ssl_certfile"], given.get("ssl_keyfile"), given.get("ssl_password")
+                )
+            options["ssl_context"] = context
+        return ConsumerConfig(**cast("ConsumerOptions", options))
+
+
+def to_place(name: str, text: str) -> Place:
+    """``earliest``, ``latest``, ``now``, an offset, ``{"0": 17}``, ``group:NAME``, or a time.
+
+    A time is as ISO 8601 has it; without an offset from UTC it is that of this machine's zone.
+    Raises ConfigError.
+    """
+    place: object = text
+    if text in ("latest", "now"):
+        place = "latest"
+    elif text.isdecimal():
+        place = int(text)
+    elif text.startswith("group:") and len(text) > len("group:"):
+        place = GroupOffsets(text.removeprefix("group:"))
+    elif text.startswith("{"):
+        place = _offsets(name, text)
+    elif text != "earliest":
+        place = _time(name, text)
+    check_place(name, place)
+    return cast("Place", place)
+
+
+def _offsets(name: str, text: str) -> object:
+    try:
+        return {int(number): offset for number, offset in json.loads(text).items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f'{name}={text}: as JSON, give the offset of each partition: {{"0": 17, "1": 4}}'
+        ) from error
+
+
+def _time(name: str, text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ConfigError(
+            f'{name}={text!r}: use "earliest", "latest", an offset, {{"0": 17}}, "group:NAME", or '
+            'a time like "2026-11-01T00:00+01:00"'
+        ) from error
+    return moment if moment.tzinfo is not None else moment.astimezone()
+
+
+def _check_name(name: str) -> None:
+    if name in _NAMES:
+        return
+    if name in _REFUSED:
+        raise ConfigError(f"the source asyncrevoke has no option {name}: {_REFUSED[name]}")
+    if name in _CONNECTORS:
+        raise ConfigError(f"{name} is of Spark's Kafka connector: here it is {_CONNECTORS[name]}")
+    close = difflib.get_close_matches(name.removeprefix("kafka.").replace(".", "_"), _NAMES, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(_NAMES)}"
+    raise ConfigError(f"the source asyncrevoke has no option {name}: {hint}")
+
+
+def _ranges(text: str | None) -> tuple[OffsetRange, ...] | None:
+    try:
+        return None if text is None else tuple(OffsetRange(*each) for each in json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise ConfigError(
+            f'ranges={text}: as JSON, [["topic", partition, start, end], ...]'
+        ) from error
+
+
+def _missing(text: str) -> Missing:
+    if text == "clip":
+        return "clip"
+    if text != "error":
+        raise ConfigError(f'missing={text!r}: use "error" or "clip"')
+    return "error"
+
+
+def _boolean(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ConfigError(f"{name}={text!r}: use true or false")
+    return text.lower() == "true"
+
+
+def _count(text: str | None) -> int | None:
+    if text is not None and not (text.isdecimal() and int(text)):
+        raise ConfigError(f"max_offsets_per_trigger={text!r}: use a whole number of at least 1")
+    return None if text is None else int(text)
+
+
+def _seconds(text: str | None) -> float:
+    try:
+        seconds = NO_PROGRESS_TIMEOUT if text is None else float(text)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        raise ConfigError(f"no_progress_timeout={text!r}: use seconds, more than 0")
+    return seconds

@@ -1,0 +1,335 @@
+"""The audit on Spark: the same rules give the same verdicts as on one machine."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from unit.audit.injected_anomalies import BATCH_CASES, CASES, Injected, written
+from unit.journal.written_journal import TOPIC, A, Topic, clean_run, lost_rows, session_id
+
+from asyncrevoke import ConfigError, Consumer, Record
+from asyncrevoke.audit import comparison
+from asyncrevoke.audit.comparison import Range
+from asyncrevoke.audit.local_engine import audit as audit_locally
+from asyncrevoke.audit.rules.views import fingerprints
+from asyncrevoke.audit.sql.dialect import SparkDialect
+from asyncrevoke.audit.topic.batch_headers import BATCHES
+from asyncrevoke.journal import Journal
+from asyncrevoke.journal.format.arrow import pa, pq
+from asyncrevoke.journal.format.rows import SCHEMA
+from asyncrevoke.journal.format.schema import COLUMNS
+from asyncrevoke.journal.reading import read_journal
+from asyncrevoke.journal.segments import seal_session, sessions
+
+pytest.importorskip("pyspark", reason="needs the extra spark")
+
+from asyncrevoke.spark.audits import database as audit_database
+from asyncrevoke.spark.audits.database import frame_of, over, small_frame
+from asyncrevoke.spark.audits.journal import journal_frame, overview
+from asyncrevoke.spark.audits.run import audit
+from asyncrevoke.spark.audits.sources import FrameSource, TopicSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from asyncrevoke.audit.anomalies import Anomaly
+    from asyncrevoke.audit.comparison import AuditResult
+    from asyncrevoke.broker import RunningBroker
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def quick(spark: SparkSession) -> Iterator[SparkSession]:
+    """Code is not compiled for a hundred rows."""
+    changed = {
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": "1",
+    }
+    before = {name: str(spark.conf.get(name)) for name in changed}
+    for settings in (changed, before):
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        if settings is changed:
+            yield spark
+
+
+def as_frame(spark: SparkSession, topic: Topic) -> DataFrame:
+    """As Spark's source would give it, null keys and values not excepted."""
+    columns = ("topic", "partition", "offset", "timestamp", "key", "value")
+    records = [
+        {name: getattr(record, name) for name in columns}
+        for number, log in topic.logs.items()
+        for record in log.records(number)
+    ]
+    types = (pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.binary(), pa.binary())
+    schema = pa.schema(list(zip(columns, types, strict=True)))
+    return spark.createDataFrame(pa.Table.from_pylist(records, schema))
+
+
+def batches_of(
+    topic: Topic,
+) -> Callable[[SparkSession, Sequence[Range]], DataFrame]:
+    """As tasks would read them."""
+
+    def batches(spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
+        rows: list[Any] = []
+        asyncio.run(topic.batches(ranges, rows.append))
+        return small_frame(spark, BATCHES, [tuple(r.values()) for b in rows for r in b.to_pylist()])
+
+    return batches
+
+
+ALL = (*CASES, *BATCH_CASES)
+
+
+class Both:
+    """One journal with every anomaly, audited by both engines."""
+
+    def __init__(self, folder: Path, spark: SparkSession) -> None:
+        topic = written(folder, *ALL)
+        here: AuditResult = asyncio.run(audit_locally(read_journal(folder), topic, TOPIC))
+        self.here = here
+        # Half of it as Parquet, as it is found in practice.
+        for session in sessions(folder)[::2]:
+            seal_session(session)
+        self.topic = topic
+        self.source = as_frame(spark, topic)
+        self.folder = folder
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(FrameSource, "batches", staticmethod(batches_of(topic)))
+            self.there: AuditResult = audit(
+                spark, journal=folder, source=self.source, topic=TOPIC, out=folder / "report"
+            )
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory, quick: SparkSession) -> Both:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(comparison, "EXACT_BELOW", 1)
+        return Both(tmp_path_factory.mktemp("journal"), quick)
+
+
+def of_case(number: int, anomalies: list[Anomaly]) -> list[dict[str, Any]]:
+    """What was found in a case's partition, or of its sessions."""
+    return [
+        {**a._asdict(), "evidence": sorted(a.evidence.items(), key=str)}
+        for a in anomalies
+        if a.partition == number
+        or (a.sessions and a.sessions[0].startswith(session_id("a", number)[:16]))
+    ]
+
+
+@pytest.mark.parametrize("number", range(len(ALL)), ids=[case.name for case in ALL])
+def test_both_engines_find_the_same(both: Both, number: int) -> None:
+    case: Injected = ALL[number]
+    there = of_case(number, both.there.anomalies)
+    assert there == of_case(number, both.here.anomalies)
+    found = [(str(a["kind"]), a["offset_lo"], a["offset_hi"]) for a in there]
+    assert sorted(found, key=str) == sorted(case.found, key=str)
+
+
+def test_all_but_the_segments_is_told_by_both(both: Both) -> None:
+    here, there = both.here, both.there
+    assert there.verdict == here.verdict == "FAIL"
+    assert (there.attempts, there.done, there.read) == (here.attempts, here.done, here.read)
+    assert there.windows == here.windows
+    assert there.spans == here.spans
+    assert there.group == here.group == "billing"
+    told = [(s.name, s.facts, s.rows, s.began_us, s.last_us, s.ended) for s in there.sessions]
+    assert told == [
+        (s.name, s.facts, s.rows, s.began_us, s.last_us, s.ended) for s in here.sessions
+    ]
+    assert there.latency["max"] == here.latency["max"]
+
+
+def test_the_report_is_the_same_page(both: Both) -> None:
+    page = (both.folder / "report" / "report.html").read_text("utf-8")
+    assert "<span class=FAIL>FAIL</span> orders" in page
+    assert page.count("<svg") == 2
+
+
+def test_only_what_differs_by_its_fingerprint_was_compared_record_by_record(both: Both) -> None:
+    assert both.there.two_tiers
+    assert 0 < len(both.there.exact_ranges) < len(ALL)
+    assert both.there.exact_ranges == both.here.exact_ranges
+
+
+def test_what_is_too_much_for_the_driver_is_judged_alike(
+    both: Both, quick: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "EXACT_BELOW", 1)
+    monkeypatch.setattr(audit_database, "MOST_GATHERED", 0)
+    monkeypatch.setattr(FrameSource, "batches", staticmethod(batches_of(both.topic)))
+    again = audit(quick, journal=both.folder, source=both.source, topic=TOPIC)
+    assert again == both.there
+
+
+def test_what_is_kept_stays_kept_whatever_is_made_of_it(quick: SparkSession) -> None:
+    kept = quick.range(30).selectExpr("id", "id % 3 AS third").persist()
+    query = "SELECT b.third, count(*) AS n FROM kept AS b GROUP BY b.third"
+    few = over(quick, query, {"kept": kept})
+    tables = {"kept": kept, "few": few}
+    both = over(quick, "SELECT few.n FROM kept JOIN few ON few.third = kept.id", tables)
+    assert [row["n"] for row in both.collect()] == [10, 10, 10]
+    assert kept.storageLevel.useMemory
+    kept.unpersist()
+
+
+def test_rows_that_are_missing_are_told(tmp_path: Path, quick: SparkSession) -> None:
+    folder = tmp_path / "of a week, 90%20 done"
+    a, b = clean_run()
+    a.write(folder)
+    b.write(folder)
+    lost_rows(folder / A, 5, 8)
+    known = overview(quick, journal_frame(quick, folder), frozenset())
+    assert [state.missing for state in known.sessions] == [((5, 8),), ()]
+    assert known.sessions[0].gap == "rows 5 to 8 are missing"
+
+
+def test_what_is_no_journal_is_named(tmp_path: Path, quick: SparkSession) -> None:
+    with pytest.raises(ConfigError, match=r"there is no folder .*as the cluster's workers know it"):
+        journal_frame(quick, tmp_path / "nothing")
+    with pytest.raises(ConfigError, match="holds no journal: give the path"):
+        journal_frame(quick, tmp_path)
+
+
+def test_a_source_without_what_is_compared_is_named(both: Both, quick: SparkSession) -> None:
+    with pytest.raises(ConfigError, match=r'no column key: give what spark.read.format\("async'):
+        audit(quick, journal=both.folder, source=both.source.drop("key"), topic=TOPIC)
+    with pytest.raises(ConfigError, match="which topic"):
+        audit(quick, journal=both.folder, source=both.source)
+
+
+@pytest.mark.broker
+def test_tasks_read_of_a_topic_what_spark_would_hash(
+    kafka_broker: RunningBroker, quick: SparkSession, kafka_topic: str
+) -> None:
+    keys, values = [b"a", None, b"b", b""], [b"1", b"2", None, b""]
+
+    async def fill() -> None:
+        servers = kafka_broker.bootstrap_servers
+        made: Any = AIOKafkaProducer(bootstrap_servers=servers)  # half typed
+        async with made as producer:
+            for key, value in zip(keys, values, strict=True):
+                await producer.send_and_wait(kafka_topic, value, key=key, partition=0)
+
+    asyncio.run(fill())
+    options = {"bootstrap_servers": kafka_broker.bootstrap_servers, "topic": kafka_topic}
+    source = TopicSource(options, compacted=None)
+    assert not source.compacted
+    assert source.bounds[0] == (0, 4)
+    whole = [Range(0, 0, 4)]
+    read = source.records(quick, whole)
+    columns = ("off", "key_hash", "record_hash")
+    rows = sorted((tuple(row[name] for name in columns) for row in read.collect()), key=str)
+    hashed = quick.createDataFrame(
+        pa.table({"off": range(4), "key": pa.array(keys), "value": pa.array(values)})
+    ).selectExpr(
+        "off",
+        "if(key IS NULL, NULL, xxhash64(key)) AS key_hash",
+        "xxhash64(key, value) AS record_hash",
+    )
+    expected = (tuple(row[name] for name in columns) for row in hashed.collect())
+    assert rows == sorted(expected, key=str)
+    query = fingerprints(SparkDialect(), "records")
+    by_spark = over(quick, query, {"records": read}).collect()
+    assert source.fingerprints(quick, whole, query, bare=()).collect() == by_spark
+    query = fingerprints(SparkDialect(), "records", [0])
+    by_spark = over(quick, query, {"records": read}).collect()
+    assert source.fingerprints(quick, whole, query, bare=[0]).collect() == by_spark
+
+
+@pytest.mark.broker
+def test_tasks_read_the_batches_that_a_consumer_noted(
+    kafka_broker: RunningBroker, quick: SparkSession, kafka_topic: str, tmp_path: Path
+) -> None:
+    servers = kafka_broker.bootstrap_servers
+    consumer = Consumer(bootstrap_servers=servers, group_id=kafka_topic, journal=Journal(tmp_path))
+
+    @consumer.handler(kafka_topic)
+    async def handle(record: Record) -> None:
+        if record.offset == 299:
+            consumer.stop()
+
+    async def work() -> None:
+        made: Any = AIOKafkaProducer(bootstrap_servers=servers, compression_type="gzip")
+        async with made as producer:
+            for _ in range(3):
+                sent = [
+                    await producer.send(kafka_topic, b"1" * 50, partition=0) for _ in range(100)
+                ]
+                await asyncio.gather(*sent)
+        await consumer.run()
+
+    asyncio.run(work())
+    rows = [r for r in read_journal(tmp_path).table.to_pylist() if r["kind"] == "FETCHED"]
+    noted = {(r["offset"], r["last_offset"] + 1, r["records"], r["checksum"], 0) for r in rows}
+    options = {"bootstrap_servers": servers, "topic": kafka_topic}
+    source = TopicSource(options, compacted=None)
+    columns = tuple(BATCHES)[1:]
+    whole = source.batches(quick, [Range(0, 0, 300)]).collect()
+    found = {tuple(row[name] for name in columns) for row in whole}
+    assert found == noted
+    # Those that are partly asked for are whole, and more may come with them.
+    lows = sorted(lo for lo, *_ in noted)
+    part = source.batches(quick, [Range(0, lows[1] + 1, lows[1] + 2)]).collect()
+    assert min(row["lo"] for row in part) == lows[1]
+    result = audit(quick, journal=tmp_path, source=options)
+    assert (result.verdict, result.anomalies, result.done) == ("PASS", [], 300)
+
+
+EXPRESSION = "') OR java_method('java.lang.System', 'setProperty', 'audit', 'ran') IN ('"
+
+
+def test_a_session_id_that_is_an_expression_of_spark_is_refused_and_not_evaluated(
+    spark: SparkSession,
+) -> None:
+    row: dict[str, Any] = dict.fromkeys(column.name for column in COLUMNS) | {
+        "session_id": EXPRESSION,
+        "kind": "ATTEMPT",
+    }
+    # A row is missing between them, which is looked for by the session's id.
+    rows = [row | {"seq": seq, "at_us": seq, "topic": TOPIC} for seq in (0, 2)]
+    journal = frame_of(spark, pa.Table.from_pylist(rows, SCHEMA))
+    topic = as_frame(spark, Topic())
+    with pytest.raises(ConfigError, match="is not a session id"):
+        audit(spark, journal=journal, source=topic, topic=TOPIC)
+    jvm: Any = spark._jvm
+    assert jvm.java.lang.System.getProperty("audit") is None
+
+
+def test_the_file_of_a_session_that_this_library_did_not_name_is_told(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    member, _ = clean_run()
+    member.write(tmp_path)
+    (session,) = sessions(tmp_path)
+    assert seal_session(session)
+    (segment,) = session.segments()
+    table = pq.read_table(segment.path).replace_schema_metadata(None)
+    names = pa.array([EXPRESSION] * table.num_rows)
+    pq.write_table(table.set_column(0, "session_id", names), segment.path)
+    with pytest.raises(ConfigError, match=r"000001\.parquet: .* is not a session id"):
+        audit(spark, journal=tmp_path, source=as_frame(spark, Topic()), topic=TOPIC)
+
+
+def test_what_rows_that_are_missing_may_have_held_is_not_called_lost(
+    tmp_path: Path, quick: SparkSession
+) -> None:
+    for member in clean_run():
+        member.write(tmp_path)
+    lost_rows(tmp_path / A, 20, 30)
+    here = asyncio.run(audit_locally(read_journal(tmp_path), Topic(), TOPIC))
+    there = audit(quick, journal=tmp_path, source=as_frame(quick, Topic()), topic=TOPIC)
+    found = [[(str(a.kind), a.offset_lo, a.offset_hi) for a in x.anomalies] for x in (here, there)]
+    assert found[0] == found[1]
+    assert there.verdict == "INCONCLUSIVE"
+    assert "not_recorded" in {kind for kind, *_ in found[1]}

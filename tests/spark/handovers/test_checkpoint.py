@@ -1,0 +1,104 @@
+"""Where a streaming query stands, by the folder that Spark has written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.spark.errors import HandoverError
+from asyncrevoke.spark.handovers.checkpoint import parse_offsets, read_checkpoint
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def checkpoint(
+    folder: Path, offsets: dict[int, str], committed: tuple[int, ...], more: str = ""
+) -> Path:
+    for name in ("offsets", "commits", "sources", "state"):
+        (folder / name).mkdir(parents=True)
+    for batch, line in offsets.items():
+        text = f'v1\n{{"batchWatermarkMs":0}}\n{line}{more}'
+        (folder / "offsets" / str(batch)).write_text(text)
+        (folder / "offsets" / f".{batch}.crc").write_bytes(b"\0")
+    for batch in committed:
+        (folder / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+    return folder
+
+
+def test_the_last_batch_that_has_ended_counts_and_one_that_was_begun_is_told(
+    tmp_path: Path,
+) -> None:
+    batches = {9: '{"0": 3}', 10: '{"0": 7, "1": 4}', 11: '{"0": 9, "1": 9}'}
+    standing = read_checkpoint(checkpoint(tmp_path, batches, (9, 10)), "orders")
+    assert standing.batch == 10
+    assert standing.offsets == {TopicPartition("orders", 0): 7, TopicPartition("orders", 1): 4}
+    assert standing.pending == 11
+
+
+def test_the_connectors_offsets_name_their_topic(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, {0: '{"orders":{"0":4800},"clicks":{"1":5}}'}, (0,))
+    assert read_checkpoint(folder).offsets == {
+        TopicPartition("orders", 0): 4800,
+        TopicPartition("clicks", 1): 5,
+    }
+    assert read_checkpoint(folder, "clicks").offsets == {TopicPartition("clicks", 1): 5}
+    with pytest.raises(HandoverError, match="offsets of orders, clicks, not of views"):
+        read_checkpoint(folder, "views")
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("17", "has no Kafka offsets but '17'"),
+        ('{"logOffset":0}', "has no Kafka offsets"),
+        ("{", "has no Kafka offsets"),
+        ('{"0": "x"}', "has no Kafka offsets"),
+        ('{"orders":{"0":-2}}', "which is no offset but a place"),
+    ],
+)
+def test_what_is_no_offset_gets_a_sentence(line: str, sentence: str) -> None:
+    with pytest.raises(HandoverError, match=sentence):
+        parse_offsets(line, "orders", "here")
+
+
+def test_our_offsets_need_the_topics_name(tmp_path: Path) -> None:
+    with pytest.raises(HandoverError, match=r"do not name their topic: pass topic="):
+        read_checkpoint(checkpoint(tmp_path, {0: '{"0": 7}'}, (0,)))
+
+
+def test_two_sources_of_one_topic_are_refused(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, {0: '{"0": 7}'}, (0,), more='\n{"0": 8}')
+    with pytest.raises(HandoverError, match="two sources of the query read orders"):
+        read_checkpoint(folder, "orders")
+
+
+def test_a_wrong_folder_is_told_which_is_right(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "query", {0: '{"0": 7}'}, (0,))
+    with pytest.raises(HandoverError, match=r"is a part of a checkpoint: name .*query$"):
+        read_checkpoint(folder / "offsets", "orders")
+    with pytest.raises(HandoverError, match=r"do you mean .*query\?"):
+        read_checkpoint(tmp_path, "orders")
+    with pytest.raises(HandoverError, match="name the query's checkpointLocation"):
+        read_checkpoint(tmp_path / "none")
+    with pytest.raises(HandoverError, match="is not on this machine: copy the folders"):
+        read_checkpoint("s3a://bucket/query", "orders")
+
+
+def test_a_query_without_an_ended_batch_stands_nowhere(tmp_path: Path) -> None:
+    with pytest.raises(HandoverError, match=r"no batch of the query in .* has ended"):
+        read_checkpoint(checkpoint(tmp_path, {0: '{"0": 7}'}, ()), "orders")
+
+
+def test_a_damaged_checkpoint_is_told(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, {0: '{"0": 7}'}, (0, 1))
+    with pytest.raises(HandoverError, match="batch 1 in commits and not in offsets"):
+        read_checkpoint(folder, "orders")
+    (folder / "offsets" / "1").write_text("")
+    with pytest.raises(HandoverError, match="is empty: the checkpoint is damaged"):
+        read_checkpoint(folder, "orders")
+    (folder / "offsets" / "1").write_text("v7\n{}\n{}")
+    with pytest.raises(HandoverError, match="begins with 'v7'"):
+        read_checkpoint(folder, "orders")

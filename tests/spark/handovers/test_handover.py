@@ -1,0 +1,137 @@
+"""Offsets are handed to groups of a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from asyncrevoke import Consumer
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.spark.errors import HandoverError
+from asyncrevoke.spark.handovers.group_handover import apply_handover, handover, plan_handover
+
+if TYPE_CHECKING:
+    from asyncrevoke.broker import RunningBroker
+    from asyncrevoke.config import GroupProtocol
+
+pytestmark = [pytest.mark.broker, pytest.mark.kafka_topic(partitions=2)]
+
+
+async def fill(broker: RunningBroker, topic: str, count: int = 20) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for n in range(count):
+            await producer.send_and_wait(topic, b"%d" % n, partition=n % 2)
+
+
+async def first_records(broker: RunningBroker, topic: str) -> dict[int, int]:
+    """The first offset of each partition that a live member of the group gets."""
+    found: dict[int, int] = {}
+    async with (
+        asyncio.timeout(30),
+        Consumer(
+            topic, group_id=topic, bootstrap_servers=broker.bootstrap_servers, commit_mode="manual"
+        ) as consumer,
+    ):
+        async for batch in consumer:
+            for record in batch.records:
+                found.setdefault(record.partition, record.offset)
+            if len(found) == 2:
+                break
+    return found
+
+
+async def test_a_dry_run_tells_and_commits_nothing(
+    kafka_broker: RunningBroker, kafka_topic: str
+) -> None:
+    await fill(kafka_broker, kafka_topic)
+    wanted = {TopicPartition(kafka_topic, 0): 4, TopicPartition(kafka_topic, 1): 7}
+    address = kafka_broker.bootstrap_servers
+    assert handover(wanted, group=kafka_topic, bootstrap=address) == wanted
+    plan = plan_handover(wanted, group=kafka_topic, bootstrap=address)
+    assert plan.state == "missing"
+    assert [(m.before, m.after, m.skipped, m.repeated) for m in plan.moves] == [
+        (None, 4, 4, 0),
+        (None, 7, 7, 0),
+    ]
+    assert await first_records(kafka_broker, kafka_topic) == {0: 0, 1: 0}
+
+
+async def test_a_group_goes_on_where_it_was_handed_to(
+    kafka_broker: RunningBroker, kafka_topic: str
+) -> None:
+    await fill(kafka_broker, kafka_topic)
+    address = kafka_broker.bootstrap_servers
+    wanted = {TopicPartition(kafka_topic, 0): 4, TopicPartition(kafka_topic, 1): 7}
+    handover(wanted, group=kafka_topic, bootstrap=address, dry_run=False)
+    assert await first_records(kafka_broker, kafka_topic) == {0: 4, 1: 7}
+    back = {TopicPartition(kafka_topic, 0): 6, TopicPartition(kafka_topic, 1): 2}
+    plan = plan_handover(back, group=kafka_topic, bootstrap=address)
+    assert [(m.before, m.skipped, m.repeated) for m in plan.moves] == [(4, 2, 0), (7, 0, 5)]
+    assert plan.state.lower() == "empty"
+    assert apply_handover(plan, bootstrap=address) == back
+    assert await first_records(kafka_broker, kafka_topic) == {0: 6, 1: 2}
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_a_group_with_members_is_refused_and_they_are_named(
+    protocol: GroupProtocol, kafka_broker: RunningBroker, kafka_topic: str
+) -> None:
+    await fill(kafka_broker, kafka_topic)
+    address = kafka_broker.bootstrap_servers
+    wanted = {TopicPartition(kafka_topic, 0): 4}
+    consumer = Consumer(
+        kafka_topic,
+        group_id=kafka_topic,
+        bootstrap_servers=address,
+        group_protocol=protocol,
+        client_id="billing-7",
+    )
+    async with consumer:
+        # A plan that was made before the member came does not get through either.
+        plan = plan_handover(wanted, group=kafka_topic, bootstrap=address)
+        await anext(consumer)
+        with pytest.raises(HandoverError, match=r"1 live member\(s\): billing-7 at .*Stop them"):
+            apply_handover(plan._replace(members=()), bootstrap=address)
+        assert plan_handover(wanted, group=kafka_topic, bootstrap=address).members
+    assert handover(wanted, group=kafka_topic, bootstrap=address, dry_run=False) == wanted
+
+
+async def test_the_broker_itself_refuses_what_no_look_has_seen(
+    kafka_broker: RunningBroker, kafka_topic: str
+) -> None:
+    from asyncrevoke.groups.cluster import GroupsClient
+    from asyncrevoke.spark.handovers.group_handover import _commit
+    from asyncrevoke.spark.reading.offsets import configured
+
+    await fill(kafka_broker, kafka_topic)
+    address = kafka_broker.bootstrap_servers
+    async with Consumer(kafka_topic, group_id=kafka_topic, bootstrap_servers=address) as consumer:
+        await anext(consumer)
+        async with GroupsClient(configured(address)) as cluster:
+            with pytest.raises(HandoverError, match="has got a member meanwhile"):
+                await _commit(cluster, kafka_topic, {TopicPartition(kafka_topic, 0): 4})
+
+
+@pytest.mark.parametrize(("offset", "sentence"), [(21, "lies behind the log's end 10"), (0, "")])
+async def test_offsets_that_the_topic_does_not_have_are_refused(
+    offset: int, sentence: str, kafka_broker: RunningBroker, kafka_topic: str
+) -> None:
+    await fill(kafka_broker, kafka_topic)
+    wanted = {TopicPartition(kafka_topic, 0): offset}
+    address = kafka_broker.bootstrap_servers
+    if not sentence:
+        assert handover(wanted, group=kafka_topic, bootstrap=address, dry_run=False) == wanted
+        return
+    with pytest.raises(HandoverError, match=sentence):
+        handover(wanted, group=kafka_topic, bootstrap=address, dry_run=False)
+
+
+async def test_a_partition_that_is_not_there_is_refused(
+    kafka_broker: RunningBroker, kafka_topic: str
+) -> None:
+    wanted = {TopicPartition(kafka_topic, 5): 1}
+    with pytest.raises(HandoverError, match="has no partition 5"):
+        handover(wanted, group="x", bootstrap=kafka_broker.bootstrap_servers)

@@ -1,0 +1,199 @@
+"""Record batches as Arrow columns, beside what the parser of single records says of them."""
+
+from __future__ import annotations
+
+import random
+import struct
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from wire.frames.response_frames import spoil
+from wire.frames.spoiled_records import fetched, seal
+
+from asyncrevoke.errors import CorruptRecordError
+from asyncrevoke.protocol.records import CorruptBatch, decode_batches
+from asyncrevoke.spark.reading.offsets import OffsetRange
+
+pytest.importorskip("numpy", reason="needs the extra spark")
+pytest.importorskip("pyarrow", reason="needs the extra spark")
+
+from asyncrevoke.spark.reading import batch_columns
+from asyncrevoke.spark.reading.batch_columns import BatchColumns
+from asyncrevoke.spark.reading.record_columns import RecordColumns
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NAMES = ["key", "value", "topic", "partition", "offset", "timestamp", "timestamp_type"]
+EVERYTHING = OffsetRange("orders", 3, 0, 2**62)
+
+Given = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
+
+
+def batch(records: Sequence[Given], base: int = 0, compression: int = 0) -> bytes:
+    """Of (timestamp, key, value, headers)."""
+    builder = DefaultRecordBatchBuilder(2, compression, 0, -1, -1, -1, 2**30)
+    for number, (timestamp, key, value, headers) in enumerate(records):
+        builder.append(number, timestamp, key, value, headers)
+    data = bytes(builder.build())
+    return struct.pack(">q", base) + data[8:]
+
+
+def some(random_: random.Random, count: int) -> list[Given]:
+    def text(longest: int) -> bytes | None:
+        if random_.random() < 0.2:
+            return None
+        return random_.randbytes(random_.randrange(longest))
+
+    return [
+        (
+            1_700_000_000_000 + random_.randrange(-(2**34), 2**34),
+            text(90),
+            text(random_.choice((2, 90, 20_000))),
+            [("name", text(200))] * random_.randrange(3),
+        )
+        for _ in range(count)
+    ]
+
+
+def by_column(data: bytes, wanted: OffsetRange = EVERYTHING) -> list[dict[str, Any]]:
+    """As they come to Spark."""
+    whole = [
+        record.value
+        for each in decode_batches(fetched(data), read_committed=True, whole=True)
+        for record in each.decode("orders", 3, 0, 0)
+        if record.value is not None
+    ]
+    return [row for rows in BatchColumns(wanted, NAMES).rows(whole) for row in pylist(rows)]
+
+
+def one_by_one(data: bytes) -> list[dict[str, Any]]:
+    records = [
+        record
+        for each in decode_batches(fetched(data), read_committed=True)
+        for record in each.decode("orders", 3, 0, 0)
+    ]
+    return pylist(RecordColumns(NAMES).batch(records)) if records else []
+
+
+def pylist(rows: Any) -> list[dict[str, Any]]:
+    made: list[dict[str, Any]] = rows.to_pylist()
+    return made
+
+
+@pytest.mark.parametrize("compression", range(5))
+def test_the_columns_are_those_of_the_records(compression: int) -> None:
+    chance = random.Random(compression)
+    parts = [some(chance, chance.choice((1, 2, 70, 400))) for _ in range(12)]
+    data, base = b"", 2**33
+    for part in parts:
+        data += batch(part, base, compression)
+        base += len(part) + chance.choice((0, 5))
+    assert by_column(data) == one_by_one(data)
+
+
+def test_batches_together_are_as_large_as_is_good_and_none_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(batch_columns, "_TOGETHER", 1000)
+    chance = random.Random(1)
+    data = b"".join(batch(some(chance, 3), n * 3) for n in range(40))
+    assert by_column(data) == one_by_one(data)
+
+
+def test_batches_that_stand_one_behind_the_other_are_not_copied() -> None:
+    data = bytearray(b"".join(batch(some(random.Random(4), 3), n * 3) for n in range(4)))
+    view = memoryview(data)[100:]
+    first, second, third = view[:50], view[50:70], view[70:]
+    whole, at = batch_columns.joined([first, second, third])
+    assert whole is data
+    assert at == 100
+    apart: list[list[bytes | memoryview]] = [
+        [first, third],
+        [second, first],
+        [first, bytes(second)],
+        [bytes(first)],
+    ]
+    for parts in apart:
+        assert batch_columns.joined(parts) == (b"".join(parts), 0)
+
+
+@pytest.mark.parametrize("size", [0, 1, 54, 55, 56, 60, 8_000, 8_200, 20_000])
+def test_records_of_one_length_are_found_at_once_as_one_by_one(size: int) -> None:
+    chance = random.Random(size)
+    lengths = [size] * 300
+    for place in chance.sample(range(300), 5):
+        lengths[place] = max(0, size + chance.choice((-1, 1, 2)))
+    data = b"".join(
+        batch([(5, b"key", chance.randbytes(length), []) for length in part], base)
+        for base, part in ((0, lengths[:200]), (200, lengths[200:]))
+    )
+    assert by_column(data) == one_by_one(data)
+
+
+def test_of_records_of_one_length_none_is_taken_for_more_than_there_are() -> None:
+    """The batch has fewer, and its last value looks like another record."""
+    value = bytes((24,)) + bytes(12)
+    data = bytearray(batch([(5, None, value, []) for _ in range(100)]))
+    struct.pack_into(">i", data, 57, 99)
+    struct.pack_into(">i", data, 23, 98)
+    with pytest.raises(CorruptRecordError, match="do not fill"):
+        by_column(seal(data))
+    struct.pack_into(">i", data, 57, 101)
+    struct.pack_into(">i", data, 23, 100)
+    with pytest.raises(CorruptRecordError, match=r"do not fill|beyond"):
+        by_column(seal(data))
+
+
+def test_what_lies_outside_of_the_range_is_left_out() -> None:
+    chance = random.Random(2)
+    data = b"".join(batch(some(chance, 10), n * 10) for n in range(3))
+    rows = by_column(data, OffsetRange("orders", 3, 7, 22))
+    assert rows == one_by_one(data)[7:22]
+    assert not by_column(data, OffsetRange("orders", 3, 30, 40))
+
+
+def test_with_log_append_time_every_record_has_the_time_of_its_batch() -> None:
+    data = bytearray(batch([(5, None, b"x", []), (9, b"", None, [])]))
+    data[22] |= 0x08
+    struct.pack_into(">q", data, 35, 123_456)  # the largest timestamp
+    sealed = seal(data)
+    assert by_column(sealed) == one_by_one(sealed)
+    assert [row["timestamp_type"] for row in by_column(sealed)] == [1, 1]
+
+
+def test_an_unbounded_length_is_refused_and_takes_no_time() -> None:
+    data = bytearray(batch([(5, None, bytes(100_000), [])]))
+    data[61:] = b"\xff" * len(data[61:])
+    with pytest.raises(CorruptRecordError, match="orders-3 at offset 0"):
+        by_column(seal(data))
+
+
+def test_spoiled_batches_are_refused_or_read_as_the_parser_of_records_does() -> None:
+    chance = random.Random(3)
+    outcomes = {"same": 0, "refused": 0, "headers": 0}
+    for _ in range(1500):
+        data = bytearray(batch(some(chance, 3), 100))
+        body = spoil(bytes(data[61:]), chance)
+        data[61:] = body
+        struct.pack_into(">i", data, 8, len(data) - 12)
+        sealed = seal(data)
+        try:
+            expected = one_by_one(sealed)
+        except CorruptBatch:
+            expected = None
+        rows, refusal = None, ""
+        try:
+            rows = by_column(sealed)
+        except CorruptRecordError as error:
+            refusal = str(error)
+        if rows is None:
+            assert expected is None or "unknown attributes" in refusal
+            outcomes["refused"] += 1
+        elif expected is None:
+            outcomes["headers"] += 1  # which no column shows
+        else:
+            assert rows == expected
+            outcomes["same"] += 1
+    assert min(outcomes.values()) > 10, outcomes

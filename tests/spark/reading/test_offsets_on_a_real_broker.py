@@ -1,0 +1,98 @@
+"""Ranges of a real topic, with an open transaction and records that retention has removed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.spark.errors import DataLossError
+from asyncrevoke.spark.reading.offsets import GroupOffsets, resolve_ranges
+
+if TYPE_CHECKING:
+    from asyncrevoke.broker import RunningBroker
+
+pytestmark = [pytest.mark.broker, pytest.mark.kafka_topic(partitions=2)]
+
+
+async def produce(broker: RunningBroker, topic: str, count: int) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for n in range(count):
+            await producer.send(topic, b"%d" % n, partition=n % 2, timestamp_ms=1000 * n)
+
+
+async def test_places_are_found_by_end_offset_and_time(
+    kafka_broker: RunningBroker, kafka_topic: str
+) -> None:
+    await produce(kafka_broker, kafka_topic, 20)
+    address = kafka_broker.bootstrap_servers
+
+    def spans(**places: object) -> list[tuple[int, int]]:
+        return [(r.start, r.end) for r in resolve_ranges(address, kafka_topic, **places)]  # type: ignore[arg-type]
+
+    assert spans() == [(0, 10), (0, 10)]
+    assert spans(start=3, end={0: 5, 1: 6}) == [(3, 5), (3, 6)]
+    moment = datetime.fromtimestamp(9, UTC)  # the record of 9 s is the fifth of partition 1
+    assert spans(start=moment) == [(5, 10), (4, 10)]
+    assert spans(end=moment) == [(0, 5), (0, 4)]
+    assert spans(start=datetime.fromtimestamp(10**6, UTC)) == [(10, 10), (10, 10)]
+
+
+async def test_a_range_begins_where_a_group_stands(
+    kafka_broker: RunningBroker, kafka_topic: str
+) -> None:
+    await produce(kafka_broker, kafka_topic, 20)
+    address = kafka_broker.bootstrap_servers
+    member = AIOKafkaConsumer(
+        bootstrap_servers=address, group_id=kafka_topic, enable_auto_commit=False
+    )
+    async with member:
+        member.assign([TopicPartition(kafka_topic, 0)])
+        await member.commit({TopicPartition(kafka_topic, 0): 7})
+    ranges = resolve_ranges(address, kafka_topic, start=GroupOffsets(kafka_topic))
+    assert [(r.start, r.end) for r in ranges] == [(7, 10), (0, 10)]
+    with pytest.raises(ConfigError, match="has committed nothing"):
+        resolve_ranges(address, kafka_topic, start=GroupOffsets("nobody-" + kafka_topic))
+
+
+async def test_a_range_ends_where_an_open_transaction_begins(
+    kafka_broker: RunningBroker, kafka_topic: str
+) -> None:
+    await produce(kafka_broker, kafka_topic, 4)
+    address = kafka_broker.bootstrap_servers
+    producer = AIOKafkaProducer(bootstrap_servers=address, transactional_id=kafka_topic)
+    async with producer, producer.transaction():
+        await (await producer.send(kafka_topic, b"open", partition=0))
+        assert [r.end for r in resolve_ranges(address, kafka_topic)] == [2, 2]
+        first, second = resolve_ranges(address, kafka_topic, end=3)
+        assert (first.end, first.unstable) == (2, 1)
+        assert (second.end, second.unstable) == (2, 1)
+        uncommitted = resolve_ranges(address, kafka_topic, isolation_level="read_uncommitted")
+        assert [r.end for r in uncommitted] == [3, 2]
+
+
+async def test_a_start_below_the_logs_start_is_an_error_or_told(
+    kafka_broker: RunningBroker, kafka_topic: str
+) -> None:
+    await produce(kafka_broker, kafka_topic, 20)
+    address = kafka_broker.bootstrap_servers
+    admin = AIOKafkaAdminClient(bootstrap_servers=address)
+    await admin.start()
+    try:
+        await admin.delete_records({TopicPartition(kafka_topic, 0): RecordsToDelete(6)})
+    finally:
+        await admin.close()
+    with pytest.raises(DataLossError, match="begins at offset 6, and 4 offsets before it"):
+        resolve_ranges(address, kafka_topic, start=2)
+    first, second = resolve_ranges(address, kafka_topic, start=2, missing="clip")
+    assert (first.start, first.missing) == (6, 4)
+    assert (second.start, second.missing) == (2, 0)
+
+
+def test_a_topic_that_is_not_there_gets_a_sentence(kafka_broker: RunningBroker) -> None:
+    with pytest.raises(ConfigError, match="there is no topic 'no-such-topic'"):
+        resolve_ranges(kafka_broker.bootstrap_servers, "no-such-topic")

@@ -1,0 +1,152 @@
+"""One range of a real topic, with transactions, and with records that go while it is read.
+
+By records, and by whole batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.structs import TopicPartition
+from spark.transactions import ended_ranges
+
+from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.spark.errors import DataLossError, StalledReadError
+from asyncrevoke.spark.reading import range_reader
+from asyncrevoke.spark.reading.batch_reader import BatchReader
+from asyncrevoke.spark.reading.offsets import OffsetRange
+from asyncrevoke.spark.reading.range_reader import RangeReader
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from asyncrevoke.broker import RunningBroker
+
+pytestmark = [pytest.mark.broker, pytest.mark.kafka_topic(partitions=1)]
+
+
+@pytest.fixture
+def config(kafka_broker: RunningBroker) -> ConsumerConfig:
+    return ConsumerConfig(
+        bootstrap_servers=kafka_broker.bootstrap_servers, isolation_level="read_committed"
+    )
+
+
+_way = {"reads": "records"}
+
+
+@pytest.fixture(autouse=True, params=["records", "batches"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "batches":
+        pytest.importorskip("numpy", reason="needs the extra spark")
+    monkeypatch.setitem(_way, "reads", request.param)
+
+
+async def offsets(
+    config: ConsumerConfig, wanted: OffsetRange, patience: float = 20.0
+) -> AsyncIterator[list[int]]:
+    """The offsets of each step."""
+    if _way["reads"] == "batches":
+        from asyncrevoke.spark.reading.batch_columns import BatchColumns
+
+        columns = BatchColumns(wanted, ["offset"])
+        async with BatchReader(config, wanted, no_progress_timeout=patience) as batch_reader:
+            while batches := await batch_reader.read_batches():
+                for rows in columns.rows(batches):
+                    yield rows.column("offset").to_pylist()
+        return
+    async with RangeReader(config, wanted, no_progress_timeout=patience, most=10) as reader:
+        while records := await reader.read():
+            yield [each.offset for each in records]
+
+
+async def all_offsets(config: ConsumerConfig, wanted: OffsetRange) -> list[int]:
+    async with asyncio.timeout(30):
+        return [offset async for step in offsets(config, wanted) for offset in step]
+
+
+async def produce(config: ConsumerConfig, topic: str, count: int, size: int = 1) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=",".join(config.bootstrap_servers)) as producer:
+        for _ in range(count):
+            # A batch each.
+            await producer.send_and_wait(topic, b"x" * size, partition=0)
+
+
+async def test_a_range_is_read_from_its_start_to_its_end_and_no_further(
+    config: ConsumerConfig, kafka_topic: str
+) -> None:
+    await produce(config, kafka_topic, 40)
+    assert await all_offsets(config, OffsetRange(kafka_topic, 0, 7, 33)) == list(range(7, 33))
+
+
+async def test_a_range_whose_end_is_all_gaps_ends(config: ConsumerConfig, kafka_topic: str) -> None:
+    await produce(config, kafka_topic, 3)
+    producer = AIOKafkaProducer(
+        bootstrap_servers=",".join(config.bootstrap_servers), transactional_id=kafka_topic
+    )
+    async with producer:
+        for abort in (False, True):
+            await producer.begin_transaction()
+            for _ in range(5):
+                await producer.send_and_wait(kafka_topic, b"x", partition=0)
+            await (producer.abort_transaction() if abort else producer.commit_transaction())
+    # Three records, five and a marker, five that were aborted and a marker.
+    (planned,) = ended_ranges(config.bootstrap_servers[0], kafka_topic, 15)
+    assert await all_offsets(config, planned) == list(range(8))
+
+
+async def test_an_open_transaction_is_not_waited_for_without_end(
+    config: ConsumerConfig, kafka_topic: str
+) -> None:
+    await produce(config, kafka_topic, 4)
+    producer = AIOKafkaProducer(
+        bootstrap_servers=",".join(config.bootstrap_servers), transactional_id=kafka_topic
+    )
+    read: list[int] = []
+    async with producer, producer.transaction():
+        await producer.send_and_wait(kafka_topic, b"open", partition=0)
+        with pytest.raises(StalledReadError, match=r"offset 4 of 5 for 1 s: .* transaction"):
+            async with asyncio.timeout(20):
+                async for step in offsets(config, OffsetRange(kafka_topic, 0, 0, 5), 1.0):
+                    read += step
+    assert read == [0, 1, 2, 3]
+
+
+async def delete_before(config: ConsumerConfig, topic: str, offset: int) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=",".join(config.bootstrap_servers))
+    await admin.start()
+    try:
+        await admin.delete_records({TopicPartition(topic, 0): RecordsToDelete(offset)})
+    finally:
+        await admin.close()
+
+
+async def test_records_that_go_while_a_range_is_read_are_an_error(
+    config: ConsumerConfig, kafka_topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So that little is fetched ahead.
+    monkeypatch.setattr(range_reader, "FETCH_BYTES", 4000)
+    monkeypatch.setattr(range_reader, "AHEAD", 8000)
+    await produce(config, kafka_topic, 60, size=3000)
+    read: list[int] = []
+    with pytest.raises(DataLossError, match=r"has no offset \d+ any more .*plan the ranges again"):
+        async for step in offsets(config, OffsetRange(kafka_topic, 0, 0, 60)):
+            if not read:
+                await delete_before(config, kafka_topic, 50)
+            read += step
+    # What came before is whole; nothing was passed over.
+    assert read == list(range(len(read)))
+    assert len(read) < 50
+
+
+async def test_a_start_that_is_gone_is_an_error_at_once(
+    config: ConsumerConfig, kafka_topic: str
+) -> None:
+    await produce(config, kafka_topic, 10)
+    await delete_before(config, kafka_topic, 6)
+    with pytest.raises(DataLossError, match="begins at offset 6, and is to be read from 2"):
+        await all_offsets(config, OffsetRange(kafka_topic, 0, 2, 10))

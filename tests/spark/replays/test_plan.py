@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import pytest
+
+from asyncrevoke.spark.reading.offsets import OffsetRange
+from asyncrevoke.spark.replays.plan import stages, unfinished_ranges
+
+
+def ranges(*spans: tuple[int, int, int]) -> list[OffsetRange]:
+    return [OffsetRange("t", *span) for span in spans]
+
+
+@pytest.mark.parametrize(
+    ("done", "left"),
+    [
+        ([], [(0, 0, 100)]),
+        ([(0, 0, 100)], []),
+        ([(0, 0, 40)], [(0, 40, 100)]),
+        ([(0, 40, 60)], [(0, 0, 40), (0, 60, 100)]),
+        ([(0, 60, 80), (0, 0, 20)], [(0, 20, 60), (0, 80, 100)]),
+        ([(1, 0, 100)], [(0, 0, 100)]),
+    ],
+)
+def test_what_is_done_is_not_done_again(
+    done: list[tuple[int, int, int]], left: list[tuple[int, int, int]]
+) -> None:
+    found = unfinished_ranges(ranges((0, 0, 100)), [("t", *each) for each in done])
+    assert found == ranges(*left)
+
+
+def test_pieces_of_a_partition_come_one_after_another_where_order_counts() -> None:
+    found = stages(ranges((0, 0, 25), (1, 5, 10)), 10, ordered=True)
+    assert found == [
+        ranges((0, 0, 10), (1, 5, 10)),
+        ranges((0, 10, 20)),
+        ranges((0, 20, 25)),
+    ]
+
+
+def test_all_pieces_come_at_once_where_it_does_not() -> None:
+    (wave,) = stages(ranges((0, 0, 25), (1, 5, 10)), 10, ordered=False)
+    assert [(each.partition, each.start, each.end) for each in wave] == [
+        (0, 0, 10), (0, 10, 20), (0, 20, 25), (1, 5, 10),
+    ]  # fmt: skip
+    assert stages([], 10, ordered=False) == []
+    assert stages([], None, ordered=True) == []
+
+
+def test_without_a_limit_a_range_is_one_piece() -> None:
+    assert stages(ranges((0, 0, 25)), None, ordered=True) == [ranges((0, 0, 25))]

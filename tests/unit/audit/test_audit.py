@@ -1,0 +1,343 @@
+"""Each kind of anomaly, put into a clean run, is found where it is; and nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from unit.audit.injected_anomalies import BATCH_CASES, CASES, Injected, a_stall, lost, written
+from unit.journal.written_journal import (
+    RECORDS,
+    A,
+    B,
+    Topic,
+    at,
+    audited,
+    clean_run,
+    found,
+    lost_rows,
+    of_run,
+)
+
+from asyncrevoke.audit import comparison, local_engine
+from asyncrevoke.audit.anomalies import DESCRIPTIONS, AnomalyKind
+from asyncrevoke.audit.comparison import AuditSettings
+from asyncrevoke.audit.local_database import LocalDatabase
+from asyncrevoke.audit.report import as_html, for_machines
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.journal.reading import read_journal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_clean_run_passes(tmp_path: Path) -> None:
+    result = audited(tmp_path, *clean_run())
+    assert result.verdict == "PASS"
+    assert found(result) == []
+    assert (result.attempts, result.done, result.read) == (RECORDS, RECORDS, RECORDS)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_an_anomaly_is_found_where_it_is_and_nothing_else(tmp_path: Path, case: Injected) -> None:
+    topic = written(tmp_path, case)
+    result = audited(tmp_path, topic=topic)
+    assert found(result) == list(case.found)
+    severities = {DESCRIPTIONS[AnomalyKind(kind)].severity for kind, *_ in case.found}
+    assert result.verdict == (
+        "FAIL"
+        if "FAIL" in severities
+        else "INCONCLUSIVE"
+        if "INCONCLUSIVE" in severities
+        else "PASS"
+    )
+
+
+@pytest.mark.parametrize("exact", [True, False], ids=["exact", "by fingerprints"])
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_without_hashes_all_but_content_is_found(
+    tmp_path: Path, case: Injected, exact: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "EXACT_BELOW", 0)
+    topic = written(tmp_path, case, content=None)
+    result = audited(tmp_path, topic=topic, settings=AuditSettings(exact=exact))
+    about_content = ("content_mismatch", "content_not_compared")
+    assert [each for each in found(result) if each[0] != "content_not_compared"] == [
+        each for each in case.found if each[0] not in about_content
+    ]
+    assert {a.sessions for a in result.anomalies if a.kind == "content_not_compared"} == {
+        (A,),
+        (B,),
+    }
+
+
+@pytest.mark.parametrize("exact", [True, False], ids=["exact", "by fingerprints"])
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_by_batches_the_same_is_found_where_batches_are_the_same(
+    tmp_path: Path, case: Injected, exact: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "EXACT_BELOW", 0)
+    topic = written(tmp_path, case, content="batches")
+    result = audited(tmp_path, topic=topic, settings=AuditSettings(exact=exact))
+    assert found(result) == [each for each in case.found if each[0] != "content_mismatch"]
+
+
+@pytest.mark.parametrize("exact", [True, False], ids=["exact", "by fingerprints"])
+@pytest.mark.parametrize("case", BATCH_CASES, ids=[case.name for case in BATCH_CASES])
+def test_what_was_handled_of_another_batch_is_found(
+    tmp_path: Path, case: Injected, exact: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "EXACT_BELOW", 0)
+    result = audited(tmp_path, topic=written(tmp_path, case), settings=AuditSettings(exact=exact))
+    assert found(result) == list(case.found)
+    assert (result.verdict == "FAIL") == any(kind == "content_mismatch" for kind, *_ in case.found)
+
+
+def test_a_batch_is_named_by_its_offsets_and_its_checksums(tmp_path: Path) -> None:
+    (case,) = [case for case in BATCH_CASES if case.name == "another batch"]
+    (anomaly,) = audited(tmp_path, topic=written(tmp_path, case)).anomalies
+    assert anomaly.sessions == (A,)
+    assert anomaly.evidence == {
+        "batch_from": 30,
+        "batch_to": 31,
+        "handled_checksum": 1,
+        "checksum_in_the_topic": 1030,
+    }
+
+
+def test_a_source_without_batches_says_what_would_compare_content(tmp_path: Path) -> None:
+    topic = Topic()
+    topic.has_batches = False
+    members = clean_run()
+    for member in members:
+        member.content = "batches"
+    result = audited(tmp_path, *members, topic=topic)
+    assert found(result) == [("content_not_compared", None, None)] * 2
+    assert 'Journal(content="records")' in str(result.anomalies[0].evidence["reason"])
+
+
+def test_what_compaction_has_left_of_a_batch_is_not_compared(tmp_path: Path) -> None:
+    topic = Topic(30)
+    topic.compacted = True
+    members = clean_run()
+    for member in members:
+        member.content = "batches"
+    members[0].attempts.pop(30)
+    result = audited(tmp_path, *members, topic=topic)
+    assert found(result) == [("content_not_compared", 31, 31)]
+
+
+def test_a_batch_that_compaction_has_marked_is_not_compared(tmp_path: Path) -> None:
+    topic = Topic()
+    topic.compacted, topic.rewritten = True, 1
+    a, b = clean_run()
+    a.content = b.content = "batches"
+    a.fetched[15] = a.fetched[15]._replace(checksum=1)
+    result = audited(tmp_path, a, b, topic=topic)
+    assert found(result) == [("content_not_compared", 30, 31)]
+
+
+def test_batches_without_a_beginning_are_known_by_their_rows(tmp_path: Path) -> None:
+    a, b = clean_run()
+    a.content = b.content = "batches"
+    a.fetched[15] = a.fetched[15]._replace(checksum=1)
+    a.write(tmp_path)
+    b.write(tmp_path)
+    lost_rows(tmp_path / A, 0, 0)
+    assert found(audited(tmp_path)) == [("journal_gap", None, None), ("content_mismatch", 30, 31)]
+
+
+def test_a_bare_partition_of_unordered_keys_is_compared_by_fingerprints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "EXACT_BELOW", 0)
+    members = clean_run()
+    for member in members:
+        member.content = None
+    result = audited(tmp_path, *members)
+    assert result.two_tiers
+    assert result.exact_ranges == []
+    assert {kind for kind, *_ in found(result)} == {"content_not_compared"}
+    assert result.verdict == "PASS"
+
+
+def test_sessions_without_a_beginning_have_no_hashes_either(tmp_path: Path) -> None:
+    members = clean_run()
+    for member in members:
+        member.content = None
+        member.write(tmp_path)
+    lost_rows(tmp_path / A, 0, 0)
+    result = audited(tmp_path)
+    assert found(result) == [
+        ("journal_gap", None, None),
+        ("content_not_compared", None, None),
+        ("content_not_compared", None, None),
+    ]
+
+
+def test_every_kind_of_anomaly_is_injected() -> None:
+    # Of the last one, rows have to be missing from a journal.
+    injected = {kind for case in CASES for kind, *_ in case.found}
+    assert injected | {AnomalyKind.NOT_RECORDED} == set(DESCRIPTIONS)
+
+
+def test_anomalies_of_one_partition_are_not_those_of_another(tmp_path: Path) -> None:
+    result = audited(tmp_path, topic=written(tmp_path, *CASES))
+    for number, case in enumerate(CASES):
+        of_case = [
+            (str(a.kind), a.offset_lo, a.offset_hi)
+            for a in result.anomalies
+            if a.partition == number or of_run(a.sessions, number)
+        ]
+        assert sorted(of_case, key=str) == sorted(case.found, key=str), case.name
+
+
+def test_what_is_missing_is_told(tmp_path: Path) -> None:
+    a, b = clean_run()
+    a.end = []
+    result = audited(tmp_path, a, b)
+    assert result.verdict.exit_code == 3
+    assert "killed" in str(result.anomalies[0].evidence["reason"])
+
+
+def test_a_failure_outweighs_a_gap(tmp_path: Path) -> None:
+    a, b = clean_run()
+    a.end = []
+    lost(a, b)
+    assert audited(tmp_path, a, b).verdict == "FAIL"
+
+
+def test_a_missing_segment_makes_it_inconclusive(tmp_path: Path) -> None:
+    a, b = clean_run()
+    a.write(tmp_path)
+    (tmp_path / A / "000001.log").rename(tmp_path / A / "000002.log")
+    result = audited(tmp_path, b)
+    assert result.verdict == "INCONCLUSIVE"
+    assert result.anomalies[0].evidence["reason"] == "segment 000001 is missing"
+
+
+@pytest.mark.parametrize("damage", ["rows", "tail", "bytes"])
+@pytest.mark.parametrize("two_tiers", [False, True])
+def test_what_a_missing_part_may_have_held_is_not_called_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two_tiers: bool, damage: str
+) -> None:
+    monkeypatch.setattr(comparison, "EXACT_BELOW", 0 if two_tiers else 10**9)
+    a, b = clean_run()
+    a.write(tmp_path)
+    b.write(tmp_path)
+    log = tmp_path / A / "000001.log"
+    if damage == "bytes":
+        data = bytearray(log.read_bytes())
+        data[len(data) // 2] ^= 1
+        log.write_bytes(data)
+    else:
+        lost_rows(tmp_path / A, 20, 30 if damage == "rows" else 51)
+    result = audited(tmp_path)
+    assert result.verdict == "INCONCLUSIVE"
+    kinds = {kind for kind, *_ in found(result)}
+    assert {"journal_gap", "not_recorded"} <= kinds
+    assert "lost" not in kinds
+
+
+def test_what_was_committed_before_the_rows_that_are_missing_is_lost_all_the_same(
+    tmp_path: Path,
+) -> None:
+    a, b = clean_run()
+    del a.attempts[10], b.attempts[70]
+    a.commits.insert(0, a.commit(20, at(20)))
+    a.write(tmp_path)
+    b.write(tmp_path)
+    # After the commit of offset 20: calls for offsets from 30 on.
+    lost_rows(tmp_path / A, 33, 36)
+    result = audited(tmp_path)
+    assert result.verdict == "FAIL"
+    kinds = [(kind, lo, hi) for kind, lo, hi in found(result) if kind in ("lost", "not_recorded")]
+    assert kinds[0] == ("lost", 10, 10)
+    assert ("not_recorded", 70, 70) in kinds
+    assert len(kinds) == 3
+
+
+def test_a_stall_has_its_length(tmp_path: Path) -> None:
+    members = clean_run()
+    a_stall(*members)
+    (anomaly,) = audited(tmp_path, *members).anomalies
+    assert anomaly.evidence["seconds"] == pytest.approx(20.005)
+
+
+def test_what_is_not_committed_yet_is_told(tmp_path: Path) -> None:
+    a, _ = clean_run()
+    assert found(audited(tmp_path, a)) == [("pending", 50, 99)]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_fingerprints_find_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: Injected
+) -> None:
+    monkeypatch.setattr(comparison, "EXACT_BELOW", 1)
+    topic = written(tmp_path, case)
+    result = audited(tmp_path, topic=topic)
+    assert found(result) == list(case.found)
+    assert result.two_tiers
+
+
+def test_equal_fingerprints_are_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "EXACT_BELOW", 1)
+    topic = Topic()
+    assert audited(tmp_path, *clean_run(), topic=topic).verdict == "PASS"
+    assert topic.asked == [(0, 0, RECORDS)]
+
+
+@pytest.mark.parametrize("topic", [Topic(lo=10), Topic(hi=98)], ids=["retention", "end"])
+def test_what_the_topic_does_not_have_makes_no_fingerprint_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topic: Topic
+) -> None:
+    monkeypatch.setattr(comparison, "EXACT_BELOW", 1)
+    result = audited(tmp_path, *clean_run(), topic=topic)
+    assert result.exact_ranges == []
+    assert result.read == len(topic.logs[0].records(0))
+
+
+def test_a_table_that_nobody_asks_for_is_not_made() -> None:
+    database = LocalDatabase()
+    database.define("doubled", "SELECT 2 * n AS n FROM single")
+    database.define("broken", "SELECT n FROM nowhere")
+    database.put("single", {"n": "INT"}, [(21,)])
+    assert database.rows("SELECT n FROM doubled") == [(42,)]
+    assert database.rows("SELECT n + 1 FROM doubled") == [(43,)]
+
+
+def test_exact_reads_everything_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "EXACT_BELOW", 1)
+    result = audited(tmp_path, *clean_run(), settings=AuditSettings(exact=True))
+    assert not result.two_tiers
+
+
+def test_the_report_is_one_page_without_network(tmp_path: Path) -> None:
+    members = clean_run()
+    lost(*members)
+    result = audited(tmp_path, *members)
+    page = as_html(result)
+    assert "<span class=FAIL>FAIL</span> orders" in page
+    assert page.count("<svg") == 2
+    assert "http" not in page
+    assert for_machines(result)["anomalies"][0]["offset_lo"] == 30
+
+
+def test_a_topic_that_the_journal_does_not_know_is_named(tmp_path: Path) -> None:
+    for member in clean_run():
+        member.write(tmp_path)
+    with pytest.raises(ConfigError, match="says nothing of topic 'bills'; it knows orders"):
+        local_engine.of_one_group(read_journal(tmp_path), "bills", None)
+
+
+def test_an_empty_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="holds no journal"):
+        read_journal(tmp_path)
+    with pytest.raises(ConfigError, match="there is no folder"):
+        read_journal(tmp_path / "nothing")
+
+
+def test_every_kind_has_a_meaning() -> None:
+    assert set(DESCRIPTIONS) == set(AnomalyKind)

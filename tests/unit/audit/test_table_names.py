@@ -1,0 +1,22 @@
+"""The tables that a query of an audit names."""
+
+from __future__ import annotations
+
+from asyncrevoke.audit.sql.table_names import tables_of, with_places
+
+
+def test_tables_come_after_from_and_join_and_columns_do_not() -> None:
+    query = """
+        SELECT a.off, live.off FROM journal AS a LEFT JOIN
+               live ON live.session = a.session AND a.part IS DISTINCT FROM live.part
+        WHERE EXISTS (SELECT 1 FROM (SELECT * FROM resets) r JOIN journal AS b ON b.off = r.off)
+    """
+    assert tables_of(query) == ("journal", "live", "resets")
+
+
+def test_a_table_goes_on_by_the_name_that_it_had() -> None:
+    query = "SELECT a.n, b.n, c.n FROM a JOIN b AS x ON x.n = a.n JOIN c ON c.n = a.n"
+    placed = with_places(query, {"a", "b"})
+    assert placed == (
+        "SELECT a.n, b.n, c.n FROM {a} AS a JOIN {b} AS x ON x.n = a.n JOIN c ON c.n = a.n"
+    )

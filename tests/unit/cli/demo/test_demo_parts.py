@@ -1,0 +1,237 @@
+"""The demo's schedule, load, logs, progress, report and picture."""
+
+from __future__ import annotations
+
+import itertools
+import xml.etree.ElementTree as ET
+from typing import TYPE_CHECKING
+
+import pytest
+
+from asyncrevoke.cli.demo.display.report import facts, faults
+from asyncrevoke.cli.demo.display.timeline import Panel, draw
+from asyncrevoke.cli.demo.judge import Disorder, GroupResult, Produced, RecordId, Stall
+from asyncrevoke.cli.demo.member.handler_log import (
+    Abandoned,
+    Assigned,
+    Draining,
+    Ended,
+    GivenUp,
+    HandlerLog,
+    LogReader,
+    Started,
+)
+from asyncrevoke.cli.demo.progress import GroupProgress
+from asyncrevoke.cli.demo.schedule import Action, ScheduleStep, churn
+from asyncrevoke.cli.demo.workload import CUSTOMERS, orders
+from asyncrevoke.model import TopicPartition
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+P0 = TopicPartition("orders", 0)
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def started(member: str, offset: int, at: float) -> Started:
+    return Started(member=member, topic="orders", partition=0, offset=offset, key="k", at=at)
+
+
+def ended(member: str, offset: int, at: float) -> Ended:
+    return Ended(member=member, topic="orders", partition=0, offset=offset, key="k", at=at)
+
+
+def clean(**changes: object) -> GroupResult:
+    fields: dict[str, object] = {
+        "produced": 10,
+        "handled": 10,
+        "lost": (),
+        "unfinished": (),
+        "repeated": (),
+        "excused": (),
+        "uncommitted": (),
+        "disorder": (),
+        "stall": Stall(P0, "A", 1.0, 0.2),
+        "hand_over": None,
+        "latency_median": 0.03,
+        "latency_p99": 2.5,
+    }
+    return GroupResult(**(fields | changes))  # type: ignore[arg-type]
+
+
+class TestSchedule:
+    def test_three_members_join_and_two_leave_within_the_seconds(self) -> None:
+        steps = churn(36)
+        assert [(step.at, step.action, step.member) for step in steps] == [
+            (0, Action.JOIN, "A"),
+            (6, Action.JOIN, "B"),
+            (12, Action.JOIN, "C"),
+            (18, Action.STOP, "A"),
+            (24, Action.JOIN, "D"),
+            (30, Action.STOP, "B"),
+        ]
+
+    def test_kill_is_the_last_step(self) -> None:
+        actions = [step.action for step in churn(36, kill=True)]
+        assert actions[-1] is Action.KILL
+        assert Action.KILL not in actions[:-1]
+
+
+class TestLoad:
+    def test_handlers_take_fifty_milliseconds_on_average_and_a_few_take_seconds(self) -> None:
+        taken = list(itertools.islice(orders(), 20_000))
+        slow = [order for order in taken if order.seconds > 1]
+        assert sum(order.seconds for order in taken) / len(taken) == pytest.approx(0.05, rel=0.1)
+        assert len(slow) / len(taken) == pytest.approx(0.01, abs=0.003)
+        assert all(2 <= order.seconds <= 3 for order in slow)
+        assert len({order.customer for order in taken}) == CUSTOMERS
+
+    def test_same_seed_gives_the_same_orders(self) -> None:
+        first, second = (list(itertools.islice(orders(3), 100)) for _ in range(2))
+        assert first == second
+
+
+class TestLog:
+    def test_reader_sees_what_was_written_once(self, tmp_path: Path) -> None:
+        log = HandlerLog(tmp_path / "log", "A")
+        reader = LogReader(tmp_path / "log")
+        with log.handling("orders", 3, 7, b"key"):
+            (begun,) = reader.read()
+        (end,) = reader.read()
+        log.close()
+        assert isinstance(begun, Started)
+        assert (begun.member, begun.partition, begun.offset, begun.key) == ("A", 3, 7, "key")
+        assert isinstance(end, Ended)
+        assert end.at >= begun.at
+        assert reader.read() == []
+
+    def test_handler_that_raises_is_abandoned(self, tmp_path: Path) -> None:
+        log = HandlerLog(tmp_path / "log", "A")
+        with pytest.raises(RuntimeError), log.handling("orders", 0, 0, None):
+            raise RuntimeError
+        log.close()
+        kinds = [type(event) for event in LogReader(tmp_path / "log").read()]
+        assert kinds == [Started, Abandoned]
+
+    def test_draining_is_written_when_it_changes(self, tmp_path: Path) -> None:
+        log = HandlerLog(tmp_path / "log", "A")
+        for count in (0, 2, 2, 1, 0):
+            log.draining(count)
+        log.close()
+        events = LogReader(tmp_path / "log").read()
+        assert [event.count for event in events if isinstance(event, Draining)] == [2, 1, 0]
+
+    def test_half_a_line_waits_for_its_other_half(self, tmp_path: Path) -> None:
+        path = tmp_path / "log"
+        log = HandlerLog(path, "A")
+        log.assigned([1])
+        log.close()
+        line = path.read_bytes()
+        path.write_bytes(line[:10])
+        reader = LogReader(path)
+        assert reader.read() == []
+        path.write_bytes(line)
+        assert len(reader.read()) == 1
+
+    def test_log_that_is_not_there_yet_is_empty(self, tmp_path: Path) -> None:
+        assert LogReader(tmp_path / "log").read() == []
+
+
+class TestProgress:
+    def test_record_goes_from_waiting_over_in_flight_to_handled(self) -> None:
+        progress = GroupProgress(1)
+        progress.append([Produced(P0, 0, "k", 0.0)])
+        assert (progress.partitions[0].waiting, progress.partitions[0].in_flight) == (1, 0)
+        progress.update([started("A", 0, 0.1)])
+        assert (progress.partitions[0].waiting, progress.partitions[0].in_flight) == (0, 1)
+        assert progress.member("A").in_flight == 1
+        progress.update([ended("A", 0, 0.2)])
+        assert (progress.handled, progress.member("A").in_flight) == (1, 0)
+
+    def test_call_before_the_acknowledgement_does_not_wait(self) -> None:
+        progress = GroupProgress(1)
+        progress.update([started("A", 0, 0.1)])
+        progress.append([Produced(P0, 0, "k", 0.2)])
+        assert progress.partitions[0].waiting == 0
+
+    def test_repeated_record_is_handled_once(self) -> None:
+        progress = GroupProgress(1)
+        progress.append([Produced(P0, 0, "k", 0.0)])
+        progress.update([started("A", 0, 0.1), ended("A", 0, 0.2)])
+        progress.update([started("B", 0, 0.3), ended("B", 0, 0.4)])
+        assert progress.handled == 1
+
+    def test_partition_belongs_to_the_member_that_got_it_last(self) -> None:
+        progress = GroupProgress(2)
+        progress.update([Assigned(member="A", partitions=(0, 1), at=0)])
+        progress.update([Assigned(member="B", partitions=(1,), at=2)])
+        progress.update([GivenUp(member="A", partitions=(1,), at=1)])
+        assert [partition.owner for partition in progress.partitions.values()] == ["A", "B"]
+        assert progress.member("A").partitions == {0}
+
+    def test_ended_member_runs_nothing(self) -> None:
+        progress = GroupProgress(1)
+        progress.update([Assigned(member="A", partitions=(0,), at=0), started("A", 0, 0.1)])
+        progress.ended("A", "killed")
+        assert progress.partitions[0].in_flight == 0
+        assert progress.member("A").gone
+
+
+class TestReport:
+    def test_clean_verdict_has_no_faults(self) -> None:
+        assert faults(clean(), max_stall=1.0) == []
+        assert facts(clean(), ok=True)["longest_stall"] == 0.2
+
+    @pytest.mark.parametrize(
+        ("changes", "fault"),
+        [
+            ({"lost": (RecordId(P0, 1),)}, "1 lost"),
+            ({"unfinished": (RecordId(P0, 1),)}, "1 not handled in time"),
+            ({"repeated": (RecordId(P0, 1),)}, "1 handled twice"),
+            ({"uncommitted": (RecordId(P0, 1),)}, "1 handled and not committed"),
+            (
+                {"disorder": (Disorder(RecordId(P0, 1), RecordId(P0, 2), "k", "A"),)},
+                "1 out of order",
+            ),
+            ({"stall": Stall(P0, "A", 1.0, 1.5)}, "a kept partition stood still for 1.50 s"),
+        ],
+    )
+    def test_each_fault_is_told(self, changes: dict[str, object], fault: str) -> None:
+        (told,) = faults(clean(**changes), max_stall=1.0)
+        assert told.startswith(fault)
+
+    def test_excused_repetition_and_unlimited_stall_are_no_faults(self) -> None:
+        again = (RecordId(P0, 1),)
+        assert faults(clean(repeated=again, excused=again), max_stall=1.0) == []
+        assert faults(clean(stall=Stall(P0, "A", 1.0, 9.0)), max_stall=None) == []
+
+
+class TestPicture:
+    def panel(self, title: str, stall: float) -> Panel:
+        return Panel(
+            title=title,
+            steps=[ScheduleStep(0, Action.JOIN, "A"), ScheduleStep(5, Action.STOP, "A")],
+            handled=[
+                started("A", 0, 100.5),
+                ended("A", 0, 100.6),
+                started("A", 1, 104.0),
+                ended("A", 1, 106.5),
+            ],
+            died={},
+            verdict=clean(stall=Stall(P0, "A", 101.0, stall)),
+        )
+
+    def test_panels_show_titles_steps_calls_and_the_stall(self) -> None:
+        svg = ET.fromstring(draw([self.panel("one", 3.0), self.panel("<two>", 0.1)], 100.0))
+        texts = [element.text for element in svg.iter(f"{SVG}text")]
+        assert "one" in texts
+        assert "<two>" in texts
+        assert texts.count("A joins") == 2
+        assert "3.0 s" in texts
+        assert "0.1 s" not in texts
+        # Per panel: one path of the calls' beginnings, one of the long calls.
+        assert len(list(svg.iter(f"{SVG}path"))) == 4
+
+    def test_run_without_calls_is_drawn_too(self) -> None:
+        empty = Panel(title="none", steps=[], handled=[], died={}, verdict=clean(stall=None))
+        assert ET.fromstring(draw([empty], 0.0)).tag == f"{SVG}svg"

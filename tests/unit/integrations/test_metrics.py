@@ -1,0 +1,249 @@
+"""What is measured, by Prometheus and by OpenTelemetry."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import (
+    HistogramDataPoint,
+    InMemoryMetricReader,
+    NumberDataPoint,
+)
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from asyncrevoke import Consumer, Retry
+from asyncrevoke.integrations import conventions as names
+from asyncrevoke.integrations.histogram import Histogram
+from asyncrevoke.integrations.opentelemetry_metrics import OpenTelemetryMetrics
+from asyncrevoke.integrations.prometheus import PrometheusMetrics, prometheus_name
+from asyncrevoke.testing import TestConsumer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from asyncrevoke.runtime.hooks.observer import Observer
+
+ROOT = Path(__file__).parents[3]
+
+_Point = HistogramDataPoint | NumberDataPoint
+
+
+def billing(*observers: Observer, client_id: str = "till") -> Consumer:
+    """A consumer whose handler takes a while, and refuses what is bad."""
+    consumer = Consumer(group_id="billing", client_id=client_id)
+    for observer in observers:
+        consumer.observe(observer)
+
+    @consumer.handler("orders", retry=Retry(attempts=2, backoff=0.1), dead_letter="orders.dlq")
+    async def bill(order: bytes) -> None:
+        if order == b"bad":
+            raise LookupError("no such order")
+        await asyncio.sleep(0.5)
+
+    return consumer
+
+
+async def a_day(t: TestConsumer) -> None:
+    """Two good records, a bad one, and a partition that goes while one of them is handled."""
+    await t.publish("orders", b"good", partition=0)
+    await t.publish("orders", b"bad", partition=1)
+    await t.advance(3)
+    await t.publish("orders", b"good", partition=2)
+    await t.revoke(("orders", 2))
+    await t.advance(3)
+
+
+class Scrape:
+    """Everything that a registry tells."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.text = generate_latest(registry).decode()
+        self._families = list(text_string_to_metric_families(self.text))
+
+    def names(self) -> list[str]:
+        return [family.name for family in self._families]
+
+    def get(self, sample: str, **labels: str) -> float:
+        """The sum of the samples that have these labels."""
+        found = [
+            each.value
+            for family in self._families
+            for each in family.samples
+            if each.name == sample and labels.items() <= each.labels.items()
+        ]
+        assert found, f"no {sample} with {labels} in\n{self.text}"
+        return sum(found)
+
+
+async def test_prometheus_has_records_calls_failures_commits_and_revocations() -> None:
+    registry = CollectorRegistry()
+    async with TestConsumer(billing(PrometheusMetrics(registry))) as t:
+        await a_day(t)
+        seen = Scrape(registry)
+    group = {"messaging_consumer_group_name": "billing", "messaging_client_id": "till"}
+    orders = {**group, "messaging_destination_name": "orders"}
+    consumed = "messaging_client_consumed_messages_total"
+    assert seen.get(consumed, **orders, messaging_destination_partition_id="0") == 1
+    assert seen.get(consumed, **orders) == 3
+    process = "messaging_process_duration_seconds"
+    assert seen.get(f"{process}_count", **orders, error_type="") == 2
+    assert seen.get(f"{process}_count", **orders, error_type="LookupError") == 2
+    failures = "asyncrevoke_failures_total"
+    assert seen.get(failures, **orders, asyncrevoke_decision="retried") == 1
+    assert seen.get(failures, **orders, asyncrevoke_decision="dead_lettered") == 1
+    commits = "messaging_client_operation_duration_seconds_count"
+    assert seen.get(commits, **group, messaging_operation_name="commit") >= 2
+    revocations = "asyncrevoke_revocations_total"
+    assert seen.get(revocations, **group, asyncrevoke_outcome="requested") == 1
+    assert seen.get(revocations, **group, asyncrevoke_outcome="released") == 1
+    assert seen.get("asyncrevoke_revocation_duration_seconds_sum", **group) >= 0.4
+    assert seen.get("asyncrevoke_rebalances_total", **group) >= 2
+    assert seen.get("asyncrevoke_event_loop_lag_seconds_count", **group) >= 5
+    assert seen.get("asyncrevoke_partitions_assigned", **group) == 3
+
+
+async def test_gauges_are_asked_for_when_they_are_scraped() -> None:
+    registry = CollectorRegistry()
+    async with TestConsumer(billing(PrometheusMetrics(registry))) as t:
+        await t.publish("orders", b"good", partition=2)
+        in_flight = {"messaging_destination_name": "orders"}
+        assert Scrape(registry).get("asyncrevoke_in_flight", **in_flight) == 1
+        await t.revoke(("orders", 2))
+        assert Scrape(registry).get("asyncrevoke_partitions_revoking") == 1
+        await t.advance(0.3)
+        assert Scrape(registry).get("asyncrevoke_revocation_pending_seconds") >= 0.3
+        await t.advance(3)
+        seen = Scrape(registry)
+        assert seen.get("asyncrevoke_in_flight", **in_flight) == 0
+        assert seen.get("asyncrevoke_lag", **in_flight) == 0
+        assert seen.get("asyncrevoke_partitions_revoking") == 0
+    after = Scrape(registry)
+    assert after.get("messaging_client_consumed_messages_total") == 1
+    assert "\nasyncrevoke_lag{" not in after.text
+
+
+async def test_several_consumers_share_a_registry() -> None:
+    registry = CollectorRegistry()
+    for till in ("till-1", "till-2"):
+        async with TestConsumer(billing(PrometheusMetrics(registry), client_id=till)) as t:
+            await t.publish("orders", b"good")
+            await t.advance(2)
+    seen = Scrape(registry)
+    assert seen.get("messaging_client_consumed_messages_total", messaging_client_id="till-1") == 1
+    assert seen.get("messaging_client_consumed_messages_total", messaging_client_id="till-2") == 1
+    assert len(set(seen.names())) == len(seen.names())
+
+
+async def test_a_scraper_in_a_thread_is_answered_while_the_loop_is_blocked() -> None:
+    registry = CollectorRegistry()
+    consumer = Consumer("orders", bootstrap_servers="127.0.0.1:1", group_id="billing")
+    consumer.observe(PrometheusMetrics(registry))
+    texts: list[str] = []
+    async with consumer:
+        assert "asyncrevoke_partitions_assigned{" in await asyncio.to_thread(_scrape, registry)
+        thread = threading.Thread(target=lambda: texts.append(_scrape(registry)))
+        thread.start()
+        thread.join(10)  # the event loop stands still meanwhile
+    assert "asyncrevoke_rebalances_total{" in texts[0]
+    assert "asyncrevoke_partitions_assigned{" not in texts[0]
+
+
+def _scrape(registry: CollectorRegistry) -> str:
+    return generate_latest(registry).decode()
+
+
+async def test_opentelemetry_has_the_same_metrics() -> None:
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    async with TestConsumer(billing(OpenTelemetryMetrics(provider))) as t:
+        await a_day(t)
+        found = _points(reader)
+    provider.shutdown()
+    assert found.keys() == {metric.name for metric in names.METRICS}
+    process = found[names.PROCESS.name]
+    good = [p for p in process if names.ERROR not in (p.attributes or {})]
+    assert [cast("HistogramDataPoint", p).count for p in good] == [2]
+    assert cast("HistogramDataPoint", good[0]).explicit_bounds == names.BUCKETS
+    bad = [p for p in process if (p.attributes or {}).get(names.ERROR) == "LookupError"]
+    assert [cast("HistogramDataPoint", p).count for p in bad] == [2]
+    consumed = found[names.CONSUMED.name]
+    assert sum(cast("NumberDataPoint", p).value for p in consumed) == 3
+    assert _attributes(consumed[0])[names.GROUP] == "billing"
+    assert cast("NumberDataPoint", found[names.ASSIGNED.name][0]).value == 3
+
+
+def _points(reader: InMemoryMetricReader) -> dict[str, list[_Point]]:
+    data = reader.get_metrics_data()
+    assert data is not None
+    return {
+        metric.name: cast(
+            "list[HistogramDataPoint | NumberDataPoint]", list(metric.data.data_points)
+        )
+        for resource in data.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    }
+
+
+def _attributes(point: _Point) -> Mapping[str, object]:
+    assert point.attributes is not None
+    return cast("Mapping[str, object]", point.attributes)
+
+
+def test_a_histogram_counts_many_values_as_it_counts_single_ones() -> None:
+    values = [0.001, 0.005, 0.006, 0.2, 0.25, 11.0, 12.0]
+    single, many, short = (Histogram(names.BUCKETS) for _ in range(3))
+    for value in values:
+        single.add(value)
+    many.add_all(values)
+    assert many.read() == single.read()
+    assert sum(many.read().counts) == len(values)
+    short.add_all([0.001, 0.005])
+    assert short.read().counts[:2] == (2, 0)
+
+
+def test_names_for_prometheus_follow_opentelemetrys_rules() -> None:
+    assert prometheus_name(names.CONSUMED) == "messaging_client_consumed_messages_total"
+    assert prometheus_name(names.PROCESS) == "messaging_process_duration_seconds"
+    assert prometheus_name(names.LAG) == "asyncrevoke_lag"
+
+
+def test_the_grafana_dashboard_asks_for_nothing_that_does_not_exist() -> None:
+    board = cast("dict[str, object]", json.loads((ROOT / "docs" / "grafana.json").read_text()))
+    asked = re.findall(r'"expr": "((?:[^"\\]|\\.)*)"', json.dumps(board))
+    assert len(asked) >= 10
+    used = {
+        name for expr in asked for name in re.findall(r"\b((?:messaging|asyncrevoke)_\w+)", expr)
+    }
+    labels = {
+        label.replace(".", "_")
+        for metric in names.METRICS
+        for label in (names.SYSTEM, names.GROUP, names.CLIENT_ID, *metric.attributes)
+    }
+    samples: set[str] = set()
+    for metric in names.METRICS:
+        name = prometheus_name(metric)
+        samples |= (
+            {f"{name}_{part}" for part in ("bucket", "count", "sum")}
+            if metric.kind == "histogram"
+            else {name}
+        )
+    assert used - labels <= samples
+    every = {re.sub("_(bucket|count|sum)$", "", name) for name in used - labels}
+    assert every == {prometheus_name(metric) for metric in names.METRICS}
+
+
+@pytest.mark.parametrize("metric", names.METRICS, ids=lambda metric: metric.name)
+def test_the_page_about_metrics_has_each_of_them(metric: names.Metric) -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    attributes = ", ".join(f"`{name}`" for name in metric.attributes) or "-"
+    row = f"| `{metric.name}` | {metric.kind} | {metric.unit} | {metric.about} | {attributes} |"
+    assert row in page

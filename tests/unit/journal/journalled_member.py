@@ -1,0 +1,117 @@
+"""A member without a broker, which writes a strict journal; as a program it is there to be killed.
+
+The program prints ``called N`` for each handler that it has called and ``committed N`` for each
+commit that it would have sent. Arguments: folder, and the bytes of a segment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+from unit.journal.written_journal import RECORDS, TOPIC, facts, record
+
+from asyncrevoke.core.io.effects import Notify, NotifyKind, Replied
+from asyncrevoke.journal import Journal
+from asyncrevoke.model import GroupMetadata, TopicPartition
+from asyncrevoke.protocol.messages import (
+    CommitEntry,
+    ErrorCode,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from asyncrevoke.journal.format.schema import Content
+    from asyncrevoke.journal.recording.recorder import Recorder
+    from asyncrevoke.model import Record
+
+PARTITION = TopicPartition(TOPIC, 0)
+
+
+class Membership:
+    """What a journal asks of a group."""
+
+    def group_metadata(self) -> GroupMetadata:
+        """The first member of its first generation."""
+        return GroupMetadata("billing", 1, "a")
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """Where it begins."""
+        return 0
+
+
+class JournalledMember:
+    """Handles records of a topic, and says what a consumer says to its journal."""
+
+    def __init__(
+        self,
+        folder: Path | str | Journal,
+        *,
+        segment_bytes: int = 2**20,
+        content: Content | None = None,
+        wall_clock: Callable[[], float] | None = None,
+        strict: bool = True,
+    ) -> None:
+        journal = (
+            folder
+            if isinstance(folder, Journal)
+            else Journal(folder, strict=strict, content=content, segment_bytes=segment_bytes)
+        )
+        known = facts(strict=strict, content=content)
+        self.recorder: Recorder = journal.begin(known, wall_clock=wall_clock)
+        self._done: list[Record] = []
+        self.failures: list[BaseException] = []
+
+    async def begin(self) -> None:
+        """Join, and be assigned the partition."""
+        self.recorder.session_opened(Membership(), self.failures.append)
+        self.recorder.handler_registered(TOPIC, "bill", "key")
+        self.recorder.watch_completed(self._done)
+        self.recorder.partitions_changed(Notify(NotifyKind.ASSIGNED, frozenset({PARTITION})))
+        if self.recorder.behind:
+            await self.recorder.flush()
+
+    async def handle(self, records: Sequence[Record], called: Callable[[int], None]) -> None:
+        """Call a handler for each of them, all in one turn, and flush as a commit does."""
+        await asyncio.gather(*(self.recorder.record_start([each]) for each in records))
+        for each in records:
+            self.recorder.handler_started(each)
+            called(each.offset)
+        self._done += records
+        self.recorder.loop_turn_ended(self._done)
+        self._done.clear()
+        await self.recorder.flush()
+
+    def committed(self, offset: int) -> None:
+        """The broker has accepted it."""
+        entry = CommitEntry(partition=PARTITION, offset=offset)
+        request = OffsetCommitRequest(
+            group_id="billing",
+            generation=1,
+            member_id="a",
+            group_instance_id=None,
+            entries=(entry,),
+        )
+        answer = OffsetCommitResponse(errors=((PARTITION, ErrorCode.none),))
+        self.recorder.committed(request, Replied(1, answer))
+
+
+async def main(folder: str, segment_bytes: str) -> None:
+    """Handle all records, five at a time."""
+    member = JournalledMember(folder, segment_bytes=int(segment_bytes))
+    await member.begin()
+    for first in range(0, RECORDS, 5):
+        records = [record(offset) for offset in range(first, first + 5)]
+        await member.handle(records, lambda offset: print(f"called {offset}", flush=True))  # noqa: T201
+        print(f"committed {first + 5}", flush=True)  # noqa: T201
+        member.committed(first + 5)
+    await member.recorder.aclose()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

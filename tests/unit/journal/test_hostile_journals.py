@@ -1,0 +1,156 @@
+"""Journals that no consumer wrote are refused, and nothing in them is executed or followed."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from unit.journal.written_journal import A, B, Member, audited, clean_run
+
+from asyncrevoke import ConfigError
+from asyncrevoke.audit.local_database import LocalDatabase
+from asyncrevoke.audit.sql.text import Sql, compose, identifier, literal
+from asyncrevoke.journal.format.arrow import pa, pq
+from asyncrevoke.journal.reading import read_journal
+from asyncrevoke.journal.segments import JournalSession, read, seal_session
+from asyncrevoke.journal.session_id import is_session_id, new_session_id
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+INJECTION = "') GROUP BY session; COPY (SELECT 42) TO 'stolen.csv'; --"
+
+
+def without_a_beginning(folder: Path, name: str) -> JournalSession:
+    """A session whose rows do not say of what consumer they are."""
+    member = Member("a", 0, 50)
+    member.folder = name
+    member.write(folder)
+    session = JournalSession(folder / name)
+    (segment,) = session.segments()
+    table = pa.Table.from_batches(read(segment).batches)
+    pq.write_table(table.slice(1), segment.path.with_suffix(".parquet"))
+    segment.path.unlink()
+    return session
+
+
+@pytest.mark.parametrize("name", [INJECTION, "it's", "a", "..\\a", "20260102T030405Z-0123ABCD"])
+def test_a_folder_that_is_named_as_no_session_refuses_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    journal = tmp_path / "journal"
+    _, second = clean_run()
+    session = without_a_beginning(journal, name)
+    with pytest.raises(ConfigError, match="is not a session id") as refused:
+        audited(journal, second)
+    assert str(session.folder) in str(refused.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["journal"]
+
+
+def test_rows_of_another_session_in_a_sealed_segment_refuse_the_journal(tmp_path: Path) -> None:
+    Member("a", 0, 50).write(tmp_path)
+    (folder,) = tmp_path.iterdir()
+    assert seal_session(JournalSession(folder))
+    (segment,) = JournalSession(folder).segments()
+    table = pq.read_table(segment.path).replace_schema_metadata(None)
+    names = pa.array([INJECTION] * table.num_rows)
+    pq.write_table(table.set_column(0, "session_id", names), segment.path)
+    with pytest.raises(ConfigError, match="is not a session id") as refused:
+        read_journal(tmp_path)
+    assert str(segment.path) in str(refused.value)
+
+
+def test_rows_of_a_second_session_in_one_folder_are_damage(tmp_path: Path) -> None:
+    Member("a", 0, 50).write(tmp_path)
+    (folder,) = tmp_path.iterdir()
+    assert seal_session(JournalSession(folder))
+    (segment,) = JournalSession(folder).segments()
+    table = pq.read_table(segment.path).replace_schema_metadata(None)
+    names = table["session_id"].to_pylist()
+    names[-1] = B
+    pq.write_table(table.set_column(0, "session_id", pa.array(names)), segment.path)
+    (state,) = read_journal(tmp_path).sessions
+    assert f"segment 000001.parquet has rows of session {B}" in state.damaged
+
+
+@pytest.mark.parametrize("facts", ["", "{", "[]", "7", "[" * 100_000, '{"revoke_budget": "x"}'])
+def test_facts_that_no_consumer_writes_are_no_end_of_the_audit(tmp_path: Path, facts: str) -> None:
+    a, b = clean_run()
+    a.write(tmp_path)
+    assert seal_session(JournalSession(tmp_path / A))
+    (segment,) = JournalSession(tmp_path / A).segments()
+    table = pq.read_table(segment.path).replace_schema_metadata(None)
+    kinds, told = table["kind"].to_pylist(), table["facts"].to_pylist()
+    told = [
+        facts if kind in ("BEGIN", "TOPIC") else own for kind, own in zip(kinds, told, strict=True)
+    ]
+    place = table.column_names.index("facts")
+    pq.write_table(table.set_column(place, "facts", pa.array(told, pa.string())), segment.path)
+    assert audited(tmp_path, b).verdict in ("PASS", "INCONCLUSIVE")
+
+
+def test_generated_ids_are_session_ids() -> None:
+    assert is_session_id(new_session_id(0.0))
+    assert is_session_id(new_session_id(1_800_000_000.5))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "COPY (SELECT 42) TO 'stolen.csv'",
+        "SELECT * FROM read_csv('secret.csv')",
+        "ATTACH 'other.db'",
+        "INSTALL httpfs",
+        "SET enable_external_access = true",
+        "SET temp_directory = '.'",
+        "SET lock_configuration = false",
+        "SELECT * FROM of_python",
+    ],
+)
+def test_no_query_reaches_beyond_the_tables_of_an_audit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
+    of_python = pa.table({"a": [1]})
+    (tmp_path / "secret.csv").write_text("a\n1\n")
+    monkeypatch.chdir(tmp_path)
+    database = LocalDatabase()
+    try:
+        with pytest.raises(Exception, match=r"(disabled|locked|does not exist)"):
+            database.rows(Sql(query))
+    finally:
+        database.close()
+    assert of_python.num_rows == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["secret.csv"]
+
+
+def test_what_does_not_fit_into_memory_goes_to_a_folder_of_this_user_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    database = LocalDatabase()
+    (folder,) = tmp_path.iterdir()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert database.rows("SELECT current_setting('temp_directory')") == [(str(folder),)]
+    database.close()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("word", ["a b", 'a"', "a`", "a'", "", "1a", "ä", "a\n"])
+def test_only_words_are_quoted_in_queries(word: str) -> None:
+    with pytest.raises(ValueError, match="cannot stand in a query"):
+        identifier(word, '"')
+    with pytest.raises(ValueError, match="cannot stand in a query"):
+        literal(word)
+
+
+@pytest.mark.parametrize("number", [math.inf, math.nan])
+def test_only_numbers_that_sql_has_are_parts_of_queries(number: float) -> None:
+    with pytest.raises(ValueError, match="cannot stand in a query"):
+        compose("SELECT {number}", number=number)
+
+
+def test_parts_of_queries_are_not_templates() -> None:
+    part: Any = compose("{name}", name=identifier("a", '"'))
+    assert compose("SELECT {part} + {number}", part=part, number=-1) == 'SELECT "a" + -1'
