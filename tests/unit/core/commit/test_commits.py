@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 import pytest
-from unit.ignored_reactions import IgnoredPartitions
+from unit.core.ignored_reactions import IgnoredPartitions
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.commit.committer import Committer

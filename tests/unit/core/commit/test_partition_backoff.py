@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from unit.core.ignored_reactions import IgnoredPartitions
 from unit.core.scripted_brokers import tp
-from unit.ignored_reactions import IgnoredPartitions
 
 from asyncrevoke.core.commit.partition_backoff import PartitionBackoff
 from asyncrevoke.core.io.effects import SetTimer, TimerFired

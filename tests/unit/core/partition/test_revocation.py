@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from unit.ignored_reactions import IgnoredPartitions
+from unit.core.ignored_reactions import IgnoredPartitions
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.io.effects import Notify, NotifyKind, SetTimer

@@ -3,9 +3,9 @@
 from collections.abc import Sized
 
 import pytest
+from unit.core.ignored_reactions import IgnoredPartitions
 from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import ScriptedGroup
-from unit.ignored_reactions import IgnoredPartitions
 
 from asyncrevoke.core.io.outbox import Outbox
 from asyncrevoke.core.partition.assignment import Assignment

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="guards a page by mprotect")
 def test_nothing_is_read_beyond_the_end_of_a_truncated_batch() -> None:
     path = os.pathsep.join([str(TESTS), str(TESTS.parent)])
     ended = subprocess.run(
-        [sys.executable, "-m", "unit.guarded_parser"],
+        [sys.executable, "-m", "unit.protocol.guarded_parser"],
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
