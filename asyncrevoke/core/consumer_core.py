@@ -305,8 +305,9 @@ class ConsumerCore:
 
     def seek_to(self, now: float, partitions: Iterable[TopicPartition], timestamp: int) -> int:
         """See :meth:`Seeking.seek_to`. Answers a ticket."""
-        ticket = self._ticket()
-        self._seeking.seek_to(now, ticket, partitions, timestamp)
+        ticket, wanted = self._ticket(), tuple(partitions)
+        self._seeking.seek_to(now, ticket, wanted, timestamp)
+        self._poller.position_set(wanted)
         self._after(now)
         return ticket
 

@@ -58,7 +58,7 @@ def test_every_file_of_hostile_tests_is_named_on_the_page() -> None:
     files = [
         path
         for folder in ("unit", "wire")
-        for path in (ROOT / "tests" / folder).glob("test_*.py")
+        for path in (ROOT / "tests" / folder).rglob("test_*.py")
         if HOSTILE.search(path.stem)
     ]
     assert len(files) > 5

@@ -32,7 +32,7 @@ class StallOracle:
             if not self._expects_records(view):
                 continue
             for partition, holding in view.held.items():
-                position = self._position(partition, holding)
+                position = self._position(view, partition, holding)
                 if position is not None and view.polls(partition):
                     self._waiting(view, partition, position, before)
 
@@ -66,7 +66,7 @@ class StallOracle:
             and not books.hampered(member.client, books.clock.now - _CALM)
         )
 
-    def _position(self, partition: TopicPartition, holding: Holding) -> int | None:
+    def _position(self, view: View, partition: TopicPartition, holding: Holding) -> int | None:
         """Where the next record is to come from, if there is one."""
         log = self._books.brokers.topics.log(partition)
         if log is None or holding.former or holding.paused or holding.revoking_since is not None:
@@ -77,6 +77,8 @@ class StallOracle:
             if stored is None:
                 return None
             position = stored.offset
+            if position < log.start and view.member.config.auto_offset_reset == "latest":
+                return None  # its policy may send it to the end
         first = log.first_record_at_or_after(position)
         while first in holding.covered:
             first = log.first_record_at_or_after(first + 1)

@@ -7,6 +7,7 @@ from unit.core.poll.test_polling import member, offsets
 from unit.core.scripted_brokers import tp
 
 from asyncrevoke.errors import LogTruncationError, OffsetOutOfRangeError
+from asyncrevoke.protocol.messages import EARLIEST_TIMESTAMP
 
 
 def steps(limit: int, *, flowing: bool) -> list[tuple[int, int] | str]:
@@ -66,6 +67,15 @@ def test_after_a_seek_an_error_about_the_former_position_is_not_raised() -> None
     group.produce(0, 3)
     group.core._parts.failed(group.now, OffsetOutOfRangeError([tp(1)]))
     group.core.seek(group.now, tp(1), 0)
+    assert offsets(group.poll()) == [(0, 0), (0, 1), (0, 2)]
+    assert group.poll() is None
+
+
+def test_after_a_seek_to_the_beginning_an_error_about_the_former_position_is_not_raised() -> None:
+    group = member(0, 1)
+    group.produce(0, 3)
+    group.core._parts.failed(group.now, OffsetOutOfRangeError([tp(1)]))
+    group.core.seek_to(group.now, [tp(1)], EARLIEST_TIMESTAMP)
     assert offsets(group.poll()) == [(0, 0), (0, 1), (0, 2)]
     assert group.poll() is None
 
