@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import structs
+from unit.core.membership.scripted_consumer_group import ScriptedConsumerGroup
 from unit.core.scripted_brokers import tp
-from unit.core.scripted_consumer_group import ScriptedConsumerGroup
 from unit.core.scripted_group import ScriptedGroup, foreign, orders
 
 from asyncrevoke.core.membership.classic.assignment_user_data import decode_assignment_user_data

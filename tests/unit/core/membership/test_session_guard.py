@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from unit.core.membership.scripted_consumer_group import ScriptedConsumerGroup
 from unit.core.scripted_brokers import tp
-from unit.core.scripted_consumer_group import ScriptedConsumerGroup
 from unit.core.scripted_group import ScriptedGroup, orders
 
 from asyncrevoke.config import ConsumerConfig

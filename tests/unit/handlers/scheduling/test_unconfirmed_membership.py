@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, cast
 
 import pytest
+from unit.core.membership.scripted_consumer_group import ScriptedConsumerGroup
 from unit.core.scripted_brokers import tp
-from unit.core.scripted_consumer_group import ScriptedConsumerGroup
 from unit.core.scripted_group import ScriptedGroup
 from unit.handlers.scripted_runner import running
 from unit.handlers.scripted_source import (

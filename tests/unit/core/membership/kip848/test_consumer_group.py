@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from unit.core.membership.scripted_consumer_group import Beat
+from unit.core.membership.scripted_consumer_group import ScriptedConsumerGroup as Group
 from unit.core.scripted_brokers import tp
-from unit.core.scripted_consumer_group import Beat
-from unit.core.scripted_consumer_group import ScriptedConsumerGroup as Group
 from unit.core.scripted_group import orders
 
 from asyncrevoke.core.io.effects import Channel, FailureKind, NotifyKind

@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from unit.core.membership.scripted_consumer_group import Beat, ScriptedConsumerGroup
 from unit.core.scripted_brokers import tp
-from unit.core.scripted_consumer_group import Beat, ScriptedConsumerGroup
 from unit.core.scripted_group import orders
 
 from asyncrevoke.core.io.effects import (
