@@ -29,6 +29,7 @@ from asyncrevoke.runtime.net.fatal_errors import (
 from asyncrevoke.runtime.net.frames import Frames, FrameTooLargeError
 from asyncrevoke.runtime.net.keepalive import keep_alive
 from asyncrevoke.runtime.net.large_answers import LargeResponses
+from asyncrevoke.runtime.net.limited_connection import abort_transport
 from asyncrevoke.runtime.net.pending_request import PendingRequest
 from asyncrevoke.runtime.net.raw_connection import raw_connection, versions_of
 
@@ -493,7 +494,7 @@ class Connection:
                 async with asyncio.timeout(_CLOSING_SECONDS):
                     await self._writer.wait_closed()
         finally:
-            self._writer.transport.abort()
+            abort_transport(self._writer.transport)
 
     def _lost_before(self, message: Request, cause: Exception | None) -> RequestFailed:
         return connection_lost(self.node, message, cause, has_answered=self._answered)

@@ -25,7 +25,13 @@ from asyncrevoke.runtime.net.authentication.scram import ScramExchange
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-__all__ = ["AuthenticatedSession", "LimitedConnection", "OversizedResponseError", "open_limited"]
+__all__ = [
+    "AuthenticatedSession",
+    "LimitedConnection",
+    "OversizedResponseError",
+    "abort_transport",
+    "open_limited",
+]
 
 _SIZE: Final = struct.Struct(">i")
 # Versions of a thousand requests take 6 kB.
@@ -36,6 +42,16 @@ _LARGEST_SASL: Final = 64 * 1024
 _RENEWED: Final = (0.8, 0.9)
 _USED: Final = 0.95
 _RENEWAL_PAUSE: Final = 0.5
+
+
+def abort_transport(transport: asyncio.WriteTransport) -> None:
+    """Close a transport without waiting for its peer.
+
+    Early releases of Python 3.11 raise AttributeError for a TLS transport whose connection has
+    ended: its TLS protocol is None then.
+    """
+    if getattr(transport, "_ssl_protocol", transport) is not None:
+        transport.abort()
 
 
 class OversizedResponseError(ConnectionError):
@@ -91,7 +107,7 @@ class LimitedConnection(AIOKafkaConnection):  # type: ignore[misc]
             streams = await super().connect()
         except BaseException:
             if self._transport is not None:
-                self._transport.abort()
+                abort_transport(self._transport)
             raise
         self._largest = None
         return streams

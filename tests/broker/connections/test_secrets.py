@@ -170,7 +170,7 @@ async def test_a_token_that_lets_a_consumer_in_is_in_no_line_at_debug(
     async with asyncio.timeout(60), consumer:
         async with AIOKafkaProducer(**token_broker.client_options()) as producer:
             await producer.send_and_wait("orders", b"1")
-        while not any("record went to" in each.getMessage() for each in caplog.records):  # noqa: ASYNC110
+        while not any("record sent to" in each.getMessage() for each in caplog.records):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         await consumer.commit()
         said = [repr(consumer), repr(consumer.config), repr(consumer.health())]

@@ -222,7 +222,7 @@ async def test_a_worker_that_dies_is_started_again_while_the_other_goes_on(app: 
     await app.until(lambda: {"crash", "fine"} <= set(app.orders("ended")))
     await app.until_members(2)
     await app.until(lambda: app.orders("ended").count("fine") >= 7)
-    assert app.log.count("starting it again") == 1
+    assert app.log.count("restarting it") == 1
     app.process.send_signal(signal.SIGTERM)
     assert await app.ended() == 0, app.log
     assert await app.committed() == 8
@@ -293,7 +293,7 @@ async def test_a_worker_whose_static_id_another_process_has_taken_ends_all(
         assert await app.ended() == 1
         log = (tmp_path / "log of the first").read_text()
         assert "application failed: FencedInstanceError" in log
-        assert "starting it again" not in log
+        assert "restarting it" not in log
     finally:
         second.process.send_signal(signal.SIGTERM)
         await second.ended()

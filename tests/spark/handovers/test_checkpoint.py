@@ -88,7 +88,7 @@ def test_a_wrong_folder_is_told_which_is_right(tmp_path: Path) -> None:
 
 
 def test_a_query_without_an_ended_batch_stands_nowhere(tmp_path: Path) -> None:
-    with pytest.raises(HandoverError, match=r"no batch of the query in .* has ended"):
+    with pytest.raises(HandoverError, match=r"no batch of the query in .* has completed"):
         read_checkpoint(checkpoint(tmp_path, {0: '{"0": 7}'}, ()), "orders")
 
 

@@ -176,7 +176,7 @@ async def test_a_partition_that_pauses_ends_a_replay_and_says_why() -> None:
     async def handle(value: bytes) -> None:
         raise ValueError("no")
 
-    with pytest.raises(ReplayError, match=r"orders-0 has paused at offset 0 .*errors=\"row\""):
+    with pytest.raises(ReplayError, match=r"orders-0 has paused at offset 0 .*errors=\"record\""):
         await run(consumer, [b"x"] * 10, "policy")
 
 

@@ -149,7 +149,7 @@ def test_an_error_in_the_app_is_shown_once_however_many_workers_there_are(
     assert result.returncode == 1, result.stderr
     assert result.stderr.count("ZeroDivisionError: division by zero") == 1
     assert result.stderr.count(str(tmp_path / "broken.py")) == 1
-    assert "starting it again" not in result.stderr
+    assert "restarting it" not in result.stderr
 
 
 def test_a_mistake_ends_workers_too_with_one_line_and_two(app: str, tmp_path: Path) -> None:
