@@ -1,0 +1,81 @@
+"""The architecture page names the folders, functions and calls that the code has."""
+
+from __future__ import annotations
+
+import ast
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "asyncrevoke"
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+REFERENCE = re.compile(r"`([\w/]+\.py)::([\w.]+)`")
+LATER = "(*later*)"
+
+
+def functions_of(path: Path) -> dict[str, ast.AST]:
+    """Classes and functions of a module by qualified name."""
+    found: dict[str, ast.AST] = {}
+
+    def visit(node: ast.AST, prefix: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                found[prefix + child.name] = child
+                visit(child, f"{prefix}{child.name}.")
+
+    visit(ast.parse(path.read_text()), "")
+    return found
+
+
+def walks() -> dict[str, list[str]]:
+    """The steps of each walk, by the heading above them."""
+    found: dict[str, list[str]] = {}
+    for section in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]:
+        title, _, body = section.partition("\n")
+        steps = re.findall(r"^\d+\. (.+(?:\n   .+)*)", body, flags=re.MULTILINE)
+        if steps:
+            found[title] = steps
+    return found
+
+
+def calls_of(node: ast.AST) -> set[str]:
+    """Every name and attribute that a function mentions."""
+    return {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)} | {
+        each.id for each in ast.walk(node) if isinstance(each, ast.Name)
+    }
+
+
+def test_every_function_on_the_page_exists() -> None:
+    references = REFERENCE.findall(PAGE)
+    assert len(references) > 50
+    missing = [
+        f"{path}::{name}" for path, name in references if name not in functions_of(PACKAGE / path)
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("title", walks())
+def test_each_step_of_a_walk_calls_the_next_one(title: str) -> None:
+    steps = walks()[title]
+    assert len(steps) >= 8
+    for step, following in pairwise(steps):
+        (path, name), *_ = REFERENCE.findall(step)
+        (_, next_name), *_ = REFERENCE.findall(following)
+        if LATER not in step:
+            calls = calls_of(functions_of(PACKAGE / path)[name])
+            assert next_name.rpartition(".")[2] in calls, f"{name} does not call {next_name}"
+
+
+def test_the_page_lists_exactly_the_folders_that_there_are() -> None:
+    listed = re.findall(r"^\| `([\w/]+)` \|", PAGE, flags=re.MULTILINE)
+    folders = {
+        str(path.parent.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        if path.parent != PACKAGE
+    }
+    # What `asyncrevoke init` writes is text, and static files are no modules.
+    assert set(listed) == folders
+    assert len(listed) == len(set(listed))
