@@ -306,7 +306,7 @@ class Application:
     def _delay(self, announced: frozenset[TopicPartition]) -> bool:
         busy = frozenset(tp for tp in announced if self._busy.get(tp) or self._waiting.get(tp))
         if busy and not self.closing:
-            ours = self.member.core.delay_revoke(busy)
+            ours = self.member.core.delay_revoke(sorted(busy))
             self.member.take_effects()
             self._witness.delayed(self.member, busy, ours)
             # What was delayed before stays so until it is listed again.

@@ -98,10 +98,17 @@ def test_a_schedule_that_once_failed_passes(found: _Found) -> None:
     assert outcome.failure is None, outcome.failure
 
 
-def test_the_same_seed_gives_the_same_effects_whatever_the_order_of_sets() -> None:
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [(["--seeds", "0:15"], 15), (["--seeds", "5", "--protocol", "mixed"], 1)],
+    ids=["first seeds", "two delayed partitions"],
+)
+def test_the_same_seed_gives_the_same_effects_whatever_the_order_of_sets(
+    options: list[str], count: int
+) -> None:
     digests = [
         subprocess.run(
-            [*COMMAND, "--seeds", "0:15", "--digest"],
+            [*COMMAND, *options, "--digest"],
             check=True,
             capture_output=True,
             text=True,
@@ -110,4 +117,4 @@ def test_the_same_seed_gives_the_same_effects_whatever_the_order_of_sets() -> No
         for hash_seed in ("1", "2")
     ]
     assert digests[0] == digests[1]
-    assert len(digests[0].splitlines()) == 15
+    assert len(digests[0].splitlines()) == count
