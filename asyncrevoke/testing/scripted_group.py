@@ -19,15 +19,15 @@ from asyncrevoke.protocol.messages import (
     SyncGroupResponse,
 )
 from asyncrevoke.protocol.subscription import decode_subscription, encode_assignment
-from asyncrevoke.testing.fake_kafka.classic_coordinator import GroupCoordinator
-from asyncrevoke.testing.fake_kafka.consumer_group import EpochGroup
+from asyncrevoke.testing.fake_kafka.classic_coordinator import ClassicCoordinator
+from asyncrevoke.testing.fake_kafka.consumer_group import ConsumerGroup
 from asyncrevoke.testing.fake_kafka.group_state import GroupMember, GroupState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from asyncrevoke.protocol.messages import JoinGroupRequest, Response
-    from asyncrevoke.testing.fake_kafka.consumer_group_member import EpochMember
+    from asyncrevoke.testing.fake_kafka.consumer_group_member import ConsumerGroupMember
     from asyncrevoke.testing.fake_kafka.group_state import Reply
 
 _OTHER = "other-member"
@@ -36,7 +36,7 @@ _FOR_EVER = float("inf")
 
 
 @dataclass
-class ScriptedGroup(GroupCoordinator):
+class ScriptedGroup(ClassicCoordinator):
     """The other member is there before anybody else, answers at once, and never fails.
 
     It keeps ``taken`` for itself and gives the rest to who else is there. It offers the protocols
@@ -122,7 +122,7 @@ class ScriptedGroup(GroupCoordinator):
 
 
 @dataclass
-class ScriptedEpochGroup(EpochGroup):
+class ScriptedEpochGroup(ConsumerGroup):
     """The same of a group whose coordinator assigns (KIP-848)."""
 
     topics: Mapping[str, Sequence[object]] = field(default_factory=dict[str, "Sequence[object]"])
@@ -137,11 +137,11 @@ class ScriptedEpochGroup(EpochGroup):
         for member in list(self.members.values()):
             self.put_out(member, "the test says so")
 
-    def others(self) -> list[EpochMember]:
+    def others(self) -> list[ConsumerGroupMember]:
         """The members, none of which is scripted."""
         return list(self.members.values())
 
-    def _subscribed(self, member: EpochMember) -> tuple[str, ...]:
+    def _subscribed(self, member: ConsumerGroupMember) -> tuple[str, ...]:
         if member.regex:
             return tuple(filter(re.compile(member.regex).fullmatch, sorted(self.topics)))
         return super()._subscribed(member)

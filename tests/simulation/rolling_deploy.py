@@ -17,9 +17,9 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from simulation.cluster.simulated_cluster import World
+from simulation.cluster.simulated_cluster import SimulatedCluster
 from simulation.invariants.oracle_state import Violation
-from simulation.members.application import Application, Pace, Shape
+from simulation.members.application import Application, ConsumerStyle, WorkTime
 from simulation.schedules.schedule import Disturbance, GroupMode, MemberPlan, Schedule
 
 from asyncrevoke.testing.fake_kafka.group_state import GroupState
@@ -48,8 +48,11 @@ class Deploy:
     def schedule(self, mode: GroupMode, *, static: bool) -> Schedule:
         """Members that all start within two seconds, and nothing else."""
         assignors = (_ASSIGNORS.get(mode, "cooperative-sticky"),)
-        pace = Pace(0.05, 1.0, 0.02)
-        plans = (MemberPlan(2.0 * n / self.members, Shape.TASKS, pace) for n in range(self.members))
+        pace = WorkTime(0.05, 1.0, 0.02)
+        plans = (
+            MemberPlan(2.0 * n / self.members, ConsumerStyle.TASKS, pace)
+            for n in range(self.members)
+        )
         return Schedule(
             seed=self.seed,
             mode=mode,
@@ -114,7 +117,7 @@ HEADER = (
 )
 
 
-class RollingDeploy(World):
+class RollingDeploy(SimulatedCluster):
     """A world in which all members are replaced once."""
 
     def __init__(self, deploy: Deploy, mode: GroupMode, *, static: bool) -> None:
@@ -143,7 +146,7 @@ class RollingDeploy(World):
         self.produce()
         self._rest("the group has not come to rest")
         before, begun = self.group.rebalances, clock.now
-        done = self.books.counts["done"]
+        done = self.state.counts["done"]
         self._old.extend(self.live())
         self._measuring = True
         self._sample()
@@ -154,12 +157,12 @@ class RollingDeploy(World):
         self._measuring = False
         cost.rebalances = self.group.rebalances - before
         cost.seconds = clock.now - begun
-        cost.records = self.books.counts["done"] - done
+        cost.records = self.state.counts["done"] - done
         self.producing_until = clock.now
-        while self.judge.deliveries.missing():
+        while self.checker.deliveries.missing():
             self._step("records were not worked on")
-        cost.repeated = sum(self.books.duplicates.values())
-        cost.lost = self.books.counts["lost partitions"]
+        cost.repeated = sum(self.state.duplicates.values())
+        cost.lost = self.state.counts["lost partitions"]
         cost.took = time.perf_counter() - started
         return cost
 
@@ -170,7 +173,7 @@ class RollingDeploy(World):
         if self.clock.now > _PATIENCE:
             raise Violation("deploy", f"{complaint} after {_PATIENCE:.0f} s")
         self.clock.run_until(self.clock.now + 0.25)
-        for client in [c for c in self._coming if self.books.views[c].held]:
+        for client in [c for c in self._coming if self.state.views[c].held]:
             del self._coming[client]
             self._away -= 1
 
@@ -203,7 +206,7 @@ class RollingDeploy(World):
             partition.partition
             for application in self.applications.values()
             if application.member.alive and not application.ending
-            for partition, holding in self.books.views[application.member.client].held.items()
+            for partition, holding in self.state.views[application.member.client].held.items()
             if holding.revoking_since is None
         }
         return set(range(self._deploy.partitions)) - taking

@@ -10,9 +10,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from simulation.cluster.simulated_cluster import World
+from simulation.cluster.simulated_cluster import SimulatedCluster
 from simulation.invariants.oracle_state import Violation
-from simulation.schedules.scenario_run import Course
+from simulation.schedules.scenario_run import ScenarioRun
 from simulation.schedules.schedule import Disturbance, GroupMode, Schedule, draw
 
 if TYPE_CHECKING:
@@ -41,24 +41,24 @@ def run(schedule: Schedule, *, digest: bool = False) -> Outcome:
 
     With ``digest``, the outcome has a digest of all that left the cores (I15).
     """
-    world = World(schedule)
+    world = SimulatedCluster(schedule)
     if digest:
-        world.books.digest = hashlib.sha256()
+        world.state.digest = hashlib.sha256()
     outcome = Outcome(schedule.seed)
     try:
-        Course(world).run()
+        ScenarioRun(world).run()
     except Violation as violation:
         outcome.failure, outcome.invariant = str(violation), violation.invariant
     except Exception as error:  # noqa: BLE001 - a core must never raise, whatever it is
         outcome.failure, outcome.invariant = _where(error), "raised"
     if outcome.failure is not None:
         outcome.trace = format_trace(world)
-    if world.books.digest is not None:
-        outcome.digest = world.books.digest.hexdigest()
+    if world.state.digest is not None:
+        outcome.digest = world.state.digest.hexdigest()
     outcome.alarms = world.clock.happened
-    outcome.counts = world.books.counts
+    outcome.counts = world.state.counts
     outcome.counts["rebalances"] = world.group.rebalances
-    outcome.duplicates = world.books.duplicates
+    outcome.duplicates = world.state.duplicates
     return outcome
 
 
@@ -68,11 +68,11 @@ def _where(error: Exception) -> str:
     return "".join(traceback.format_exception(error))
 
 
-def format_trace(world: World) -> str:
+def format_trace(world: SimulatedCluster) -> str:
     """The last things that happened, one a line."""
     return "\n".join(
         f"{at:9.4f} {'world' if client < 0 else f'client {client}':9} {what}"
-        for at, client, what in world.books.trace
+        for at, client, what in world.state.trace
     )
 
 
@@ -138,7 +138,7 @@ class Summary:
         lines = [
             head,
             "  " + ", ".join(f"{name} {count}" for name, count in sorted(self.counts.items())),
-            f"  duplicates, all excused: {sum(self.duplicates.values())}",
+            f"  duplicates, all permitted: {sum(self.duplicates.values())}",
         ]
         lines += [f"    {count:6}  {cause}" for cause, count in self.duplicates.most_common()]
         return "\n".join(lines)

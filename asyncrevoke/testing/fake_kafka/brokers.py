@@ -38,7 +38,7 @@ from asyncrevoke.protocol.messages import (
     SyncGroupResponse,
     TopicMetadata,
 )
-from asyncrevoke.testing.fake_kafka.consumer_group import EpochGroup
+from asyncrevoke.testing.fake_kafka.consumer_group import ConsumerGroup
 from asyncrevoke.testing.fake_kafka.partition_leaders import Leaders
 from asyncrevoke.testing.fake_kafka.topics import Topics
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from asyncrevoke.testing.fake_kafka.group_state import Reply
     from asyncrevoke.testing.fake_kafka.partition_log import PartitionLog
 
-    Group: TypeAlias = ServesClassicMembers | EpochGroup
+    Group: TypeAlias = ServesClassicMembers | ConsumerGroup
 
 _PORT = 9092
 
@@ -238,7 +238,7 @@ class Brokers:
                 reply(self._committed(client, message))
             case ConsumerGroupHeartbeatRequest():
                 reply(group.consumer_heartbeat(client, message))
-            case _ if isinstance(group, EpochGroup):
+            case _ if isinstance(group, ConsumerGroup):
                 raise TypeError(f"no member by epochs sends a {type(message).__name__}")
             case JoinGroupRequest():
                 group.join_group(client, message, reply)

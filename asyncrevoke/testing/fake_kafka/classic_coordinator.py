@@ -18,7 +18,7 @@ from asyncrevoke.protocol.messages import (
     OffsetFetchResponse,
     SyncGroupResponse,
 )
-from asyncrevoke.testing.fake_kafka.classic_group import RunningGroup, refused
+from asyncrevoke.testing.fake_kafka.classic_group import ClassicGroup, refused
 from asyncrevoke.testing.fake_kafka.group_state import (
     ON_COMMIT,
     GroupMember,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from asyncrevoke.model import GroupMetadata
 
 
-class GroupCoordinator(RunningGroup):
+class ClassicCoordinator(ClassicGroup):
     """Answers everything that is sent about the group."""
 
     def consumer_heartbeat(

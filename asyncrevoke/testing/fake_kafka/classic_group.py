@@ -47,7 +47,7 @@ _NEW_MEMBER_JOIN_TIMEOUT = 300.0
 
 
 @dataclass
-class RunningGroup:
+class ClassicGroup:
     """One group as long as its coordinator lives. ``initial_delay`` is the broker's
     group.initial.rebalance.delay."""
 

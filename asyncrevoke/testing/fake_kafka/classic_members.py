@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         OffsetFetchResponse,
         SyncGroupRequest,
     )
-    from asyncrevoke.testing.fake_kafka.consumer_group_member import EpochMember
+    from asyncrevoke.testing.fake_kafka.consumer_group_member import ConsumerGroupMember
     from asyncrevoke.testing.fake_kafka.group_state import (
         CoordinatorEvents,
         GroupMember,
@@ -40,7 +40,7 @@ class ServesClassicMembers(Protocol):
         ...
 
     @property
-    def members(self) -> Mapping[str, GroupMember] | Mapping[str, EpochMember]:
+    def members(self) -> Mapping[str, GroupMember] | Mapping[str, ConsumerGroupMember]:
         """The members by their ids."""
         ...
 

@@ -27,7 +27,7 @@ from asyncrevoke.protocol.messages import (
     OffsetFetchResponse,
 )
 from asyncrevoke.testing.fake_kafka.consumer_group_member import (
-    EpochMember,
+    ConsumerGroupMember,
     MemberState,
     by_id,
     by_key,
@@ -44,7 +44,7 @@ _HEARTBEAT_INTERVAL = 1.0
 
 
 @dataclass
-class EpochGroup:
+class ConsumerGroup:
     """One group. ``partitions(topic)`` says how many there are, and ``key(topic)`` which topic of
     that name; ``lenient`` accepts commits of older epochs for partitions that have been the
     member's since (KIP-1251). ``on_removed(member)`` may take the group over."""
@@ -56,10 +56,10 @@ class EpochGroup:
     lenient: bool = False
     events: CoordinatorEvents = field(default_factory=CoordinatorEvents)
     key: Callable[[str], str] = str
-    on_removed: Callable[[EpochMember], None] = lambda _member: None
+    on_removed: Callable[[ConsumerGroupMember], None] = lambda _member: None
 
     def __post_init__(self) -> None:
-        self.members: dict[str, EpochMember] = {}
+        self.members: dict[str, ConsumerGroupMember] = {}
         self.generation = 0
         self.rebalances = 0
         self.protocol = "consumer"
@@ -85,7 +85,7 @@ class EpochGroup:
         """The epoch of the newest target assignment."""
         return self._target_epoch
 
-    def target(self, member: EpochMember) -> frozenset[TopicPartition]:
+    def target(self, member: ConsumerGroupMember) -> frozenset[TopicPartition]:
         """What the newest target assignment gives a member."""
         return self._target.get(member.member_id, frozenset())
 
@@ -142,7 +142,7 @@ class EpochGroup:
 
     def advance(
         self,
-        member: EpochMember,
+        member: ConsumerGroupMember,
         topics: tuple[str, ...],
         regex: str,
         owned: frozenset[TopicPartition] | None,
@@ -161,7 +161,9 @@ class EpochGroup:
             self._reconcile(member, owned)
         self.arm_session(member)
 
-    def _find(self, client: int, request: ConsumerGroupHeartbeatRequest) -> EpochMember | ErrorCode:
+    def _find(
+        self, client: int, request: ConsumerGroupHeartbeatRequest
+    ) -> ConsumerGroupMember | ErrorCode:
         joins = request.member_epoch == JOIN_EPOCH
         if request.group_instance_id is not None:
             found = self._find_static(request, joins=joins)
@@ -182,7 +184,7 @@ class EpochGroup:
 
     def _find_static(
         self, request: ConsumerGroupHeartbeatRequest, *, joins: bool
-    ) -> EpochMember | ErrorCode | None:
+    ) -> ConsumerGroupMember | ErrorCode | None:
         for member in self.members.values():
             if member.instance_id == request.group_instance_id:
                 if joins and member.epoch != LEAVE_STATIC_EPOCH and not member.is_classic:
@@ -192,13 +194,15 @@ class EpochGroup:
                 return member
         return None
 
-    def add(self, member_id: str, client: int, instance_id: str | None) -> EpochMember:
+    def add(self, member_id: str, client: int, instance_id: str | None) -> ConsumerGroupMember:
         """A new member joins."""
-        member = self.members[member_id] = EpochMember(member_id, client, instance_id)
+        member = self.members[member_id] = ConsumerGroupMember(member_id, client, instance_id)
         self._bump()
         return member
 
-    def replace(self, member: EpochMember, client: int, member_id: str) -> EpochMember:
+    def replace(
+        self, member: ConsumerGroupMember, client: int, member_id: str
+    ) -> ConsumerGroupMember:
         """A static member is back, and has what its former self had."""
         former, old = member.member_id, member.client
         self.members = {
@@ -215,7 +219,7 @@ class EpochGroup:
         return member
 
     @staticmethod
-    def _is_valid(member: EpochMember, request: ConsumerGroupHeartbeatRequest) -> bool:
+    def _is_valid(member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest) -> bool:
         if request.member_epoch == member.epoch:
             return True
         # The answer that moved its epoch on may have been lost.
@@ -270,7 +274,7 @@ class EpochGroup:
         self._target = self._plan()
         self.rebalances += 1
 
-    def _subscribed(self, member: EpochMember) -> tuple[str, ...]:
+    def _subscribed(self, member: ConsumerGroupMember) -> tuple[str, ...]:
         return member.topics
 
     def _plan(self) -> dict[str, frozenset[TopicPartition]]:
@@ -297,7 +301,9 @@ class EpochGroup:
                 plan[chosen].add(partition)
         return {member_id: frozenset(given) for member_id, given in plan.items()}
 
-    def _reconcile(self, member: EpochMember, owned: frozenset[TopicPartition] | None) -> None:
+    def _reconcile(
+        self, member: ConsumerGroupMember, owned: frozenset[TopicPartition] | None
+    ) -> None:
         match member.state:
             case MemberState.STABLE:
                 if member.epoch != self._target_epoch:
@@ -312,7 +318,7 @@ class EpochGroup:
             member.rebalance.cancel()
 
     def _step(
-        self, member: EpochMember, epoch: int, owned: frozenset[TopicPartition] | None
+        self, member: ConsumerGroupMember, epoch: int, owned: frozenset[TopicPartition] | None
     ) -> None:
         target = self._target.get(member.member_id, frozenset())
         before = member.assigned | member.pending
@@ -336,7 +342,7 @@ class EpochGroup:
             self._arm_rebalance(member)
         self._tell(member, before)
 
-    def _tell(self, member: EpochMember, before: frozenset[TopicPartition]) -> None:
+    def _tell(self, member: ConsumerGroupMember, before: frozenset[TopicPartition]) -> None:
         now = member.assigned | member.pending
         for partition in before - now:
             # One client may be two members, if it has unsubscribed and the group was not told.
@@ -346,7 +352,7 @@ class EpochGroup:
 
     # --- timers ----------------------------------------------------------------------------------
 
-    def arm_session(self, member: EpochMember) -> None:
+    def arm_session(self, member: ConsumerGroupMember) -> None:
         """It has been heard of."""
         if member.session is not None:
             member.session.cancel()
@@ -355,7 +361,7 @@ class EpochGroup:
             timeout, lambda: self.put_out(member, "its session expired")
         )
 
-    def _arm_rebalance(self, member: EpochMember) -> None:
+    def _arm_rebalance(self, member: ConsumerGroupMember) -> None:
         if member.rebalance is not None:
             member.rebalance.cancel()
         epoch = member.epoch
@@ -363,17 +369,17 @@ class EpochGroup:
             member.rebalance_timeout, lambda: self._rebalance_expired(member, epoch)
         )
 
-    def _rebalance_expired(self, member: EpochMember, epoch: int) -> None:
+    def _rebalance_expired(self, member: ConsumerGroupMember, epoch: int) -> None:
         if member.epoch == epoch and member.state is MemberState.UNREVOKED:
             self.put_out(member, "it did not give up its partitions in time")
 
-    def put_out(self, member: EpochMember, reason: str) -> None:
+    def put_out(self, member: ConsumerGroupMember, reason: str) -> None:
         """A timer of this member has run out."""
         if self.members.get(member.member_id) is member:
             self.remove(member)
             self.events.member_removed(member.client, member.member_id, reason)
 
-    def remove(self, member: EpochMember) -> None:
+    def remove(self, member: ConsumerGroupMember) -> None:
         """A member has left, or was put out."""
         member.cancel()
         del self.members[member.member_id]
@@ -465,7 +471,7 @@ class EpochGroup:
         """Offsets belong to the group, whatever kind it is."""
         self._offsets = offsets
 
-    def adopt(self, generation: int, members: Iterable[EpochMember]) -> None:
+    def adopt(self, generation: int, members: Iterable[ConsumerGroupMember]) -> None:
         """Become a group of these members, who have what they are assigned."""
         self.members = {member.member_id: member for member in members}
         self.generation = self._target_epoch = generation

@@ -29,7 +29,7 @@ class MemberState(enum.Enum):
 
 
 @dataclass(slots=True)
-class EpochMember:
+class ConsumerGroupMember:
     """What the coordinator knows of one member. One with ``protocols`` speaks the classic
     protocol, with a ``session_timeout`` of its own. Partitions are by the keys of their topics."""
 

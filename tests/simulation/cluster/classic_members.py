@@ -28,23 +28,23 @@ from asyncrevoke.protocol.subscription import (
     encode_assignment,
 )
 from asyncrevoke.testing.fake_kafka.classic_group import refused
-from asyncrevoke.testing.fake_kafka.consumer_group_member import EpochMember, MemberState
+from asyncrevoke.testing.fake_kafka.consumer_group_member import ConsumerGroupMember, MemberState
 from asyncrevoke.testing.fake_kafka.group_state import NO_SYNC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from asyncrevoke.testing.fake_kafka.consumer_group import EpochGroup
+    from asyncrevoke.testing.fake_kafka.consumer_group import ConsumerGroup
     from asyncrevoke.testing.fake_kafka.group_state import Protocols
 
 
-class ClassicInEpochs:
+class ClassicMembers:
     """Answers classic members of ``group``. ``new_id(client, instance_id)`` makes a member id;
     ``names(partitions)`` are those of existing topics, by their names."""
 
     def __init__(
         self,
-        group: EpochGroup,
+        group: ConsumerGroup,
         new_id: Callable[[int, str | None], str],
         names: Callable[[Iterable[TopicPartition]], frozenset[TopicPartition]],
     ) -> None:
@@ -61,7 +61,7 @@ class ClassicInEpochs:
         group = self._group
         last = [member for member in group.members.values() if not member.is_classic]
         member = self._find_or_add(client, request)
-        if not isinstance(member, EpochMember):
+        if not isinstance(member, ConsumerGroupMember):
             return member
         # It takes the place of the last one by KIP-848: the group becomes a classic one.
         converts = len(last) == 1 and last[0] is member
@@ -95,7 +95,7 @@ class ClassicInEpochs:
 
     def _find_or_add(
         self, client: int, request: JoinGroupRequest
-    ) -> EpochMember | JoinGroupResponse:
+    ) -> ConsumerGroupMember | JoinGroupResponse:
         group, instance_id = self._group, request.group_instance_id
         member_id = request.member_id or self._new_id(client, instance_id)
         if instance_id is None:
@@ -157,7 +157,7 @@ class ClassicInEpochs:
 
     def _check(
         self, member_id: str, instance_id: str | None, generation: int | None
-    ) -> EpochMember | ErrorCode:
+    ) -> ConsumerGroupMember | ErrorCode:
         group = self._group
         member = group.members.get(member_id)
         if instance_id is not None:
@@ -171,11 +171,11 @@ class ClassicInEpochs:
             return ErrorCode.illegal_generation
         return member
 
-    def _waits_for_others(self, member: EpochMember) -> bool:
+    def _waits_for_others(self, member: ConsumerGroupMember) -> bool:
         owners = self._group.owners
         return any(tp in owners for tp in self._group.target(member) - member.assigned)
 
-    def _wants_join(self, member: EpochMember) -> None:
+    def _wants_join(self, member: ConsumerGroupMember) -> None:
         if member.must_join is None:
             member.must_join = self._group.clock.after(
                 member.rebalance_timeout,
@@ -183,7 +183,7 @@ class ClassicInEpochs:
             )
 
 
-def _fencing(member: EpochMember | None, member_id: str) -> ErrorCode:
+def _fencing(member: ConsumerGroupMember | None, member_id: str) -> ErrorCode:
     if member is None:
         return ErrorCode.unknown_member_id
     return ErrorCode.none if member.member_id == member_id else ErrorCode.fenced_instance_id

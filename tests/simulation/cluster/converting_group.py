@@ -2,7 +2,7 @@
 
 Theory of operation. The first member that joins by KIP-848 converts a classic group: what the
 leader assigned last is what each member has, whoever waits for the end of a join is told to join
-again, and classic members are served from then on by :class:`~classic_in_epochs.ClassicInEpochs`.
+again, and classic members are served from then on by :class:`~classic_members.ClassicMembers`.
 When the last member by KIP-848 has gone, and classic ones are left, the group is classic again, and
 rebalances. It is also classic again when that member is a static one that comes back by the classic
 protocol; then it rebalances only if the target assignment is not the newest one, and else each
@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simulation.cluster.classic_members import ClassicInEpochs
+from simulation.cluster.classic_members import ClassicMembers
 
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import (
@@ -51,7 +51,7 @@ from asyncrevoke.protocol.subscription import (
     decode_subscription,
     encode_assignment,
 )
-from asyncrevoke.testing.fake_kafka.consumer_group_member import EpochMember
+from asyncrevoke.testing.fake_kafka.consumer_group_member import ConsumerGroupMember
 from asyncrevoke.testing.fake_kafka.group_state import (
     CoordinatorEvents,
     GroupMember,
@@ -64,20 +64,20 @@ if TYPE_CHECKING:
 
     from asyncrevoke.model import GroupMetadata, OffsetAndMetadata
     from asyncrevoke.protocol.messages import Response
-    from asyncrevoke.testing.fake_kafka.classic_coordinator import GroupCoordinator
-    from asyncrevoke.testing.fake_kafka.consumer_group import EpochGroup
+    from asyncrevoke.testing.fake_kafka.classic_coordinator import ClassicCoordinator
+    from asyncrevoke.testing.fake_kafka.consumer_group import ConsumerGroup
 
 
 class ConvertingGroup:
     """Both kinds of group, of which one is in use. They share their offsets."""
 
-    def __init__(self, classic: GroupCoordinator, epochs: EpochGroup) -> None:
+    def __init__(self, classic: ClassicCoordinator, epochs: ConsumerGroup) -> None:
         self._classic = classic
         self._epochs = epochs
         epochs.share_offsets(classic.stored_offsets)
         epochs.on_removed = self._removed
         self._by_epochs = False
-        self._guests = ClassicInEpochs(epochs, classic.new_member_id, self._names)
+        self._guests = ClassicMembers(epochs, classic.new_member_id, self._names)
         self.conversions = 0
         # Who is taken to have what it was never told of, if anybody is, and in which epoch or
         # generation that is so.
@@ -87,7 +87,7 @@ class ConvertingGroup:
     # --- facts -----------------------------------------------------------------------------------
 
     @property
-    def _group(self) -> GroupCoordinator | EpochGroup:
+    def _group(self) -> ClassicCoordinator | ConsumerGroup:
         return self._epochs if self._by_epochs else self._classic
 
     @property
@@ -100,7 +100,7 @@ class ConvertingGroup:
         self._classic.events = self._epochs.events = events
 
     @property
-    def members(self) -> Mapping[str, GroupMember] | Mapping[str, EpochMember]:
+    def members(self) -> Mapping[str, GroupMember] | Mapping[str, ConsumerGroupMember]:
         """The members by their ids."""
         return self._group.members
 
@@ -246,7 +246,7 @@ class ConvertingGroup:
     def _become_epochs(self) -> None:
         classic, untold = self._classic, self._still_untold()
         members = [
-            EpochMember(
+            ConsumerGroupMember(
                 known.member_id,
                 known.client,
                 known.instance_id,
@@ -269,7 +269,7 @@ class ConvertingGroup:
             self.conversions += 1
             self.events.converted(dict(self._epochs.owners), ())
 
-    def _existing(self, members: Iterable[EpochMember]) -> set[TopicPartition]:
+    def _existing(self, members: Iterable[ConsumerGroupMember]) -> set[TopicPartition]:
         """All partitions of what these are subscribed to."""
         return {
             TopicPartition(self._epochs.key(topic), number)
@@ -284,12 +284,12 @@ class ConvertingGroup:
         given = decode_assignment(member.assignment)[0]
         return frozenset(TopicPartition(self._epochs.key(topic), n) for topic, n in given)
 
-    def _removed(self, member: EpochMember) -> None:
+    def _removed(self, member: ConsumerGroupMember) -> None:
         left = list(self._epochs.members.values())
         if left and not member.is_classic and all(other.is_classic for other in left):
             self._become_classic(left, rebalance=True)
 
-    def _become_classic(self, left: Iterable[EpochMember], *, rebalance: bool) -> None:
+    def _become_classic(self, left: Iterable[ConsumerGroupMember], *, rebalance: bool) -> None:
         epochs, untold = self._epochs, self._still_untold()
         left = list(left)
         members = [

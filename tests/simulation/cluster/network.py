@@ -41,7 +41,7 @@ _REFUSED = 0.01
 _LONGEST_GHOST = 0.4
 
 
-class Fate(enum.Enum):
+class RequestFate(enum.Enum):
     """What happens to one request, if not the ordinary."""
 
     LOST_BEFORE = "the connection breaks before the broker has read it"
@@ -146,7 +146,7 @@ class _Pending:
         self.broker = broker
         self.connection = connection
         self.sent_at = sent_at
-        self.fate: Fate | None = None
+        self.fate: RequestFate | None = None
         self.timeout: Alarm | None = None
         self.answered = False
         self.arrived = False
@@ -169,7 +169,7 @@ class Network:
     packets that take up to 50 ms instead of 1 to 4."""
 
     def __init__(self, clock: Clock, rng: Random, service: Service) -> None:
-        self.fate: Callable[[int, Request], Fate | None] = lambda _client, _message: None
+        self.fate: Callable[[int, Request], RequestFate | None] = lambda _client, _message: None
         # Told when a broker processes what a client has sent over a connection that it gave up.
         self.processed_late: Callable[[int, Request], None] = lambda _client, _message: None
         self.slow = 0.0
@@ -212,10 +212,10 @@ class Network:
         arrival = max(clock.now + latency, connection.last_arrival)
         connection.last_arrival = arrival
         clock.at(arrival, lambda: self._arrive(pending))
-        if pending.fate is Fate.LATE:
+        if pending.fate is RequestFate.LATE:
             pending.ghost = True
             clock.after(latency / 2, lambda: self.disconnect(pending.connection))
-        elif pending.fate is Fate.LOST_BEFORE:
+        elif pending.fate is RequestFate.LOST_BEFORE:
             clock.after(latency / 2, lambda: self.disconnect(pending.connection))
 
     def _timed_out(self, pending: _Pending) -> None:
@@ -321,7 +321,7 @@ class Network:
         for pending in connection.outstanding.values():
             if not pending.answered:
                 self._fail(pending, FailureKind.DISCONNECTED)
-            if not pending.arrived and pending.fate is not Fate.LOST_BEFORE:
+            if not pending.arrived and pending.fate is not RequestFate.LOST_BEFORE:
                 pending.ghost = pending.ghost or ghosts_live
         connection.waiting.clear()
 
@@ -342,7 +342,7 @@ class Network:
         for (_, other, *_), connection in tuple(self._connections.items()):
             if other == broker:
                 for pending in connection.outstanding.values():
-                    pending.fate = Fate.LOST_BEFORE
+                    pending.fate = RequestFate.LOST_BEFORE
                 self.disconnect(connection)
 
     def cut(self, client: int, broker: int | None, until: float) -> None:
@@ -412,7 +412,7 @@ class Network:
         connection = pending.connection
         if not connection.alive:
             return
-        if pending.fate is Fate.LOST_AFTER:
+        if pending.fate is RequestFate.LOST_AFTER:
             self._clock.after(0.0, lambda: self.disconnect(connection))
             return
         latency = self._latency(pending.endpoint.client)

@@ -21,7 +21,7 @@ from asyncrevoke.protocol.messages import (
     SyncGroupResponse,
 )
 from asyncrevoke.testing.fake_kafka.brokers import Brokers
-from asyncrevoke.testing.fake_kafka.classic_coordinator import GroupCoordinator
+from asyncrevoke.testing.fake_kafka.classic_coordinator import ClassicCoordinator
 from asyncrevoke.testing.fake_kafka.clock import Clock
 
 R = TypeVar("R", bound=Response)
@@ -33,7 +33,7 @@ class Cluster:
 
     def __init__(self, brokers: int = 1, initial_delay: float = 0.0) -> None:
         self.clock = Clock()
-        self.group = GroupCoordinator(self.clock, initial_delay=initial_delay)
+        self.group = ClassicCoordinator(self.clock, initial_delay=initial_delay)
         self.brokers = Brokers(self.clock, Random(1), brokers, self.group)
         self.network = Network(self.clock, Random(2), self.brokers)
         self.brokers.create_topic("orders", 2)

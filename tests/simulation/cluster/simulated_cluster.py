@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from simulation.cluster.converting_group import ConvertingGroup
 from simulation.cluster.large_batches import decode_some_large
 from simulation.cluster.network import Network
-from simulation.invariants.invariant_checker import Judge
-from simulation.invariants.oracle_state import Books
-from simulation.members.application import OPTIONS, Application, Pace, Shape
+from simulation.invariants.invariant_checker import InvariantChecker
+from simulation.invariants.oracle_state import OracleState
+from simulation.members.application import OPTIONS, Application, ConsumerStyle, WorkTime
 from simulation.members.member import Member
 from simulation.schedules.schedule import (
     INEXCUSABLE,
@@ -23,9 +23,9 @@ from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.core.io.outbox import LARGE_FROM
 from asyncrevoke.testing.fake_kafka.brokers import Brokers
-from asyncrevoke.testing.fake_kafka.classic_coordinator import GroupCoordinator
+from asyncrevoke.testing.fake_kafka.classic_coordinator import ClassicCoordinator
 from asyncrevoke.testing.fake_kafka.clock import Clock
-from asyncrevoke.testing.fake_kafka.consumer_group import EpochGroup
+from asyncrevoke.testing.fake_kafka.consumer_group import ConsumerGroup
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,8 +48,8 @@ def topic_name(index: int) -> str:
     return "ab"[index]
 
 
-class World:
-    """What there is of a schedule at any moment; what happens to it is its :class:`Course`."""
+class SimulatedCluster:
+    """What there is of a schedule at any moment; what happens to it is its :class:`ScenarioRun`."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
@@ -58,11 +58,11 @@ class World:
         self.brokers = Brokers(self.clock, self.rng("brokers"), schedule.brokers, self.group)
         self.network = Network(self.clock, self.rng("network"), self.brokers)
         self.network.slow = schedule.slow
-        self.books = Books(self.clock, self.brokers, self.network)
-        self.books.inexcusable = self._is_calm and schedule.mode is not GroupMode.CONVERTED
-        self.judge = Judge(self.books)
-        self.group.events = self.judge
-        self.network.processed_late = self.judge.processed_late
+        self.state = OracleState(self.clock, self.brokers, self.network)
+        self.state.inexcusable = self._is_calm and schedule.mode is not GroupMode.CONVERTED
+        self.checker = InvariantChecker(self.state)
+        self.group.events = self.checker
+        self.network.processed_late = self.checker.processed_late
         self.applications: dict[int, Application] = {}
         self.closing = False
         self.producing_until = 0.0
@@ -75,10 +75,10 @@ class World:
     def _is_calm(self) -> bool:
         return self.schedule.disturbance in INEXCUSABLE
 
-    def _make_group(self) -> GroupCoordinator | EpochGroup | ConvertingGroup:
+    def _make_group(self) -> ClassicCoordinator | ConsumerGroup | ConvertingGroup:
         schedule = self.schedule
-        classic = GroupCoordinator(self.clock, initial_delay=schedule.initial_delay)
-        epochs = EpochGroup(
+        classic = ClassicCoordinator(self.clock, initial_delay=schedule.initial_delay)
+        epochs = ConsumerGroup(
             self.clock,
             self._count_of,
             schedule.session_timeout,
@@ -124,8 +124,8 @@ class World:
 
     def join(
         self,
-        shape: Shape,
-        pace: Pace,
+        shape: ConsumerStyle,
+        pace: WorkTime,
         assignors: tuple[str, ...] | None = None,
         instance_id: str | None = None,
         protocol: Protocol | None = None,
@@ -154,21 +154,21 @@ class World:
         member = Member(
             self.clock,
             self.network,
-            self.judge,
+            self.checker,
             client,
             rng,
             config,
             core,
             has_thread=self.rng(f"thread {client}").random() < _SHARE_OF_THREADS,
         )
-        self.judge.admit(member)
-        application = Application(member, shape, pace, self.judge)
+        self.checker.admit(member)
+        application = Application(member, shape, pace, self.checker)
         application.patient = self._is_calm
-        if shape is Shape.TASKS:
+        if shape is ConsumerStyle.TASKS:
             application.keys = self.rng(f"keys {client}").choice(_KEYS)
         self.applications[client] = application
-        self.books.views[client].works_on = application.works_on
-        self.books.views[client].polls = application.polls
+        self.state.views[client].works_on = application.works_on
+        self.state.views[client].polls = application.polls
         core.subscribe(member.now, self.topics())
         core.start(member.now)
         member.take_effects()
@@ -231,6 +231,6 @@ class World:
             if application.member.alive:
                 lines.append(f"  {dict(application.member.facts())}")
                 lines.append(f"    {dict(application.facts())}")
-                held = self.books.views[application.member.client].held
+                held = self.state.views[application.member.client].held
                 lines.append(f"    holds {sorted(held)}")
         return "\n".join(lines)

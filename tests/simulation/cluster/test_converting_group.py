@@ -28,9 +28,9 @@ from asyncrevoke.protocol.subscription import (
     encode_assignment,
     encode_subscription,
 )
-from asyncrevoke.testing.fake_kafka.classic_coordinator import GroupCoordinator
+from asyncrevoke.testing.fake_kafka.classic_coordinator import ClassicCoordinator
 from asyncrevoke.testing.fake_kafka.clock import Clock
-from asyncrevoke.testing.fake_kafka.consumer_group import EpochGroup
+from asyncrevoke.testing.fake_kafka.consumer_group import ConsumerGroup
 from asyncrevoke.testing.fake_kafka.consumer_group_member import by_id, by_key, topic_id
 from asyncrevoke.testing.fake_kafka.group_state import CoordinatorEvents, GroupState
 
@@ -62,10 +62,10 @@ class Group:
     assignment_interval: float = 0.0
 
     def __post_init__(self) -> None:
-        epochs = EpochGroup(
+        epochs = ConsumerGroup(
             self.clock, lambda _topic: COUNT, 6.0, assignment_interval=self.assignment_interval
         )
-        self.coordinator = ConvertingGroup(GroupCoordinator(self.clock), epochs)
+        self.coordinator = ConvertingGroup(ClassicCoordinator(self.clock), epochs)
         self.coordinator.events = self.heard
         self.clients = 0
 

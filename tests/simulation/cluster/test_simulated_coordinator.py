@@ -1,7 +1,7 @@
 """The simulated coordinator answers as Kafka's does."""
 
 import pytest
-from simulation.cluster.network import Fate
+from simulation.cluster.network import RequestFate
 from simulation.cluster.scripted_client import ORDERS, Client, Cluster
 
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Replied
@@ -430,10 +430,14 @@ def test_a_parked_join_is_told_that_the_coordinator_has_moved() -> None:
 
 @pytest.mark.parametrize(
     ("fate", "processed"),
-    [(Fate.LOST_BEFORE, [False]), (Fate.LOST_AFTER, [True]), (Fate.LATE, [True])],
+    [
+        (RequestFate.LOST_BEFORE, [False]),
+        (RequestFate.LOST_AFTER, [True]),
+        (RequestFate.LATE, [True]),
+    ],
 )
 def test_a_lost_request_fails_once_and_may_have_been_processed(
-    fate: Fate, processed: list[bool]
+    fate: RequestFate, processed: list[bool]
 ) -> None:
     cluster, client = group_in(GroupState.STABLE)
     cluster.network.fate = lambda _client, _message: fate
@@ -447,7 +451,7 @@ def test_a_lost_request_fails_once_and_may_have_been_processed(
 
 def test_a_late_commit_is_processed_after_a_newer_one_of_a_new_connection() -> None:
     cluster, client = group_in(GroupState.STABLE)
-    fates = [Fate.LATE]
+    fates = [RequestFate.LATE]
     cluster.network.fate = lambda _client, _message: fates.pop() if fates else None
     client.send(client.commit_request(5), Channel.COMMIT)
     cluster.wait(0.005)

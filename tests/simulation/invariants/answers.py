@@ -1,6 +1,6 @@
 """Answers: what members are told, which is what they may know of their group and their topics.
 
-No invariant is held here: the oracles judge by what this writes into each view.
+This checks no invariant: the oracles check by what it writes into each view.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from asyncrevoke.protocol.messages import (
 from asyncrevoke.protocol.subscription import decode_assignment
 
 if TYPE_CHECKING:
-    from simulation.invariants.evictions import Verdicts
-    from simulation.invariants.oracle_state import Books, View
+    from simulation.invariants.evictions import Evictions
+    from simulation.invariants.oracle_state import MemberView, OracleState
     from simulation.invariants.ownership.follow_up_oracle import FollowUpOracle
     from simulation.invariants.records.delivery_oracles import DeliveryOracles
 
@@ -42,17 +42,17 @@ class Answers:
 
     def __init__(
         self,
-        books: Books,
-        verdicts: Verdicts,
+        state: OracleState,
+        evictions: Evictions,
         follow_ups: FollowUpOracle,
         deliveries: DeliveryOracles,
     ) -> None:
-        self._books = books
-        self._verdicts = verdicts
+        self._state = state
+        self._evictions = evictions
         self._follow_ups = follow_ups
         self._deliveries = deliveries
 
-    def answered(self, view: View, event: Replied | Failed) -> None:
+    def answered(self, view: MemberView, event: Replied | Failed) -> None:
         """A member is about to learn of an answer."""
         sent = view.sent.pop(event.request_id, None)
         request_id = event.request_id
@@ -60,7 +60,7 @@ class Answers:
         if request_id == view.commit:
             view.commit = None
             if sent is not None and isinstance(event, Replied):
-                seconds = self._books.clock.now - sent[0]
+                seconds = self._state.clock.now - sent[0]
                 view.slowest_commit = max(view.slowest_commit * 0.99, seconds)
         if request_id == view.join:
             view.join = None
@@ -78,10 +78,10 @@ class Answers:
             if isinstance(request, HeartbeatRequest):
                 self._heartbeat_answered(view, sent_at, request, event.message)
 
-    def stood_in(self, view: View, event: BackgroundHeartbeatReply) -> None:
+    def stood_in(self, view: MemberView, event: BackgroundHeartbeatReply) -> None:
         """A frozen member runs again, and is about to learn what its thread was answered."""
         request = view.standbys.get(event.heartbeat_id)
-        sent_at = event.sent_at - (view.member.now - self._books.clock.now)
+        sent_at = event.sent_at - (view.member.now - self._state.clock.now)
         if isinstance(request, HeartbeatRequest) and not isinstance(event.reply, Failed):
             self._heartbeat_answered(view, sent_at, request, event.reply)
         elif (
@@ -91,12 +91,12 @@ class Answers:
             view.heard(sent_at)
 
     def _replied(
-        self, view: View, sent_at: float, message: Response, *, current_sync: bool
+        self, view: MemberView, sent_at: float, message: Response, *, current_sync: bool
     ) -> None:
         match message:
             case JoinGroupResponse(error=ErrorCode.none):
                 view.generation = message.generation
-                self._verdicts.joined_again(view, sent_at, leaderless=not message.leader)
+                self._evictions.joined_again(view, sent_at, leaderless=not message.leader)
             case SyncGroupResponse(error=ErrorCode.none) if current_sync:
                 view.confirmed_at = sent_at
                 view.heard(sent_at)
@@ -111,18 +111,18 @@ class Answers:
 
     # --- the group -------------------------------------------------------------------------------
 
-    def _synced(self, view: View, given: frozenset[TopicPartition]) -> None:
+    def _synced(self, view: MemberView, given: frozenset[TopicPartition]) -> None:
         view.granted = given
         self._follow_ups.synced(view, given)
         for partition, holding in view.held.items():
             if partition not in given:
                 if holding.revoking_since is None:
-                    holding.revoking_since = self._books.clock.now
+                    holding.revoking_since = self._state.clock.now
             elif not view.closing and partition.topic in view.member.core.subscription():
                 holding.revoking_since = holding.dropped_since = holding.wanted_since = None
 
     def _heartbeat_answered(
-        self, view: View, sent_at: float, request: HeartbeatRequest, answer: Response
+        self, view: MemberView, sent_at: float, request: HeartbeatRequest, answer: Response
     ) -> None:
         if not isinstance(answer, HeartbeatResponse):
             return
@@ -138,11 +138,11 @@ class Answers:
                     if holding.wanted_since is None:
                         holding.wanted_since = view.confirmed_at
                 elif view.eager and asked and request.generation == view.generation:
-                    holding.revoking_since = self._books.clock.now
+                    holding.revoking_since = self._state.clock.now
 
     def _epoch_answered(
         self,
-        view: View,
+        view: MemberView,
         sent_at: float,
         request: ConsumerGroupHeartbeatRequest,
         answer: Response,
@@ -150,7 +150,7 @@ class Answers:
         if not isinstance(answer, ConsumerGroupHeartbeatResponse):
             return
         if answer.error is ErrorCode.fenced_member_epoch:
-            self._verdicts.fenced(view.member.client, request)
+            self._evictions.fenced(view.member.client, request)
         if answer.error is not ErrorCode.none or request.member_epoch < JOIN_EPOCH:
             return
         before, view.confirmed_at = view.confirmed_at, max(view.confirmed_at, sent_at)
@@ -158,22 +158,22 @@ class Answers:
         view.session = 9 * answer.heartbeat_interval  # as Kafka's defaults are
         view.generation = answer.member_epoch
         if request.member_epoch == JOIN_EPOCH:
-            self._verdicts.joined_again(view, sent_at)
+            self._evictions.joined_again(view, sent_at)
         if answer.assignment is None:
             return
-        view.granted = self._books.brokers.topics.by_name(answer.assignment)
+        view.granted = self._state.brokers.topics.by_name(answer.assignment)
         # One of a former topic stays granted until the coordinator has noticed.
         granted = {(topic, number) for topic, numbers in answer.assignment for number in numbers}
         for partition, holding in view.held.items():
             wanted = (holding.topic_id, partition.partition) not in granted
             if wanted and holding.revoking_since is None:
-                holding.revoking_since = self._books.clock.now
+                holding.revoking_since = self._state.clock.now
                 holding.wanted_since = before
 
     # --- topics and offsets ----------------------------------------------------------------------
 
     def _offsets_listed(
-        self, view: View, request: ListOffsetsRequest, answer: ListOffsetsResponse
+        self, view: MemberView, request: ListOffsetsRequest, answer: ListOffsetsResponse
     ) -> None:
         ends = {query.partition for query in request.queries if query.timestamp == LATEST_TIMESTAMP}
         for listed in answer.offsets:
@@ -182,24 +182,24 @@ class Answers:
                     view, listed.partition, listed.offset, is_end=listed.partition in ends
                 )
 
-    def _offset_fetched(self, view: View, fetched: FetchedOffset) -> None:
+    def _offset_fetched(self, view: MemberView, fetched: FetchedOffset) -> None:
         if fetched.error is ErrorCode.none:
             if fetched.offset < 0:
                 view.unset.add(fetched.partition)
             else:
                 view.unset.discard(fetched.partition)
 
-    def _metadata_told(self, view: View, message: MetadataResponse) -> None:
+    def _metadata_told(self, view: MemberView, message: MetadataResponse) -> None:
         changed = False
         for topic in message.topics:
             former = view.topic_ids.get(topic.name, topic.topic_id)
             if former != topic.topic_id:
                 changed = True
-                view.gone_at[topic.name] = self._books.clock.now
+                view.gone_at[topic.name] = self._state.clock.now
             if any(topic.topic_id):
                 view.topic_ids[topic.name] = topic.topic_id
             count = len(topic.partitions)
             changed |= view.partition_counts.get(topic.name, count) != count
             view.partition_counts[topic.name] = count
         if changed:
-            view.changed_at = self._books.clock.now
+            view.changed_at = self._state.clock.now

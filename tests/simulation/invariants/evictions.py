@@ -1,11 +1,14 @@
-"""Verdicts: what was decided against a member's membership, and why. None may hit a healthy one
-("undue removal"), nor one whose thread keeps its membership while it is frozen ("standby")."""
+"""Members that the coordinator has removed from the group or has forgotten, and why.
+
+It may remove neither a healthy member ("undue removal") nor a frozen one whose heartbeat thread
+keeps its membership ("standby").
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
-from simulation.invariants.oracle_state import Books, View, Violation
+from simulation.invariants.oracle_state import MemberView, OracleState, Violation
 
 from asyncrevoke.protocol.messages import (
     JOIN_EPOCH,
@@ -14,7 +17,7 @@ from asyncrevoke.protocol.messages import (
     Request,
     SyncGroupRequest,
 )
-from asyncrevoke.testing.fake_kafka.consumer_group_member import EpochMember, by_key
+from asyncrevoke.testing.fake_kafka.consumer_group_member import ConsumerGroupMember, by_key
 from asyncrevoke.testing.fake_kafka.group_state import NO_SYNC, GroupState
 
 LATE_JOIN: Final = "a JoinGroup was processed after a later one"
@@ -25,72 +28,72 @@ _FORGOTTEN = "the coordinator has forgotten the generation"
 _OUT_OF_TOUCH = "joined again after more than a session without an answer"
 
 
-class Verdicts:
-    """Who was judged and has not joined again since: it may lose what it has, and need not tell
-    the group anything.
+class Evictions:
+    """The clients that were evicted and have not joined again: each may lose its partitions, and
+    owes the group no request.
 
-    ``late_joins``: when a JoinGroup of a client was last processed after the client had given up
-    on it.
+    ``late_joins``: when a JoinGroup of a client was last processed after the client had stopped
+    waiting for it.
     """
 
-    def __init__(self, books: Books) -> None:
-        self._books = books
+    def __init__(self, state: OracleState) -> None:
+        self._state = state
         self.late_joins: dict[int, float] = {}
-        self._verdicts: dict[int, tuple[float, str]] = {}
+        self._evictions: dict[int, tuple[float, str]] = {}
         # When a client was last told of a join that may have made another member of it, and why.
         self._renewed: dict[int, tuple[float, str]] = {}
 
-    # --- who is judged ---------------------------------------------------------------------------
+    # --- who is evicted --------------------------------------------------------------------------
 
-    def is_judged(self, client: int) -> bool:
-        """Whether there is a verdict on this client."""
-        return client in self._verdicts
+    def is_evicted(self, client: int) -> bool:
+        """Whether this client was evicted and has not joined again."""
+        return client in self._evictions
 
     def why_lost(self, client: int) -> str | None:
-        """What excuses that the client loses, now, what it has."""
-        if client in self._verdicts:
-            return self._verdicts[client][1]
+        """Why the client may lose its partitions now, or None if it may not."""
+        if client in self._evictions:
+            return self._evictions[client][1]
         at, cause = self._renewed.get(client, (None, None))
-        return cause if at == self._books.clock.now else None
+        return cause if at == self._state.clock.now else None
 
     def late_joiners(self) -> list[int]:
-        """The clients that were judged because a JoinGroup of theirs was processed late."""
-        return [client for client, (_, cause) in self._verdicts.items() if cause == LATE_JOIN]
+        """The clients that were evicted because a JoinGroup of theirs was processed late."""
+        return [client for client, (_, cause) in self._evictions.items() if cause == LATE_JOIN]
 
-    # --- what makes a verdict, and ends it -------------------------------------------------------
+    # --- what evicts a client, and ends its eviction ---------------------------------------------
 
-    def judge(self, client: int, cause: str) -> None:
-        """The coordinator has put a client out, or has forgotten what it is."""
-        self._verdicts[client] = (self._books.clock.now, cause)
-        self._books.judged.add(client)
+    def evict(self, client: int, cause: str) -> None:
+        """The coordinator has removed a client from the group, or has forgotten it."""
+        self._evictions[client] = (self._state.clock.now, cause)
+        self._state.evicted.add(client)
 
-    def joined_again(self, view: View, asked_at: float, *, leaderless: bool = False) -> None:
-        """A JoinGroup that was sent after the verdict starts a new membership."""
-        now, client = self._books.clock.now, view.member.client
-        verdict = self._verdicts.get(client)
-        if verdict is not None and asked_at >= verdict[0]:
-            self._renewed[client] = now, self._verdicts.pop(client)[1]
-            self._books.judged.discard(client)
+    def joined_again(self, view: MemberView, asked_at: float, *, leaderless: bool = False) -> None:
+        """A JoinGroup that was sent after the eviction starts a new membership."""
+        now, client = self._state.clock.now, view.member.client
+        eviction = self._evictions.get(client)
+        if eviction is not None and asked_at >= eviction[0]:
+            self._renewed[client] = now, self._evictions.pop(client)[1]
+            self._state.evicted.discard(client)
         elif leaderless and self._out_of_touch(view):
             # A coordinator that assigns does not tell a member that it has taken it for a new one.
             self._renewed[client] = now, _OUT_OF_TOUCH
 
-    def _out_of_touch(self, view: View) -> bool:
-        books, config = self._books, view.member.config
-        theirs = books.clock.now + books.client_jumped.get(view.member.client, 0.0)
+    def _out_of_touch(self, view: MemberView) -> bool:
+        state, config = self._state, view.member.config
+        theirs = state.clock.now + state.client_jumped.get(view.member.client, 0.0)
         return theirs - view.confirmed_at > min(config.session_timeout, config.rebalance_timeout)
 
     def fenced(self, client: int, request: ConsumerGroupHeartbeatRequest) -> None:
         """A member is told that its epoch is not the right one."""
         if self._lacks_an_answer(request):
-            self.judge(client, _LOST_ANSWER)
+            self.evict(client, _LOST_ANSWER)
 
     def _lacks_an_answer(self, request: ConsumerGroupHeartbeatRequest) -> bool:
         """Whether the answer was lost that moved its epoch on and asked for more partitions. The
         coordinator lets who repeats the epoch before own nothing but what is left to it."""
-        member = self._books.brokers.group.members.get(request.member_id)
+        member = self._state.brokers.group.members.get(request.member_id)
         return (
-            isinstance(member, EpochMember)
+            isinstance(member, ConsumerGroupMember)
             and request.owned is not None
             and request.member_epoch == member.previous_epoch
             and not by_key(request.owned) <= member.assigned
@@ -99,54 +102,54 @@ class Verdicts:
 
     def replaced(self, old: int) -> None:
         """A static member has come back in place of this one."""
-        if self._books.network.processing_ghost:
+        if self._state.network.processing_ghost:
             # Not a return: the JoinGroup of a former self, which has arrived after its successor's.
             self._joined_late(old)
 
     def _joined_late(self, client: int) -> None:
-        self.judge(client, LATE_JOIN)
-        self.late_joins[client] = self._books.clock.now
+        self.evict(client, LATE_JOIN)
+        self.late_joins[client] = self._state.clock.now
 
     def processed_late(self, client: int, message: Request) -> None:
         """A broker has processed what a member sent over a connection that it has given up."""
-        books = self._books
-        books.views[client].kept = False
+        state = self._state
+        state.views[client].kept = False
         if isinstance(message, JoinGroupRequest):
             # The group may have moved on with a member that knows nothing of it.
             self._joined_late(client)
-            if message.member_id in books.brokers.group.members:
-                books.excuse(client, LATE_JOIN)
+            if message.member_id in state.brokers.group.members:
+                state.permit_duplicates(client, LATE_JOIN)
         elif isinstance(message, SyncGroupRequest):
             # It has taken the answer of the one that its member waits for.
-            if books.brokers.group.state is GroupState.COMPLETING:
-                self.judge(client, _LATE_SYNC)
+            if state.brokers.group.state is GroupState.COMPLETING:
+                self.evict(client, _LATE_SYNC)
         elif isinstance(message, ConsumerGroupHeartbeatRequest) and (
             # It may say what is not true any more: that it leaves, or what it owns.
             message.member_epoch <= JOIN_EPOCH or message.owned is not None
         ):
-            self.judge(client, _LATE_HEARTBEAT)
-            if message.member_id in books.brokers.group.members:
-                books.excuse(client, _LATE_HEARTBEAT)
+            self.evict(client, _LATE_HEARTBEAT)
+            if message.member_id in state.brokers.group.members:
+                state.permit_duplicates(client, _LATE_HEARTBEAT)
 
     def generation_forgotten(self, clients: tuple[int, ...]) -> None:
         """A coordinator was loaded that does not know these members' generation. They notice if it
         is another one; of the same they may have an answer under way that holds no more."""
-        books = self._books
+        state = self._state
         for client in clients:
-            view = books.views.get(client)
+            view = state.views.get(client)
             frozen = view is not None and view.member.frozen
-            if books.brokers.loads_again and (frozen or not books.brokers.was_away):
-                self.judge(client, _FORGOTTEN)
-                books.excuse(client, _FORGOTTEN)
+            if state.brokers.loads_again and (frozen or not state.brokers.was_away):
+                self.evict(client, _FORGOTTEN)
+                state.permit_duplicates(client, _FORGOTTEN)
 
     # --- removals --------------------------------------------------------------------------------
 
     def removed(self, client: int, member_id: str, reason: str) -> None:
         """The coordinator has put a member out."""
-        books, view = self._books, self._books.views.get(client)
+        state, view = self._state, self._state.views.get(client)
         cause = f"put out of the group: {reason}"
-        self.judge(client, cause)
-        books.counts["members put out"] += 1
+        self.evict(client, cause)
+        state.counts["members put out"] += 1
         if view is None or not view.member.alive:
             return
         config = view.member.config
@@ -157,22 +160,22 @@ class Verdicts:
                 "keeps its membership while it is frozen",
             )
         unknowing = self._waits_for_sync(client, reason, config.rebalance_timeout)
-        disturbed = books.disturbed(client, config.session_timeout + config.rebalance_timeout)
+        disturbed = state.disturbed(client, config.session_timeout + config.rebalance_timeout)
         former = self._left_unheard(view, member_id)
-        if (books.inexcusable or not disturbed) and not unknowing and not former:
+        if (state.inexcusable or not disturbed) and not unknowing and not former:
             raise Violation(
                 "undue removal",
                 f"client {client} was put out of the group ({reason}), and is healthy",
             )
-        books.excuse(client, cause)
+        state.permit_duplicates(client, cause)
 
-    def _left_unheard(self, view: View, member_id: str) -> bool:
+    def _left_unheard(self, view: MemberView, member_id: str) -> bool:
         """Whether this is a member that has unsubscribed, of whose requests one was lost since, or
         processed late: LeaveGroup is sent once, and a late JoinGroup may make a member again."""
         client, since, config = view.member.client, view.unsubscribes_since, view.member.config
         within = config.close_timeout + config.session_timeout + config.rebalance_timeout
-        lost = (*self._books.lost_requests.get(client, ()), self.late_joins.get(client, -1.0))
-        recently = since <= self._books.clock.now <= since + within
+        lost = (*self._state.lost_requests.get(client, ()), self.late_joins.get(client, -1.0))
+        recently = since <= self._state.clock.now <= since + within
         return recently and member_id == view.left_as and any(at >= since for at in lost)
 
     def _waits_for_sync(self, client: int, reason: str, rebalance_timeout: float) -> bool:
@@ -182,6 +185,6 @@ class Verdicts:
         return (
             reason == NO_SYNC
             and since is not None
-            and self._books.brokers.group.protocol == "consumer"
-            and self._books.clock.now <= since + rebalance_timeout + 0.001
+            and self._state.brokers.group.protocol == "consumer"
+            and self._state.clock.now <= since + rebalance_timeout + 0.001
         )

@@ -1,23 +1,23 @@
-"""All oracles together: what sees the events of a world, and gives its verdict at the end."""
+"""Calls all oracles for the events of a run, and checks at its end what must hold then."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from simulation.invariants.answers import Answers
-from simulation.invariants.evictions import Verdicts
+from simulation.invariants.evictions import Evictions
 from simulation.invariants.liveness.busy_loop_oracle import BusyLoopOracle
 from simulation.invariants.liveness.silence_oracle import SilenceOracle
 from simulation.invariants.liveness.stall_oracle import StallOracle
 from simulation.invariants.liveness.ticket_oracle import TicketOracle
-from simulation.invariants.oracle_state import Books, View, Violation
+from simulation.invariants.oracle_state import MemberView, OracleState, Violation
 from simulation.invariants.ownership.follow_up_oracle import FollowUpOracle
 from simulation.invariants.ownership.notice_oracle import NoticeOracle
 from simulation.invariants.ownership.ownership_oracle import OwnershipOracle
 from simulation.invariants.ownership.request_oracle import RequestOracle
 from simulation.invariants.records.commit_oracle import CommitOracle
 from simulation.invariants.records.delivery_oracles import DeliveryOracles
-from simulation.members.application_events import Witness
+from simulation.members.application_events import ApplicationEvents
 from simulation.members.member import Member, Observer
 
 from asyncrevoke.core.io.effects import (
@@ -44,29 +44,29 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.messages import Request
 
 
-class Judge(Observer, Witness, CoordinatorEvents):
+class InvariantChecker(Observer, ApplicationEvents, CoordinatorEvents):
     """Raises :class:`OwnershipViolation` as soon as an invariant does not hold.
 
     Each oracle knows only those that are made before it, from what was decided and what was worked
     on to what is said.
     """
 
-    def __init__(self, books: Books) -> None:
-        self.books = books
-        self.deliveries = DeliveryOracles(books)
-        self._verdicts = Verdicts(books)
-        self._ownership = OwnershipOracle(books, self._verdicts, self.deliveries)
-        self._follow_ups = FollowUpOracle(books, self._verdicts)
-        self._acknowledgements = CommitOracle(books)
+    def __init__(self, state: OracleState) -> None:
+        self.state = state
+        self.deliveries = DeliveryOracles(state)
+        self._evictions = Evictions(state)
+        self._ownership = OwnershipOracle(state, self._evictions, self.deliveries)
+        self._follow_ups = FollowUpOracle(state, self._evictions)
+        self._acknowledgements = CommitOracle(state)
         self._notices = NoticeOracle(
-            books, self._verdicts, self._follow_ups, self.deliveries, self._acknowledgements
+            state, self._evictions, self._follow_ups, self.deliveries, self._acknowledgements
         )
-        self._answers = Answers(books, self._verdicts, self._follow_ups, self.deliveries)
-        self._tickets = TicketOracle(books)
-        self._requests = RequestOracle(books, self._follow_ups, self._tickets)
-        self._busy_loops = BusyLoopOracle(books)
-        self._stalls = StallOracle(books)
-        self._silence = SilenceOracle(books)
+        self._answers = Answers(state, self._evictions, self._follow_ups, self.deliveries)
+        self._tickets = TicketOracle(state)
+        self._requests = RequestOracle(state, self._follow_ups, self._tickets)
+        self._busy_loops = BusyLoopOracle(state)
+        self._stalls = StallOracle(state)
+        self._silence = SilenceOracle(state)
         self.loads = 0
 
     def admit(self, member: Member) -> None:
@@ -74,10 +74,10 @@ class Judge(Observer, Witness, CoordinatorEvents):
         eager = (
             member.config.assignors[0] != "cooperative-sticky" or len(member.config.assignors) > 1
         )
-        self.books.views[member.client] = View(member, eager)
+        self.state.views[member.client] = MemberView(member, eager)
 
-    def _view(self, member: Member) -> View:
-        return self.books.views[member.client]
+    def _view(self, member: Member) -> MemberView:
+        return self.state.views[member.client]
 
     # --- the core --------------------------------------------------------------------------------
 
@@ -85,35 +85,35 @@ class Judge(Observer, Witness, CoordinatorEvents):
         """An event is about to enter a core."""
         if isinstance(event, (Replied, Failed)):
             if not isinstance(event, Replied) or type(event.message).__name__ != "FetchResponse":
-                self.books.note(member.client, event)
+                self.state.note(member.client, event)
             self._answers.answered(self._view(member), event)
         elif isinstance(event, BackgroundHeartbeatReply):
-            self.books.note(member.client, event)
-            self.books.counts["heartbeats of threads"] += 1
+            self.state.note(member.client, event)
+            self.state.counts["heartbeats of threads"] += 1
             self._answers.stood_in(self._view(member), event)
         elif isinstance(event, TimerFired):
             self._busy_loops.fired(member, event.key)
 
     def effect(self, member: Member, effect: Effect) -> None:
         """An effect leaves a core."""
-        self.books.fold(member.client, effect)
+        self.state.fold(member.client, effect)
         view = self._view(member)
         match effect:
             case Send():
                 self._requests.sent(view, effect)
                 if type(effect.message).__name__ != "FetchRequest":
-                    self.books.note(member.client, effect)
+                    self.state.note(member.client, effect)
             case BackgroundHeartbeat(heartbeat_id=standby_id, message=message):
                 if message is not None:
                     view.standbys[standby_id] = message
             case Notify():
-                self.books.note(member.client, effect)
+                self.state.note(member.client, effect)
                 self._notices.notified(view, effect)
             case CompleteRequest():
                 self._tickets.answered(member.client, effect.ticket)
                 self._acknowledgements.answered(view, effect)
             case Emit():
-                self.books.note(member.client, effect)
+                self.state.note(member.client, effect)
                 self._emitted(view, effect)
             case SetTimer():
                 if not (effect.at < float("inf") and effect.spread >= 0):
@@ -121,7 +121,7 @@ class Judge(Observer, Witness, CoordinatorEvents):
             case _:
                 pass
 
-    def _emitted(self, view: View, emit: Emit) -> None:
+    def _emitted(self, view: MemberView, emit: Emit) -> None:
         if emit.event == "joining":
             self._follow_ups.decided(view, emit.fields["reason"])
         elif emit.event.startswith("the log was truncated"):
@@ -136,16 +136,16 @@ class Judge(Observer, Witness, CoordinatorEvents):
     def is_kept(self, member: Member) -> bool:
         """Whether the thread of a member that is about to be frozen has to keep its membership:
         it is a settled one, and nothing else goes wrong."""
-        books, view = self.books, self._view(member)
+        state, view = self.state, self._view(member)
         # A lost answer may have moved its epoch on; and a group goes on without a static member.
-        certain = member.config.group_protocol == "classic" or not books.lossy
+        certain = member.config.group_protocol == "classic" or not state.lossy
         settled = view.join is None and view.sync is None and bool(view.held) and not view.closing
         return (
             member.thread is not None
             and member.config.group_instance_id is None
             and settled
             and certain
-            and not books.disturbed(member.client, 20.0)
+            and not state.disturbed(member.client, 20.0)
         )
 
     # --- the application -------------------------------------------------------------------------
@@ -159,7 +159,7 @@ class Judge(Observer, Witness, CoordinatorEvents):
         view = self._view(member)
         if member.config.on_unconfirmed_membership != "pause" or view.heard_at is None:
             return
-        unheard = self.books.clock.now - view.heard_at
+        unheard = self.state.clock.now - view.heard_at
         if unheard > min(member.config.session_timeout, view.session) + 1e-6:
             raise Violation(
                 "unconfirmed",
@@ -172,7 +172,7 @@ class Judge(Observer, Witness, CoordinatorEvents):
         if any(result.by_partition().values()):
             self.began(member)
         if result.to_be_revoked or result.lost:
-            self.books.note(member.client, result)
+            self.state.note(member.client, result)
         self.deliveries.returned(self._view(member), result)
         self._acknowledgements.returned(self._view(member), result)
 
@@ -184,31 +184,31 @@ class Judge(Observer, Witness, CoordinatorEvents):
 
     def delayed(self, member: Member, wanted: frozenset[TopicPartition], ours: bool) -> None:
         """``delay_revoke`` has answered."""
-        self.books.note(member.client, ("delay_revoke", sorted(wanted), ours))
+        self.state.note(member.client, ("delay_revoke", sorted(wanted), ours))
         self.deliveries.delayed(self._view(member), wanted, ours)
 
     def dropped(
         self, member: Member, partition: TopicPartition, offset: int, gaps: frozenset[int]
     ) -> None:
         """Records after ``offset``, and ``gaps`` before it, were given up unstarted."""
-        self.books.note(member.client, ("dropped", partition, offset, sorted(gaps)))
+        self.state.note(member.client, ("dropped", partition, offset, sorted(gaps)))
         self.deliveries.dropped(self._view(member), partition, offset, gaps)
 
     def sought(self, member: Member, partition: TopicPartition, offset: int) -> None:
         """It has sought back to the first record that it was given and had not worked on."""
-        self.books.note(member.client, ("seek", partition, offset))
-        self.books.counts["seeks"] += 1
+        self.state.note(member.client, ("seek", partition, offset))
+        self.state.counts["seeks"] += 1
         self.deliveries.sought(self._view(member), partition, offset)
 
     def seeking_to(self, member: Member, partition: TopicPartition, to_end: bool) -> None:
         """It is about to seek to an end of a partition, which is looked up."""
-        self.books.note(member.client, ("seek to the end" if to_end else "rewind", partition))
-        self.books.counts["seeks to an end"] += 1
+        self.state.note(member.client, ("seek to the end" if to_end else "rewind", partition))
+        self.state.counts["seeks to an end"] += 1
         self.deliveries.seeking_to(self._view(member), partition, to_end)
 
     def sought_to(self, member: Member, partitions: Sequence[TopicPartition]) -> None:
         """The ends of these that it wanted were found."""
-        self.books.note(member.client, ("sought to", partitions))
+        self.state.note(member.client, ("sought to", partitions))
         for partition in partitions:
             holding = self._view(member).held.get(partition)
             if holding is not None:
@@ -221,13 +221,13 @@ class Judge(Observer, Witness, CoordinatorEvents):
         answer: Mapping[TopicPartition, OffsetAndMetadata | None],
     ) -> None:
         """It has asked for committed offsets so many seconds ago, and gets this answer."""
-        self.books.counts["committed offsets asked for"] += len(answer)
+        self.state.counts["committed offsets asked for"] += len(answer)
         self._acknowledgements.told_committed(self._view(member), seconds, answer)
 
     def paused(self, member: Member, partition: TopicPartition, on: bool) -> None:
         """It has paused a partition, or resumed it."""
-        self.books.note(member.client, ("pause" if on else "resume", partition))
-        self.books.counts["pauses"] += on
+        self.state.note(member.client, ("pause" if on else "resume", partition))
+        self.state.counts["pauses"] += on
         holding = self._view(member).held.get(partition)
         if holding is not None:
             holding.paused = on
@@ -238,22 +238,22 @@ class Judge(Observer, Witness, CoordinatorEvents):
 
     def failed(self, member: Member, error: Exception) -> None:
         """A step, or a request of the application, has raised this."""
-        self.books.note(member.client, ("raised", error))
+        self.state.note(member.client, ("raised", error))
         # A coordinator that was loaded knows only the protocol that was in use: a member that
         # upgrades the group's protocol is then refused, until the others have joined again.
         if isinstance(error, InconsistentGroupError) and self.loads:
-            self.books.counts["upgrades refused after a coordinator moved"] += 1
+            self.state.counts["upgrades refused after a coordinator moved"] += 1
             return
         # Two JoinGroups of one static member, processed in the wrong order, fence it.
-        if isinstance(error, FencedInstanceError) and member.client in self._verdicts.late_joins:
-            self.books.counts["static members fenced by their own late JoinGroup"] += 1
+        if isinstance(error, FencedInstanceError) and member.client in self._evictions.late_joins:
+            self.state.counts["static members fenced by their own late JoinGroup"] += 1
             return
         # So does a coordinator that was loaded again while its answer was on the way to it.
-        if isinstance(error, FencedInstanceError) and self._verdicts.is_judged(member.client):
-            self.books.counts["static members forgotten by their coordinator"] += 1
+        if isinstance(error, FencedInstanceError) and self._evictions.is_evicted(member.client):
+            self.state.counts["static members forgotten by their coordinator"] += 1
             return
         # Nothing else that is done to a member here is an error that its user should see.
-        if not (isinstance(error, PartitionsError) and self.books.disturbed(member.client, 60.0)):
+        if not (isinstance(error, PartitionsError) and self.state.disturbed(member.client, 60.0)):
             raise Violation("errors", f"client {member.client} is told {error!r}")
 
     def subscribed(self, member: Member) -> None:
@@ -261,15 +261,15 @@ class Judge(Observer, Witness, CoordinatorEvents):
         member all that it has."""
         wanted = member.core.subscription()
         view = self._view(member)
-        view.changed_at = self.books.clock.now
+        view.changed_at = self.state.clock.now
         for partition, holding in view.held.items():
             if partition.topic not in wanted and holding.dropped_since is None:
-                holding.dropped_since = self.books.clock.now
+                holding.dropped_since = self.state.clock.now
 
     def requested(self, member: Member, ticket: int, call: str, bound: float | None) -> None:
         """It waits for the answer to a call, for ``bound`` seconds at most."""
-        self.books.note(member.client, (call, ticket))
-        self.books.counts["requests of applications"] += 1
+        self.state.note(member.client, (call, ticket))
+        self.state.counts["requests of applications"] += 1
         self._tickets.asked(member, ticket, call, bound)
 
     def look(self) -> None:
@@ -278,24 +278,24 @@ class Judge(Observer, Witness, CoordinatorEvents):
 
     def changed_style(self, member: Member, tracked: bool) -> None:
         """From the next step on it takes records in another way; ``tracked``: in a task group."""
-        self.books.note(
+        self.state.note(
             member.client,
             "takes records in a task group" if tracked else "takes batches or single records",
         )
-        self.books.counts["changes of style"] += 1
+        self.state.counts["changes of style"] += 1
 
     def unsubscribing(self, member: Member) -> None:
         """It unsubscribes: what it has is given back, and nothing follows for now."""
-        self.books.note(member.client, "unsubscribe")
-        self.books.counts["unsubscribed"] += 1
+        self.state.note(member.client, "unsubscribe")
+        self.state.counts["unsubscribed"] += 1
         self._leaves(member)
         view = self._view(member)
-        view.unsubscribes_since = self.books.clock.now
+        view.unsubscribes_since = self.state.clock.now
         view.left_as = member.core.group_metadata().member_id
 
     def unsubscribed(self, member: Member) -> None:
         """It has unsubscribed."""
-        self.books.note(member.client, "unsubscribed")
+        self.state.note(member.client, "unsubscribed")
         self._has_left(member, "unsubscribe")
         view = self._view(member)
         view.closing = False
@@ -303,7 +303,7 @@ class Judge(Observer, Witness, CoordinatorEvents):
 
     def closing(self, member: Member) -> None:
         """The application is about to close its consumer."""
-        self.books.note(member.client, "close")
+        self.state.note(member.client, "close")
         self._leaves(member)
 
     def _leaves(self, member: Member) -> None:
@@ -311,23 +311,23 @@ class Judge(Observer, Witness, CoordinatorEvents):
         view.closing = True
         for holding in view.held.values():
             if holding.revoking_since is None:
-                holding.revoking_since = self.books.clock.now
-        view.closing_since = self.books.clock.now
+                holding.revoking_since = self.state.clock.now
+        view.closing_since = self.state.clock.now
 
     def left_uncounted(self, member: Member) -> None:
         """It left the loop with work that does not count."""
-        self.books.excuse(member.client, "the loop was left before its work counted")
+        self.state.permit_duplicates(member.client, "the loop was left before its work counted")
 
     def closed(self, member: Member) -> None:
         """The consumer has closed."""
-        self.books.note(member.client, "closed")
+        self.state.note(member.client, "closed")
         self._acknowledgements.closed(self._view(member))
         self._has_left(member, "close")
 
     def _has_left(self, member: Member, what: str) -> None:
         view = self._view(member)
-        took = self.books.clock.now - view.closing_since
-        if took > member.config.close_timeout + 0.5 + self.books.client_frozen.get(
+        took = self.state.clock.now - view.closing_since
+        if took > member.config.close_timeout + 0.5 + self.state.client_frozen.get(
             member.client, 0.0
         ):
             raise Violation(what, f"client {member.client} took {took:.3f} s to {what}")
@@ -342,7 +342,7 @@ class Judge(Observer, Witness, CoordinatorEvents):
         self, client: int, partition: TopicPartition, old: int | None, new: OffsetAndMetadata
     ) -> None:
         """An offset was stored."""
-        view = self.books.views[client]
+        view = self.state.views[client]
         self._ownership.commit_accepted(view, partition)
         self._acknowledgements.stored(client, partition, new.offset)
         self.deliveries.committed(view, partition, old, new)
@@ -357,30 +357,30 @@ class Judge(Observer, Witness, CoordinatorEvents):
 
     def member_removed(self, client: int, member_id: str, reason: str) -> None:
         """A member was put out of the group by a timer."""
-        self.books.note(client, ("put out", reason))
-        self._verdicts.removed(client, member_id, reason)
+        self.state.note(client, ("put out", reason))
+        self._evictions.removed(client, member_id, reason)
 
     def member_replaced(self, old: int, new: int) -> None:
         """A static member has come back, and has what its former self had."""
-        self.books.note(new, ("replaces client", old))
-        self._verdicts.replaced(old)
+        self.state.note(new, ("replaces client", old))
+        self._evictions.replaced(old)
         self._ownership.replaced(old, new)
 
     def stable(self, generation: int, assignments: dict[int, bytes]) -> None:
         """A generation has its assignment."""
-        self.books.note(-1, ("stable", generation, tuple(assignments)))
+        self.state.note(-1, ("stable", generation, tuple(assignments)))
         self._ownership.stable(assignments)
 
     def converted(self, owners: dict[TopicPartition, int], behind: tuple[int, ...]) -> None:
         """The group has become of another kind."""
-        self.books.note(-1, ("converted", behind))
+        self.state.note(-1, ("converted", behind))
         self._ownership.converted(owners, behind)
 
     def deleted(self, topic: str) -> None:
         """A topic is about to be deleted; another one of the name will have nothing of it."""
         self.deliveries.deleted(topic)
         self._acknowledgements.deleted(topic)
-        for view in self.books.views.values():
+        for view in self.state.views.values():
             view.deleted(topic)
         self._follow_ups.deleted(topic)
 
@@ -398,12 +398,12 @@ class Judge(Observer, Witness, CoordinatorEvents):
 
     def generation_forgotten(self, generation: int, clients: tuple[int, ...]) -> None:
         """A coordinator was loaded that does not know the generation in which these had joined."""
-        self.books.note(-1, ("forgotten", generation, clients))
-        self._verdicts.generation_forgotten(clients)
+        self.state.note(-1, ("forgotten", generation, clients))
+        self._evictions.generation_forgotten(clients)
 
     def processed_late(self, client: int, message: Request) -> None:
         """A broker has processed what a member sent over a connection that it has given up."""
-        self._verdicts.processed_late(client, message)
+        self._evictions.processed_late(client, message)
 
     # --- the end ---------------------------------------------------------------------------------
 
@@ -422,7 +422,7 @@ class Judge(Observer, Witness, CoordinatorEvents):
         return bool(missing) and missing <= unread and not self._unsettled(live)
 
     def _unsettled(self, live: list[int]) -> list[str]:
-        group = self.books.brokers.group
+        group = self.state.brokers.group
         members = sorted(member.client for member in group.members.values())
         if live and group.state is not GroupState.STABLE:
             return [f"the group is {group.state.value}"]

@@ -1,10 +1,10 @@
-"""What is shared by the oracles: a violation, what they know of a member, and what excuses what.
+"""What the oracles share: violations, what they know of each member, and what permits duplicates.
 
 Theory of operation. The oracles see every event that enters a core, every effect that leaves it,
 every poll result, every record that an application has worked on, and what the coordinator accepts.
-From these they keep their own books; a core's counters are never asked. A duplicate or a lost
-partition is excused only by something that the simulation did to that very member, or to the
-coordinator: each excuse is written down with its cause when it happens.
+From these they keep a state of their own; a core's counters are never asked. A duplicate or a lost
+partition is permitted only if the simulation did something to that very member, or to the
+coordinator: this is written down, with its cause, when it happens.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Digest(Protocol):
         ...
 
 
-class Violation(Exception):  # noqa: N818 - it is the verdict of an oracle
+class Violation(Exception):  # noqa: N818 - it is what an oracle reports
     """An invariant does not hold. ``invariant`` is its name in the design, like ``I11``."""
 
     def __init__(self, invariant: str, message: str) -> None:
@@ -84,7 +84,7 @@ class Holding:
 
 
 @dataclass(slots=True, eq=False)
-class View:
+class MemberView:
     """What the oracles know of one member."""
 
     member: Member
@@ -141,23 +141,23 @@ class View:
         self.unset -= {tp for tp in self.unset if tp.topic == topic}
 
 
-class Books:
-    """The state of the world as far as oracles share it.
+class OracleState:
+    """What the oracles know of the run, as far as they share it.
 
-    What the simulation did to a client excuses that others repeat what it had been given until
-    then, or what it is given while it cannot know: ``judged`` are those that were put out, or
-    forgotten, and have not joined again.
+    What the simulation did to a client permits other members to repeat the records that the client
+    was given until then, or is given while it cannot know. ``evicted``: the clients that the
+    coordinator has removed or forgotten, and that have not joined again.
     """
 
     def __init__(self, clock: Clock, brokers: Brokers, network: Network) -> None:
         self.clock = clock
         self.brokers = brokers
         self.network = network
-        self.views: dict[int, View] = {}
+        self.views: dict[int, MemberView] = {}
         # Who has which partition: the other side of what each view holds.
-        self.holders: dict[TopicPartition, list[View]] = {}
-        self._excuses: dict[int, list[tuple[float, str]]] = {}
-        self.judged: set[int] = set()
+        self.holders: dict[TopicPartition, list[MemberView]] = {}
+        self._permitted: dict[int, list[tuple[float, str]]] = {}
+        self.evicted: set[int] = set()
         self._overdue: dict[tuple[int, TopicPartition], list[tuple[float, str]]] = {}
         self.counts: Counter[str] = Counter()
         self.duplicates: Counter[str] = Counter()
@@ -166,7 +166,7 @@ class Books:
         self.client_disturbed_until: dict[int, float] = {}
         # Whether requests may be lost at any time.
         self.lossy = False
-        # Nothing happens that excuses a loss or a repetition.
+        # Nothing happens that permits a loss or a duplicate.
         self.inexcusable = False
         # When requests of each client were lost.
         self.lost_requests: dict[int, list[float]] = {}
@@ -178,24 +178,30 @@ class Books:
         self.digest: Digest | None = None
         self.trace: deque[tuple[float, int, object]] = deque(maxlen=_TRACE_LENGTH)
 
-    def excuse(self, client: int, cause: str) -> None:
-        """Note that what this client was given until now may be repeated by others."""
-        self._excuses.setdefault(client, []).append((self.clock.now, cause))
+    def permit_duplicates(self, client: int, cause: str) -> None:
+        """From now on other members may repeat the records that this client was given until now."""
+        self._permitted.setdefault(client, []).append((self.clock.now, cause))
 
-    def excuse_overdue(self, client: int, partition: TopicPartition) -> None:
+    def permit_overdue_duplicates(self, client: int, partition: TopicPartition) -> None:
         """The same, of one partition that it did not give back in time."""
-        self.excuse_partition(client, partition, "a revoke was not finished before its deadline")
+        self.permit_partition_duplicates(
+            client, partition, "a revoke was not finished before its deadline"
+        )
 
-    def excuse_partition(self, client: int, partition: TopicPartition, cause: str) -> None:
+    def permit_partition_duplicates(
+        self, client: int, partition: TopicPartition, cause: str
+    ) -> None:
         """The same, of one partition."""
         self._overdue.setdefault((client, partition), []).append((self.clock.now, cause))
 
-    def why_repeated(self, client: int, partition: TopicPartition, given_at: float) -> str | None:
-        """What excuses that others work again on what this client was given of a partition."""
+    def permitted_duplicate(
+        self, client: int, partition: TopicPartition, given_at: float
+    ) -> str | None:
+        """Why others may repeat what this client was given of a partition; None if not."""
         if self.inexcusable:
             return None
-        known = self._excuses.get(client, []) + self._overdue.get((client, partition), [])
-        unaware = client in self.judged
+        known = self._permitted.get(client, []) + self._overdue.get((client, partition), [])
+        unaware = client in self.evicted
         return next((cause for at, cause in known if unaware or at >= given_at), None)
 
     def disturbed(self, client: int, within: float) -> bool:

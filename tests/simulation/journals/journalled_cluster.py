@@ -6,9 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
 from simulation.cluster.large_batches import decode_some_large
-from simulation.cluster.simulated_cluster import World
-from simulation.invariants.invariant_checker import Judge
-from simulation.members.application import Shape
+from simulation.cluster.simulated_cluster import SimulatedCluster
+from simulation.invariants.invariant_checker import InvariantChecker
+from simulation.members.application import ConsumerStyle
 
 from asyncrevoke.audit.comparison import AuditResult, AuditSettings, Bounds, Range
 from asyncrevoke.audit.local_engine import audit
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
     from pathlib import Path
 
-    from simulation.invariants.oracle_state import Books
+    from simulation.invariants.oracle_state import OracleState
     from simulation.members.member import Member
     from simulation.schedules.schedule import Schedule
 
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
 _EPOCH = 1_800_000_000
 
 
-class Scribe(Judge):
+class Scribe(InvariantChecker):
     """Judges, and writes down what each member would have written."""
 
-    def __init__(self, books: Books, folder: Path, *, content: Content | None) -> None:
-        super().__init__(books)
+    def __init__(self, state: OracleState, folder: Path, *, content: Content | None) -> None:
+        super().__init__(state)
         self._journal = Journal(folder, content=content)
         self._recorders: dict[int, Recorder] = {}
         self._tracked: dict[int, bool] = {}
         # Of the member that is about to come.
-        self.next_shape = Shape.LOOP
+        self.next_shape = ConsumerStyle.LOOP
         self._commits: dict[tuple[int, int], OffsetCommitRequest] = {}
 
     def admit(self, member: Member) -> None:
@@ -65,7 +65,7 @@ class Scribe(Judge):
             "null_keys": config.null_keys,
             "revoke_budget": config.revoke_timeout or config.rebalance_timeout,
         }
-        recorder = self._journal.begin(facts, wall_clock=lambda: _EPOCH + self.books.clock.now)
+        recorder = self._journal.begin(facts, wall_clock=lambda: _EPOCH + self.state.clock.now)
         recorder.session_opened(member.core, _must_not_fail)
         self._recorders[member.client] = recorder
         self._tracked[member.client] = self.next_shape.tracked
@@ -137,19 +137,19 @@ class Scribe(Judge):
         super().closed(member)
 
 
-class JournalledWorld(World):
+class JournalledCluster(SimulatedCluster):
     """Writes a journal into ``folder``."""
 
     def __init__(
         self, schedule: Schedule, folder: Path, *, content: Content | None = "batches"
     ) -> None:
         super().__init__(schedule)
-        self.scribe = self.judge = Scribe(self.books, folder, content=content)
-        self.group.events = self.judge
-        self.network.processed_late = self.judge.processed_late
+        self.scribe = self.checker = Scribe(self.state, folder, content=content)
+        self.group.events = self.checker
+        self.network.processed_late = self.checker.processed_late
         self._folder = folder
 
-    def join(self, shape: Shape, *more: Any, **named: Any) -> Any:
+    def join(self, shape: ConsumerStyle, *more: Any, **named: Any) -> Any:
         """Let a new member join."""
         self.scribe.next_shape = shape
         return super().join(shape, *more, **named)
@@ -181,7 +181,7 @@ class _Topic:
     compacted = False
     has_batches = True
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: SimulatedCluster, name: str) -> None:
         self._name = name
         partitions = [tp for tp in world.brokers.topics.partitions() if tp.topic == name]
         self._logs = {tp.partition: world.brokers.topics.log(tp) for tp in partitions}

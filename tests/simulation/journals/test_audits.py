@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from simulation.journals.journalled_cluster import JournalledWorld
-from simulation.schedules.scenario_run import Course
+from simulation.journals.journalled_cluster import JournalledCluster
+from simulation.schedules.scenario_run import ScenarioRun
 from simulation.schedules.schedule import Disturbance, GroupMode, Kind, draw
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ def test_a_chaotic_run_that_loses_nothing_does_not_fail(tmp_path: Path, run: int
     schedule = replace(schedule, incidents=incidents)
     # Modes and disturbances repeat by an even number of runs.
     content = CONTENTS[run % len(CONTENTS)]
-    world = JournalledWorld(schedule, tmp_path, content=content)
-    Course(world).run()
+    world = JournalledCluster(schedule, tmp_path, content=content)
+    ScenarioRun(world).run()
     audits = world.audited()
     assert sum(each.done for each in audits) > 0
     for each in audits:

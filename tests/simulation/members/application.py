@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from simulation.members.paused_partitions import PausedPartitions
-from simulation.members.pending_calls import Tickets
+from simulation.members.pending_calls import PendingCalls
 from simulation.members.single_records import SingleRecords
 
 from asyncrevoke.errors import FatalError, PartitionLostError, PartitionsError
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from random import Random
 
-    from simulation.members.application_events import Witness
+    from simulation.members.application_events import ApplicationEvents
     from simulation.members.member import Member
 
     from asyncrevoke.core.io.effects import CompleteRequest
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from asyncrevoke.testing.fake_kafka.clock import Alarm
 
 
-class Shape(enum.Enum):
+class ConsumerStyle(enum.Enum):
     """How an application uses its consumer."""
 
     LOOP = "loop"
@@ -52,24 +52,24 @@ class Shape(enum.Enum):
     @property
     def tracked(self) -> bool:
         """Whether records are done one by one."""
-        return self in (Shape.TASKS, Shape.GROUP, Shape.ACK)
+        return self in (ConsumerStyle.TASKS, ConsumerStyle.GROUP, ConsumerStyle.ACK)
 
 
-OPTIONS: Mapping[Shape, Mapping[str, object]] = {
-    Shape.LOOP: {},
-    Shape.RECORDS: {},
-    Shape.TASKS: {},
-    Shape.GROUP: {},
-    Shape.ACK: {"commit_mode": "ack", "auto_delay_revoke": False},
-    Shape.MANUAL: {"commit_mode": "manual"},
+OPTIONS: Mapping[ConsumerStyle, Mapping[str, object]] = {
+    ConsumerStyle.LOOP: {},
+    ConsumerStyle.RECORDS: {},
+    ConsumerStyle.TASKS: {},
+    ConsumerStyle.GROUP: {},
+    ConsumerStyle.ACK: {"commit_mode": "ack", "auto_delay_revoke": False},
+    ConsumerStyle.MANUAL: {"commit_mode": "manual"},
 }
 
 
-_STYLES = (Shape.LOOP, Shape.RECORDS, Shape.GROUP)
+_STYLES = (ConsumerStyle.LOOP, ConsumerStyle.RECORDS, ConsumerStyle.GROUP)
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class WorkTime:
     """How long work takes, in seconds: up to ``usual``, or up to ``slow`` in ``slow_share`` of
     cases."""
 
@@ -86,7 +86,9 @@ class Pace:
 class Application:
     """One application; ``start`` begins to poll. The member's events call back into it."""
 
-    def __init__(self, member: Member, shape: Shape, pace: Pace, witness: Witness) -> None:
+    def __init__(
+        self, member: Member, shape: ConsumerStyle, pace: WorkTime, witness: ApplicationEvents
+    ) -> None:
         self.member = member
         self.shape = shape
         self.parked = False
@@ -114,7 +116,7 @@ class Application:
         self._busy: dict[TopicPartition, int] = {}
         self._next_step: Alarm | None = None
         self._waits_for_confirmation = False
-        self.tickets = Tickets(member, witness)
+        self.tickets = PendingCalls(member, witness)
         self.paused = PausedPartitions(member, witness)
         self._wanted = shape
         # Whether it has changed its style or sought back: then it does not follow what counts.
@@ -127,7 +129,7 @@ class Application:
         self._reader: SingleRecords | None = None
         member.wake = self._woken
         if shape.tracked:
-            member.core.track(True, next_poll_completes=shape is Shape.GROUP)
+            member.core.track(True, next_poll_completes=shape is ConsumerStyle.GROUP)
 
     # --- steps -----------------------------------------------------------------------------------
 
@@ -150,7 +152,7 @@ class Application:
             self._uncounted = False
             self._witness.asked(self.member)
         self.parked = True
-        self._reader = SingleRecords() if self.shape is Shape.RECORDS else None
+        self._reader = SingleRecords() if self.shape is ConsumerStyle.RECORDS else None
         self._poll()
 
     def _woken(self) -> None:
@@ -252,7 +254,7 @@ class Application:
             self._witness.done(self.member, record)
         self._batch = []
         self._uncounted = True
-        if self.shape is Shape.MANUAL:
+        if self.shape is ConsumerStyle.MANUAL:
             self.tickets.commit(self._manual_committed, self._first_unfinished())
         elif self._reader is not None:
             away = self.paused_until - self.member.now
@@ -278,14 +280,14 @@ class Application:
     def _start_tasks(self, result: PollResult) -> None:
         self._delayed = frozenset()
         for record in result.records:
-            if self.shape is not Shape.GROUP or self.member.core.submit(record):
+            if self.shape is not ConsumerStyle.GROUP or self.member.core.submit(record):
                 self._waiting.setdefault(record.topic_partition, deque()).append(record)
         for partition in list(self._waiting):
             self._fill(partition)
-        if self.shape is Shape.TASKS:
+        if self.shape is ConsumerStyle.TASKS:
             for partition in sorted(result.to_be_revoked):
                 self._drop(partition)
-        elif self.shape is Shape.ACK and self._delay(result.to_be_revoked):
+        elif self.shape is ConsumerStyle.ACK and self._delay(result.to_be_revoked):
             self._next(self._linger(result.to_be_revoked))
             return
         self.member.take_effects()
@@ -304,7 +306,7 @@ class Application:
     def _delay(self, announced: frozenset[TopicPartition]) -> bool:
         busy = frozenset(tp for tp in announced if self._busy.get(tp) or self._waiting.get(tp))
         if busy and not self.closing:
-            ours = self.member.core.delay_revoke(busy)
+            ours = self.member.core.delay_revoke(sorted(busy))
             self.member.take_effects()
             self._witness.delayed(self.member, busy, ours)
             # What was delayed before stays so until it is listed again.
@@ -321,7 +323,7 @@ class Application:
             if record is None:
                 return
             waiting.remove(record)
-            if self.shape is not Shape.ACK:
+            if self.shape is not ConsumerStyle.ACK:
                 self._witness.began(self.member)
             highest = self._started.get(record.tracker_id, -1)
             self._started[record.tracker_id] = max(highest, record.offset)
@@ -334,7 +336,7 @@ class Application:
         """As handlers, task groups and ``records()`` ask before what they have taken begins; a
         user's own tasks do not."""
         now = self.member.now
-        may = self.shape is Shape.ACK or self.member.core.may_begin_until(now) >= now
+        may = self.shape is ConsumerStyle.ACK or self.member.core.may_begin_until(now) >= now
         self.member.take_effects()
         return may
 
@@ -402,7 +404,7 @@ class Application:
     def commit(self) -> None:
         """Flush what counts."""
         # In manual mode this would commit the batch that is being worked on.
-        if not self.closing and self.shape is not Shape.MANUAL:
+        if not self.closing and self.shape is not ConsumerStyle.MANUAL:
             self.tickets.commit(
                 lambda complete: self._flushed(complete.error), self._first_unfinished()
             )
@@ -414,8 +416,8 @@ class Application:
     def _first_unfinished(self) -> dict[TopicPartition, int] | None:
         """The first record of each partition that is not done, if there is one; None while the
         application cannot know which records count."""
-        between_batches = self.shape is not Shape.LOOP or self.parked
-        if self._has_changed or self.shape is Shape.RECORDS or not between_batches:
+        between_batches = self.shape is not ConsumerStyle.LOOP or self.parked
+        if self._has_changed or self.shape is ConsumerStyle.RECORDS or not between_batches:
             return None
         first: dict[TopicPartition, int] = {}
         waiting = (record for records in self._waiting.values() for record in records)
@@ -447,7 +449,9 @@ class Application:
         self.shape = self._wanted
         self._has_changed = True
         self._witness.changed_style(self.member, self.shape.tracked)
-        self.member.core.track(self.shape.tracked, next_poll_completes=self.shape is Shape.GROUP)
+        self.member.core.track(
+            self.shape.tracked, next_poll_completes=self.shape is ConsumerStyle.GROUP
+        )
 
     def unsubscribe_for(self, seconds: float) -> None:
         """Unsubscribe before the next step, and subscribe again later."""
@@ -543,8 +547,8 @@ class Application:
         self.parked = False
         if self._next_step is not None:
             self._next_step.cancel()
-        if self.shape in (Shape.TASKS, Shape.GROUP):
-            if self.shape is Shape.TASKS:
+        if self.shape in (ConsumerStyle.TASKS, ConsumerStyle.GROUP):
+            if self.shape is ConsumerStyle.TASKS:
                 # Closing stops the runner's loop; the one around a task group could go on.
                 self.member.core.stop(self.member.now)
                 for partition in sorted(self._waiting):
@@ -555,7 +559,7 @@ class Application:
             self.member.take_effects()
             self._maybe_drained()
             return
-        if self.shape is Shape.ACK:
+        if self.shape is ConsumerStyle.ACK:
             # Nobody waits for acknowledgements of the user: what still runs is given up, and
             # what was acknowledged beyond it does not count either.
             if self.patient:
@@ -571,7 +575,7 @@ class Application:
     def _maybe_drained(self) -> None:
         if self._draining and not self._running and not any(self._waiting.values()):
             self._draining = False
-            if self.shape is not Shape.ACK:
+            if self.shape is not ConsumerStyle.ACK:
                 self.member.core.boundary(self.member.now, inside=False)
             self._close_consumer()
 
@@ -591,7 +595,7 @@ class Application:
         """Whether something of this partition is not done, or the loop has not come round."""
         return (
             not (self.parked or self.closing)
-            or (self._draining and self.shape is Shape.GROUP)
+            or (self._draining and self.shape is ConsumerStyle.GROUP)
             or partition in self._delayed
             or bool(self._busy.get(partition))
             or bool(self._waiting.get(partition))

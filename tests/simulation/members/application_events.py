@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from asyncrevoke.model import OffsetAndMetadata, PollResult, Record, TopicPartition
 
 
-class Witness:
+class ApplicationEvents:
     """Sees what the application experiences; the oracles are one."""
 
     def asked(self, member: Member) -> None:

@@ -64,7 +64,7 @@ class Observer:
 
 @dataclass(slots=True)
 class Health:
-    """What the simulation did to a member that excuses what it then loses or repeats."""
+    """What the simulation did to a member, which permits later losses and duplicates."""
 
     crashed: bool = False
     impaired_until: float = 0.0

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from simulation.members.application_events import Witness
+    from simulation.members.application_events import ApplicationEvents
     from simulation.members.member import Member
 
     from asyncrevoke.model import TopicPartition
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class PausedPartitions:
     """What one application has paused."""
 
-    def __init__(self, member: Member, witness: Witness) -> None:
+    def __init__(self, member: Member, witness: ApplicationEvents) -> None:
         self._member = member
         self._witness = witness
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from simulation.members.application_events import Witness
+    from simulation.members.application_events import ApplicationEvents
     from simulation.members.member import Member
 
     from asyncrevoke.core.io.effects import CompleteRequest
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 _EARLIEST, _LATEST = -2, -1
 
 
-class Tickets:
+class PendingCalls:
     """Calls whose answers come later: each is asked for here, and its answer handed on."""
 
-    def __init__(self, member: Member, witness: Witness) -> None:
+    def __init__(self, member: Member, witness: ApplicationEvents) -> None:
         self._member = member
         self._witness = witness
         self._then: dict[int, Callable[[CompleteRequest], None]] = {}
@@ -31,7 +31,7 @@ class Tickets:
         unfinished: Mapping[TopicPartition, int] | None,
     ) -> None:
         """Commit what counts: for as long as no coordinator answers. ``unfinished``: see
-        :meth:`Witness.committing`."""
+        :meth:`ApplicationEvents.committing`."""
         ticket = self._member.core.commit(self._member.now)
         self._witness.committing(self._member, ticket, unfinished)
         self._expect(ticket, "commit", None, then)

@@ -14,7 +14,7 @@ from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.errors import LogTruncationError, NoOffsetError, PartitionsError
 from asyncrevoke.model import Record, TopicPartition
 from asyncrevoke.testing.fake_kafka.brokers import Brokers
-from asyncrevoke.testing.fake_kafka.classic_coordinator import GroupCoordinator
+from asyncrevoke.testing.fake_kafka.classic_coordinator import ClassicCoordinator
 from asyncrevoke.testing.fake_kafka.clock import Clock
 from asyncrevoke.testing.fake_kafka.partition_log import PartitionLog, decode_simulated
 
@@ -32,7 +32,7 @@ class Reader:
 
     def __init__(self, **options: Unpack[ConsumerOptions]) -> None:
         self.clock = Clock()
-        group = GroupCoordinator(self.clock, initial_delay=0.0)
+        group = ClassicCoordinator(self.clock, initial_delay=0.0)
         self.brokers = Brokers(self.clock, Random(1), 3, group)
         self.network = Network(self.clock, Random(2), self.brokers)
         self.brokers.create_topic("orders", 1)

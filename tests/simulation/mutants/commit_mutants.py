@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from simulation.members.application import Pace, Shape
+from simulation.members.application import ConsumerStyle, WorkTime
 from simulation.mutants.mutants import Mutant
 from simulation.schedules.schedule import (
     Disturbance,
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 def refusals_amid_joins(schedule: Schedule) -> Schedule:
     """Commits are refused while members join, and asked for all the time."""
-    members = tuple(MemberPlan(0.1 * n, Shape.ACK, Pace(0.05, 0.2, 0.1)) for n in range(2))
+    members = tuple(
+        MemberPlan(0.1 * n, ConsumerStyle.ACK, WorkTime(0.05, 0.2, 0.1)) for n in range(2)
+    )
     incidents = (
         Incident(2.0, Kind.REFUSE_COMMITS, schedule.seed, 4.0),
         *(Incident(1.5 + 0.2 * n, Kind.COMMIT, n) for n in range(30)),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import structs
-from simulation.members.application import Pace, Shape
+from simulation.members.application import ConsumerStyle, WorkTime
 from simulation.schedules.schedule import (
     Disturbance,
     GroupMode,
@@ -92,12 +92,14 @@ def long_freezes(schedule: Schedule) -> Schedule:
 
 
 def slow_tasks_and_a_crowd(
-    shape: Shape, revoke_timeout: float | None = None
+    shape: ConsumerStyle, revoke_timeout: float | None = None
 ) -> Callable[[Schedule], Schedule]:
     """Members come one upon the other while work of some seconds is under way."""
 
     def tweak(schedule: Schedule) -> Schedule:
-        members = tuple(MemberPlan(0.1 * number, shape, Pace(0.3, 2.5, 0.5)) for number in range(2))
+        members = tuple(
+            MemberPlan(0.1 * number, shape, WorkTime(0.3, 2.5, 0.5)) for number in range(2)
+        )
         crowd = tuple(Incident(3.0 + 0.7 * number, Kind.JOIN, number) for number in range(5))
         return dataclasses.replace(
             schedule,
@@ -113,7 +115,9 @@ def slow_tasks_and_a_crowd(
 
 def crashes_amid_slow_tasks(schedule: Schedule) -> Schedule:
     """Members die while some of their work takes seconds, and more has been done beyond it."""
-    members = tuple(MemberPlan(0.1 * n, Shape.TASKS, Pace(0.05, 4.0, 0.1)) for n in range(3))
+    members = tuple(
+        MemberPlan(0.1 * n, ConsumerStyle.TASKS, WorkTime(0.05, 4.0, 0.1)) for n in range(3)
+    )
     crashes = tuple(Incident(3.0 + n, Kind.CRASH, schedule.seed + n) for n in range(2))
     return dataclasses.replace(
         schedule, members=members, incidents=crashes, topics=(4,), duration=9.0, produce_every=0.15
@@ -122,7 +126,9 @@ def crashes_amid_slow_tasks(schedule: Schedule) -> Schedule:
 
 def parked_behind_an_eager_member(schedule: Schedule) -> Schedule:
     """An eager member drains for long at each rebalance, while JoinGroups of the others wait."""
-    members = tuple(MemberPlan(0.1 * n, Shape.TASKS, Pace(0.5, 2.5, 0.3)) for n in range(3))
+    members = tuple(
+        MemberPlan(0.1 * n, ConsumerStyle.TASKS, WorkTime(0.5, 2.5, 0.3)) for n in range(3)
+    )
     return dataclasses.replace(
         schedule,
         mode=GroupMode.MIXED,
@@ -376,7 +382,9 @@ def barrier_is_ignored(patch: pytest.MonkeyPatch) -> None:
 
 def many_partitions_and_unequal_drains(schedule: Schedule) -> Schedule:
     """Two members take the partitions of one, of which some are at slow work."""
-    members = tuple(MemberPlan(at, Shape.TASKS, Pace(0.02, 5.0, 0.15)) for at in (0.1, 4.0, 4.2))
+    members = tuple(
+        MemberPlan(at, ConsumerStyle.TASKS, WorkTime(0.02, 5.0, 0.15)) for at in (0.1, 4.0, 4.2)
+    )
     return dataclasses.replace(
         schedule, topics=(14,), members=members, duration=12.0, static=False, produce_every=0.15
     )
@@ -564,7 +572,7 @@ MUTANTS = [
         "delay_revoke is always granted",
         delay_is_always_granted,
         ("I2",),
-        tweak=slow_tasks_and_a_crowd(Shape.ACK, revoke_timeout=2.0),
+        tweak=slow_tasks_and_a_crowd(ConsumerStyle.ACK, revoke_timeout=2.0),
     ),
     Mutant(
         "losses are not reported",
@@ -598,7 +606,7 @@ MUTANTS = [
         "maps count what was never started",
         maps_count_what_was_never_started,
         ("I18",),
-        tweak=slow_tasks_and_a_crowd(Shape.TASKS),
+        tweak=slow_tasks_and_a_crowd(ConsumerStyle.TASKS),
     ),
     Mutant(
         "waits for the slowest of a round",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from simulation.members.application import Pace, Shape
+from simulation.members.application import ConsumerStyle, WorkTime
 from simulation.mutants.mutants import Mutant, slow_tasks_and_a_crowd
 from simulation.schedules.schedule import (
     Disturbance,
@@ -88,7 +88,9 @@ def calls_while_a_broker_is_silent(kind: Kind) -> Callable[[Schedule], Schedule]
     """Members ask for something again and again while they are cut off from a broker."""
 
     def tweak(schedule: Schedule) -> Schedule:
-        members = tuple(MemberPlan(0.1 * number, Shape.LOOP, Pace()) for number in range(2))
+        members = tuple(
+            MemberPlan(0.1 * number, ConsumerStyle.LOOP, WorkTime()) for number in range(2)
+        )
         cuts = tuple(Incident(3.0, Kind.CUT_COORDINATOR, number, 30.0) for number in range(2))
         calls = tuple(Incident(3.1 + 0.2 * n, kind, n, 1.0) for n in range(6))
         return dataclasses.replace(
@@ -109,8 +111,8 @@ def queued_records_begin_in_doubt(patch: pytest.MonkeyPatch) -> None:
 
 def frozen_with_queued_records(schedule: Schedule) -> Schedule:
     """Members are frozen for longer than their session while records wait for their turn."""
-    shapes = (Shape.TASKS, Shape.GROUP, Shape.TASKS, Shape.GROUP)
-    pace = Pace(0.5, 3.0, 0.1)
+    shapes = (ConsumerStyle.TASKS, ConsumerStyle.GROUP, ConsumerStyle.TASKS, ConsumerStyle.GROUP)
+    pace = WorkTime(0.5, 3.0, 0.1)
     members = tuple(MemberPlan(0.1 * n, shape, pace) for n, shape in enumerate(shapes))
     freezes = tuple(Incident(4.0 + n, Kind.FREEZE, n, 9.0) for n in range(4))
     return dataclasses.replace(
@@ -163,12 +165,12 @@ MUTANTS = [
         "a waiting poll wakes itself",
         waiting_poll_wakes_itself,
         ("busy loop",),
-        tweak=slow_tasks_and_a_crowd(Shape.ACK),
+        tweak=slow_tasks_and_a_crowd(ConsumerStyle.ACK),
     ),
     Mutant(
         "a timer is set again at its own time",
         tick_is_set_again_at_its_own_time,
         ("busy loop",),
-        tweak=slow_tasks_and_a_crowd(Shape.ACK),
+        tweak=slow_tasks_and_a_crowd(ConsumerStyle.ACK),
     ),
 ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import structs
-from simulation.members.application import Pace, Shape
+from simulation.members.application import ConsumerStyle, WorkTime
 from simulation.mutants.mutants import Mutant, crashes_amid_slow_tasks, release_before_acknowledged
 from simulation.schedules.schedule import (
     Disturbance,
@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 
 def topics_again_and_again(schedule: Schedule) -> Schedule:
     """Topics are deleted under members at work, and created again at once."""
-    members = tuple(MemberPlan(0.1 * n, Shape.TASKS, Pace(0.05, 1.5, 0.2)) for n in range(2))
+    members = tuple(
+        MemberPlan(0.1 * n, ConsumerStyle.TASKS, WorkTime(0.05, 1.5, 0.2)) for n in range(2)
+    )
     again = tuple(Incident(3.0 + 2 * n, Kind.RECREATE, n, 0.0) for n in range(3))
     return dataclasses.replace(
         schedule, members=members, incidents=again, topics=(3,), duration=10.0, produce_every=0.1
@@ -46,7 +48,9 @@ def topics_again_and_again(schedule: Schedule) -> Schedule:
 
 def long_freezes_of_members_at_rest(schedule: Schedule) -> Schedule:
     """Nothing happens but that members are frozen for longer than their session."""
-    members = tuple(MemberPlan(0.1, Shape.TASKS, Pace(0.03, 0.3, 0.1)) for _ in range(2))
+    members = tuple(
+        MemberPlan(0.1, ConsumerStyle.TASKS, WorkTime(0.03, 0.3, 0.1)) for _ in range(2)
+    )
     freezes = (Incident(6.0, Kind.FREEZE, 0, 7.5), Incident(6.0, Kind.FREEZE, 1, 7.5))
     return dataclasses.replace(
         schedule,
@@ -64,7 +68,7 @@ def frozen_while_another_joins(schedule: Schedule) -> Schedule:
     """A member that is at work on everything is frozen, and then another one joins."""
     return dataclasses.replace(
         schedule,
-        members=(MemberPlan(0.1, Shape.TASKS, Pace(0.2, 1.5, 0.3)),),
+        members=(MemberPlan(0.1, ConsumerStyle.TASKS, WorkTime(0.2, 1.5, 0.3)),),
         incidents=(Incident(5.0, Kind.FREEZE, 0, 4.5), Incident(5.2, Kind.JOIN, 0)),
         topics=(6,),
         session_timeout=10.0,
@@ -80,7 +84,7 @@ def switches_amid_slow_tasks(schedule: Schedule) -> Schedule:
     """Members come and switch their protocol while work of some seconds is under way."""
     plans = (Protocol.CONSUMER, Protocol.CLASSIC, Protocol.CLASSIC)
     members = tuple(
-        MemberPlan(0.1 * n, Shape.TASKS, Pace(0.3, 2.5, 0.5), protocol)
+        MemberPlan(0.1 * n, ConsumerStyle.TASKS, WorkTime(0.3, 2.5, 0.5), protocol)
         for n, protocol in enumerate(plans)
     )
     crowd = tuple(Incident(3.0 + 0.9 * n, Kind.JOIN, n) for n in range(4))
@@ -99,7 +103,9 @@ def crashes_amid_slow_tasks_and_retention(schedule: Schedule) -> Schedule:
 
 def cancelled_steps_amid_slow_tasks(schedule: Schedule) -> Schedule:
     """Waiting steps are cancelled while partitions drain that others wait for."""
-    members = tuple(MemberPlan(0.1 + 2 * n, Shape.TASKS, Pace(0.03, 2.5, 0.2)) for n in range(3))
+    members = tuple(
+        MemberPlan(0.1 + 2 * n, ConsumerStyle.TASKS, WorkTime(0.03, 2.5, 0.2)) for n in range(3)
+    )
     cancelled = tuple(Incident(2.2 + 0.3 * n, Kind.CANCEL, n, 0.28) for n in range(20))
     return dataclasses.replace(
         schedule, members=members, incidents=cancelled, topics=(6,), duration=9.0

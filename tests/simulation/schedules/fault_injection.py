@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from simulation.cluster.network import Fate
-from simulation.members.application import Application, Pace, Shape
+from simulation.cluster.network import RequestFate
+from simulation.members.application import Application, ConsumerStyle, WorkTime
 from simulation.schedules.schedule import GroupMode, Kind, Protocol, draw_shape
 
 from asyncrevoke.model import OffsetAndMetadata
@@ -16,20 +16,20 @@ from asyncrevoke.testing.fake_kafka.group_state import GroupState
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from simulation.cluster.simulated_cluster import World
+    from simulation.cluster.simulated_cluster import SimulatedCluster
     from simulation.schedules.schedule import Incident
 
 _OTHERS = (Protocol.CONSUMER, Protocol.CONSUMER, Protocol.AUTO)
 _LOOK_EVERY = 0.001
 # Seconds that a link is slow.
 _SLOW_FOR = 12.0
-_FATES = (Fate.LOST_BEFORE, Fate.LOST_AFTER, Fate.LATE)
+_FATES = (RequestFate.LOST_BEFORE, RequestFate.LOST_AFTER, RequestFate.LATE)
 
 
-class Faults:
-    """Carries incidents out, and writes down what they excuse."""
+class FaultInjector:
+    """Carries incidents out, and notes which losses and duplicates they permit."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedCluster) -> None:
         self._world = world
         self._rng = world.rng("faults")
         self._loss = 0.0
@@ -60,11 +60,11 @@ class Faults:
             Kind.SLOW_LINK: self._slow_link,
         }
 
-    def befall(self, incident: Incident) -> None:
+    def apply(self, incident: Incident) -> None:
         """Let an incident happen."""
         match incident.kind:
             case Kind.JOIN:
-                self._world.join(draw_shape(self._rng), Pace())
+                self._world.join(draw_shape(self._rng), WorkTime())
             case Kind.PARTITIONS:
                 self._add_partitions(incident)
             case Kind.RETENTION:
@@ -99,20 +99,20 @@ class Faults:
         self._loss = share
         self._world.network.fate = self._fate
 
-    def _fate(self, client: int, message: Request) -> Fate | None:
+    def _fate(self, client: int, message: Request) -> RequestFate | None:
         if isinstance(message, OffsetCommitRequest) and (
             self._world.clock.now < self._late_commits_until and self._rng.random() < 0.5
         ):
             self._note_loss(client)
-            return Fate.LATE
+            return RequestFate.LATE
         if self._rng.random() < self._loss:
             self._note_loss(client)
             return self._rng.choice(_FATES)
         return None
 
     def _note_loss(self, client: int) -> None:
-        books = self._world.books
-        books.lost_requests.setdefault(client, []).append(books.clock.now)
+        state = self._world.state
+        state.lost_requests.setdefault(client, []).append(state.clock.now)
 
     def end(self) -> None:
         """No request is lost or refused any more."""
@@ -132,7 +132,7 @@ class Faults:
         world = self._world
         application.on_closed = lambda: self._return(application)
         application.stop()
-        world.books.note(application.member.client, "is being replaced")
+        world.state.note(application.member.client, "is being replaced")
 
     def _return(self, application: Application, protocol: Protocol | None = None) -> None:
         if self._world.closing:
@@ -150,7 +150,7 @@ class Faults:
         protocol = self._rng.choice(_OTHERS) if was_classic else Protocol.CLASSIC
         application.on_closed = lambda: self._return(application, protocol)
         application.stop()
-        self._world.books.note(application.member.client, f"is to come back as {protocol.value}")
+        self._world.state.note(application.member.client, f"is to come back as {protocol.value}")
 
     def _subscribe(self, incident: Incident, application: Application) -> None:
         names = self._world.topics()
@@ -170,7 +170,7 @@ class Faults:
             self._world.brokers.refuse_commits(names[incident.target % len(names)], until)
 
     def _commit(self, _incident: Incident, application: Application) -> None:
-        if application.shape is Shape.MANUAL:
+        if application.shape is ConsumerStyle.MANUAL:
             self._commit_before_positions(application)
         else:
             application.commit()
@@ -182,7 +182,7 @@ class Faults:
         if application.closing or world.closing or world.schedule.mode is GroupMode.CONVERTED:
             return
         stored = world.brokers.group.offsets
-        placed = world.books.views[application.member.client].held
+        placed = world.state.views[application.member.client].held
         assigned = application.member.core.assignment()
         offsets = {
             partition: OffsetAndMetadata(stored[partition].offset)
@@ -191,7 +191,7 @@ class Faults:
         }
         if offsets:
             application.commit_offsets(offsets)
-            world.books.counts["commits before a position is known"] += len(offsets)
+            world.state.counts["commits before a position is known"] += len(offsets)
         else:
             world.clock.after(_LOOK_EVERY, lambda: self._commit_before_positions(application))
 
@@ -248,7 +248,7 @@ class Faults:
         if names:
             chosen = names[incident.target % len(names)]
             partitions = len(world.brokers.topics[chosen])
-            world.judge.deleted(chosen)
+            world.checker.deleted(chosen)
             world.brokers.delete_topic(chosen)
             world.clock.after(
                 incident.amount, lambda: world.brokers.create_topic(chosen, partitions)
@@ -263,40 +263,40 @@ class Faults:
         if log is not None:
             # Half of what there is, and sometimes all of it.
             log.delete_before(log.end if incident.amount > 0.5 else (log.start + log.end) // 2)
-            self._world.judge.deliveries.deleted_before(partition, log.start)
+            self._world.checker.deliveries.deleted_before(partition, log.start)
 
     # --- faults ----------------------------------------------------------------------------------
 
     def _disturb_brokers(self, seconds: float) -> None:
-        books = self._world.books
-        for view in books.views.values():
+        state = self._world.state
+        for view in state.views.values():
             view.kept = False
-        books.disturbed_until = max(books.disturbed_until, self._world.clock.now + seconds)
+        state.disturbed_until = max(state.disturbed_until, self._world.clock.now + seconds)
 
     def _disturb(self, application: Application, seconds: float) -> None:
-        books, client = self._world.books, application.member.client
-        books.views[client].kept = False
+        state, client = self._world.state, application.member.client
+        state.views[client].kept = False
         until = self._world.clock.now + seconds
-        books.client_disturbed_until[client] = max(
-            books.client_disturbed_until.get(client, 0.0), until
+        state.client_disturbed_until[client] = max(
+            state.client_disturbed_until.get(client, 0.0), until
         )
 
     def _crash(self, _incident: Incident, application: Application) -> None:
-        self._world.books.excuse(application.member.client, "a member crashed")
+        self._world.state.permit_duplicates(application.member.client, "a member crashed")
         application.member.die()
 
     def _freeze(self, incident: Incident, application: Application) -> None:
         client = application.member.client
-        frozen = self._world.books.client_frozen
+        frozen = self._world.state.client_frozen
         frozen[client] = frozen.get(client, 0.0) + incident.amount
-        kept = self._world.judge.is_kept(application.member)
+        kept = self._world.checker.is_kept(application.member)
         self._disturb(application, incident.amount)
-        self._world.books.views[client].kept = kept
+        self._world.state.views[client].kept = kept
         application.member.freeze(incident.amount)
 
     def _jump(self, incident: Incident, application: Application) -> None:
         client = application.member.client
-        jumped = self._world.books.client_jumped
+        jumped = self._world.state.client_jumped
         jumped[client] = jumped.get(client, 0.0) + incident.amount
         self._disturb(application, 0.5)
         application.member.jump(incident.amount)
@@ -322,7 +322,7 @@ class Faults:
     def _black_hole(self, _incident: Incident, application: Application) -> None:
         self._disturb(application, application.member.config.session_timeout)
         self._world.network.black_hole(application.member.client, None)
-        self._world.judge.silence(application.member)
+        self._world.checker.silence(application.member)
 
     def _slow_link(self, incident: Incident, application: Application) -> None:
         self._disturb(application, _SLOW_FOR)

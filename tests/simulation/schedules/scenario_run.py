@@ -9,23 +9,23 @@ from simulation.cluster.converting_group import ConvertingGroup
 from simulation.cluster.simulated_cluster import CLOSE_TIMEOUT
 from simulation.invariants.liveness.stall_oracle import LOOK_EVERY
 from simulation.invariants.oracle_state import Violation
-from simulation.members.application import Pace, Shape
-from simulation.schedules.fault_injection import Faults
+from simulation.members.application import ConsumerStyle, WorkTime
+from simulation.schedules.fault_injection import FaultInjector
 from simulation.schedules.schedule import Disturbance
 
 from asyncrevoke.testing.fake_kafka.group_state import GroupState
 
 if TYPE_CHECKING:
-    from simulation.cluster.simulated_cluster import World
+    from simulation.cluster.simulated_cluster import SimulatedCluster
     from simulation.schedules.schedule import Incident, MemberPlan
 
 
-class Course:
+class ScenarioRun:
     """One run of a world's schedule. ``run`` raises :class:`Violation` if an oracle objects."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedCluster) -> None:
         self._world = world
-        self._faults = Faults(world)
+        self._faults = FaultInjector(world)
         # A member has joined to make a group rebalance that leaves partitions unread.
         self._rescued = False
 
@@ -36,9 +36,9 @@ class Course:
         for plan in schedule.members:
             clock.at(plan.at, partial(self._join_planned, plan))
         for incident in schedule.incidents:
-            clock.at(incident.at, partial(self._befall, incident))
+            clock.at(incident.at, partial(self._apply, incident))
         if schedule.loss:
-            world.books.lossy = True
+            world.state.lossy = True
             self._faults.lose_requests(schedule.loss)
         world.producing_until = schedule.duration
         world.produce()
@@ -48,12 +48,12 @@ class Course:
         self._come_to_rest()
         self._close_all()
 
-    def _befall(self, incident: Incident) -> None:
-        self._world.books.note(-1, incident)
-        self._faults.befall(incident)
+    def _apply(self, incident: Incident) -> None:
+        self._world.state.note(-1, incident)
+        self._faults.apply(incident)
 
     def _look(self) -> None:
-        self._world.judge.look()
+        self._world.checker.look()
         if not self._world.closing:
             self._world.clock.after(LOOK_EVERY, self._look)
 
@@ -63,21 +63,21 @@ class Course:
         if schedule.disturbance is Disturbance.FAULTS:
             patience += 30.0
         deadline = world.clock.now + patience
-        while world.judge.unfinished(self._live_clients()):
+        while world.checker.unfinished(self._live_clients()):
             if not world.live():
-                world.join(Shape.LOOP, Pace(), schedule.later_assignors)
+                world.join(ConsumerStyle.LOOP, WorkTime(), schedule.later_assignors)
             elif not self._rescued and self._is_overlooked():
                 self._rescued = True
                 deadline = world.clock.now + patience
-                world.join(Shape.LOOP, Pace(), schedule.later_assignors)
+                world.join(ConsumerStyle.LOOP, WorkTime(), schedule.later_assignors)
             if world.clock.now >= deadline:
-                world.judge.must_be_at_rest(self._live_clients(), world.report())
+                world.checker.must_be_at_rest(self._live_clients(), world.report())
             world.clock.run_until(min(world.clock.now + 0.25, deadline))
 
     def _is_overlooked(self) -> bool:
         """Whether nothing is wrong but that the coordinator takes partitions for read."""
-        group, judge = self._world.group, self._world.judge
-        return isinstance(group, ConvertingGroup) and judge.lacks_readers_alone(
+        group, checker = self._world.group, self._world.checker
+        return isinstance(group, ConvertingGroup) and checker.lacks_readers_alone(
             self._live_clients(), group.unread
         )
 
@@ -96,7 +96,7 @@ class Course:
         world.clock.run_until(deadline, self._is_over)
         if not self._is_over():
             raise Violation("close", "members have not closed\n" + world.report())
-        reasons = world.judge.deliveries.missing(released=True)
+        reasons = world.checker.deliveries.missing(released=True)
         if reasons:
             raise Violation("I5", "after closing: " + "; ".join(reasons.values()))
 

@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import msgspec
-from simulation.members.application import Pace, Shape
+from simulation.members.application import ConsumerStyle, WorkTime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -169,8 +169,8 @@ class MemberPlan:
     """A member of the first hour: what it is like, and when it joins."""
 
     at: float
-    shape: Shape
-    pace: Pace
+    shape: ConsumerStyle
+    pace: WorkTime
     protocol: Protocol | None = None
 
 
@@ -342,8 +342,8 @@ def _with_styles(schedule: Schedule) -> Schedule:
     """Some loops take single records; and now and then loops change their style, seek and pause."""
     rng = Random(f"styles {schedule.seed}")
     members = tuple(
-        dataclasses.replace(member, shape=Shape.RECORDS)
-        if member.shape is Shape.LOOP and rng.random() < 0.5
+        dataclasses.replace(member, shape=ConsumerStyle.RECORDS)
+        if member.shape is ConsumerStyle.LOOP and rng.random() < 0.5
         else member
         for member in schedule.members
     )
@@ -403,7 +403,7 @@ def _with_unequal_drains(schedule: Schedule) -> Schedule:
     rng = Random(f"drains {schedule.seed}")
     slow, share = rng.choice((2.5, 4.0, 6.0)), rng.choice((0.1, 0.2))
     members = tuple(
-        dataclasses.replace(member, pace=Pace(0.03, slow, share)) for member in schedule.members
+        dataclasses.replace(member, pace=WorkTime(0.03, slow, share)) for member in schedule.members
     )
     topics = (rng.randint(8, 14),) if len(schedule.topics) == 1 else (rng.randint(5, 9), 3)
     return dataclasses.replace(schedule, topics=topics, members=members)
@@ -411,13 +411,21 @@ def _with_unequal_drains(schedule: Schedule) -> Schedule:
 
 def _plan(rng: Random, index: int, slow: float) -> MemberPlan:
     at = rng.random() * 0.5 if index == 0 or rng.random() < 0.5 else rng.random() * 4
-    return MemberPlan(at, draw_shape(rng), Pace(0.03, slow, rng.choice((0.0, 0.02, 0.1))))
+    return MemberPlan(at, draw_shape(rng), WorkTime(0.03, slow, rng.choice((0.0, 0.02, 0.1))))
 
 
-def draw_shape(rng: Random) -> Shape:
+def draw_shape(rng: Random) -> ConsumerStyle:
     """How a member uses its consumer."""
     return rng.choice(
-        (Shape.LOOP, Shape.LOOP, Shape.TASKS, Shape.TASKS, Shape.GROUP, Shape.ACK, Shape.MANUAL)
+        (
+            ConsumerStyle.LOOP,
+            ConsumerStyle.LOOP,
+            ConsumerStyle.TASKS,
+            ConsumerStyle.TASKS,
+            ConsumerStyle.GROUP,
+            ConsumerStyle.ACK,
+            ConsumerStyle.MANUAL,
+        )
     )
 
 

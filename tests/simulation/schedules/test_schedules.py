@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from simulation.command import COMMAND, command_environment
-from simulation.members.application import Pace, Shape
+from simulation.members.application import ConsumerStyle, WorkTime
 from simulation.runner import Outcome, run, run_many
 from simulation.schedules.schedule import (
     INEXCUSABLE,
@@ -71,7 +71,7 @@ def test_in_a_calm_group_nothing_at_all_is_lost_or_repeated_wherever_its_coordin
 
 
 def test_work_that_outlasts_a_calm_schedule_is_not_excused() -> None:
-    slow = (MemberPlan(0.1, Shape.TASKS, Pace(3.0, 9.0, 1.0)),) * 2
+    slow = (MemberPlan(0.1, ConsumerStyle.TASKS, WorkTime(3.0, 9.0, 1.0)),) * 2
     found = {
         run(dataclasses.replace(calm, members=slow, revoke_timeout=1.5)).invariant
         for calm in (draw(seed, GroupMode.COOPERATIVE, Disturbance.CALM) for seed in range(5))
@@ -98,10 +98,17 @@ def test_a_schedule_that_once_failed_passes(found: _Found) -> None:
     assert outcome.failure is None, outcome.failure
 
 
-def test_the_same_seed_gives_the_same_effects_whatever_the_order_of_sets() -> None:
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [(["--seeds", "0:15"], 15), (["--seeds", "5", "--protocol", "mixed"], 1)],
+    ids=["first seeds", "two delayed partitions"],
+)
+def test_the_same_seed_gives_the_same_effects_whatever_the_order_of_sets(
+    options: list[str], count: int
+) -> None:
     digests = [
         subprocess.run(
-            [*COMMAND, "--seeds", "0:15", "--digest"],
+            [*COMMAND, *options, "--digest"],
             check=True,
             capture_output=True,
             text=True,
@@ -110,4 +117,4 @@ def test_the_same_seed_gives_the_same_effects_whatever_the_order_of_sets() -> No
         for hash_seed in ("1", "2")
     ]
     assert digests[0] == digests[1]
-    assert len(digests[0].splitlines()) == 15
+    assert len(digests[0].splitlines()) == count

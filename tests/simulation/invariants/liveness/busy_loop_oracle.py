@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from simulation.invariants.oracle_state import Books, Violation
+from simulation.invariants.oracle_state import OracleState, Violation
 
 if TYPE_CHECKING:
     from simulation.members.member import Member
@@ -19,8 +19,8 @@ class BusyLoopOracle:
     """Counts, for each member and instant, how often each timer fires and how many polls return
     nothing."""
 
-    def __init__(self, books: Books) -> None:
-        self._books = books
+    def __init__(self, state: OracleState) -> None:
+        self._state = state
         self._instants: dict[int, float] = {}
         self._firings: dict[int, Counter[str]] = {}
         self._empty_polls: Counter[int] = Counter()
@@ -34,7 +34,7 @@ class BusyLoopOracle:
             raise Violation(
                 "busy loop",
                 f"client {member.client}: timer {key!r} has fired {firings[key]} times at "
-                f"{self._books.clock.now!r}, which is {member.now!r} on its own clock",
+                f"{self._state.clock.now!r}, which is {member.now!r} on its own clock",
             )
 
     def polled_in_vain(self, member: Member) -> None:
@@ -46,11 +46,11 @@ class BusyLoopOracle:
             raise Violation(
                 "busy loop",
                 f"client {client}: {self._empty_polls[client]} polls have returned nothing at "
-                f"{self._books.clock.now!r}, which is {member.now!r} on its own clock",
+                f"{self._state.clock.now!r}, which is {member.now!r} on its own clock",
             )
 
     def _begin_instant(self, client: int) -> None:
-        now = self._books.clock.now
+        now = self._state.clock.now
         if self._instants.get(client) != now:
             self._instants[client] = now
             self._firings[client] = Counter()

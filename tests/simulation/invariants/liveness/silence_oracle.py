@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulation.invariants.oracle_state import Books, View, Violation
+from simulation.invariants.oracle_state import MemberView, OracleState, Violation
 
 # Beyond the session: what a fault may cost.
 _MARGIN = 5.0
@@ -14,23 +14,23 @@ class SilenceOracle:
     """A session and five seconds after its connections have died, a member waits for no answer on
     one of them, and has a heartbeat confirmed."""
 
-    def __init__(self, books: Books) -> None:
-        self._books = books
+    def __init__(self, state: OracleState) -> None:
+        self._state = state
 
-    def began(self, view: View) -> None:
+    def began(self, view: MemberView) -> None:
         """Nothing passes on the connections of this member from now on."""
         config = view.member.config
         classic = config.group_protocol == "classic"
         session = config.session_timeout if classic else _BROKERS_SESSION
-        began_at = self._books.clock.now
-        self._books.clock.after(session + _MARGIN, lambda: self._is_over(view, began_at))
+        began_at = self._state.clock.now
+        self._state.clock.after(session + _MARGIN, lambda: self._is_over(view, began_at))
 
-    def _is_over(self, view: View, began_at: float) -> None:
-        books, member = self._books, view.member
+    def _is_over(self, view: MemberView, began_at: float) -> None:
+        state, member = self._state, view.member
         client = member.client
-        if not member.alive or member.frozen or books.client_frozen.get(client):
+        if not member.alive or member.frozen or state.client_frozen.get(client):
             return
-        waiting = books.network.swallowed(client, began_at)
+        waiting = state.network.swallowed(client, began_at)
         if waiting:
             raise Violation(
                 "silence",
@@ -40,7 +40,7 @@ class SilenceOracle:
         # While it joins, it is a member by that.
         joins = member.config.group_protocol != "consumer" and view.join is not None
         confirmed = view.confirmed_at
-        if not books.inexcusable or view.closing or joins or view.generation < 0:
+        if not state.inexcusable or view.closing or joins or view.generation < 0:
             return
         if confirmed <= began_at:
             raise Violation(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simulation.invariants.oracle_state import Books, Holding, View, Violation, name
+from simulation.invariants.oracle_state import Holding, MemberView, OracleState, Violation, name
 
 if TYPE_CHECKING:
     from asyncrevoke.model import TopicPartition
@@ -20,15 +20,15 @@ LOOK_EVERY = 0.25
 class StallOracle:
     """Looks every now and then which partitions have records for their members, and since when."""
 
-    def __init__(self, books: Books) -> None:
-        self._books = books
+    def __init__(self, state: OracleState) -> None:
+        self._state = state
         # The position of the member, and since when there is something that it could be given.
         self._waits: dict[tuple[int, TopicPartition], tuple[int, float]] = {}
 
     def look(self) -> None:
         """See who waits."""
         before, self._waits = self._waits, {}
-        for view in self._books.views.values():
+        for view in self._state.views.values():
             if not self._expects_records(view):
                 continue
             for partition, holding in view.held.items():
@@ -38,12 +38,12 @@ class StallOracle:
 
     def _waiting(
         self,
-        view: View,
+        view: MemberView,
         partition: TopicPartition,
         position: int,
         before: dict[tuple[int, TopicPartition], tuple[int, float]],
     ) -> None:
-        now, key = self._books.clock.now, (view.member.client, partition)
+        now, key = self._state.clock.now, (view.member.client, partition)
         found, since = before.get(key, (position, now))
         if found != position:
             since = now
@@ -55,25 +55,27 @@ class StallOracle:
                 f"{name(partition)}, which has more, and gets nothing",
             )
 
-    def _expects_records(self, view: View) -> bool:
-        member, books = view.member, self._books
+    def _expects_records(self, view: MemberView) -> bool:
+        member, state = view.member, self._state
         return (
             member.alive
             and not member.frozen
             and not view.closing
-            and member.client not in books.judged
-            and not books.disturbed(member.client, _CALM)
-            and not books.hampered(member.client, books.clock.now - _CALM)
+            and member.client not in state.evicted
+            and not state.disturbed(member.client, _CALM)
+            and not state.hampered(member.client, state.clock.now - _CALM)
         )
 
-    def _position(self, view: View, partition: TopicPartition, holding: Holding) -> int | None:
+    def _position(
+        self, view: MemberView, partition: TopicPartition, holding: Holding
+    ) -> int | None:
         """Where the next record is to come from, if there is one."""
-        log = self._books.brokers.topics.log(partition)
+        log = self._state.brokers.topics.log(partition)
         if log is None or holding.former or holding.paused or holding.revoking_since is not None:
             return None
         position = holding.next
         if position is None:
-            stored = self._books.brokers.group.offsets.get(partition)
+            stored = self._state.brokers.group.offsets.get(partition)
             if stored is None:
                 return None
             position = stored.offset

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from simulation.invariants.oracle_state import Books, Violation
+from simulation.invariants.oracle_state import OracleState, Violation
 
 if TYPE_CHECKING:
     from simulation.members.member import Member
@@ -29,14 +29,14 @@ class _Waiting:
 class TicketOracle:
     """Follows each ticket from the call that has returned it to its answer."""
 
-    def __init__(self, books: Books) -> None:
-        self._books = books
+    def __init__(self, state: OracleState) -> None:
+        self._state = state
         self._waiting: dict[tuple[int, int], _Waiting] = {}
         self._answered: set[tuple[int, int]] = set()
 
     def asked(self, member: Member, ticket: int, call: str, bound: float | None) -> None:
         """A call has returned a ticket that is to be answered within ``bound`` seconds."""
-        key, clock = (member.client, ticket), self._books.clock
+        key, clock = (member.client, ticket), self._state.clock
         if key in self._answered:
             return
         self._waiting[key] = _Waiting(member, call, clock.now, bound, self._frozen(member))
@@ -66,7 +66,7 @@ class TicketOracle:
         ]
 
     def _frozen(self, member: Member) -> float:
-        return self._books.client_frozen.get(member.client, 0.0)
+        return self._state.client_frozen.get(member.client, 0.0)
 
     def _look(self, key: tuple[int, int]) -> None:
         waiting = self._waiting.get(key)
@@ -74,9 +74,9 @@ class TicketOracle:
             return
         # A blocked event loop answers nothing.
         frozen = self._frozen(waiting.member) - waiting.frozen_before
-        left = waiting.since + waiting.bound + frozen + _SLACK - self._books.clock.now
+        left = waiting.since + waiting.bound + frozen + _SLACK - self._state.clock.now
         if left > 0:
-            self._books.clock.after(left, partial(self._look, key))
+            self._state.clock.after(left, partial(self._look, key))
             return
         raise Violation(
             "time bound",

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simulation.invariants.oracle_state import Books, View, Violation
+from simulation.invariants.oracle_state import MemberView, OracleState, Violation
 from simulation.invariants.ownership.staging_oracle import StagingOracle
 
 if TYPE_CHECKING:
-    from simulation.invariants.evictions import Verdicts
+    from simulation.invariants.evictions import Evictions
 
     from asyncrevoke.model import TopicPartition
     from asyncrevoke.protocol.messages import JoinGroupRequest
@@ -20,26 +20,26 @@ FOLLOW_UP_WITHIN = 1.0
 
 class FollowUpOracle:
     """Follows what every member owes its group: a request that lists what is owned without what
-    was released. Who is judged owes nothing more in time."""
+    was released. A member that was evicted owes nothing more in time."""
 
-    def __init__(self, books: Books, verdicts: Verdicts) -> None:
-        self._books = books
-        self._verdicts = verdicts
+    def __init__(self, state: OracleState, evictions: Evictions) -> None:
+        self._state = state
+        self._evictions = evictions
         # Released, and not yet missing from a list of what is owned.
         self._owed: dict[int, dict[TopicPartition, None]] = {}
         self._due: dict[int, float] = {}
-        self._staging = StagingOracle(books, self._owed)
+        self._staging = StagingOracle(state, self._owed)
         self._last_protocols: dict[int, Protocols] = {}
 
     # --- what is owed, and what settles it -------------------------------------------------------
 
-    def released(self, view: View, partition: TopicPartition) -> None:
+    def released(self, view: MemberView, partition: TopicPartition) -> None:
         """A partition was given back in good order."""
         if not view.closing and not view.eager and partition not in view.granted:
             self._owed.setdefault(view.member.client, {})[partition] = None
 
     def joined(
-        self, view: View, message: JoinGroupRequest, owned: frozenset[TopicPartition]
+        self, view: MemberView, message: JoinGroupRequest, owned: frozenset[TopicPartition]
     ) -> None:
         """A member sends a JoinGroup, maybe one that it has sent before."""
         client = view.member.client
@@ -67,7 +67,7 @@ class FollowUpOracle:
             )
         owed.clear()
 
-    def synced(self, view: View, given: frozenset[TopicPartition]) -> None:
+    def synced(self, view: MemberView, given: frozenset[TopicPartition]) -> None:
         """A member is about to learn of its assignment."""
         self._staging.synced(view, given)
         owed = self._owed.get(view.member.client, {})
@@ -86,23 +86,23 @@ class FollowUpOracle:
 
     # --- in time ---------------------------------------------------------------------------------
 
-    def decided(self, view: View, reason: object) -> None:
+    def decided(self, view: MemberView, reason: object) -> None:
         """A member has decided to join."""
         self._staging.decided(view, reason)
 
-    def settled(self, view: View) -> None:
+    def settled(self, view: MemberView) -> None:
         """A call into a core has ended."""
         self._staging.settled(view)
         client = view.member.client
         if not self._owed.get(client):
             self._due.pop(client, None)
         elif client not in self._due and self._may_follow_up(view):
-            due = self._books.clock.now + FOLLOW_UP_WITHIN
+            due = self._state.clock.now + FOLLOW_UP_WITHIN
             self._due[client] = due
-            self._books.clock.at(due + 0.001, lambda: self._follow_up_due(view, due))
+            self._state.clock.at(due + 0.001, lambda: self._follow_up_due(view, due))
 
     @staticmethod
-    def _may_follow_up(view: View) -> bool:
+    def _may_follow_up(view: MemberView) -> bool:
         return (
             view.join is None
             and view.sync is None
@@ -110,7 +110,7 @@ class FollowUpOracle:
             and all(holding.revoking_since is None for holding in view.held.values())
         )
 
-    def _follow_up_due(self, view: View, due: float) -> None:
+    def _follow_up_due(self, view: MemberView, due: float) -> None:
         client = view.member.client
         if self._due.get(client) != due:
             return
@@ -118,7 +118,7 @@ class FollowUpOracle:
         if not self._may_follow_up(view) or not view.member.alive or view.member.frozen:
             return
         owed = self._owed.get(client)
-        excused = self._books.disturbed(client, 10.0) or self._verdicts.is_judged(client)
+        excused = self._state.disturbed(client, 10.0) or self._evictions.is_evicted(client)
         if owed and not excused:
             raise Violation(
                 "I16",

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simulation.invariants.oracle_state import Books, Holding, View, Violation, name
+from simulation.invariants.oracle_state import Holding, MemberView, OracleState, Violation, name
 from simulation.invariants.ownership.loss_oracle import LossOracle
 
 from asyncrevoke.core.io.effects import Notify, NotifyKind
 
 if TYPE_CHECKING:
-    from simulation.invariants.evictions import Verdicts
+    from simulation.invariants.evictions import Evictions
     from simulation.invariants.ownership.follow_up_oracle import FollowUpOracle
     from simulation.invariants.records.commit_oracle import CommitOracle
     from simulation.invariants.records.delivery_oracles import DeliveryOracles
@@ -26,21 +26,21 @@ class NoticeOracle:
 
     def __init__(
         self,
-        books: Books,
-        verdicts: Verdicts,
+        state: OracleState,
+        evictions: Evictions,
         follow_ups: FollowUpOracle,
         deliveries: DeliveryOracles,
         commits: CommitOracle,
     ) -> None:
-        self._books = books
+        self._state = state
         self._follow_ups = follow_ups
         self._deliveries = deliveries
         self._commits = commits
-        self._losses = LossOracle(books, verdicts)
+        self._losses = LossOracle(state, evictions)
         # Those of the call that is under way.
         self._kinds: list[NotifyKind] = []
 
-    def notified(self, view: View, notice: Notify) -> None:
+    def notified(self, view: MemberView, notice: Notify) -> None:
         """A listener is called."""
         if not notice.partitions:
             raise Violation("I12", f"client {view.member.client}: empty notice")
@@ -54,19 +54,19 @@ class NoticeOracle:
                 self._deliveries.lost(view, partition)
                 self._losses.lost(view, partition, self._give_up(view, partition))
 
-    def _assigned(self, view: View, partition: TopicPartition) -> None:
-        books, client = self._books, view.member.client
+    def _assigned(self, view: MemberView, partition: TopicPartition) -> None:
+        state, client = self._state, view.member.client
         if partition in view.held:
             raise Violation("I12", f"client {client}: {name(partition)} is assigned twice")
-        found = view.held[partition] = Holding(books.clock.now, partition in view.unset)
+        found = view.held[partition] = Holding(state.clock.now, partition in view.unset)
         # Of the topic that it knows of, which may be another one by now.
-        current = books.brokers.topics.id_of(partition.topic)
+        current = state.brokers.topics.id_of(partition.topic)
         found.topic_id = view.topic_ids.get(partition.topic, current)
         found.former = found.topic_id != current
-        books.holders.setdefault(partition, []).append(view)
+        state.holders.setdefault(partition, []).append(view)
         self._deliveries.assigned(view, partition, found)
 
-    def _revoked(self, view: View, partition: TopicPartition) -> None:
+    def _revoked(self, view: MemberView, partition: TopicPartition) -> None:
         holding = self._give_up(view, partition)
         if holding is None:
             raise Violation(
@@ -74,7 +74,7 @@ class NoticeOracle:
                 f"client {view.member.client}: {name(partition)} is revoked, and was not its",
             )
         if self._commits.gave_up(view, partition):
-            self._books.excuse_partition(
+            self._state.permit_partition_duplicates(
                 view.member.client, partition, "its final commit was refused"
             )
         else:
@@ -82,13 +82,13 @@ class NoticeOracle:
         if not holding.former:
             self._follow_ups.released(view, partition)
 
-    def _give_up(self, view: View, partition: TopicPartition) -> Holding | None:
+    def _give_up(self, view: MemberView, partition: TopicPartition) -> Holding | None:
         holding = view.held.pop(partition, None)
         if holding is not None:
-            self._books.holders[partition].remove(view)
+            self._state.holders[partition].remove(view)
         return holding
 
-    def settled(self, view: View) -> None:
+    def settled(self, view: MemberView) -> None:
         """A call into a core has ended."""
         if self._kinds:
             ranks = [_ORDER[kind] for kind in self._kinds]

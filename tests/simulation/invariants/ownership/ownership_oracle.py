@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from simulation.cluster.converting_group import ConvertingGroup
 from simulation.invariants.evictions import LATE_JOIN
-from simulation.invariants.oracle_state import Books, View, Violation, name
+from simulation.invariants.oracle_state import MemberView, OracleState, Violation, name
 
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.subscription import decode_assignment
 
 if TYPE_CHECKING:
-    from simulation.invariants.evictions import Verdicts
+    from simulation.invariants.evictions import Evictions
     from simulation.invariants.records.delivery_oracles import DeliveryOracles
 
 _CONVERTED = "the group was converted while partitions were on their way"
@@ -23,24 +23,26 @@ class OwnershipOracle:
     """Follows who has what in the generation that is running at the coordinator, and which members
     it has passed over without a word to them."""
 
-    def __init__(self, books: Books, verdicts: Verdicts, deliveries: DeliveryOracles) -> None:
-        self._books = books
-        self._verdicts = verdicts
+    def __init__(
+        self, state: OracleState, evictions: Evictions, deliveries: DeliveryOracles
+    ) -> None:
+        self._state = state
+        self._evictions = evictions
         self._deliveries = deliveries
         # By the keys of topics: another topic of the same name is somebody else's.
         self._owners: dict[TopicPartition, int] = {}
 
     def _key(self, partition: TopicPartition) -> TopicPartition:
-        return TopicPartition(self._books.brokers.topics.key(partition.topic), partition.partition)
+        return TopicPartition(self._state.brokers.topics.key(partition.topic), partition.partition)
 
-    def commit_accepted(self, view: View, partition: TopicPartition) -> None:
+    def commit_accepted(self, view: MemberView, partition: TopicPartition) -> None:
         """The coordinator has stored an offset."""
         owner = self._owners.get(self._key(partition))
         client = view.member.client
         overlooked = partition in view.held and view.held[partition].overlooked
         # What was sent before a release or a loss may be read after it: the epoch of a member of a
         # converted group is valid until it joins again.
-        late = isinstance(self._books.brokers.group, ConvertingGroup) and partition not in view.held
+        late = isinstance(self._state.brokers.group, ConvertingGroup) and partition not in view.held
         if owner not in (None, client) and not (overlooked or late):
             raise Violation(
                 "I3",
@@ -68,8 +70,8 @@ class OwnershipOracle:
     def _given_away_unknown(self) -> None:
         """A JoinGroup that was processed late said what its member owned before: what it has by
         now may be assigned to others, of which it hears only when it joins again."""
-        for client in self._verdicts.late_joiners():
-            view = self._books.views.get(client)
+        for client in self._evictions.late_joiners():
+            view = self._state.views.get(client)
             if view is None or not view.member.alive:
                 continue
             for partition, holding in view.held.items():
@@ -86,18 +88,18 @@ class OwnershipOracle:
     def converted(self, owners: dict[TopicPartition, int], behind: tuple[int, ...]) -> None:
         """The group has become of another kind: what its coordinator does not know to be somebody's
         it gives away, and members in ``behind`` are no valid ones."""
-        books = self._books
-        books.counts["conversions"] += 1
+        state = self._state
+        state.counts["conversions"] += 1
         self._owners = owners
-        for view in books.views.values():
+        for view in state.views.values():
             client = view.member.client
             view.kept = False
             if client in behind:
-                self._verdicts.judge(client, _CONVERTED)
-                books.excuse(client, _CONVERTED)
+                self._evictions.evict(client, _CONVERTED)
+                state.permit_duplicates(client, _CONVERTED)
             for partition, holding in view.held.items():
                 if owners.get(self._key(partition)) != client and view.member.alive:
                     holding.overlooked = True
-                    books.counts["overlooked by a conversion"] += 1
-                    books.excuse(client, _CONVERTED)
+                    state.counts["overlooked by a conversion"] += 1
+                    state.permit_duplicates(client, _CONVERTED)
                     self._deliveries.contested(partition, _CONVERTED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simulation.invariants.oracle_state import Books, View, Violation, name
+from simulation.invariants.oracle_state import MemberView, OracleState, Violation, name
 
 from asyncrevoke.protocol.messages import (
     JOIN_EPOCH,
@@ -46,12 +46,14 @@ class RequestOracle:
     """Compares what is sent with what its view has. What is in flight is noted there too, until
     it is answered."""
 
-    def __init__(self, books: Books, follow_ups: FollowUpOracle, tickets: TicketOracle) -> None:
-        self._books = books
+    def __init__(
+        self, state: OracleState, follow_ups: FollowUpOracle, tickets: TicketOracle
+    ) -> None:
+        self._state = state
         self._follow_ups = follow_ups
         self._tickets = tickets
 
-    def sent(self, view: View, send: Send) -> None:
+    def sent(self, view: MemberView, send: Send) -> None:
         """A member sends a request."""
         message = send.message
         client = view.member.client
@@ -60,14 +62,14 @@ class RequestOracle:
         if (
             own
             and isinstance(message, _ONE_AT_A_TIME)
-            and self._books.network.in_flight(client, send)
+            and self._state.network.in_flight(client, send)
         ):
             raise Violation(
                 "one at a time",
                 f"client {client} has two {type(message).__name__} in flight to one "
                 f"broker on channel {send.channel.value}",
             )
-        view.sent[send.request_id] = (self._books.clock.now, message)
+        view.sent[send.request_id] = (self._state.clock.now, message)
         if isinstance(message, OffsetCommitRequest):
             self._commit_sent(view, send.request_id, message)
         elif isinstance(message, JoinGroupRequest):
@@ -81,7 +83,7 @@ class RequestOracle:
             self._heartbeat_sent(view, send.request_id, message)
 
     def _heartbeat_sent(
-        self, view: View, request_id: int, message: ConsumerGroupHeartbeatRequest
+        self, view: MemberView, request_id: int, message: ConsumerGroupHeartbeatRequest
     ) -> None:
         client = view.member.client
         if view.join is not None and view.join in view.sent:
@@ -96,10 +98,10 @@ class RequestOracle:
                     f"{sorted(view.held)}",
                 )
         elif message.owned is not None:
-            owned = self._books.brokers.topics.by_name(message.owned)
+            owned = self._state.brokers.topics.by_name(message.owned)
             self._owns(view, owned, full=message.rebalance_timeout is not None)
 
-    def _owns(self, view: View, owned: frozenset[TopicPartition], *, full: bool) -> None:
+    def _owns(self, view: MemberView, owned: frozenset[TopicPartition], *, full: bool) -> None:
         client = view.member.client
         held = {tp: holding for tp, holding in view.held.items() if not holding.former}
         if held.keys() - owned:
@@ -120,8 +122,8 @@ class RequestOracle:
             )
         self._follow_ups.acknowledged(client, owned)
 
-    def _commit_sent(self, view: View, request_id: int, message: OffsetCommitRequest) -> None:
-        client, brokers = view.member.client, self._books.brokers
+    def _commit_sent(self, view: MemberView, request_id: int, message: OffsetCommitRequest) -> None:
+        client, brokers = view.member.client, self._state.brokers
         if view.commit is not None:
             raise Violation(
                 "I13", f"client {client} sends a second OffsetCommit while one is in flight"
@@ -146,7 +148,7 @@ class RequestOracle:
                     "I3", f"client {client} commits {name(entry.partition)}, which it has not"
                 )
 
-    def _join_sent(self, view: View, request_id: int, message: JoinGroupRequest) -> None:
+    def _join_sent(self, view: MemberView, request_id: int, message: JoinGroupRequest) -> None:
         client = view.member.client
         view.join, view.sync = request_id, None
         if not message.protocols:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simulation.invariants.oracle_state import Books, View, Violation
+from simulation.invariants.oracle_state import MemberView, OracleState, Violation
 
 from asyncrevoke.protocol.subscription import decode_subscription
 
@@ -25,8 +25,10 @@ class StagingOracle:
     """Follows the joins of every member. ``owed``, by client: what was released, and is still
     listed as owned in the client's last JoinGroup."""
 
-    def __init__(self, books: Books, owed: Mapping[int, Mapping[TopicPartition, None]]) -> None:
-        self._books = books
+    def __init__(
+        self, state: OracleState, owed: Mapping[int, Mapping[TopicPartition, None]]
+    ) -> None:
+        self._state = state
         self._owed = owed
         self._joined: dict[int, float] = {}
         self._took: dict[int, float] = {}
@@ -34,19 +36,19 @@ class StagingOracle:
         self._due: dict[int, float] = {}
         self._topics: set[tuple[str, ...]] = set()
 
-    def joined(self, view: View, message: JoinGroupRequest) -> None:
+    def joined(self, view: MemberView, message: JoinGroupRequest) -> None:
         """A member sends a JoinGroup that it has not sent before."""
         client = view.member.client
         topics = decode_subscription(message.protocols[0][1]).topics
         if topics:
             self._topics.add(topics)
         if message.reason == STAGED:
-            self._books.counts["staged joins"] += 1
+            self._state.counts["staged joins"] += 1
             self._staged.add(client)
         else:
             self._staged.discard(client)
 
-    def decided(self, view: View, reason: object) -> None:
+    def decided(self, view: MemberView, reason: object) -> None:
         """A member has decided to join, which an unknown coordinator may put off.
 
         By its own clock, which may have jumped.
@@ -62,7 +64,7 @@ class StagingOracle:
         self._joined[client] = now
         self._due.pop(client, None)
 
-    def synced(self, view: View, given: frozenset[TopicPartition]) -> None:
+    def synced(self, view: MemberView, given: frozenset[TopicPartition]) -> None:
         """A member is about to learn of its assignment."""
         client = view.member.client
         self._took[client] = view.member.now - self._joined[client]
@@ -78,29 +80,29 @@ class StagingOracle:
                 f"and gives {sorted(back & given)} back",
             )
 
-    def settled(self, view: View) -> None:
+    def settled(self, view: MemberView) -> None:
         """A call into a core has ended."""
         client = view.member.client
         if not self._owed.get(client) or not self._may_stage(view):
             self._due.pop(client, None)
         elif client not in self._due:
-            due = self._books.clock.now + self._interval(client) + _SLACK
+            due = self._state.clock.now + self._interval(client) + _SLACK
             self._due[client] = due
-            self._books.clock.at(due, lambda: self._overdue(view, due))
+            self._state.clock.at(due, lambda: self._overdue(view, due))
 
     def _interval(self, client: int) -> float:
         return max(LEAST_INTERVAL, 2 * self._took.get(client, 0.0))
 
     def _disturbed(self, client: int) -> bool:
-        return bool(self._books.disturbed(client, 10.0))
+        return bool(self._state.disturbed(client, 10.0))
 
     @staticmethod
-    def _may_stage(view: View) -> bool:
+    def _may_stage(view: MemberView) -> bool:
         if view.eager or view.member.config.group_protocol != "classic":
             return False
         return view.join is None and view.sync is None and not view.closing
 
-    def _overdue(self, view: View, due: float) -> None:
+    def _overdue(self, view: MemberView, due: float) -> None:
         client = view.member.client
         if self._due.get(client) != due or not view.member.alive or self._disturbed(client):
             return

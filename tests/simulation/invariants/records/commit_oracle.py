@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from simulation.invariants.oracle_state import Books, View, Violation, name
+from simulation.invariants.oracle_state import MemberView, OracleState, Violation, name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,8 +22,8 @@ _NONE = -1
 class CommitOracle:
     """Follows each commit() from the call to its answer, and what brokers refuse to store."""
 
-    def __init__(self, books: Books) -> None:
-        self._books = books
+    def __init__(self, state: OracleState) -> None:
+        self._state = state
         # By client and ticket: what must have been stored of each partition for a success.
         self._requests: dict[tuple[int, int], dict[TopicPartition, int]] = {}
         # The greatest offset that was stored for a client of each partition.
@@ -35,14 +35,14 @@ class CommitOracle:
         # What was stored of each partition, and when.
         self._history: dict[TopicPartition, list[tuple[float, int]]] = {}
 
-    def returned(self, view: View, result: PollResult) -> None:
+    def returned(self, view: MemberView, result: PollResult) -> None:
         """A step has returned this."""
         for partition, records in result.by_partition().items():
             if records and (holding := view.held.get(partition)) is not None:
                 self._first.setdefault(holding, records[0].offset)
 
     def requested(
-        self, view: View, ticket: int, unfinished: Mapping[TopicPartition, int] | None
+        self, view: MemberView, ticket: int, unfinished: Mapping[TopicPartition, int] | None
     ) -> None:
         """An application asks to commit all that it has done; ``unfinished`` is the first record of
         a partition that it has not done, if there is one. None: nobody knows what counts."""
@@ -56,16 +56,16 @@ class CommitOracle:
             if done > first:
                 needs[partition] = done
         self._requests[view.member.client, ticket] = needs
-        self._books.counts["commits asked for"] += 1
+        self._state.counts["commits asked for"] += 1
 
-    def answered(self, view: View, complete: CompleteRequest) -> None:
+    def answered(self, view: MemberView, complete: CompleteRequest) -> None:
         """A ticket is answered."""
         client = view.member.client
         needs = self._requests.pop((client, complete.ticket), None)
         if needs is None:
             return
         if complete.error is not None:
-            self._books.counts["commits that raised"] += 1
+            self._state.counts["commits that raised"] += 1
             return
         for partition, offset in needs.items():
             stored = self._stored.get((client, partition), -1)
@@ -78,12 +78,12 @@ class CommitOracle:
 
     def told_committed(
         self,
-        view: View,
+        view: MemberView,
         seconds: float,
         answer: Mapping[TopicPartition, OffsetAndMetadata | None],
     ) -> None:
         """A member was told what is committed: what was, at any time since it has asked."""
-        asked_at = self._books.clock.now - seconds
+        asked_at = self._state.clock.now - seconds
         for partition, told in answer.items():
             history = self._history.get(partition, [])
             before = [offset for at, offset in history if at <= asked_at][-1:]
@@ -100,33 +100,33 @@ class CommitOracle:
         """A broker has stored an offset."""
         key = client, partition
         self._refused.pop(key, None)
-        self._history.setdefault(partition, []).append((self._books.clock.now, offset))
+        self._history.setdefault(partition, []).append((self._state.clock.now, offset))
         self._stored[key] = max(offset, self._stored.get(key, -1))
 
     def refused(self, client: int, partition: TopicPartition) -> None:
         """A broker has refused to store an offset."""
         self._refused[client, partition] += 1
-        self._books.counts["refused commits"] += 1
+        self._state.counts["refused commits"] += 1
 
     def deleted(self, topic: str) -> None:
         """A topic is deleted: nobody can be told of the new one what was stored of this."""
         # A look-up that is under way may still be told of the former topic.
         for history in [self._history[tp] for tp in self._history if tp.topic == topic]:
-            history.append((self._books.clock.now, _NONE))
+            history.append((self._state.clock.now, _NONE))
         for key in [key for key in self._stored if key[1].topic == topic]:
             del self._stored[key]
         for needs in self._requests.values():
             for partition in [tp for tp in needs if tp.topic == topic]:
                 del needs[partition]
 
-    def gave_up(self, view: View, partition: TopicPartition) -> bool:
+    def gave_up(self, view: MemberView, partition: TopicPartition) -> bool:
         """Whether a client that has released a partition may have done so without a commit, since
         that was refused, and once more; its records may be worked on again then. What an
         application commits itself is not tried again for it."""
         attempts = 1 if view.member.config.commit_mode == "manual" else 2
         return self._refused.pop((view.member.client, partition), 0) >= attempts
 
-    def closed(self, view: View) -> None:
+    def closed(self, view: MemberView) -> None:
         """A consumer has closed: nobody waits for a commit of it any more."""
         left = [ticket for client, ticket in self._requests if client == view.member.client]
         if left:

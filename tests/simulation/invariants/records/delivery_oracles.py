@@ -6,7 +6,7 @@ from bisect import bisect_left
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from simulation.invariants.oracle_state import Books, Holding, View, Violation, name
+from simulation.invariants.oracle_state import Holding, MemberView, OracleState, Violation, name
 from simulation.invariants.records.partition_progress import PartitionProgress
 
 from asyncrevoke.core.partition.completion_map import decode
@@ -23,8 +23,8 @@ _NOTHING: Final = frozenset[int]()
 class DeliveryOracles:
     """Follows every record from its delivery to the commit that covers it."""
 
-    def __init__(self, books: Books) -> None:
-        self._books = books
+    def __init__(self, state: OracleState) -> None:
+        self._state = state
         self._progress: dict[TopicPartition, PartitionProgress] = {}
         # Commits that arrived late, after a newer one, and were seen by no one of their sender's:
         # the sender, and the end of what was committed before, its map included.
@@ -47,9 +47,9 @@ class DeliveryOracles:
 
     # --- poll results ----------------------------------------------------------------------------
 
-    def returned(self, view: View, result: PollResult) -> None:
+    def returned(self, view: MemberView, result: PollResult) -> None:
         """A step has returned this."""
-        books, client = self._books, view.member.client
+        state, client = self._state, view.member.client
         for partition, records in result.by_partition().items():
             if records:
                 if partition in result.to_be_revoked:
@@ -63,7 +63,7 @@ class DeliveryOracles:
                 )
             holding.announced = True
             if holding.revoking_since is None:
-                holding.revoking_since = books.clock.now
+                holding.revoking_since = state.clock.now
         for partition in sorted(result.lost):
             if view.unreported[partition] <= 0:
                 raise Violation(
@@ -76,9 +76,13 @@ class DeliveryOracles:
             )
 
     def _delivered(
-        self, view: View, partition: TopicPartition, records: Sequence[Record], result: PollResult
+        self,
+        view: MemberView,
+        partition: TopicPartition,
+        records: Sequence[Record],
+        result: PollResult,
     ) -> None:
-        books, client = self._books, view.member.client
+        state, client = self._state, view.member.client
         holding = view.held.get(partition)
         if holding is None:
             raise Violation("I1", f"client {client} got {name(partition)}, not its own")
@@ -105,13 +109,13 @@ class DeliveryOracles:
         self._trackers[client, records[0].tracker_id] = progress
         for record in records:
             before = progress.deliveries.get(record.offset, ())
-            progress.deliveries[record.offset] = (*before, (client, books.clock.now))
-        books.counts["delivered"] += len(records)
+            progress.deliveries[record.offset] = (*before, (client, state.clock.now))
+        state.counts["delivered"] += len(records)
 
     def _check_contiguous(
         self, client: int, partition: TopicPartition, holding: Holding, records: Sequence[Record]
     ) -> None:
-        log = self._books.brokers.topics.log(partition)
+        log = self._state.brokers.topics.log(partition)
         assert log is not None
         for record in records:
             if record.offset in holding.covered:
@@ -145,8 +149,8 @@ class DeliveryOracles:
             raise Violation("I6", f"client {client}, {name(partition)}: its tracker has changed")
         holding.next = got[-1] + 1
 
-    def _check_sole(self, view: View, partition: TopicPartition) -> None:
-        others = self._books.holders.get(partition, ())
+    def _check_sole(self, view: MemberView, partition: TopicPartition) -> None:
+        others = self._state.holders.get(partition, ())
         if len(others) < 2 or not self._may_commit(view):
             return
         if any(other.held[partition].overlooked for other in others):
@@ -161,12 +165,12 @@ class DeliveryOracles:
                     f"{other.member.client} still has",
                 )
 
-    def _may_commit(self, view: View) -> bool:
+    def _may_commit(self, view: MemberView) -> bool:
         """Whether the coordinator would accept a commit of this member."""
         ours = view.member.core.group_metadata()
-        return self._books.brokers.group.accepts(view.member.client, ours)
+        return self._state.brokers.group.accepts(view.member.client, ours)
 
-    def delayed(self, view: View, wanted: frozenset[TopicPartition], ours: bool) -> None:
+    def delayed(self, view: MemberView, wanted: frozenset[TopicPartition], ours: bool) -> None:
         """``delay_revoke`` has answered."""
         held = all(tp in view.held and not view.unreported[tp] for tp in wanted)
         if ours != held:
@@ -177,7 +181,7 @@ class DeliveryOracles:
             )
 
     def dropped(
-        self, view: View, partition: TopicPartition, offset: int, gaps: frozenset[int]
+        self, view: MemberView, partition: TopicPartition, offset: int, gaps: frozenset[int]
     ) -> None:
         """Records after ``offset``, and ``gaps`` before it, were given up unstarted: they may be
         delivered again, and nothing else of what was delivered."""
@@ -196,18 +200,18 @@ class DeliveryOracles:
                 progress.take_back(given, view.member.client)
             holding.covered |= frozenset(range(first, holding.next)) - gaps
             holding.next = first
-            self._books.counts["gaps dropped"] += len(gaps)
+            self._state.counts["gaps dropped"] += len(gaps)
             # A member that joins only afterwards may read no completion maps.
             known = frozenset(
                 client
-                for client, other in self._books.views.items()
+                for client, other in self._state.views.items()
                 if other.generation == view.generation
             )
             self._told_of_gaps[partition] = known, max(gaps)
 
-    def sought(self, view: View, partition: TopicPartition, offset: int) -> None:
+    def sought(self, view: MemberView, partition: TopicPartition, offset: int) -> None:
         """What it was given from ``offset`` on, and has not worked on, is to be delivered again."""
-        holding, log = view.held.get(partition), self._books.brokers.topics.log(partition)
+        holding, log = view.held.get(partition), self._state.brokers.topics.log(partition)
         if holding is None or holding.former or log is None:
             return
         progress = self._of(partition)
@@ -223,9 +227,9 @@ class DeliveryOracles:
         holding.next = offset
         holding.tracker_id = None
 
-    def seeking_to(self, view: View, partition: TopicPartition, to_end: bool) -> None:
+    def seeking_to(self, view: MemberView, partition: TopicPartition, to_end: bool) -> None:
         """A member seeks to the end, or back to the beginning, of a partition."""
-        holding, log = view.held.get(partition), self._books.brokers.topics.log(partition)
+        holding, log = view.held.get(partition), self._state.brokers.topics.log(partition)
         if holding is None or holding.former or log is None:
             return
         if to_end:
@@ -241,7 +245,7 @@ class DeliveryOracles:
         progress = self._of(partition)
         progress.deleted = True
         progress.skipped = max(progress.skipped, offset)
-        for view in self._books.views.values():
+        for view in self._state.views.values():
             holding = view.held.get(partition)
             if holding is not None and (holding.next is None or holding.next < offset):
                 holding.may_jump_to = offset
@@ -266,36 +270,36 @@ class DeliveryOracles:
 
     # --- records ---------------------------------------------------------------------------------
 
-    def done(self, view: View, record: Record) -> None:
+    def done(self, view: MemberView, record: Record) -> None:
         """An application has worked on a record."""
-        books, client = self._books, view.member.client
+        state, client = self._state, view.member.client
         partition = record.topic_partition
         progress = self._trackers[client, record.tracker_id]
         first = progress.done.get(record.offset)
         if first is None:
             progress.done[record.offset] = client
-            books.counts["done"] += 1
+            state.counts["done"] += 1
             return
         cause, end = progress.repeats
         if record.offset >= end:
             cause = None
         for former, at in progress.deliveries.get(record.offset, ()):
-            cause = cause or books.why_repeated(former, partition, at)
+            cause = cause or state.permitted_duplicate(former, partition, at)
         if cause is None:
             raise Violation(
                 "I11",
                 f"{name(partition)} offset {record.offset} was worked on by client {first}, and "
                 f"again by client {client}; delivered to {progress.deliveries.get(record.offset)}",
             )
-        books.duplicates[cause] += 1
+        state.duplicates[cause] += 1
 
     # --- commits ---------------------------------------------------------------------------------
 
     def committed(
-        self, view: View, partition: TopicPartition, old: int | None, new: OffsetAndMetadata
+        self, view: MemberView, partition: TopicPartition, old: int | None, new: OffsetAndMetadata
     ) -> None:
         """The coordinator has stored an offset."""
-        books, client = self._books, view.member.client
+        state, client = self._state, view.member.client
         if partition in view.held and view.held[partition].former:
             raise Violation(
                 "I20",
@@ -303,7 +307,7 @@ class DeliveryOracles:
                 "for another one of its name",
             )
         progress = self._of(partition)
-        log = books.brokers.topics.log(partition)
+        log = state.brokers.topics.log(partition)
         assert log is not None
         missing = progress.first_missing(log)
         if new.offset > missing:
@@ -322,7 +326,7 @@ class DeliveryOracles:
                     f"client {client} has committed {new.offset} of {name(partition)} with a map "
                     f"in which {offset} is done, and it is not",
                 )
-        late = books.network.processing_ghost
+        late = state.network.processing_ghost
         holding = view.held.get(partition)
         if old is not None and not late and holding is not None and holding.rewound:
             self._stored[partition] = max(new.offset, max(covered, default=-1) + 1)
@@ -339,16 +343,16 @@ class DeliveryOracles:
             # One late commit may follow upon another, and rewind less.
             _, before = self._rewound.get(partition, (client, ended))
             self._rewound[partition] = client, max(before, ended)
-            if holding is None or holding.since > books.network.ghost_sent_at:
+            if holding is None or holding.since > state.network.ghost_sent_at:
                 self._lasting.add(partition)
-            books.counts["late commits"] += 1
+            state.counts["late commits"] += 1
         elif new.offset >= self._rewound.get(partition, (client, 0))[1]:
             self._rewound.pop(partition, None)
             self._lasting.discard(partition)
             self._repairing.pop(partition, None)
 
     def position_found(
-        self, view: View, partition: TopicPartition, offset: int, *, is_end: bool
+        self, view: MemberView, partition: TopicPartition, offset: int, *, is_end: bool
     ) -> None:
         """A member was told where the log begins or ends, to which the reset policy sends it, or
         its own seek."""
@@ -360,18 +364,18 @@ class DeliveryOracles:
             holding.tracker_id, holding.covered = None, _NOTHING
         # A former owner of a converted group may have committed since it was told of nothing.
         untold = partition in view.unset
-        if progress.deleted or untold or partition not in self._books.brokers.group.offsets:
+        if progress.deleted or untold or partition not in self._state.brokers.group.offsets:
             progress.skipped = max(progress.skipped, offset)
 
     def offsets_fetched(self, client: int, partitions: Sequence[TopicPartition]) -> None:
         """The coordinator has read committed offsets to a client."""
         for partition in partitions:
-            stored = self._books.brokers.group.offsets.get(partition)
+            stored = self._state.brokers.group.offsets.get(partition)
             self._told[client, partition] = (
                 _NOTHING if stored is None else self._covered(partition, stored)
             )
             sender, end = self._rewound.get(partition, (None, 0))
-            if sender == client and partition in self._books.views[client].held:
+            if sender == client and partition in self._state.views[client].held:
                 # It can see what happened before it lets go, and has to repair it.
                 del self._rewound[partition]
                 self._repairing[partition] = client
@@ -379,13 +383,13 @@ class DeliveryOracles:
                 late = "a commit arrived after its sender had given up"
                 self._of(partition).may_repeat(late, end)
 
-    def assigned(self, view: View, partition: TopicPartition, holding: Holding) -> None:
+    def assigned(self, view: MemberView, partition: TopicPartition, holding: Holding) -> None:
         """A position was found; with a committed offset, its map was read."""
         config = view.member.config
         known = self._knew_of_gaps(partition)
         if not holding.from_reset and config.completion_map and config.commit_mode != "manual":
             holding.covered = self._told.get((view.member.client, partition), _NOTHING)
-            self._books.counts["skipped"] += len(holding.covered)
+            self._state.counts["skipped"] += len(holding.covered)
         elif known is not None and view.member.client not in known:
             covered = self._told.get((view.member.client, partition), _NOTHING)
             if covered:
@@ -395,13 +399,13 @@ class DeliveryOracles:
     def _knew_of_gaps(self, partition: TopicPartition) -> frozenset[int] | None:
         """Who the group knew when gaps were dropped that nobody has worked through since."""
         known, last = self._told_of_gaps.get(partition, (None, -1))
-        stored = self._books.brokers.group.offsets.get(partition)
+        stored = self._state.brokers.group.offsets.get(partition)
         return None if stored is not None and stored.offset > last else known
 
     def _covered(self, partition: TopicPartition, stored: OffsetAndMetadata) -> frozenset[int]:
         """The records that are done by the map beside a committed offset."""
         found = decode(stored.offset, stored.metadata)
-        log = self._books.brokers.topics.log(partition)
+        log = self._state.brokers.topics.log(partition)
         if found is None or log is None:
             return frozenset()
         offsets = log.offsets
@@ -411,16 +415,16 @@ class DeliveryOracles:
             for offset in offsets[bisect_left(offsets, first) : bisect_left(offsets, end)]
         )
 
-    def lost(self, view: View, partition: TopicPartition) -> None:
+    def lost(self, view: MemberView, partition: TopicPartition) -> None:
         """A partition was lost: what a late commit has rewound is not repaired any more."""
         sender, _ = self._rewound.get(partition, (None, 0))
         if view.member.client in (sender, self._repairing.get(partition)):
             self._lasting.add(partition)
 
-    def released(self, view: View, partition: TopicPartition, holding: Holding) -> None:
+    def released(self, view: MemberView, partition: TopicPartition, holding: Holding) -> None:
         """A partition was given back in good order."""
         manual = view.member.config.commit_mode == "manual"
-        offsets = self._books.brokers.group.offsets
+        offsets = self._state.brokers.group.offsets
         if holding.former:
             return
         if holding.from_reset and not manual and partition not in offsets:
@@ -439,13 +443,13 @@ class DeliveryOracles:
         when it is ``released``, if it has sent it and is not prevented.
         """
         found: dict[TopicPartition, str] = {}
-        for partition in self._books.brokers.topics.partitions():
-            log = self._books.brokers.topics.log(partition)
+        for partition in self._state.brokers.topics.partitions():
+            log = self._state.brokers.topics.log(partition)
             assert log is not None
             progress = self._of(partition)
             if not log.offsets or log.offsets[-1] < progress.skipped:
                 continue
-            stored = self._books.brokers.group.offsets.get(partition)
+            stored = self._state.brokers.group.offsets.get(partition)
             rewound = partition in (self._lasting if released else self._rewound)
             contested = stored is not None and partition in self._contested
             behind = stored is None or log.offsets[-1] >= stored.offset
