@@ -39,9 +39,9 @@ class DeliveryOracles:
         self._told: dict[tuple[int, TopicPartition], frozenset[int]] = {}
         # Of which topic's partition the records of a client's tracker are.
         self._trackers: dict[tuple[int, int], PartitionProgress] = {}
-        # Where gaps were dropped: the members of which the group knew whether they read maps, and
-        # the last record of those gaps.
-        self._told_of_gaps: dict[TopicPartition, tuple[frozenset[int], int]] = {}
+        # Where gaps were dropped: the members of which the group knew whether they read maps, the
+        # last record of those gaps, and where delivery had come to.
+        self._told_of_gaps: dict[TopicPartition, tuple[frozenset[int], int, int]] = {}
         # Commits of former owners may have rewound these behind the backs of the present ones.
         self._contested: set[TopicPartition] = set()
 
@@ -198,7 +198,8 @@ class DeliveryOracles:
             progress, first = self._of(partition), min(gaps)
             for given in gaps:
                 progress.take_back(given, view.member.client)
-            holding.covered |= frozenset(range(first, holding.next)) - gaps
+            end = holding.next
+            holding.covered |= frozenset(range(first, end)) - gaps
             holding.next = first
             self._state.counts["gaps dropped"] += len(gaps)
             # A member that joins only afterwards may read no completion maps.
@@ -207,7 +208,7 @@ class DeliveryOracles:
                 for client, other in self._state.views.items()
                 if other.generation == view.generation
             )
-            self._told_of_gaps[partition] = known, max(gaps)
+            self._told_of_gaps[partition] = known, max(gaps), end
 
     def sought(self, view: MemberView, partition: TopicPartition, offset: int) -> None:
         """What it was given from ``offset`` on, and has not worked on, is to be delivered again."""
@@ -386,21 +387,22 @@ class DeliveryOracles:
     def assigned(self, view: MemberView, partition: TopicPartition, holding: Holding) -> None:
         """A position was found; with a committed offset, its map was read."""
         config = view.member.config
-        known = self._knew_of_gaps(partition)
+        known, end = self._knew_of_gaps(partition)
         if not holding.from_reset and config.completion_map and config.commit_mode != "manual":
             holding.covered = self._told.get((view.member.client, partition), _NOTHING)
             self._state.counts["skipped"] += len(holding.covered)
         elif known is not None and view.member.client not in known:
             covered = self._told.get((view.member.client, partition), _NOTHING)
-            if covered:
-                cause = "a member joined that reads no completion maps"
-                self._of(partition).may_repeat(cause, max(covered) + 1)
+            # A commit of its own, before its position was known, may have removed the map.
+            cause = "a member joined that reads no completion maps"
+            self._of(partition).may_repeat(cause, max(covered) + 1 if covered else end)
 
-    def _knew_of_gaps(self, partition: TopicPartition) -> frozenset[int] | None:
-        """Who the group knew when gaps were dropped that nobody has worked through since."""
-        known, last = self._told_of_gaps.get(partition, (None, -1))
+    def _knew_of_gaps(self, partition: TopicPartition) -> tuple[frozenset[int] | None, int]:
+        """Who the group knew when gaps were dropped that nobody has worked through since, and
+        where delivery had come to."""
+        known, last, end = self._told_of_gaps.get(partition, (None, -1, 0))
         stored = self._state.brokers.group.offsets.get(partition)
-        return None if stored is not None and stored.offset > last else known
+        return (None if stored is not None and stored.offset > last else known), end
 
     def _covered(self, partition: TopicPartition, stored: OffsetAndMetadata) -> frozenset[int]:
         """The records that are done by the map beside a committed offset."""
