@@ -106,7 +106,7 @@ def show(plan: Handover) -> None:
     for move in plan.moves:
         add_row(
             table,
-            f"{move.partition.topic}-{move.partition.partition}",
+            str(move.partition),
             "-" if move.before is None else str(move.before),
             str(move.after),
             str(move.skipped),

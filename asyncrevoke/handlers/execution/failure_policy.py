@@ -13,6 +13,7 @@ from asyncrevoke.handlers.policy.batch import (
     HandlerBatch,
     Item,
     first_unfinished_offset,
+    log_fields,
     unfinished_records,
 )
 
@@ -256,7 +257,7 @@ class FailurePolicy:
 
     def _stop_consumer(self, entry: Entry[Item], error: BaseException, handler: Handler) -> None:
         item = entry[1]
-        where = f"{item.topic}-{item.partition} at offset {first_unfinished_offset(item)}"
+        where = f"{item.topic_partition} at offset {first_unfinished_offset(item)}"
         error.add_note(f"while {handler.name} handled {where}")
         self._report("stopped", item, error)
         self._backlog.abandon(item)
@@ -281,7 +282,7 @@ class FailurePolicy:
             "handler failed; partition paused until resume()"
             if unsent_to is None
             else "record could not be sent to another topic; partition paused until resume()",
-            **_place(item, handler),
+            **log_fields(item, handler.name),
             **to_topic,
             exc_info=error,
         )
@@ -301,15 +302,7 @@ class FailurePolicy:
     def _warn(
         self, event: str, item: Item, handler: Handler, error: BaseException, **fields: object
     ) -> None:
-        self._log.warning(event, **_place(item, handler), **fields, exc_info=error)
-
-
-def _place(item: Item, handler: Handler) -> dict[str, object]:
-    return {
-        "handler": handler.name,
-        "partition": f"{item.topic}-{item.partition}",
-        "offset": first_unfinished_offset(item),
-    }
+        self._log.warning(event, **log_fields(item, handler.name), **fields, exc_info=error)
 
 
 class _NotSentError(Exception):

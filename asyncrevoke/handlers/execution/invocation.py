@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.handlers.execution.time_limit import TimeLimit
-from asyncrevoke.handlers.policy.batch import first_unfinished_offset
+from asyncrevoke.handlers.policy.batch import log_fields
 from asyncrevoke.handlers.policy.context import HandlerContext
 from asyncrevoke.handlers.policy.middleware import compose_middleware
 from asyncrevoke.model import Record
@@ -160,21 +160,20 @@ class _LimitedCall:
         self._log = log
         self._backlog = backlog
         self._item = item
-        self._fields = {
-            "handler": handler.name,
-            "partition": f"{item.topic}-{item.partition}",
-            "offset": first_unfinished_offset(item),
-            "max_handler_time": handler.max_handler_time,
-        }
+        self._handler = handler
 
     def half_elapsed(self) -> None:
         """Warn."""
-        self._log.warning("handler has used half of max_handler_time", **self._fields)
+        self._log.warning("handler has used half of max_handler_time", **self._fields())
 
     def cancellation_ignored(self) -> None:
         """Start nothing more of the partition."""
         self._log.error(
-            "handler did not exit when cancelled; partition paused until resume()", **self._fields
+            "handler did not exit when cancelled; partition paused until resume()", **self._fields()
         )
         if not self._backlog.is_paused_by_failure(self._item):
             self._backlog.pause_after_failure(self._item)
+
+    def _fields(self) -> dict[str, object]:
+        fields = log_fields(self._item, self._handler.name)
+        return fields | {"max_handler_time": self._handler.max_handler_time}

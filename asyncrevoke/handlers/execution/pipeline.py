@@ -85,7 +85,7 @@ class HandlerPipeline:
             for item in abandoned:
                 self._context.log.error(
                     "cancelled handler did not exit; abandoned",
-                    partition=f"{item.topic}-{item.partition}",
+                    partition=str(item.topic_partition),
                     offset=first_unfinished_offset(item),
                 )
                 self.backlog.abandon(item)

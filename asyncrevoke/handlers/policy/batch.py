@@ -113,3 +113,12 @@ def unfinished_records(item: Item) -> list[Record]:
 def first_unfinished_offset(item: Item) -> int:
     """The lowest offset of those records."""
     return min((record.offset for record in unfinished_records(item)), default=item.offset)
+
+
+def log_fields(item: Item, handler_name: str) -> dict[str, object]:
+    """Where a log line about a call belongs: its handler, partition and first unfinished offset."""
+    return {
+        "handler": handler_name,
+        "partition": str(item.topic_partition),
+        "offset": first_unfinished_offset(item),
+    }

@@ -68,7 +68,7 @@ class HandlerContext(Generic[StateT, WorkerT]):
         record = self.record
         return BoundLog(
             self._log,
-            partition=f"{record.topic}-{record.partition}",
+            partition=str(record.topic_partition),
             offset=record.offset,
             attempt=self.attempt,
         )
