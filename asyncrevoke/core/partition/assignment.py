@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # Each consumer of a process has a range of tracker ids of its own, so that a record handed to the
 # wrong one is recognised, however long ago its partition was given up.
-_CONSUMERS = itertools.count(1)
+_CONSUMERS = itertools.count()
 _TRACKER_ID_BITS = 32
 
 _NOTICE_ORDER = (NotifyKind.LOST, NotifyKind.REVOKED, NotifyKind.ASSIGNED)
