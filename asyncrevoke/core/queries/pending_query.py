@@ -1,45 +1,33 @@
-"""One look-up of a user that is not answered yet."""
+"""Questions of a user that are not answered yet."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+from asyncrevoke.backoff import Backoff
 from asyncrevoke.core.io.effects import Node
 from asyncrevoke.model import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from asyncrevoke.model import OffsetAndTimestamp
     from asyncrevoke.protocol.messages import ErrorCode, MetadataResponse
 
 _FIRST_BACKOFF = 0.1
+_LONGEST_BACKOFF = 2.0
 
 
-class PendingQuery:
-    """One ticket that is not answered yet."""
+class _Query:
+    """One ticket that is not answered yet. ``what`` is asked for, in words for errors."""
 
-    def __init__(self, now: float, ticket: int, what: str, ask: Callable[[float], None]) -> None:
+    def __init__(self, ticket: int, what: str) -> None:
         self.ticket = ticket
         self.what = what
-        self.ask = ask
-        self.started = now
-        self.backoff = _FIRST_BACKOFF
+        self.backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
         self.waits_for = "an answer"
-        self.denied = 0
 
     def wait_for(self, what: str) -> None:
         """What the answer depends on now, for the error of a query that takes too long."""
         self.waits_for = what
-
-    def next_backoff(self, longest: float) -> float:
-        """Seconds until the next attempt; the one after it waits twice as long."""
-        backoff, self.backoff = self.backoff, min(self.backoff * 2, longest)
-        return backoff
-
-    def count_denial(self) -> None:
-        """A broker has answered that there is no such topic."""
-        self.denied += 1
 
     @property
     def retry_timer(self) -> str:
@@ -52,10 +40,33 @@ class PendingQuery:
         return f"lookup {self.ticket} deadline"
 
 
-class OffsetSearch:
-    """The offsets found so far, and the leaders that the cluster view lacks."""
+class CommittedQuery(_Query):
+    """What the group has committed for these partitions."""
 
-    def __init__(self, wanted: dict[TopicPartition, int]) -> None:
+    def __init__(self, ticket: int, wanted: tuple[TopicPartition, ...]) -> None:
+        super().__init__(ticket, "the committed offsets")
+        self.wanted = wanted
+        self.wait_for("the group coordinator")
+
+
+class TopicQuery(_Query):
+    """The partitions of a topic."""
+
+    def __init__(self, ticket: int, topic: str) -> None:
+        super().__init__(ticket, f"topic {topic!r}")
+        self.topic = topic
+        self.denied = 0
+
+    def count_denial(self) -> None:
+        """A broker has answered that there is no such topic."""
+        self.denied += 1
+
+
+class TimestampQuery(_Query):
+    """Offsets by timestamp: those found so far, and the leaders that the cluster view lacks."""
+
+    def __init__(self, ticket: int, wanted: dict[TopicPartition, int]) -> None:
+        super().__init__(ticket, "offsets")
         self.wanted = wanted
         self.found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
         self.leaders: dict[TopicPartition, tuple[Node, int]] = {}
@@ -83,3 +94,6 @@ class OffsetSearch:
                 if node is not None:
                     at = TopicPartition(topic.name, partition.partition)
                     self.leaders[at] = (node, partition.leader_epoch)
+
+
+PendingQuery: TypeAlias = CommittedQuery | TopicQuery | TimestampQuery

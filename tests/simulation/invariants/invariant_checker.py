@@ -124,6 +124,8 @@ class InvariantChecker(Observer, ApplicationEvents, CoordinatorEvents):
     def _emitted(self, view: MemberView, emit: Emit) -> None:
         if emit.event == "joining":
             self._follow_ups.decided(view, emit.fields["reason"])
+        elif emit.event == "the consumer cannot go on":
+            view.failed = True
         elif emit.event.startswith("the log was truncated"):
             raise Violation("undue truncation", f"client {view.member.client}: {emit.fields}")
 

@@ -125,6 +125,8 @@ class MemberView:
     changed_at: float = -1.0
     # What may be sent for it while it is frozen.
     standbys: dict[int, Request] = field(default_factory=dict[int, Request])
+    # Its consumer has ended with a fatal error, and sends nothing more for its membership.
+    failed: bool = False
     # It was frozen as a settled member, whose heartbeat thread has to keep the membership.
     kept: bool = False
 

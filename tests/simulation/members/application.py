@@ -265,6 +265,10 @@ class Application:
     def _manual_committed(self, complete: CompleteRequest) -> None:
         if complete.error is not None and not isinstance(complete.error, PartitionLostError):
             self._witness.failed(self.member, complete.error)
+            if isinstance(complete.error, FatalError):
+                if not self.closing:
+                    self._close_consumer()
+                return
             if not self.closing:
                 # Nobody else commits what was refused.
                 self._next_step = self.member.later(0.5, self._commit_again)

@@ -71,7 +71,7 @@ def any_answer_satisfies_commit(patch: pytest.MonkeyPatch) -> None:
         _self: CommitWaiters, _instance: PartitionInstance, _number: int, _error: Exception
     ) -> None: ...
 
-    patch.setattr(Committer, "_satisfied", is_satisfied)
+    patch.setattr(Committer, "is_satisfied", is_satisfied)
     patch.setattr(CommitWaiters, "reject", refuse)
 
 
