@@ -140,9 +140,8 @@ class DockerBroker(RunningBroker):
         deadline = time.monotonic() + START_TIMEOUT
         while True:
             try:
-                with Admin(self.bootstrap_servers, timeout=5) as admin:
-                    if admin.brokers():
-                        return
+                if Admin(self.bootstrap_servers, timeout=5).brokers():
+                    return
             except (OSError, BrokerRequestError):
                 pass
             if time.monotonic() > deadline:

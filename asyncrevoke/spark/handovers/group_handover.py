@@ -15,9 +15,10 @@ from asyncrevoke.groups.observer import committed_offsets, describe_group, retry
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import OffsetCommitResponse
 from asyncrevoke.ranges.consumers import consumer_of
+from asyncrevoke.runtime.net.single_request import run_blocking
 from asyncrevoke.spark.errors import HandoverError
 from asyncrevoke.spark.handovers.checkpoint import CheckpointOffsets, read_checkpoint
-from asyncrevoke.spark.reading.offsets import LogBounds, configured, run_blocking
+from asyncrevoke.spark.reading.offsets import LogBounds, configured
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from threading import Thread
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 from asyncrevoke.config import ConsumerConfig
@@ -15,10 +13,11 @@ from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.ranges.consumers import consumer_of
 from asyncrevoke.runtime.hooks.event_log import EventLog
+from asyncrevoke.runtime.net.single_request import run_blocking
 from asyncrevoke.spark.errors import DataLossError
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Sequence
 
     from asyncrevoke.consumer import Consumer
 
@@ -268,22 +267,3 @@ async def group_offsets(config: ConsumerConfig, group_id: str) -> dict[TopicPart
 
     async with GroupsClient(config) as cluster:
         return await retry_until_settled(lambda: committed_offsets(cluster, group_id))
-
-
-def run_blocking(work: Coroutine[object, object, T]) -> T:
-    """Run a coroutine to its end, also in a thread that runs an event loop, as a notebook does."""
-    results: list[T] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(asyncio.run(work))
-        except BaseException as error:  # noqa: BLE001 - raised below, in the caller's thread
-            errors.append(error)
-
-    thread = Thread(target=run, name="asyncrevoke planning", daemon=True)
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return results[0]

@@ -21,6 +21,7 @@ from pyspark.sql.streaming.datasource import (
 
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.ranges.consumers import consumer_of
+from asyncrevoke.runtime.net.single_request import run_blocking
 from asyncrevoke.spark.reading.batch_reader import BatchReader
 from asyncrevoke.spark.reading.offsets import (
     LogBounds,
@@ -28,7 +29,6 @@ from asyncrevoke.spark.reading.offsets import (
     find_ranges,
     log_missing_offsets,
     plan_range,
-    run_blocking,
 )
 from asyncrevoke.spark.reading.range_reader import RangeReader
 from asyncrevoke.spark.reading.read_ahead import read_ahead
