@@ -9,8 +9,9 @@ from asyncrevoke.core.partition.instance import PartitionInstance
 from asyncrevoke.errors import PartitionLostError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
+    from asyncrevoke.core.commit.reactions import CommitProgress
     from asyncrevoke.core.io.outbox import Outbox
 
 
@@ -26,11 +27,9 @@ class Waiter(NamedTuple):
 class CommitWaiters:
     """Answers each waiting ticket once: when all that it needs is acknowledged, or cannot be."""
 
-    def __init__(
-        self, outbox: Outbox, is_satisfied: Callable[[PartitionInstance, int], bool]
-    ) -> None:
+    def __init__(self, outbox: Outbox, progress: CommitProgress) -> None:
         self._outbox = outbox
-        self._is_satisfied = is_satisfied
+        self._progress = progress
         self._waiters: list[Waiter] = []
 
     def add(self, waiter: Waiter) -> bool:
@@ -49,7 +48,7 @@ class CommitWaiters:
         """Answer those whose needs are acknowledged."""
         for waiter in self._waiters:
             for instance in [
-                i for i, number in waiter.needs.items() if self._is_satisfied(i, number)
+                i for i, number in waiter.needs.items() if self._progress.is_satisfied(i, number)
             ]:
                 del waiter.needs[instance]
         self._answer()
@@ -61,18 +60,20 @@ class CommitWaiters:
                 waiter.needs.pop(instance, None)
             self._answer()
         else:
-            self._fail(
-                lambda waiter: instance in waiter.needs, PartitionLostError([instance.partition])
-            )
+            concerned = [waiter for waiter in self._waiters if instance in waiter.needs]
+            self._fail(concerned, PartitionLostError([instance.partition]))
 
     def reject(self, instance: PartitionInstance, number: int, error: Exception) -> None:
         """The commit of this instance in the OffsetCommit ``number`` was refused: whoever needs
         that one gets ``error``, but not who has asked for a later one."""
-        self._fail(lambda waiter: waiter.needs.get(instance, number + 1) <= number, error)
+        concerned = [
+            waiter for waiter in self._waiters if waiter.needs.get(instance, number + 1) <= number
+        ]
+        self._fail(concerned, error)
 
     def fail(self, error: Exception) -> None:
         """Everybody gets ``error``: nothing more will be committed."""
-        self._fail(lambda _waiter: True, error)
+        self._fail(list(self._waiters), error)
 
     def _answer(self) -> None:
         done = [waiter.ticket for waiter in self._waiters if not waiter.needs]
@@ -81,8 +82,8 @@ class CommitWaiters:
             for ticket in done:
                 self._outbox.put(CompleteRequest(ticket))
 
-    def _fail(self, concerns: Callable[[Waiter], bool], error: Exception) -> None:
-        failed = [waiter for waiter in self._waiters if concerns(waiter)]
-        self._waiters = [waiter for waiter in self._waiters if not concerns(waiter)]
+    def _fail(self, failed: Sequence[Waiter], error: Exception) -> None:
+        tickets = {waiter.ticket for waiter in failed}
+        self._waiters = [waiter for waiter in self._waiters if waiter.ticket not in tickets]
         for waiter in failed:
             self._outbox.put(CompleteRequest(waiter.ticket, error=error))

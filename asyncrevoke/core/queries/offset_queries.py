@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from asyncrevoke.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.core.metadata.coordinator import Coordinator
 
-_LONGEST_BACKOFF = 2.0
 _MOVED = frozenset((ErrorCode.not_coordinator, ErrorCode.coordinator_not_available))
 _UNKNOWN = frozenset((ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id))
 
@@ -148,7 +147,7 @@ class OffsetQueries:
         if not self._is_open(lookup):
             return
         lookup.wait_for(waits_for)
-        backoff = lookup.next_backoff(_LONGEST_BACKOFF)
+        backoff = lookup.backoff.failed()
         self._outbox.set_timer(lookup.retry_timer, now + backoff, lookup.ask, spread=backoff / 2)
 
     def _failed(self, now: float, lookup: PendingQuery, node: Node, reply: Reply) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.backoff import Backoff
 from asyncrevoke.core.io.effects import Node
 from asyncrevoke.model import TopicPartition
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.messages import ErrorCode, MetadataResponse
 
 _FIRST_BACKOFF = 0.1
+_LONGEST_BACKOFF = 2.0
 
 
 class PendingQuery:
@@ -24,18 +26,13 @@ class PendingQuery:
         self.what = what
         self.ask = ask
         self.started = now
-        self.backoff = _FIRST_BACKOFF
+        self.backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
         self.waits_for = "an answer"
         self.denied = 0
 
     def wait_for(self, what: str) -> None:
         """What the answer depends on now, for the error of a query that takes too long."""
         self.waits_for = what
-
-    def next_backoff(self, longest: float) -> float:
-        """Seconds until the next attempt; the one after it waits twice as long."""
-        backoff, self.backoff = self.backoff, min(self.backoff * 2, longest)
-        return backoff
 
     def count_denial(self) -> None:
         """A broker has answered that there is no such topic."""

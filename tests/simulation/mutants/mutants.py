@@ -29,7 +29,7 @@ from asyncrevoke.core.commit.completion_maps import CompletionMaps
 from asyncrevoke.core.commit.error_table import COMMIT_ERRORS, CommitErrorAction
 from asyncrevoke.core.fetch.cursor import PartitionCursor
 from asyncrevoke.core.io.effects import NotifyKind
-from asyncrevoke.core.membership.classic import leader, led_generation
+from asyncrevoke.core.membership.classic.leader import group_leader, led_generation
 from asyncrevoke.core.membership.classic.member import ClassicMembership
 from asyncrevoke.core.membership.classic.staged_rejoin import StagedRejoin
 from asyncrevoke.core.membership.classic.state_table import ClassicState
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from asyncrevoke.core.membership.classic.assignment_user_data import AssignmentUserData
     from asyncrevoke.core.partition.completion_map import CompletionMap
     from asyncrevoke.model import GroupMetadata, TopicPartition
     from asyncrevoke.protocol.messages import ConsumerGroupHeartbeatRequest, TopicIdPartitions
@@ -208,30 +209,35 @@ def lost_instance_commits(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_stale_verdict_rule(patch: pytest.MonkeyPatch) -> None:
-    def is_verdict(_self: ClassicMembership, _sent: GroupMetadata, _sent_at: float) -> bool:
+    def is_current(_self: ClassicMembership, _sent: GroupMetadata, _sent_at: float) -> bool:
         return True
 
-    patch.setattr(ClassicMembership, "is_current_membership", is_verdict)
+    patch.setattr(ClassicMembership, "is_current_membership", is_current)
 
 
 def refusals_of_before_the_sync_are_verdicts(patch: pytest.MonkeyPatch) -> None:
-    def is_verdict(self: ClassicMembership, sent: GroupMetadata, _sent_at: float) -> bool:
+    def is_current(self: ClassicMembership, sent: GroupMetadata, _sent_at: float) -> bool:
         return sent == self.member_identity and self.state in (
             ClassicState.STABLE,
             ClassicState.REVOKING,
         )
 
-    patch.setattr(ClassicMembership, "is_current_membership", is_verdict)
+    patch.setattr(ClassicMembership, "is_current_membership", is_current)
 
 
 def no_follow_up_after_a_release_while_parked(patch: pytest.MonkeyPatch) -> None:
-    synced = ClassicMembership._synced
+    received = ClassicMembership.assignment_received
 
-    def forgetful(self: ClassicMembership, now: float, data: bytes) -> None:
+    def forgetful(
+        self: ClassicMembership,
+        now: float,
+        assigned: tuple[TopicPartition, ...],
+        user_data: AssignmentUserData | None,
+    ) -> None:
         self._partitions._owned &= self._assignment.partitions()
-        synced(self, now, data)
+        received(self, now, assigned, user_data)
 
-    patch.setattr(ClassicMembership, "_synced", forgetful)
+    patch.setattr(ClassicMembership, "assignment_received", forgetful)
 
 
 def no_commit_of_a_reset_position(patch: pytest.MonkeyPatch) -> None:
@@ -324,15 +330,20 @@ def commits_do_not_wait_for_each_other(patch: pytest.MonkeyPatch) -> None:
 
 
 def kept_partitions_start_again_at_their_commit(patch: pytest.MonkeyPatch) -> None:
-    synced = ClassicMembership._synced
+    received = ClassicMembership.assignment_received
 
-    def forgetful(self: ClassicMembership, now: float, data: bytes) -> None:
+    def forgetful(
+        self: ClassicMembership,
+        now: float,
+        assigned: tuple[TopicPartition, ...],
+        user_data: AssignmentUserData | None,
+    ) -> None:
         for instance in self._assignment.live():
             if instance.state is InstanceState.ACTIVE and instance.committed_offset is not None:
                 self._assignment.set_position(instance, instance.committed_offset)
-        synced(self, now, data)
+        received(self, now, assigned, user_data)
 
-    patch.setattr(ClassicMembership, "_synced", forgetful)
+    patch.setattr(ClassicMembership, "assignment_received", forgetful)
 
 
 def commits_rewind(patch: pytest.MonkeyPatch) -> None:
@@ -399,7 +410,7 @@ def waits_for_the_slowest_of_a_round(patch: pytest.MonkeyPatch) -> None:
 
 def joins_for_each_release(patch: pytest.MonkeyPatch) -> None:
     def released(self: StagedRejoin, now: float) -> None:
-        self._outbox.set_timer("staged-release", now, self._on_due)
+        self._outbox.set_timer("staged-release", now, self._member.staged_rejoin_due)
 
     patch.setattr(StagedRejoin, "released", released)
 
@@ -469,26 +480,26 @@ def forgets_that_an_answer_was_lost(patch: pytest.MonkeyPatch) -> None:
 def stale_epochs_are_verdicts(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(COMMIT_ERRORS, ErrorCode.stale_member_epoch, CommitErrorAction.MEMBERSHIP)
 
-    def is_verdict(_self: ConsumerGroupMembership, _sent: GroupMetadata, _sent_at: float) -> bool:
+    def is_current(_self: ConsumerGroupMembership, _sent: GroupMetadata, _sent_at: float) -> bool:
         return True
 
-    patch.setattr(ConsumerGroupMembership, "is_current_membership", is_verdict)
+    patch.setattr(ConsumerGroupMembership, "is_current_membership", is_current)
 
 
 def stages_too_early(patch: pytest.MonkeyPatch) -> None:
     def released(self: StagedRejoin, now: float) -> None:
         if not self._outbox.has_timer("staged-release"):
             at = self._joined_at + 0.8 * max(1.0, 2 * self._took)
-            self._outbox.set_timer("staged-release", max(now, at), self._on_due)
+            self._outbox.set_timer("staged-release", max(now, at), self._member.staged_rejoin_due)
 
     patch.setattr(StagedRejoin, "released", released)
 
 
 def leader_does_not_watch_its_topics(patch: pytest.MonkeyPatch) -> None:
-    def has_changed(_self: leader.GroupLeader) -> bool:
+    def has_changed(_self: group_leader.GroupLeader) -> bool:
         return False
 
-    patch.setattr(leader.GroupLeader, "has_changed", has_changed)
+    patch.setattr(group_leader.GroupLeader, "has_changed", has_changed)
 
 
 def partitions_are_added_late(schedule: Schedule) -> Schedule:

@@ -159,7 +159,7 @@ def the_thread_says_that_nothing_is_owned(patch: pytest.MonkeyPatch) -> None:
 
 
 def joins_without_what_drains(patch: pytest.MonkeyPatch) -> None:
-    start = ClassicMembership._start_join
+    start = ClassicMembership.start_join
 
     def forgetful(self: ClassicMembership, now: float, reason: str) -> None:
         live = self._assignment.partitions
@@ -168,7 +168,7 @@ def joins_without_what_drains(patch: pytest.MonkeyPatch) -> None:
             meanwhile.setattr(self._assignment, "partitions", lambda: live() - draining)
             start(self, now, reason)
 
-    patch.setattr(ClassicMembership, "_start_join", forgetful)
+    patch.setattr(ClassicMembership, "start_join", forgetful)
 
 
 MUTANTS = [
