@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final, Self, TypeVar, cast
 
 from kio.schema.errors import ErrorCode
@@ -14,6 +13,7 @@ from asyncrevoke.groups.errors import (
     GroupsError,
     UnsupportedRequestError,
 )
+from asyncrevoke.groups.retry import retry_until_settled
 from asyncrevoke.protocol.messages import (
     EntityResponse,
     FindCoordinatorRequest,
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     Received = TypeVar("Received", bound=Message)
 
 _COORDINATOR_WITHIN: Final = 10.0
-_RETRY_AFTER: Final = 0.2
 _UNSETTLED: Final = frozenset(
     (
         ErrorCode.coordinator_load_in_progress,
@@ -90,20 +89,20 @@ class GroupsClient:
 
     async def coordinator(self, group: str) -> int:
         """The broker that coordinates a group."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + _COORDINATOR_WITHIN
+        transient = (BrokerUnavailableError, CoordinatorUnavailableError)
+        try:
+            return await retry_until_settled(
+                lambda: self._coordinator(group), _COORDINATOR_WITHIN, transient
+            )
+        except transient as error:
+            raise GroupsError(f"group {group!r} has no coordinator: {error}") from error
+
+    async def _coordinator(self, group: str) -> int:
         request = FindCoordinatorRequest(group_id=group)
-        while True:
-            try:
-                found = await self._send_to_any(request, FindCoordinatorResponse)
-                check(found.error, f"finding the coordinator of group {group!r}")
-            except (BrokerUnavailableError, CoordinatorUnavailableError) as error:
-                if loop.time() >= deadline:
-                    raise GroupsError(f"group {group!r} has no coordinator: {error}") from error
-            else:
-                self._nodes[found.node_id] = Node(found.node_id, found.host, found.port)
-                return found.node_id
-            await asyncio.sleep(_RETRY_AFTER)
+        found = await self._send_to_any(request, FindCoordinatorResponse)
+        check(found.error, f"finding the coordinator of group {group!r}")
+        self._nodes[found.node_id] = Node(found.node_id, found.host, found.port)
+        return found.node_id
 
     async def ask(self, node: int, request: EntityRequest[Answer]) -> Answer:
         """The response of one broker, as kio has it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kio.schema.errors import ErrorCode
@@ -10,7 +9,6 @@ from kio.schema.errors import ErrorCode
 from asyncrevoke.groups import rebalance_blockers, requests
 from asyncrevoke.groups.cluster import check
 from asyncrevoke.groups.errors import (
-    CoordinatorUnavailableError,
     GroupsError,
     NoGroupError,
     UnsupportedRequestError,
@@ -25,7 +23,7 @@ from asyncrevoke.protocol.subscription import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kio.schema.consumer_group_describe.v0.response import Assignment
     from kio.schema.consumer_group_describe.v0.response import DescribedGroup as ConsumerGroup
@@ -34,12 +32,10 @@ if TYPE_CHECKING:
 
     Answer = TypeVar("Answer")
     Received = TypeVar("Received", bound=messages.Message)
-    Answered = TypeVar("Answered")
     Described = TypeVar("Described", ClassicGroup, ConsumerGroup)
 
 Partitions = tuple[TopicPartition, ...]
 
-_ASK_AGAIN = 0.2
 _CONSUMER = "consumer"
 _NO_GROUP = ("", "Dead")
 _ABSENT = frozenset((ErrorCode.group_id_not_found, ErrorCode.unsupported_version))
@@ -67,21 +63,6 @@ class BrokerRequests(Protocol):
     async def send(self, node: int, request: messages.Request, answer: type[Received]) -> Received:
         """The response of one broker."""
         ...
-
-
-async def retry_until_settled(
-    ask: Callable[[], Awaitable[Answered]], patience: float = 10.0
-) -> Answered:
-    """Retry ``ask()`` for ``patience`` seconds while a coordinator is moving or loading."""
-    loop = asyncio.get_running_loop()
-    until = loop.time() + patience
-    while True:
-        try:
-            return await ask()
-        except CoordinatorUnavailableError:
-            if loop.time() >= until:
-                raise
-        await asyncio.sleep(_ASK_AGAIN)
 
 
 async def list_groups(brokers: BrokerRequests) -> list[GroupSummary]:

@@ -15,7 +15,7 @@ from asyncrevoke.broker.admin import Admin
 @pytest.mark.timeout(30)
 async def test_a_frame_beyond_the_limit_is_an_error_before_it_is_read() -> None:
     broker = HostileBroker()
-    broker.on[API_VERSIONS] = lambda *_request: struct.pack(">i", 2**31 - 1)
+    broker.on[API_VERSIONS] = lambda _correlation, _data: struct.pack(">i", 2**31 - 1)
     node = await broker.start()
     try:
         with pytest.raises(ConnectionError, match="exceeds the limit"):

@@ -17,8 +17,7 @@ from wire.fake_broker import API_VERSIONS, FakeBroker, api_versions_response, fr
 from wire.frames import response_frames as frames
 
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.groups import cluster as cluster_module
-from asyncrevoke.groups import requests
+from asyncrevoke.groups import requests, retry
 from asyncrevoke.groups.cluster import GroupsClient
 from asyncrevoke.groups.errors import GroupsError, UnsupportedRequestError
 from asyncrevoke.protocol import codec
@@ -202,7 +201,7 @@ async def test_a_request_that_the_broker_does_not_offer_is_not_sent() -> None:
 async def test_a_coordinator_is_looked_up_again_while_it_is_not_available(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cluster_module, "_RETRY_AFTER", 0.001)
+    monkeypatch.setattr(retry, "_FIRST", 0.001)
     broker = GroupBroker()
     async with connected(broker) as (client, node):
         missing = coordinator_body(ErrorCode.coordinator_not_available, node)

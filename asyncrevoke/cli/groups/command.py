@@ -65,11 +65,8 @@ def groups(
 
 async def _ask(config: ConsumerConfig, name: str | None) -> GroupFacts | Sequence[GroupSummary]:
     from asyncrevoke.groups.cluster import GroupsClient  # noqa: PLC0415 - loads aiokafka
-    from asyncrevoke.groups.observer import (  # noqa: PLC0415 - and kio
-        describe_group,
-        list_groups,
-        retry_until_settled,
-    )
+    from asyncrevoke.groups.observer import describe_group, list_groups  # noqa: PLC0415 - and kio
+    from asyncrevoke.groups.retry import retry_until_settled  # noqa: PLC0415 - and kio
 
     async with GroupsClient(config) as cluster:
         if name is None:

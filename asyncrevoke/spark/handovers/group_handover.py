@@ -11,7 +11,8 @@ from kio.schema.errors import ErrorCode
 from asyncrevoke.groups import requests
 from asyncrevoke.groups.cluster import GroupsClient
 from asyncrevoke.groups.errors import CoordinatorUnavailableError, NoGroupError
-from asyncrevoke.groups.observer import committed_offsets, describe_group, retry_until_settled
+from asyncrevoke.groups.observer import committed_offsets, describe_group
+from asyncrevoke.groups.retry import retry_until_settled
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import OffsetCommitResponse
 from asyncrevoke.ranges.consumers import consumer_of

@@ -263,7 +263,8 @@ class LogBounds(NamedTuple):
 async def group_offsets(config: ConsumerConfig, group_id: str) -> dict[TopicPartition, int]:
     """The committed offsets of a group. Raises GroupsError."""
     from asyncrevoke.groups.cluster import GroupsClient  # noqa: PLC0415 - loads aiokafka
-    from asyncrevoke.groups.observer import committed_offsets, retry_until_settled  # noqa: PLC0415 - and kio
+    from asyncrevoke.groups.observer import committed_offsets  # noqa: PLC0415 - and kio
+    from asyncrevoke.groups.retry import retry_until_settled  # noqa: PLC0415 - and kio
 
     async with GroupsClient(config) as cluster:
         return await retry_until_settled(lambda: committed_offsets(cluster, group_id))

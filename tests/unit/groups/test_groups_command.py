@@ -28,8 +28,9 @@ from asyncrevoke.cli.groups.view import show_group, show_groups
 from asyncrevoke.groups import requests
 from asyncrevoke.groups.errors import GroupsError, UnsupportedRequestError
 from asyncrevoke.groups.facts import GroupFacts, MemberFacts
-from asyncrevoke.groups.observer import describe_group, list_groups, retry_until_settled
+from asyncrevoke.groups.observer import describe_group, list_groups
 from asyncrevoke.groups.rebalance_blockers import classic_rebalance, consumer_group_rebalance
+from asyncrevoke.groups.retry import retry_until_settled
 from asyncrevoke.protocol import codec, messages
 from asyncrevoke.protocol.subscription import Subscription, encode_assignment, encode_subscription
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.io.effects import Channel, Failed, FailureKind
+from asyncrevoke.core.io.effects import Channel, Failed
+from asyncrevoke.core.io.fatal_error import FATAL_FAILURES
 from asyncrevoke.core.membership.membership_log import MembershipLog
 from asyncrevoke.protocol.messages import ErrorCode, HeartbeatRequest, HeartbeatResponse
 
@@ -30,7 +31,6 @@ _MEMBERSHIP_ERRORS = frozenset(
         ErrorCode.fenced_instance_id,
     )
 )
-_FINAL = frozenset((FailureKind.AUTHENTICATION, FailureKind.UNSUPPORTED))
 
 
 class ClassicHeartbeat:
@@ -188,7 +188,7 @@ class ClassicHeartbeat:
                 self._unanswered(now, asked, reply.error.name)
             else:
                 self._handle_error_code(now, sent, sent_at, reply.error)
-        elif isinstance(reply, Failed) and reply.kind in _FINAL:
+        elif isinstance(reply, Failed) and reply.kind in FATAL_FAILURES:
             self._member.heartbeat_failed(now, reply)
         else:
             detail = reply.detail if isinstance(reply, Failed) else type(reply).__name__
