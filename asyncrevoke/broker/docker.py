@@ -83,7 +83,7 @@ class DockerBroker(RunningBroker):
             BrokerStartError: the broker does not answer.
         """
         try:
-            from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - an extra
+            from testcontainers.core.container import DockerContainer
         except ImportError as error:
             raise BrokerMissingError(
                 "testcontainers is not installed: pip install 'asyncrevoke[testing]'"

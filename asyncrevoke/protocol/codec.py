@@ -5,9 +5,6 @@ Kafka 2.4 on, and newer ones that drop old versions. A version without tagged fi
 where it lacks nothing: it is smaller, and ``guard.py`` walks it faster.
 """
 
-# kio is loaded when it is used.
-# ruff: noqa: PLC0415
-
 from __future__ import annotations
 
 import io

@@ -6,7 +6,6 @@ newest known one.
 """
 
 # Each version of a message is a module of kio: only those in use are loaded.
-# ruff: noqa: PLC0415
 
 from __future__ import annotations
 

@@ -19,21 +19,21 @@ __all__ = ["kafka_admin", "kafka_consumer", "kafka_producer"]
 
 def kafka_producer(**options: object) -> Any:  # noqa: ANN401 - half typed, as all of these
     """A producer, not started yet."""
-    from aiokafka import AIOKafkaProducer  # noqa: PLC0415 - if used
+    from aiokafka import AIOKafkaProducer
 
     return _limited(AIOKafkaProducer, options, "client")
 
 
 def kafka_consumer(**options: object) -> Any:  # noqa: ANN401
     """A consumer, not started yet."""
-    from aiokafka import AIOKafkaConsumer  # noqa: PLC0415 - if used
+    from aiokafka import AIOKafkaConsumer
 
     return _limited(AIOKafkaConsumer, options, "_client")
 
 
 def kafka_admin(**options: object) -> Any:  # noqa: ANN401
     """An admin client, not started yet."""
-    from aiokafka.admin import AIOKafkaAdminClient  # noqa: PLC0415 - if used
+    from aiokafka.admin import AIOKafkaAdminClient
 
     return _limited(AIOKafkaAdminClient, options, "_client")
 
@@ -54,9 +54,9 @@ def _limit(client: Any, most_iterations: object) -> None:  # noqa: ANN401
     aiokafka opens connections by a function of a module. The two methods that call it are replaced
     on this client only; other clients in the process are not changed.
     """
-    from aiokafka.client import AIOKafkaClient  # noqa: PLC0415 - if used
+    from aiokafka.client import AIOKafkaClient
 
-    from asyncrevoke.runtime.net.limited_connection import open_limited  # noqa: PLC0415
+    from asyncrevoke.runtime.net.limited_connection import open_limited
 
     opening = partial(open_limited, scram_max_iterations=most_iterations)
     kind: Any = AIOKafkaClient

@@ -42,7 +42,7 @@ def dense_offsets(
     """
     if check:
         check_dense(bootstrap, ranges)
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - of the extra
+    from pyspark.sql import functions as F  # noqa: N812
 
     frames = [
         spark.range(each.start, each.end).select(

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar, cast
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.config.security import security_options
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.groups.cluster import GroupsClient
+from asyncrevoke.groups.observer import committed_offsets
+from asyncrevoke.groups.retry import retry_until_settled
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.ranges.consumers import consumer_of
 from asyncrevoke.runtime.hooks.event_log import EventLog
@@ -262,9 +265,5 @@ class LogBounds(NamedTuple):
 
 async def group_offsets(config: ConsumerConfig, group_id: str) -> dict[TopicPartition, int]:
     """The committed offsets of a group. Raises GroupsError."""
-    from asyncrevoke.groups.cluster import GroupsClient  # noqa: PLC0415 - loads aiokafka
-    from asyncrevoke.groups.observer import committed_offsets  # noqa: PLC0415 - and kio
-    from asyncrevoke.groups.retry import retry_until_settled  # noqa: PLC0415 - and kio
-
     async with GroupsClient(config) as cluster:
         return await retry_until_settled(lambda: committed_offsets(cluster, group_id))

@@ -102,7 +102,7 @@ class _Reading:
             columns = RecordColumns(self.columns)
             yield from map(columns.batch, read_ahead(singly, singly.read))
             return
-        from asyncrevoke.spark.reading.batch_columns import BatchColumns  # noqa: PLC0415 - needs numpy
+        from asyncrevoke.spark.reading.batch_columns import BatchColumns
 
         reader = BatchReader(config, part, no_progress_timeout=patience)
         in_batches = BatchColumns(part, self.columns)

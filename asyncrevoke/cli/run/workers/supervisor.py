@@ -190,7 +190,7 @@ class Supervisor:
         self._stopping.set()
 
     async def _watch(self) -> None:
-        from watchfiles import PythonFilter, awatch  # noqa: PLC0415 - only with --reload
+        from watchfiles import PythonFilter, awatch
 
         async for changes in awatch(Path.cwd(), watch_filter=PythonFilter()):
             names = sorted({Path(path).name for _, path in changes})
