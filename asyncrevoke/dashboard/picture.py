@@ -95,11 +95,12 @@ def _labels(history: History, height: int) -> str:
     """A label for each lane or, if they are thin, for where a topic begins and some between."""
     labels: list[str] = []
     before, free = "", 0
-    for row, (topic, number) in enumerate(history.partitions()):
+    for row, partition in enumerate(history.partitions()):
+        topic, number = partition
         top = row * height
         # Far enough from the last one to be read, and thin lanes have them further apart.
         if top >= free and (height >= 20 or topic != before or number % 10 == 0):
-            name = printable_html(f"{topic}-{number}")
+            name = printable_html(str(partition))
             labels.append(f'<span data-top="{top}">{name}</span>')
             free = top + (20 if height >= 20 else 50)
         before = topic
