@@ -350,9 +350,8 @@ class KafkaBroker(RunningBroker):
 
     def _answers(self, node_ids: set[int]) -> bool:
         try:
-            with Admin(self._admin_address, timeout=5) as admin:
-                if not node_ids <= admin.brokers():
-                    return False
+            if not node_ids <= Admin(self._admin_address, timeout=5).brokers():
+                return False
             # The clients' listener opens last.
             with socket.create_connection((HOST, self._node.clients_port), 5):
                 return True

@@ -83,7 +83,7 @@ class DockerBroker(RunningBroker):
             BrokerStartError: the broker does not answer.
         """
         try:
-            from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - an extra
+            from testcontainers.core.container import DockerContainer
         except ImportError as error:
             raise BrokerMissingError(
                 "testcontainers is not installed: pip install 'asyncrevoke[testing]'"
@@ -140,9 +140,8 @@ class DockerBroker(RunningBroker):
         deadline = time.monotonic() + START_TIMEOUT
         while True:
             try:
-                with Admin(self.bootstrap_servers, timeout=5) as admin:
-                    if admin.brokers():
-                        return
+                if Admin(self.bootstrap_servers, timeout=5).brokers():
+                    return
             except (OSError, BrokerRequestError):
                 pass
             if time.monotonic() > deadline:

@@ -77,8 +77,7 @@ class RunningBroker(ABC):
             BrokerRequestError: the broker refused, for instance because the topic exists.
         """
         addresses = self.admin_addresses
-        with Admin(addresses[0]) as admin:
-            admin.create_topic(name, partitions, replication or -1, config or {})
+        Admin(addresses[0]).create_topic(name, partitions, replication or -1, config or {})
         wait_for_topic(addresses, name, partitions, REQUEST_TIMEOUT)
 
     def add_partitions(self, name: str, total: int) -> None:
@@ -88,8 +87,7 @@ class RunningBroker(ABC):
             BrokerRequestError: the broker refused, for instance because it has as many.
         """
         addresses = self.admin_addresses
-        with Admin(addresses[0]) as admin:
-            admin.add_partitions(name, total)
+        Admin(addresses[0]).add_partitions(name, total)
         wait_for_topic(addresses, name, total, REQUEST_TIMEOUT)
 
     def delete_topic(self, name: str) -> None:
@@ -98,8 +96,7 @@ class RunningBroker(ABC):
         Raises:
             BrokerRequestError: the broker refused, for instance because there is no such topic.
         """
-        with Admin(self.admin_addresses[0]) as admin:
-            admin.delete_topic(name)
+        Admin(self.admin_addresses[0]).delete_topic(name)
 
     def allow(
         self,
@@ -115,5 +112,4 @@ class RunningBroker(ABC):
         Raises:
             BrokerRequestError: the broker refused, for instance because it has no access control.
         """
-        with Admin(self.admin_addresses[0]) as admin:
-            admin.allow(user, resource, name, operations, prefixed=prefixed)
+        Admin(self.admin_addresses[0]).allow(user, resource, name, operations, prefixed=prefixed)

@@ -88,4 +88,4 @@ def _name(member: MemberFacts) -> str:
 
 
 def _list(partitions: Iterable[TopicPartition]) -> str:
-    return ", ".join(f"{topic}-{number}" for topic, number in partitions)
+    return ", ".join(map(str, partitions))

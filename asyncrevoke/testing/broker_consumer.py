@@ -9,6 +9,8 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+from aiokafka import TopicPartition as Partition
+
 from asyncrevoke.broker import BrokerRequestError
 from asyncrevoke.consumer import Consumer
 from asyncrevoke.errors import ConfigError
@@ -166,8 +168,6 @@ class BrokerConsumer:
 
     async def _begin_at_the_end(self, topics: list[str]) -> None:
         """Commit for the new group what the topics end with, before anything is published."""
-        from aiokafka import TopicPartition as Partition  # noqa: PLC0415
-
         if self.consumer.config.group_id is None or not topics:
             return
         admin: Any = kafka_admin(**self._options)

@@ -71,7 +71,7 @@ class Call:
 
     def __repr__(self) -> str:
         first, more = self.record, len(self.records) - 1
-        what = f"{first.topic}-{first.partition} at offset {first.offset}"
+        what = f"{first.topic_partition} at offset {first.offset}"
         batch = f" and {more} more" if more else ""
         return f"<{self.handler}: {what}{batch}, attempt {self.attempt}: {self.outcome}>"
 

@@ -248,7 +248,7 @@ class TestConsumer:
         for tp in wanted:
             if not core.is_revoking(tp):
                 raise ValueError(
-                    f"{tp.topic}-{tp.partition} is not being revoked, so that nothing can be "
+                    f"{tp} is not being revoked, so that nothing can be "
                     "withdrawn: it was released already, or never revoked; give() hands it out"
                 )
         await self._hand_out(wanted)
@@ -399,7 +399,7 @@ class TestConsumer:
         partitions = to_partitions(given)
         for tp in partitions:
             if self._cluster.topics.log(tp) is None:
-                raise ValueError(f"there is no partition {tp.topic}-{tp.partition}")
+                raise ValueError(f"there is no partition {tp}")
         return partitions
 
     @property

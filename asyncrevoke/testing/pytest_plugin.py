@@ -37,7 +37,7 @@ def kafka_broker() -> Iterator[RunningBroker]:
     The environment variable ``ASYNCREVOKE_BROKER`` chooses it: ``jvm`` (the default), ``docker``,
     or ``HOST:PORT`` of one that runs.
     """
-    from asyncrevoke.broker import start_broker  # noqa: PLC0415 - only when used
+    from asyncrevoke.broker import start_broker
 
     broker = start_broker()
     try:
@@ -69,7 +69,7 @@ def kafka_cluster() -> Iterator[KafkaCluster]:
 
     A test that stops one of them starts it again before it ends: ``kafka_cluster.start()``.
     """
-    from asyncrevoke.broker import KafkaCluster  # noqa: PLC0415 - only when used
+    from asyncrevoke.broker import KafkaCluster
 
     with KafkaCluster() as cluster:
         yield cluster
@@ -81,7 +81,7 @@ def consumer_for(kafka_broker: RunningBroker) -> Callable[[Consumer], BrokerCons
 
     ``async with consumer_for(consumer) as running:``, in a group of its own.
     """
-    from asyncrevoke.testing.broker_consumer import BrokerConsumer  # noqa: PLC0415 - if used
+    from asyncrevoke.testing.broker_consumer import BrokerConsumer
 
     def enter(consumer: Consumer) -> BrokerConsumer:
         return BrokerConsumer(consumer, kafka_broker)

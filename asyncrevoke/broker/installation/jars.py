@@ -61,7 +61,7 @@ def locked_jars() -> list[Jar]:
 def cache_folder() -> Path:
     """Where the jars are kept, in this user's cache folder."""
     try:
-        import platformdirs  # noqa: PLC0415 - an extra
+        import platformdirs
     except ImportError as error:
         raise BrokerMissingError(f"{error.name} is not installed: {FIX}") from error
     return platformdirs.user_cache_path("asyncrevoke", False) / f"kafka-{KAFKA_VERSION}"

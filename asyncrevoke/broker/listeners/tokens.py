@@ -33,7 +33,7 @@ class _Tokens:
 
 def unsigned_tokens(name: str) -> AbstractTokenProvider:
     """A token provider for a client, whose tokens are unsigned."""
-    from aiokafka.abc import AbstractTokenProvider  # noqa: PLC0415 - if used
+    from aiokafka.abc import AbstractTokenProvider
 
     _ = AbstractTokenProvider.register(_Tokens)
     return cast("AbstractTokenProvider", _Tokens(name))

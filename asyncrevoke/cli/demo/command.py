@@ -117,8 +117,8 @@ def demo(
             messages,
         )
         raise typer.Exit(2)
-    from asyncrevoke.broker import start_broker  # noqa: PLC0415 - loads kio
-    from asyncrevoke.cli.demo.run import DemoRun  # noqa: PLC0415 - loads aiokafka
+    from asyncrevoke.broker import start_broker
+    from asyncrevoke.cli.demo.run import DemoRun
 
     # What its producer retries is no news for the terminal; what it cannot do is raised.
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
@@ -181,8 +181,8 @@ def demo(
 
 
 def _audited(bootstrap_servers: str, group: DemoGroup, folder: Path) -> AuditResult:
-    from asyncrevoke.audit.comparison import AuditSettings  # noqa: PLC0415 - if used
-    from asyncrevoke.audit.report import write_report  # noqa: PLC0415
+    from asyncrevoke.audit.comparison import AuditSettings
+    from asyncrevoke.audit.report import write_report
 
     audited = asyncio.run(
         audit_topic(
@@ -235,9 +235,9 @@ class _LivePage:
     @contextlib.asynccontextmanager
     async def shown(self) -> AsyncGenerator[None]:
         """Serve and open it. Raises ConfigError."""
-        from asyncrevoke.dashboard.group_watch import GroupWatch  # noqa: PLC0415 - if used
-        from asyncrevoke.dashboard.history import History  # noqa: PLC0415
-        from asyncrevoke.dashboard.server import served  # noqa: PLC0415
+        from asyncrevoke.dashboard.group_watch import GroupWatch
+        from asyncrevoke.dashboard.history import History
+        from asyncrevoke.dashboard.server import served
 
         history = History(self._group)
         async with served(history) as address:
@@ -332,7 +332,7 @@ def _print_json(
         **{client.value: facts(verdict, ok=ok[client]) for client, verdict in verdicts.items()},
     }
     if audited is not None:
-        from asyncrevoke.audit.report import counts  # noqa: PLC0415 - if used
+        from asyncrevoke.audit.report import counts
 
         result["audit"] = {
             "verdict": audited.verdict,

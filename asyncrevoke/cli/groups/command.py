@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from asyncrevoke.cli.connection_options import ConnectionOptions, connects
+from asyncrevoke.cli.groups.view import show_group, show_groups
 from asyncrevoke.cli.terminal import print_error
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.groups.errors import GroupsError
@@ -64,12 +65,9 @@ def groups(
 
 
 async def _ask(config: ConsumerConfig, name: str | None) -> GroupFacts | Sequence[GroupSummary]:
-    from asyncrevoke.groups.cluster import GroupsClient  # noqa: PLC0415 - loads aiokafka
-    from asyncrevoke.groups.observer import (  # noqa: PLC0415 - and kio
-        describe_group,
-        list_groups,
-        retry_until_settled,
-    )
+    from asyncrevoke.groups.cluster import GroupsClient
+    from asyncrevoke.groups.observer import describe_group, list_groups
+    from asyncrevoke.groups.retry import retry_until_settled
 
     async with GroupsClient(config) as cluster:
         if name is None:
@@ -78,8 +76,6 @@ async def _ask(config: ConsumerConfig, name: str | None) -> GroupFacts | Sequenc
 
 
 def _show(answer: GroupFacts | Sequence[GroupSummary]) -> None:
-    from asyncrevoke.cli.groups.view import show_group, show_groups  # noqa: PLC0415
-
     console = Console()
     if not console.is_terminal:
         # Piped into a file or a pager: rows are not to be folded at 80 characters.
