@@ -194,7 +194,7 @@ class LaneQueue(Generic[T]):
             return self._take_checked(entry)
         offset = entry[1].offset
         last_started = self._last_started
-        if offset > last_started[part]:
+        if offset > last_started[part]:  # noqa: PLR1730 - a call of max costs as much as the rest
             last_started[part] = offset
         return entry
 
