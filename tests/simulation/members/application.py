@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from simulation.members.application_events import ApplicationEvents
-    from simulation.members.member import Member
+    from simulation.members.member import SimulatedMember
 
     from asyncrevoke.core.io.effects import CompleteRequest
     from asyncrevoke.model import OffsetAndMetadata, Record
@@ -87,7 +87,11 @@ class Application:
     """One application; ``start`` begins to poll. The member's events call back into it."""
 
     def __init__(
-        self, member: Member, shape: ConsumerStyle, pace: WorkTime, witness: ApplicationEvents
+        self,
+        member: SimulatedMember,
+        shape: ConsumerStyle,
+        pace: WorkTime,
+        witness: ApplicationEvents,
     ) -> None:
         self.member = member
         self.shape = shape

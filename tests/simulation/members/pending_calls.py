@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from simulation.members.application_events import ApplicationEvents
-    from simulation.members.member import Member
+    from simulation.members.member import SimulatedMember
 
     from asyncrevoke.core.io.effects import CompleteRequest
     from asyncrevoke.model import OffsetAndMetadata, TopicPartition
@@ -19,7 +19,7 @@ _EARLIEST, _LATEST = -2, -1
 class PendingCalls:
     """Calls whose answers come later: each is asked for here, and its answer handed on."""
 
-    def __init__(self, member: Member, witness: ApplicationEvents) -> None:
+    def __init__(self, member: SimulatedMember, witness: ApplicationEvents) -> None:
         self._member = member
         self._witness = witness
         self._then: dict[int, Callable[[CompleteRequest], None]] = {}

@@ -81,7 +81,7 @@ def metadata(*topics: TopicMetadata) -> MetadataResponse:
     return MetadataResponse(brokers=BROKERS, topics=topics)
 
 
-class World:
+class ScriptedRequests:
     """Carries out effects on paper. ``now`` moves only by :meth:`advance`."""
 
     def __init__(self, **options: Unpack[ConsumerOptions]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from simulation.invariants.oracle_state import OracleState, Violation
 
 if TYPE_CHECKING:
-    from simulation.members.member import Member
+    from simulation.members.member import SimulatedMember
 
 # How late the event that answers may be, in seconds.
 _SLACK = 0.5
@@ -18,7 +18,7 @@ _LOOK_UPS = ("partitions_for_topic", "offsets_for_times", "committed")
 
 @dataclass(slots=True)
 class _Waiting:
-    member: Member
+    member: SimulatedMember
     call: str
     since: float
     # None: for as long as no broker answers.
@@ -34,7 +34,7 @@ class TicketOracle:
         self._waiting: dict[tuple[int, int], _Waiting] = {}
         self._answered: set[tuple[int, int]] = set()
 
-    def asked(self, member: Member, ticket: int, call: str, bound: float | None) -> None:
+    def asked(self, member: SimulatedMember, ticket: int, call: str, bound: float | None) -> None:
         """A call has returned a ticket that is to be answered within ``bound`` seconds."""
         key, clock = (member.client, ticket), self._state.clock
         if key in self._answered:
@@ -65,7 +65,7 @@ class TicketOracle:
             if waiting.member.alive
         ]
 
-    def _frozen(self, member: Member) -> float:
+    def _frozen(self, member: SimulatedMember) -> float:
         return self._state.client_frozen.get(member.client, 0.0)
 
     def _look(self, key: tuple[int, int]) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from unit.core.scripted_world import NODES, World, metadata, topic, tp
+from unit.core.scripted_world import NODES, ScriptedRequests, metadata, topic, tp
 
 from asyncrevoke.core.io.effects import FailureKind
 from asyncrevoke.core.queries.offset_queries import OffsetQueries
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 NONE = ErrorCode.none
 
 
-class LookupWorld(World):
+class LookupWorld(ScriptedRequests):
     """Broker 2 coordinates; "orders" has partitions 0 to 2, led by brokers 1 to 3."""
 
     def __init__(self, **options: Unpack[ConsumerOptions]) -> None:
