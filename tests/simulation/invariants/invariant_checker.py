@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from simulation.invariants.answers import Answers
 from simulation.invariants.evictions import Evictions
 from simulation.invariants.liveness.busy_loop_oracle import BusyLoopOracle
+from simulation.invariants.liveness.call_oracle import CallOracle
 from simulation.invariants.liveness.silence_oracle import SilenceOracle
 from simulation.invariants.liveness.stall_oracle import StallOracle
-from simulation.invariants.liveness.ticket_oracle import TicketOracle
 from simulation.invariants.oracle_state import MemberView, OracleState, Violation
 from simulation.invariants.ownership.follow_up_oracle import FollowUpOracle
 from simulation.invariants.ownership.notice_oracle import NoticeOracle
@@ -62,8 +62,8 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
             state, self._evictions, self._follow_ups, self.deliveries, self._acknowledgements
         )
         self._answers = Answers(state, self._evictions, self._follow_ups, self.deliveries)
-        self._tickets = TicketOracle(state)
-        self._requests = RequestOracle(state, self._follow_ups, self._tickets)
+        self._calls = CallOracle(state)
+        self._requests = RequestOracle(state, self._follow_ups, self._calls)
         self._busy_loops = BusyLoopOracle(state)
         self._stalls = StallOracle(state)
         self._silence = SilenceOracle(state)
@@ -110,7 +110,7 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
                 self.state.note(member.client, effect)
                 self._notices.notified(view, effect)
             case CompleteRequest():
-                self._tickets.answered(member.client, effect.ticket)
+                self._calls.answered(member.client, effect.call_id)
                 self._acknowledgements.answered(view, effect)
             case Emit():
                 self.state.note(member.client, effect)
@@ -179,10 +179,10 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
         self._acknowledgements.returned(self._view(member), result)
 
     def committing(
-        self, member: SimulatedMember, ticket: int, unfinished: Mapping[TopicPartition, int] | None
+        self, member: SimulatedMember, call_id: int, unfinished: Mapping[TopicPartition, int] | None
     ) -> None:
         """The application asks to commit what it has done."""
-        self._acknowledgements.requested(self._view(member), ticket, unfinished)
+        self._acknowledgements.requested(self._view(member), call_id, unfinished)
 
     def delayed(
         self, member: SimulatedMember, wanted: frozenset[TopicPartition], ours: bool
@@ -271,12 +271,12 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
                 holding.dropped_since = self.state.clock.now
 
     def requested(
-        self, member: SimulatedMember, ticket: int, call: str, bound: float | None
+        self, member: SimulatedMember, call_id: int, call: str, bound: float | None
     ) -> None:
         """It waits for the answer to a call, for ``bound`` seconds at most."""
-        self.state.note(member.client, (call, ticket))
+        self.state.note(member.client, (call, call_id))
         self.state.counts["requests of applications"] += 1
-        self._tickets.asked(member, ticket, call, bound)
+        self._calls.asked(member, call_id, call, bound)
 
     def look(self) -> None:
         """Time has gone on."""
@@ -419,7 +419,7 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
         return [
             *self._unsettled(live),
             *self.deliveries.missing().values(),
-            *self._tickets.unanswered(),
+            *self._calls.unanswered(),
         ]
 
     def lacks_readers_alone(self, live: list[int], unread: frozenset[TopicPartition]) -> bool:

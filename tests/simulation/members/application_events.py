@@ -41,12 +41,12 @@ class ApplicationEvents:
         """Records after ``offset``, and ``gaps`` before it, were given up unstarted."""
 
     def requested(
-        self, member: SimulatedMember, ticket: int, call: str, bound: float | None
+        self, member: SimulatedMember, call_id: int, call: str, bound: float | None
     ) -> None:
         """It waits for the answer to a call, for ``bound`` seconds at most."""
 
     def committing(
-        self, member: SimulatedMember, ticket: int, unfinished: Mapping[TopicPartition, int] | None
+        self, member: SimulatedMember, call_id: int, unfinished: Mapping[TopicPartition, int] | None
     ) -> None:
         """The application asks to commit what it has done; ``unfinished`` is the first record of a
         partition that it has not done. None: it cannot know what counts."""

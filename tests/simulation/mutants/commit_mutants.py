@@ -18,7 +18,7 @@ from simulation.schedules.schedule import (
 
 from asyncrevoke.core.commit.committer import Committer
 from asyncrevoke.core.commit.error_table import COMMIT_ERRORS, CommitErrorAction
-from asyncrevoke.core.commit.refused_commits import RejectedCommits
+from asyncrevoke.core.commit.rejected_commits import RejectedCommits
 from asyncrevoke.core.commit.waiters import CommitWaiters
 from asyncrevoke.protocol.messages import ErrorCode
 

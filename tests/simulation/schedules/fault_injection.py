@@ -215,10 +215,10 @@ class FaultInjector:
         partitions = self._world.brokers.topics.partitions()
 
         def ask() -> None:
-            application.tickets.look_up(topics)
+            application.calls.look_up(topics)
             # Of its own ones the oracles follow what the core itself is told.
             own = application.member.core.assignment()
-            application.tickets.committed([tp for tp in partitions if tp not in own])
+            application.calls.committed([tp for tp in partitions if tp not in own])
 
         application.member.later(0.0, ask)
 
