@@ -21,9 +21,9 @@ from asyncrevoke.protocol.messages import (
 from asyncrevoke.testing.fake_kafka.classic_group import ClassicGroup, refused
 from asyncrevoke.testing.fake_kafka.group_state import (
     ON_COMMIT,
+    CommittedGroupOffsets,
     GroupMember,
     GroupMembers,
-    GroupOffsets,
     GroupState,
     StoredGroup,
 )
@@ -153,7 +153,7 @@ class ClassicCoordinator(ClassicGroup):
     # --- becoming a classic group ----------------------------------------------------------------
 
     @property
-    def stored_offsets(self) -> GroupOffsets:
+    def stored_offsets(self) -> CommittedGroupOffsets:
         """Where the offsets are."""
         return self._offsets
 

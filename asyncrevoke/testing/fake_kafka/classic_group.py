@@ -29,10 +29,10 @@ from asyncrevoke.testing.fake_kafka.group_state import (
     NO_SYNC,
     ON_HEARTBEAT,
     ON_SYNC,
+    CommittedGroupOffsets,
     CoordinatorEvents,
     GroupMember,
     GroupMembers,
-    GroupOffsets,
     GroupState,
     Reply,
     StoredGroup,
@@ -65,7 +65,7 @@ class ClassicGroup:
         self.stored = StoredGroup()
         self.rebalances = 0
         self._group = GroupMembers()
-        self._offsets = GroupOffsets()
+        self._offsets = CommittedGroupOffsets()
         self._join_timer: Alarm | None = None
         self._sync_timer: Alarm | None = None
         self._new_member_added = False

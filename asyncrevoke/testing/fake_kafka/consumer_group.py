@@ -27,12 +27,16 @@ from asyncrevoke.protocol.messages import (
     OffsetFetchResponse,
 )
 from asyncrevoke.testing.fake_kafka.consumer_group_member import (
+    BrokerMemberState,
     ConsumerGroupMember,
-    MemberState,
     by_id,
     by_key,
 )
-from asyncrevoke.testing.fake_kafka.group_state import CoordinatorEvents, GroupOffsets, GroupState
+from asyncrevoke.testing.fake_kafka.group_state import (
+    CommittedGroupOffsets,
+    CoordinatorEvents,
+    GroupState,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -73,7 +77,7 @@ class ConsumerGroup:
         self._owners: dict[TopicPartition, int] = {}
         # Since which epoch of its member a partition is what it is.
         self._since: dict[TopicPartition, int] = {}
-        self._offsets = GroupOffsets()
+        self._offsets = CommittedGroupOffsets()
 
     @property
     def owners(self) -> dict[TopicPartition, int]:
@@ -100,7 +104,7 @@ class ConsumerGroup:
         if not self.members:
             return GroupState.EMPTY
         settled = self._target_epoch == self.generation and all(
-            member.state is MemberState.STABLE and member.epoch in (self.generation, -2)
+            member.state is BrokerMemberState.STABLE and member.epoch in (self.generation, -2)
             for member in self.members.values()
         )
         return GroupState.STABLE if settled else GroupState.PREPARING
@@ -244,7 +248,7 @@ class ConsumerGroup:
         else:
             member.epoch = LEAVE_STATIC_EPOCH
             before, member.pending = member.assigned | member.pending, frozenset()
-            member.state = MemberState.STABLE
+            member.state = BrokerMemberState.STABLE
             if member.rebalance is not None:
                 member.rebalance.cancel()
             self._tell(member, before)
@@ -305,16 +309,16 @@ class ConsumerGroup:
         self, member: ConsumerGroupMember, owned: frozenset[TopicPartition] | None
     ) -> None:
         match member.state:
-            case MemberState.STABLE:
+            case BrokerMemberState.STABLE:
                 if member.epoch != self._target_epoch:
                     self._step(member, member.epoch, owned)
-            case MemberState.UNREVOKED:
+            case BrokerMemberState.UNREVOKED:
                 if owned is not None and not owned & member.pending:
                     # Brokers before 4.3 move its epoch on, though there is more to give up.
                     self._step(member, member.epoch + (not self.lenient), owned)
-            case MemberState.UNRELEASED:
+            case BrokerMemberState.UNRELEASED:
                 self._step(member, member.epoch, owned)
-        if member.state is not MemberState.UNREVOKED and member.rebalance is not None:
+        if member.state is not BrokerMemberState.UNREVOKED and member.rebalance is not None:
             member.rebalance.cancel()
 
     def _step(
@@ -325,20 +329,22 @@ class ConsumerGroup:
         kept, pending = member.assigned & target, member.assigned - target
         was = (member.state, member.epoch, member.pending)
         if pending and (owned is None or owned & pending):
-            member.state = MemberState.UNREVOKED
+            member.state = BrokerMemberState.UNREVOKED
             member.assigned, member.pending = kept, pending
         else:
             free = frozenset(
                 tp for tp in target - kept if self._owners.get(tp) in (None, member.client)
             )
-            member.state = MemberState.UNRELEASED if target - kept - free else MemberState.STABLE
+            member.state = (
+                BrokerMemberState.UNRELEASED if target - kept - free else BrokerMemberState.STABLE
+            )
             member.assigned, member.pending = kept | free, frozenset()
             epoch = self._target_epoch
             self._since |= dict.fromkeys(free, epoch)
         if epoch != member.epoch:
             member.previous_epoch, member.epoch = member.epoch, epoch
         is_new = was != (member.state, member.epoch, member.pending)
-        if member.state is MemberState.UNREVOKED and is_new and not member.is_classic:
+        if member.state is BrokerMemberState.UNREVOKED and is_new and not member.is_classic:
             self._arm_rebalance(member)
         self._tell(member, before)
 
@@ -370,7 +376,7 @@ class ConsumerGroup:
         )
 
     def _rebalance_expired(self, member: ConsumerGroupMember, epoch: int) -> None:
-        if member.epoch == epoch and member.state is MemberState.UNREVOKED:
+        if member.epoch == epoch and member.state is BrokerMemberState.UNREVOKED:
             self.put_out(member, "it did not give up its partitions in time")
 
     def put_out(self, member: ConsumerGroupMember, reason: str) -> None:
@@ -462,12 +468,12 @@ class ConsumerGroup:
         self.events.loaded()
         for member in self.members.values():
             self.arm_session(member)
-            if member.state is MemberState.UNREVOKED and not member.is_classic:
+            if member.state is BrokerMemberState.UNREVOKED and not member.is_classic:
                 self._arm_rebalance(member)
 
     # --- becoming another kind of group ----------------------------------------------------------
 
-    def share_offsets(self, offsets: GroupOffsets) -> None:
+    def share_offsets(self, offsets: CommittedGroupOffsets) -> None:
         """Offsets belong to the group, whatever kind it is."""
         self._offsets = offsets
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from asyncrevoke.testing.fake_kafka.group_state import Protocols
 
 
-class MemberState(enum.Enum):
+class BrokerMemberState(enum.Enum):
     """How far a member is on its way to the target."""
 
     STABLE = "Stable"
@@ -41,7 +41,7 @@ class ConsumerGroupMember:
     regex: str = ""
     epoch: int = 0
     previous_epoch: int = 0
-    state: MemberState = MemberState.STABLE
+    state: BrokerMemberState = BrokerMemberState.STABLE
     assigned: frozenset[TopicPartition] = frozenset()
     pending: frozenset[TopicPartition] = frozenset()
     session: Alarm | None = None

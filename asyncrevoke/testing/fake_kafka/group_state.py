@@ -240,7 +240,7 @@ class GroupMembers:
         return {name for name, offers in self._offered.items() if offers == everybody > 0}
 
 
-class GroupOffsets:
+class CommittedGroupOffsets:
     """The committed offsets. Who owns a partition is not checked: Kafka does not check it."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from asyncrevoke.cli.demo.judge import handler_calls
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from asyncrevoke.cli.demo.judge import GroupResult, HandlerCall, Stall
+    from asyncrevoke.cli.demo.judge import GroupResult, ObservedCall, Stall
     from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, Started
     from asyncrevoke.cli.demo.schedule import ScheduleStep
 
@@ -83,7 +83,7 @@ class _Scale:
 def _draw_panel(
     svg: ET.Element,
     panel: Panel,
-    calls: Sequence[HandlerCall],
+    calls: Sequence[ObservedCall],
     rows: Sequence[int],
     scale: _Scale,
     top: float,
@@ -104,7 +104,7 @@ def _draw_panel(
 
 
 def _draw_calls(
-    svg: ET.Element, calls: Sequence[HandlerCall], y: Mapping[int, float], scale: _Scale
+    svg: ET.Element, calls: Sequence[ObservedCall], y: Mapping[int, float], scale: _Scale
 ) -> None:
     ticks: dict[tuple[int, str], list[str]] = defaultdict(list)
     long: dict[str, list[str]] = defaultdict(list)
