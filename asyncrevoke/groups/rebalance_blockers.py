@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.groups.facts import Rebalance
+from asyncrevoke.groups.facts import RebalanceFacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -25,7 +25,7 @@ _SYNCING = "CompletingRebalance"
 _IDLE = frozenset(("Stable", "Empty", "Dead", ""))
 
 
-def classic_rebalance(state: str, members: Sequence[MemberFacts]) -> Rebalance:
+def classic_rebalance(state: str, members: Sequence[MemberFacts]) -> RebalanceFacts:
     """Which members delay a rebalance of a classic group."""
     if state == _JOINING:
         return _unknown(
@@ -46,7 +46,9 @@ def classic_rebalance(state: str, members: Sequence[MemberFacts]) -> Rebalance:
     )
 
 
-def consumer_group_rebalance(state: str, epoch: int, members: Sequence[MemberFacts]) -> Rebalance:
+def consumer_group_rebalance(
+    state: str, epoch: int, members: Sequence[MemberFacts]
+) -> RebalanceFacts:
     """Which members delay a rebalance of a KIP-848 group."""
 
     def reason(member: MemberFacts) -> str:
@@ -64,14 +66,14 @@ def is_behind(member: MemberFacts, epoch: int) -> bool:
 
 def _rebalance(
     state: str, slow: list[MemberFacts], reason: Callable[[MemberFacts], str]
-) -> Rebalance:
+) -> RebalanceFacts:
     if slow:
         says = "; ".join(map(reason, slow)) + "."
     elif state in _IDLE:
         says = "No rebalance is under way."
     else:
         says = f"The group is {state}; nobody is behind."
-    return Rebalance(
+    return RebalanceFacts(
         in_progress=bool(slow) or state not in _IDLE,
         known=True,
         held_up_by=tuple(member.member_id for member in slow),
@@ -79,8 +81,8 @@ def _rebalance(
     )
 
 
-def _unknown(says: str) -> Rebalance:
-    return Rebalance(in_progress=True, known=False, held_up_by=(), says=says)
+def _unknown(says: str) -> RebalanceFacts:
+    return RebalanceFacts(in_progress=True, known=False, held_up_by=(), says=says)
 
 
 def _name(member: MemberFacts) -> str:

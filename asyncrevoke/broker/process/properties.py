@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from asyncrevoke.broker.listeners.ports import HOST
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from asyncrevoke.broker.listeners.security import Security
 
@@ -25,6 +27,21 @@ class BrokerNode:
     clients_port: int
     brokers_port: int
     controller_port: int
+
+    @classmethod
+    def choose(cls, ports: Iterator[int], node_id: int = 1) -> BrokerNode:
+        """A node whose ports are the next three of ``ports``."""
+        return cls(
+            node_id=node_id,
+            clients_port=next(ports),
+            brokers_port=next(ports),
+            controller_port=next(ports),
+        )
+
+
+def new_cluster_id() -> str:
+    """A random cluster id, as Kafka writes UUIDs."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
 # Kafka's own defaults are for machines with disks to spare and minutes of patience.
