@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FAILED = 1
 USAGE = 2
-_NEEDED = ("duckdb", "filelock", "pyarrow", "xxhash")
+_NEEDED = ("duckdb", "filelock", "jinja2", "pyarrow", "xxhash")
 _SHOWN = 20
 
 

@@ -11,11 +11,16 @@ from typing import TYPE_CHECKING
 from asyncrevoke.core.io.fatal_error import fatal_error
 from asyncrevoke.core.io.wait_log import WaitLog
 from asyncrevoke.core.membership.classic.assignment_user_data import decode_assignment_user_data
+from asyncrevoke.core.membership.classic.error_table import (
+    SYNC_ERRORS,
+    JoinErrorAction,
+    SyncErrorAction,
+    join_action,
+)
 from asyncrevoke.core.membership.classic.join_and_sync import JoinAndSync
 from asyncrevoke.core.membership.classic.leader.group_leader import GroupLeader, leading_again
 from asyncrevoke.core.membership.classic.state_table import ClassicState, ClassicTransition
 from asyncrevoke.core.membership.classic.subscription_user_data import user_data
-from asyncrevoke.core.membership.fatal_errors import RETRIED_ERRORS
 from asyncrevoke.errors import FatalError
 from asyncrevoke.protocol.messages import (
     ErrorCode,
@@ -51,17 +56,8 @@ if TYPE_CHECKING:
 _LONG_SYNC = 5.0
 _GROUP = "group"
 
-_MOVED = frozenset((ErrorCode.not_coordinator, ErrorCode.coordinator_not_available))
-_REFUSED = frozenset(
-    (
-        ErrorCode.fenced_instance_id,
-        ErrorCode.inconsistent_group_protocol,
-        ErrorCode.group_authorization_failed,
-    )
-)
 
-
-class Rebalance:
+class MemberRebalance:
     """Brings one member from JoinGroup to its assignment.
 
     ``requests`` sends JoinGroup and SyncGroup, ``leader`` makes the assignment of the group if this
@@ -156,32 +152,34 @@ class Rebalance:
 
     def join_answered(self, now: float, reply: JoinGroupResponse) -> None:
         """The coordinator has answered JoinGroup."""
-        match reply.error:
-            case ErrorCode.none:
-                self._joined(now, reply)
-            case ErrorCode.member_id_required:
-                self._identity.set_member_id(reply.member_id)
-                if self._member.is_leaving:
-                    self._member.send_leave(now)
-                else:
-                    self._identity.transition(ClassicState.AWAIT_ID, ClassicTransition.JOIN)
-                    self.requests.join_with_id(now, reply.member_id)
-            case ErrorCode.unknown_member_id:
+        if reply.error is ErrorCode.none:
+            self._joined(now, reply)
+            return
+        error, term = reply.error, self._coordinator.term
+        unwritten = self._identity.is_member_id_unwritten(term)
+        match join_action(error, is_id_unwritten=unwritten):
+            case JoinErrorAction.USE_MEMBER_ID:
+                self._member_id_given(now, reply.member_id)
+            case JoinErrorAction.REJOIN:
                 why = "the coordinator does not know this member"
                 self._member.evicted(now, why, keep_id=False)
-            case ErrorCode.fenced_instance_id if self._identity.is_member_id_unwritten(
-                self._coordinator.term
-            ):
-                why = "the coordinator knows a former self of ours"
-                self._member.evicted(now, why, keep_id=False)
-            case error if error in _MOVED:
+            case JoinErrorAction.FIND_COORDINATOR:
                 self.requests.join_elsewhere(now, error.name)
-            case error if error.retriable or error in RETRIED_ERRORS:
-                if error is ErrorCode.coordinator_load_in_progress:
-                    self._coordinator.note_loading()
+            case JoinErrorAction.WAIT_FOR_LOADING:
+                self._coordinator.note_loading()
                 self.requests.join_later(now, error.name)
-            case error:
+            case JoinErrorAction.RETRY:
+                self.requests.join_later(now, error.name)
+            case JoinErrorAction.FENCED | JoinErrorAction.FAIL:
                 self._member.failed_with(now, error)
+
+    def _member_id_given(self, now: float, member_id: str) -> None:
+        self._identity.set_member_id(member_id)
+        if self._member.is_leaving:
+            self._member.send_leave(now)
+        else:
+            self._identity.transition(ClassicState.AWAIT_ID, ClassicTransition.JOIN)
+            self.requests.join_with_id(now, member_id)
 
     def _joined(self, now: float, reply: JoinGroupResponse) -> None:
         identity = self._identity
@@ -245,38 +243,44 @@ class Rebalance:
         if self._identity.state is not ClassicState.AWAIT_SYNC:
             return
         if reply is None:
-            self._unsynced(now, "SyncGroup had no answer")
-            return
-        match reply.error:
-            case ErrorCode.none:
-                self._heartbeat.confirm(sent_at)
-                self._identity.synced(now)
-                self._synced(now, reply.assignment)
-            case ErrorCode.unknown_member_id:
-                self._member.evicted(now, "removed from the group before the sync", keep_id=False)
-            case ErrorCode.illegal_generation:
-                self._member.evicted(now, "the group moved on before the sync", keep_id=True)
-            case error if error in _REFUSED:
-                self._member.failed_with(now, error)
-            case error:
-                if error in _MOVED:
-                    why = f"SyncGroup: {error.name}"
-                    self._coordinator.mark_unknown(now, why, self.requests.asked)
-                elif error is ErrorCode.coordinator_load_in_progress:
-                    self._coordinator.note_loading()
-                self._unsynced(now, error.name, error)
+            self._join_same_generation(now, "SyncGroup had no answer", at_once=True)
+        elif reply.error is ErrorCode.none:
+            self._heartbeat.confirm(sent_at)
+            self._identity.synced(now)
+            self._synced(now, reply.assignment)
+        else:
+            self._sync_failed(now, reply.error)
 
-    def _unsynced(self, now: float, why: str, error: ErrorCode | None = None) -> None:
-        """Back from the sync to a join."""
-        identity = self._identity
-        if error is not ErrorCode.rebalance_in_progress:
-            # Also when leaving: no other coordinator takes commits of this generation.
-            identity.transition(ClassicState.AWAIT_SYNC, ClassicTransition.JOIN)
-            at_once = error is None or error in _MOVED
-            self.requests.join_again(now, identity.member_id, why, at_once=at_once)
-        elif self._member.is_leaving:
+    def _sync_failed(self, now: float, error: ErrorCode) -> None:
+        match SYNC_ERRORS.get(error, SyncErrorAction.RETRY):
+            case SyncErrorAction.REJOIN:
+                self._member.evicted(now, "removed from the group before the sync", keep_id=False)
+            case SyncErrorAction.REJOIN_WITH_ID:
+                self._member.evicted(now, "the group moved on before the sync", keep_id=True)
+            case SyncErrorAction.REBALANCE:
+                self._join_next_generation(now)
+            case SyncErrorAction.FIND_COORDINATOR:
+                self._coordinator.mark_unknown(now, f"SyncGroup: {error.name}", self.requests.asked)
+                self._join_same_generation(now, error.name, at_once=True)
+            case SyncErrorAction.WAIT_FOR_LOADING:
+                self._coordinator.note_loading()
+                self._join_same_generation(now, error.name, at_once=False)
+            case SyncErrorAction.RETRY:
+                self._join_same_generation(now, error.name, at_once=False)
+            case SyncErrorAction.FAIL:
+                self._member.failed_with(now, error)
+
+    def _join_same_generation(self, now: float, why: str, *, at_once: bool) -> None:
+        """Ask for the assignment of this generation by the JoinGroup that has led to it."""
+        # Also when leaving: no other coordinator takes commits of this generation.
+        self._identity.transition(ClassicState.AWAIT_SYNC, ClassicTransition.JOIN)
+        self.requests.join_again(now, self._identity.member_id, why, at_once=at_once)
+
+    def _join_next_generation(self, now: float) -> None:
+        """The group rebalances anew: this generation gets no assignment."""
+        if self._member.is_leaving:
             # Nothing of this generation is ours; what we hold drains and is committed.
-            identity.transition(ClassicState.AWAIT_SYNC, ClassicTransition.REVOKE)
+            self._identity.transition(ClassicState.AWAIT_SYNC, ClassicTransition.REVOKE)
             self._revocation.request_barrier()
             self._reactions.membership_ready(now)
         else:
@@ -298,7 +302,7 @@ class Rebalance:
         """The coordinator prepares another rebalance before it has answered SyncGroup."""
         if self.leader.is_computing:
             self.leader.resign()
-            self._unsynced(now, "the group rebalances", ErrorCode.rebalance_in_progress)
+            self._join_next_generation(now)
         else:
             # The sync is over, and its answer on its way or lost.
             self.requests.expect_answer(now)
