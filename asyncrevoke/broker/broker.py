@@ -101,7 +101,7 @@ class KafkaBroker(RunningBroker):
         self._process: BrokerProcess | None = None
         self._remove: weakref.finalize[..., KafkaBroker] | None = None
 
-    # -- where it is
+    # -- addresses and state
 
     @property
     @override
@@ -159,7 +159,7 @@ class KafkaBroker(RunningBroker):
         options["bootstrap_servers"] = self.bootstrap_servers
         return options
 
-    # -- its life
+    # -- start and stop
 
     @override
     def start(self) -> None:
@@ -226,7 +226,7 @@ class KafkaBroker(RunningBroker):
         if self._remove is not None:
             self._remove()
 
-    # -- for clusters of several
+    # -- in a cluster of several brokers
 
     def join_cluster(self, node_id: int, nodes: tuple[BrokerNode, ...], cluster_id: str) -> None:
         """Make this broker one of several, before it is started for the first time."""
@@ -265,7 +265,7 @@ class KafkaBroker(RunningBroker):
                 )
             time.sleep(RETRY_INTERVAL)
 
-    # -- the rest
+    # -- files, ports and the process
 
     @property
     def _node(self) -> BrokerNode:
@@ -350,7 +350,7 @@ class KafkaBroker(RunningBroker):
         try:
             if not node_ids <= Admin(self._admin_address, timeout=5).brokers():
                 return False
-            # The clients' listener opens last.
+            # The clients' listener opens last of all.
             with socket.create_connection((HOST, self._node.clients_port), 5):
                 return True
         except (OSError, BrokerRequestError):

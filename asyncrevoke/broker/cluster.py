@@ -25,12 +25,12 @@ _RACKS = {
 
 
 class KafkaCluster(RunningBroker):
-    """Three brokers (or ``size``) that are controllers too; a context manager.
+    """Three brokers (or ``size``) that are also controllers; a context manager.
 
-    ``brokers[i]`` can be stopped, killed, paused and restarted alone, and stands in a rack of its
-    own: ``rack-1`` and so on. A consumer with ``client_rack`` reads from the copy in its rack
-    (KIP-392). Topics, offsets and transactions have three copies. The other arguments are those of
-    :class:`KafkaBroker`.
+    Each of ``brokers`` can be stopped, killed, paused and restarted alone, and has a rack of its
+    own: ``rack-1`` and so on. A consumer with ``client_rack`` reads from the replica in its rack
+    (KIP-392). Topics, offsets and transactions have three replicas. The other arguments are those
+    of :class:`KafkaBroker`.
     """
 
     def __init__(

@@ -29,15 +29,15 @@ def classic_rebalance(state: str, members: Sequence[MemberFacts]) -> RebalanceFa
     """Which members delay a rebalance of a classic group."""
     if state == _JOINING:
         return _unknown(
-            "The group waits for members to join again, for the longest rebalance timeout among "
-            "them at most. Which ones have not, a broker does not tell: look at their logs. "
-            "Cooperative members of asyncrevoke join at once, eager ones when their work has "
-            "drained."
+            "The group waits until all members have rejoined, at most for the longest rebalance "
+            "timeout among them. Brokers do not report which members have not rejoined: see the "
+            "members' logs. Cooperative members of asyncrevoke rejoin at once, eager members when "
+            "their running handlers have ended."
         )
     if state == _SYNCING:
         return _unknown(
-            "All have joined; the group waits for its leader's assignment. Which member leads, a "
-            "broker does not tell."
+            "All members have joined; the group waits for the leader's assignment. Brokers do not "
+            "report which member is the leader."
         )
     return _rebalance(
         state,
@@ -70,9 +70,9 @@ def _rebalance(
     if slow:
         says = "; ".join(map(reason, slow)) + "."
     elif state in _IDLE:
-        says = "No rebalance is under way."
+        says = "No rebalance is in progress."
     else:
-        says = f"The group is {state}; nobody is behind."
+        says = f"The group is {state}; no member delays it."
     return RebalanceFacts(
         in_progress=bool(slow) or state not in _IDLE,
         known=True,

@@ -44,17 +44,17 @@ def new_cluster_id() -> str:
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
-# Kafka's own defaults are for machines with disks to spare and minutes of patience.
+# Kafka's defaults need more disk and time than a test has.
 _SMALL: Mapping[str, str] = {
     "log.cleaner.dedupe.buffer.size": "4194304",
     "log.index.size.max.bytes": "1048576",
     "auto.create.topics.enable": "false",
-    # What a test writes may have any timestamp.
+    # Records of tests may have any timestamp.
     "log.retention.ms": "-1",
 }
 
 _QUICK: Mapping[str, str] = {
-    # How long a broker that was killed is remembered as alive: it cannot come back before.
+    # How long a killed broker counts as alive; it cannot register again before.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
     "group.initial.rebalance.delay.ms": "0",
@@ -82,7 +82,7 @@ def broker_properties(
     are Kafka's.
     """
     copies = min(3, len(nodes))
-    # One partition of a coordinator's topic starts fastest; on several brokers let groups spread.
+    # A coordinator topic with one partition starts fastest; several brokers share the groups.
     coordinators = 1 if len(nodes) == 1 else 3
     ports = {
         CLIENTS: node.clients_port,
