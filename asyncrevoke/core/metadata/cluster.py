@@ -8,7 +8,7 @@ from asyncrevoke.backoff import Backoff
 from asyncrevoke.core.io.effects import Channel, Failed, Node, ResetConnection
 from asyncrevoke.core.io.fatal_error import FATAL_FAILURES, fatal_error
 from asyncrevoke.core.io.wait_log import WaitLog
-from asyncrevoke.core.metadata.topic import NO_ID, KnownTopic
+from asyncrevoke.core.metadata.topic import NO_ID, KnownTopic, read_topics
 from asyncrevoke.errors import (
     BrokerError,
     TopicAuthorizationError,
@@ -21,12 +21,16 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import TypeAlias
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.outbox import Outbox, Reply
     from asyncrevoke.core.metadata.reactions import MetadataReactions
+    from asyncrevoke.core.metadata.topic import TopicPartitions
     from asyncrevoke.protocol.messages import BrokerMetadata, TopicMetadata
+
+    Topics: TypeAlias = Mapping[str, tuple[TopicMetadata, TopicPartitions | None]]
 
 _TIMER = "metadata"
 _FIRST_BACKOFF = 0.1
@@ -40,6 +44,8 @@ _LONGEST_TOPIC_BACKOFF = 2.0
 _SPACING = 0.1
 # While a broker that leads a partition does not answer: its leader may move at any moment.
 _LOOK_AGAIN = 1.0
+# Reading so many partitions costs what one costs elsewhere: see ``Outbox.compute``.
+_READ_TOGETHER = 4
 _OF_OTHERS = "topics of other members"
 # How many of these a line names.
 _TOLD_TOPICS = 10
@@ -263,10 +269,11 @@ class ClusterMetadata:
     def _answered(
         self, now: float, node: Node, wanted: frozenset[str] | None, reply: Reply
     ) -> None:
+        if isinstance(reply, MetadataResponse) and reply.brokers:
+            self._read(now, node, wanted, reply)
+            return
         self._in_flight = False
         match reply:
-            case MetadataResponse() if reply.brokers:
-                self._succeeded(now, node, wanted, reply)
             case MetadataResponse():
                 self._retry(now, node, "it knows no brokers yet")
             case Failed() as failed if failed.kind in FATAL_FAILURES:
@@ -295,9 +302,32 @@ class ClusterMetadata:
         delay = self._backoff.failed()
         self._schedule(now, now + delay, spread=delay / 2)
 
-    def _succeeded(
+    def _read(
         self, now: float, node: Node, wanted: frozenset[str] | None, answer: MetadataResponse
     ) -> None:
+        """Read the topics, beside the event loop if there are many partitions. The request counts
+        as in flight until then, so nothing changes what is known meanwhile."""
+        known = dict(self._topics)
+        with_replicas = any(broker.rack for broker in answer.brokers)
+        partitions = sum(len(topic.partitions) for topic in answer.topics)
+        self._outbox.compute(
+            now,
+            (len(answer.topics) + partitions) // _READ_TOGETHER,
+            lambda: read_topics(answer.topics, wanted, known, with_replicas=with_replicas),
+            lambda later, topics: self._succeeded(later, node, wanted, answer, topics),
+        )
+
+    def _succeeded(
+        self,
+        now: float,
+        node: Node,
+        wanted: frozenset[str] | None,
+        answer: MetadataResponse,
+        topics: Topics | Exception,
+    ) -> None:
+        self._in_flight = False
+        if isinstance(topics, Exception):
+            raise topics
         self._backoff.succeeded()
         self._answered_request = self._sent
         self._heard_of = wanted
@@ -307,16 +337,15 @@ class ClusterMetadata:
         led: frozenset[int] = self._leading() if failed else frozenset()
         self._learn_brokers(answer.brokers)
         self.cluster_id = answer.cluster_id
-        named = {topic.name: topic for topic in answer.topics}
         expected = self._topics if wanted is None else wanted
         changed = False
         unresolved: list[str] = []
         refused: list[str] = []
-        for name in sorted({*expected, *named}):
-            metadata = named.get(name)
+        for name in sorted({*expected, *topics}):
+            metadata, partitions = topics.get(name, (None, None))
             error = ErrorCode.unknown_topic_or_partition if metadata is None else metadata.error
-            if metadata is not None and error is ErrorCode.none:
-                topic_changed, settled = self._learn_topic(now, metadata)
+            if metadata is not None and partitions is not None:
+                topic_changed, settled = self._learn_topic(now, metadata, partitions)
                 changed |= topic_changed
                 if not settled:
                     unresolved.append(name)
@@ -366,9 +395,7 @@ class ClusterMetadata:
 
     def _leading(self) -> frozenset[int]:
         """The ids of the brokers that lead a partition."""
-        return frozenset(
-            leader.node_id for topic in self._topics.values() for leader in topic.leaders.values()
-        )
+        return frozenset[int]().union(*(topic.leader_ids for topic in self._topics.values()))
 
     def _drop_deposed(self, failed: Iterable[Node], led: frozenset[int]) -> None:
         """Whoever was asked about a partition by a broker that does not answer, and leads none any
@@ -390,25 +417,25 @@ class ClusterMetadata:
             if node_id >= 0 and self._nodes.get(node_id) != node:
                 del self._failed[node_id]
 
-    def _learn_topic(self, now: float, metadata: TopicMetadata) -> tuple[bool, bool]:
+    def _learn_topic(
+        self, now: float, metadata: TopicMetadata, partitions: TopicPartitions
+    ) -> tuple[bool, bool]:
         """Whether its set of partitions changed, and whether the answer settles the matter."""
         name = metadata.name
         self._reported_errors.pop(name, None)
         self._log.over(now, f"topic {name}", "topic available", topic=name)
-        partitions = [partition for partition in metadata.partitions if partition.partition >= 0]
-        replicas = {p.partition: p.replicas for p in partitions} if self._racks else {}
         topic = self._topics.get(name)
         if topic is None or topic.is_replaced_by(metadata):
             new = KnownTopic(metadata)
             if topic is not None:
                 new.replace(topic)
                 self._outbox.emit("warning", "topic was deleted and created again", topic=name)
-            new.learn(now, metadata, partitions, replicas)
+            new.learn(now, metadata, partitions)
             self._topics[name] = new
             return True, True
         if metadata.topic_id in topic.former_ids:
             return False, False  # a broker that has not heard of the new one yet
-        return topic.learn(now, metadata, partitions, replicas)
+        return topic.learn(now, metadata, partitions)
 
     def _reported_missing(self, now: float, name: str) -> bool:
         """An answer says that there is no such topic; whether it is believed."""
