@@ -113,7 +113,10 @@ class ConsumerCore:
         records_first: bool = False,
         reader: RecordReader | None = None,
     ) -> PollResult | None:
-        """One look at what there is for the user (R1 to R6). None: nothing yet, call again.
+        """One look at what there is for the user. None: nothing yet, call again.
+
+        The last batch counts as processed, and partitions that were announced are released or
+        delayed (docs/architecture.md, the rules of a poll).
 
         The first call after a result begins a step. ``expired`` ends the step with whatever there
         is. Raises what users must know, once; a fatal error each time. When ``ended`` is True

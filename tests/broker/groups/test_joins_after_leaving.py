@@ -1,7 +1,7 @@
 """What a real Apache Kafka makes of a JoinGroup that it processes after its member's LeaveGroup.
 
 The simulated coordinators follow it (``tests/simulation/test_converting_group.py``), and classic
-members leave accordingly (``tests/unit/core/membership/classic/test_leaving_while_joining.py``).
+members leave accordingly (``tests/unit/core/membership/leaving/test_leaving_while_joining.py``).
 """
 
 from __future__ import annotations
