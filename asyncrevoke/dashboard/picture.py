@@ -91,11 +91,12 @@ def labels(history: History) -> list[tuple[int, str]]:
     height = row_height(len(partitions))
     found: list[tuple[int, str]] = []
     before, free = "", 0
-    for row, (topic, number) in enumerate(partitions):
+    for row, partition in enumerate(partitions):
+        topic, number = partition
         top = row * height
         # Labels must not overlap.
         if top >= free and (height >= 20 or topic != before or number % 10 == 0):
-            found.append((top, f"{topic}-{number}"))
+            found.append((top, str(partition)))
             free = top + (20 if height >= 20 else 50)
         before = topic
     return found
