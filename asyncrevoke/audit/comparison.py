@@ -248,7 +248,7 @@ class Comparison:
             *self._latency(),
         )
 
-    # --- what is wrong ---------------------------------------------------------------------------
+    # --- anomalies -------------------------------------------------------------------------------
 
     def _anomalies(self) -> list[Anomaly]:
         sql = self._db.dialect

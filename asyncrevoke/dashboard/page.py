@@ -1,4 +1,4 @@
-"""What the page shows at one moment, in parts that the browser puts in place."""
+"""The parts of the page at one moment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_ROWS = 50
 
 
 def parts(history: History, ago: float) -> dict[str, str]:
-    """HTML by the id of the element that it is for; ``ago`` seconds back, 0 is now."""
+    """HTML by the id of its element, as of ``ago`` seconds before now."""
     until, live = history.clock() - ago, not ago
     owned = _owned(history, until)
     places = [place for places in history.places.values() for place in places]
@@ -105,7 +105,7 @@ def _figures(history: History, until: float) -> list[_Figure]:
 
 
 def _seconds(samples: list[Sample]) -> list[Sample]:
-    """The last one of each second: there may be several."""
+    """The last sample of each second."""
     return list({int(sample.at): sample for sample in samples}.values())
 
 

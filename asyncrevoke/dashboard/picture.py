@@ -25,7 +25,7 @@ _ORDER: Final = (
 
 
 def row_height(partitions: int) -> int:
-    """Few partitions are drawn tall, many thin."""
+    """The height of a lane in pixels; lanes of many partitions are thin."""
     if partitions <= 32:
         return 20
     return 10 if partitions <= 200 else 5
@@ -69,7 +69,7 @@ def lanes(history: History, until: float, owned: Counter[str]) -> Drawing:
 
 
 def curve(samples: Sequence[tuple[float, float]], until: float) -> Drawing:
-    """A line of figures over the same time, scaled to its highest."""
+    """Figures over the same time, scaled to the highest."""
     since = until - WINDOW
     highest = max((value for _, value in samples), default=0.0) or 1.0
     drawing = Drawing(_WIDTH, 42, class_="curve", preserveAspectRatio="none", aria_hidden="true")
@@ -78,7 +78,7 @@ def curve(samples: Sequence[tuple[float, float]], until: float) -> Drawing:
 
 
 def rates(samples: Sequence[Sample]) -> list[tuple[float, float]]:
-    """Records a second between one sample and the next."""
+    """Records per second between consecutive samples."""
     return [
         (b.at, max(0.0, (b.records - a.records) / max(b.at - a.at, 0.001)))
         for a, b in pairwise(samples)
@@ -86,7 +86,7 @@ def rates(samples: Sequence[Sample]) -> list[tuple[float, float]]:
 
 
 def labels(history: History) -> list[tuple[int, str]]:
-    """A label for each lane or, if they are thin, for where a topic begins and some between."""
+    """Lanes with a label: all of them or, if they are thin, the first of a topic and each tenth."""
     partitions = history.partitions()
     height = row_height(len(partitions))
     found: list[tuple[int, str]] = []
@@ -94,7 +94,7 @@ def labels(history: History) -> list[tuple[int, str]]:
     for row, partition in enumerate(partitions):
         topic, number = partition
         top = row * height
-        # Far enough from the last one to be read, and thin lanes have them further apart.
+        # Labels must not overlap.
         if top >= free and (height >= 20 or topic != before or number % 10 == 0):
             found.append((top, str(partition)))
             free = top + (20 if height >= 20 else 50)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FOREVER = 2**62
 
 _DONE = joined(", ", map(literal, TERMINAL))
-# Of a hash, so that the sum of a bucket's stays below 2**63, however often they were done.
+# Of a hash: the sum over a bucket stays below 2**63, however often its records were handled.
 SUMMED = 2**40 - 1
 
 
@@ -46,7 +46,7 @@ def _events() -> dict[str, Text]:
         """,
             done=_DONE,
         ),
-        # Few rows, compared with those about records.
+        # Few rows, compared with attempts.
         "events": """
             SELECT session, seq, kind, part, off, at_us, generation, outcome
             FROM journal WHERE kind IN ('ASSIGN', 'REVOKE_BEGIN', 'WITHDRAWN', 'RELEASED', 'LOST',
@@ -57,7 +57,7 @@ def _events() -> dict[str, Text]:
             FROM events WHERE kind = 'COMMIT' AND outcome = 'ok'
         """,
         "resets": "SELECT session, part, off, at_us FROM events WHERE kind = 'RESET'",
-        # From being assigned to being released or lost; what has no end goes on.
+        # From assigned to released or lost; a span without an end goes on.
         "spans": compose(
             """
             SELECT session, part, off, generation, since, until FROM (
@@ -76,8 +76,8 @@ def _offsets(sql: SqlDialect, bare: Sequence[int]) -> dict[str, Text]:
     """Which offsets were handled, done and committed."""
     in_log = "done AND off >= log_lo AND off < log_hi"
     return {
-        # All that is said of attempts before any is looked at by itself, from one look at them:
-        # where they lie, and the fingerprints of what was done of what the topic has.
+        # What the comparison needs of attempts, in one pass: their offsets, and the fingerprints of
+        # done records that the topic has.
         "buckets": compose(
             """
             SELECT part, {bucket} AS bucket,
@@ -112,7 +112,7 @@ def _offsets(sql: SqlDialect, bare: Sequence[int]) -> dict[str, Text]:
                    any_value(key_hash) AS key_hash
             FROM attempts WHERE done GROUP BY part, off
         """,
-        # From where the journal (or the log) begins to where the group stands, or has been.
+        # From the start of the journal (or log) to the committed offset or the last attempt.
         "windows": """
             SELECT bounds.part, greatest(bounds.lo, known.lo) AS lo,
                    bounds.lo AS log_start, bounds.hi AS log_end,
@@ -139,7 +139,7 @@ def _handovers(stall_us: int) -> dict[str, Text]:
                  AND a.s >= spans.since AND a.s <= spans.until
             GROUP BY spans.part, spans.session, spans.since, spans.until
         """,
-        # The last end before a partition went, and the first beginning after it came to somebody.
+        # From the last end of a call of the old owner to the first start of one of the new owner.
         "handovers": compose(
             """
             SELECT o.part, o.session AS giver, min_by(n.session, n.began) AS session,
@@ -223,7 +223,7 @@ def flagged(sql: SqlDialect, *, inverted: bool = False) -> Sql:
     records of the topic there were. With ``inverted``, also the buckets of the records in that
     table, of which nothing was read.
 
-    What was done twice differs, too: then the bucket is compared record by record, and that is all.
+    A bucket with a record that was done twice differs too: it is compared record by record.
     """
     bucket = sql.whole("off", BUCKET)
     more = compose(

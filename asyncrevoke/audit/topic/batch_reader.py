@@ -30,7 +30,7 @@ async def read_headers(
     *,
     patience: float,
 ) -> None:
-    """Give those of all batches that have an offset in these ranges to ``take``: columns of
+    """Pass the headers of all batches that have an offset in these ranges to ``take``: columns of
     ``BATCHES``. The ranges are of different partitions. Raises TopicError."""
     options = replace(
         config,

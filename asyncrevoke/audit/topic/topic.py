@@ -1,5 +1,4 @@
-"""Reads the topic with aiokafka, so that the audit does not trust the audited consumer's own
-reader."""
+"""Reads the topic with aiokafka, so that the audit does not depend on the audited consumer."""
 
 from __future__ import annotations
 
@@ -31,16 +30,16 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
 
 _FETCH = 8 * 2**20
-# Records of one fetch: longer lists cost more in the collector of cycles than they save.
+# Records of one call: the garbage collector makes longer lists slower.
 _RECORDS = 2000
-# Objects between two looks of the collector.
+# Allocations between two runs of the garbage collector.
 _GARBAGE = 50_000
 
 
 class Topic:
     """Reads one topic; to be entered. ``isolation_level`` should be that of the consumers, and
-    ``patience`` is for how many seconds no partition may make progress. ``config`` says how to
-    connect, also for this library's own reader: aiokafka tells nothing of record batches."""
+    ``patience``: the seconds without progress after which reading fails. ``config``: how to
+    connect, also for this library's reader, because aiokafka does not return record batches."""
 
     has_batches = True
 

@@ -1,6 +1,6 @@
-"""Judges what a group did, from what was produced, handled and committed, and nothing else.
+"""Judges a group by acknowledged records, logs of handler calls, and committed offsets.
 
-The consumer's own counters are not asked. Definitions, for a record *r* of partition *p*:
+The consumer's own counters are not used. Definitions, for a record *r* of partition *p*:
 
 - *lost*: no handler of r returned, and the group's committed offset of p lies past r.
 - *unfinished*: no handler of r returned, and the committed offset does not lie past r.
@@ -55,7 +55,7 @@ class RecordId(NamedTuple):
 
 
 class Disorder(NamedTuple):
-    """``record`` was begun by ``member`` although ``other``, of the same key, forbade it."""
+    """``member`` started ``record`` although ``other``, of the same key, forbade it."""
 
     record: RecordId
     other: RecordId
@@ -64,7 +64,7 @@ class Disorder(NamedTuple):
 
 
 class Stall(NamedTuple):
-    """A partition stood still for ``seconds`` until ``member`` went on with it."""
+    """No record of the partition was started for ``seconds``, until ``member`` started one."""
 
     partition: TopicPartition
     member: str
@@ -74,15 +74,15 @@ class Stall(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What the judge looks at.
+    """What a run is judged by.
 
     Args:
         produced: all records of the topic.
-        handled: what all members wrote down, in any order between members.
-        committed: the group's committed offsets, read after the members had gone.
-        concurrency: how many handlers a member may run at once.
-        died: when members' processes ended; handlers that they still ran ended then.
-        killed: members that were killed, and what the group had committed just before.
+        handled: the logs of all members, in any order.
+        committed: the group's committed offsets after all members had left.
+        concurrency: the number of handlers that a member may run at once.
+        died: when the processes of members ended, and their running handlers with them.
+        killed: members that were killed, with the committed offsets just before.
     """
 
     produced: Sequence[Produced]
@@ -97,7 +97,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupResult:
-    """What the judge found; see the module for the meaning of each word."""
+    """The result; the module defines the terms."""
 
     produced: int
     handled: int
@@ -174,7 +174,7 @@ def judge(evidence: Evidence) -> GroupResult:
 def handler_calls(
     events: Iterable[Started | Ended | Abandoned], died: Mapping[str, float]
 ) -> list[ObservedCall]:
-    """The calls that the events tell of, by the time they began."""
+    """The calls in these events, by the time at which they began."""
     running: dict[tuple[str, RecordId], Started] = {}
     calls: list[ObservedCall] = []
     for event in sorted(events, key=lambda event: (event.at, not isinstance(event, Ended))):
@@ -273,7 +273,7 @@ def _by_seconds(stall: Stall) -> float:
 
 
 class _Pause(NamedTuple):
-    """Something was due from ``since`` on and nothing was called before ``until``."""
+    """Records were due from ``since`` on, and the next call is ``until``."""
 
     since: float
     until: ObservedCall
@@ -309,14 +309,14 @@ class _Tenure:
                 self.end()
 
     def end(self) -> None:
-        """What may have been draining was not."""
+        """The latest pauses were not those of a draining member."""
         self.pauses += self._draining
         self._draining.clear()
 
 
 def _pauses(produced: Iterable[Produced], calls: Sequence[ObservedCall]) -> list[_Pause]:
-    """Every pause between two calls of one partition in which something was due."""
-    # At one moment, ends come first, then appends, then calls: that favours nobody.
+    """The pauses between calls of a partition in which a record was due."""
+    # At the same time, ends count before appends, and appends before calls.
     moments: list[tuple[float, int, int, Produced | ObservedCall]] = []
     moments += [(call.end, 0, call.record.offset, call) for call in calls]
     moments += [(record.at, 1, record.offset, record) for record in produced]
@@ -328,13 +328,13 @@ def _pauses(produced: Iterable[Produced], calls: Sequence[ObservedCall]) -> list
     due_since = 0.0
     tenure = _Tenure()
     for at, kind, offset, what in moments:
-        # A record without a key waits for nobody.
+        # A record without a key waits for no other record.
         lane = keys[offset if what.key is None else what.key]
         before = lane.due
         if kind == 0:
             lane.running -= 1
         elif kind == 1:
-            # Its handler may have been quicker than the producer's acknowledgement.
+            # Its handler may have started before the producer got the acknowledgement.
             if offset not in begun:
                 lane.waiting.add(offset)
         else:
@@ -354,7 +354,7 @@ def _pauses(produced: Iterable[Produced], calls: Sequence[ObservedCall]) -> list
 
 
 def _full_times(calls: Sequence[ObservedCall], concurrency: int) -> list[tuple[float, float]]:
-    """When a member ran as many handlers as it may."""
+    """The times in which a member ran ``concurrency`` handlers."""
     changes = sorted([(call.begin, 1) for call in calls] + [(call.end, -1) for call in calls])
     full: list[tuple[float, float]] = []
     running = 0

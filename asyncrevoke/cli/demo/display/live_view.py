@@ -69,21 +69,21 @@ class View:
 def render(
     groups: Sequence[DemoGroup], steps: Sequence[ScheduleStep], elapsed: float, seconds: float
 ) -> RenderableType:
-    """Everything at one moment of the run."""
+    """The view at one moment of the run."""
     parts: list[RenderableType] = [_headline(steps, elapsed, seconds)]
     parts += [_group(group) for group in groups]
     return Stack(*parts)
 
 
 def colour(member: str) -> str:
-    """A member's colour, everywhere the same."""
+    """The colour of a member."""
     return COLOURS.get(member, "white")
 
 
 def _headline(steps: Sequence[ScheduleStep], elapsed: float, seconds: float) -> Text:
     text = Text(f"{elapsed:5.1f} s  ", style="bold")
     if elapsed > seconds:
-        text.append("no more orders: the rest is handled, then all leave", style="dim")
+        text.append("all orders produced; members handle the rest and leave", style="dim")
         return text
     ahead = [step for step in steps if step.at > elapsed]
     if ahead:
@@ -110,7 +110,7 @@ def _group(group: DemoGroup) -> Panel:
 
 def _member(member: MemberProgress) -> tuple[Text, ...]:
     style = "dim" if member.gone else colour(member.name)
-    drains = f"gives up {member.draining}" if member.draining else ""
+    drains = f"{member.draining} being revoked" if member.draining else ""
     return (
         Text(member.name, style=f"bold {style}"),
         Text(member.state, style="dim" if member.gone else ""),

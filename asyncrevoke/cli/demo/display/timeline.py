@@ -1,4 +1,4 @@
-"""The picture of a run: when each partition's handlers were called, and by whom."""
+"""The timeline of a run: handler calls of each partition, and which member made them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SOFT, _RED, _OTHER = "#475569", "#dc2626", "#334155"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One group's part of the picture; moments are on the shared clock."""
+    """The part of one group; times are on the shared clock."""
 
     title: str
     steps: Sequence[ScheduleStep]
@@ -39,7 +39,7 @@ class Panel:
 
 
 def draw(panels: Sequence[Panel], begin: float) -> str:
-    """The picture as SVG, one panel below the other on one scale of seconds."""
+    """The timeline as SVG: the panels below each other, with one time scale."""
     calls = {panel.title: handler_calls(panel.handled, panel.died) for panel in panels}
     ends = [call.end for each in calls.values() for call in each if call.end != float("inf")]
     scale = _Scale(begin, max([end - begin for end in ends], default=1.0))
@@ -71,7 +71,7 @@ class _Scale:
     seconds: float
 
     def x(self, at: float) -> float:
-        """Where a moment on the shared clock lies."""
+        """The coordinate of a moment on the shared clock."""
         share = (at - self.begin) / self.seconds
         return _LEFT + min(1.0, max(0.0, share)) * (_WIDTH - _LEFT - _RIGHT)
 
