@@ -21,16 +21,14 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import TypeAlias
+    from collections.abc import Iterable, Sequence
+    from collections.abc import Set as AbstractSet
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.outbox import Outbox, Reply
     from asyncrevoke.core.metadata.reactions import MetadataReactions
-    from asyncrevoke.core.metadata.topic import TopicPartitions
+    from asyncrevoke.core.metadata.topic import ReadTopics, TopicPartitions
     from asyncrevoke.protocol.messages import BrokerMetadata, TopicMetadata
-
-    Topics: TypeAlias = Mapping[str, tuple[TopicMetadata, TopicPartitions | None]]
 
 _TIMER = "metadata"
 _FIRST_BACKOFF = 0.1
@@ -107,6 +105,11 @@ class ClusterMetadata:
         """The numbers of a topic's partitions, ascending; None if the topic is unknown."""
         known = self._topics.get(topic)
         return None if known is None else known.numbers
+
+    def partition_set(self, topic: str) -> AbstractSet[int]:
+        """The same in no order, to look numbers up; empty if the topic is unknown."""
+        known = self._topics.get(topic)
+        return frozenset[int]() if known is None else known.leaders.keys()
 
     def racks(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[str]]:
         """Where the replicas of the partitions of these topics are, as far as is known (KIP-881);
@@ -323,7 +326,7 @@ class ClusterMetadata:
         node: Node,
         wanted: frozenset[str] | None,
         answer: MetadataResponse,
-        topics: Topics | Exception,
+        topics: ReadTopics | Exception,
     ) -> None:
         self._in_flight = False
         if isinstance(topics, Exception):

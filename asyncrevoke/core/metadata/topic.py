@@ -8,8 +8,11 @@ from asyncrevoke.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import TypeAlias
 
     from asyncrevoke.protocol.messages import TopicMetadata
+
+    ReadTopics: TypeAlias = Mapping[str, tuple[TopicMetadata, "TopicPartitions | None"]]
 
 NO_ID = bytes(16)
 # A broker that has just started may not know a topic yet: a second denial must come so much later.

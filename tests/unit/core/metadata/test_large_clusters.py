@@ -6,12 +6,14 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
 from unit.core.scripted_group import ScriptedGroup
 from unit.core.scripted_world import ScriptedRequests, metadata, topic, tp
 
 from asyncrevoke.core.io.outbox import LARGE_FROM
 from asyncrevoke.core.metadata.cluster import _READ_TOGETHER
 from asyncrevoke.core.metadata.topic import KnownTopic, read_topics
+from asyncrevoke.core.metadata.topic_ids import TopicIds
 from asyncrevoke.protocol.messages import ErrorCode, MetadataRequest
 
 if TYPE_CHECKING:
@@ -107,6 +109,31 @@ def test_the_latest_known_leader_of_a_partition_is_kept() -> None:
     assert learnt(known, 4.0, topic("orders", {0: 2}, epoch=6)) == (True, True)
     assert list(known.numbers) == [0]
     assert known.leader_ids == {2}
+
+
+class CountedNumber(int):
+    """A number of a partition that counts with how many others it is compared."""
+
+    compared = 0
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        CountedNumber.compared += 1
+        return int(self) == other
+
+    @override
+    def __hash__(self) -> int:
+        return hash(int(self))
+
+
+def test_a_partition_is_looked_up_without_comparing_it_with_all_of_its_topic() -> None:
+    world = World()
+    world.know(topic("orders", dict.fromkeys(range(1000), 1)))
+    ids = TopicIds(world.cluster)
+    ids.learn()
+    CountedNumber.compared = 0
+    assert ids.exists(tp(CountedNumber(900)))
+    assert CountedNumber.compared < 20
 
 
 def test_topics_that_nobody_has_asked_for_are_neither_learnt_nor_an_error() -> None:
