@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fast_depends import Depends as Depends
 
     from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.config.inherit import INHERIT
     from asyncrevoke.consumer import Consumer, RebalanceListener
     from asyncrevoke.errors import (
         AsyncRevokeError,
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "INHERIT",
     "AsyncRevokeError",
     "AuthenticationError",
     "BatchError",
@@ -115,6 +117,7 @@ __all__ = [
 _ERRORS = "asyncrevoke.errors"
 _MODEL = "asyncrevoke.model"
 _MODULES = {
+    "INHERIT": "asyncrevoke.config.inherit",
     "BatchError": "asyncrevoke.handlers.policy.batch",
     "BlockingRecord": _MODEL,
     "CallNext": "asyncrevoke.handlers.policy.middleware",

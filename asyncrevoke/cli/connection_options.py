@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 import ssl
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 
 import typer
 
+from asyncrevoke.cli.option_groups import takes
 from asyncrevoke.config import ConsumerConfig, SaslMechanism, SecurityProtocol
 from asyncrevoke.config.checks import SCRAM_MAX_ITERATIONS
 from asyncrevoke.errors import ConfigError
@@ -115,41 +114,8 @@ class ConnectionOptions:
         return context
 
 
-def grouped(name: str, options: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add the fields of a dataclass to a command as options; it receives them as ``name``."""
-    names = {each.name for each in fields(options)}
-    hints = get_type_hints(options, include_extras=True)
-    added = [
-        inspect.Parameter(
-            each.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=each.default,
-            annotation=hints[each.name],
-        )
-        for each in fields(options)
-    ]
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        def run(**arguments: Any) -> None:  # noqa: ANN401 - of the command's
-            given = {each: arguments.pop(each) for each in names & arguments.keys()}
-            command(**arguments, **{name: options(**given)})
-
-        signature = inspect.signature(command, eval_str=True)
-        own = [each for each in signature.parameters.values() if each.name != name]
-        parameters = [*own, *added]
-        described: Any = run
-        described.__signature__ = signature.replace(parameters=parameters)
-        run.__annotations__ = {each.name: each.annotation for each in parameters}
-        run.__name__, run.__doc__ = command.__name__, command.__doc__
-        run.__module__ = command.__module__
-        return run
-
-    return decorate
-
-
-def connects(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the connection options to a command, which receives them as ``connection``."""
-    return grouped("connection", ConnectionOptions)(command)
+connects = takes("connection", ConnectionOptions)
+"""Add the connection options to a command, which receives them as ``connection``."""
 
 
 def _why(error: OSError) -> str:

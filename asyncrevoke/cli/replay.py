@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Generator
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -16,6 +17,7 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn
 
 from asyncrevoke.cli.connection_options import Servers
+from asyncrevoke.cli.option_groups import takes
 from asyncrevoke.cli.terminal import print_error, print_line
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 from asyncrevoke.printable import printable
@@ -24,6 +26,7 @@ from asyncrevoke.target import TargetError, find_consumer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.spark.reading.offsets import OffsetRange, Place
     from asyncrevoke.spark.replays.progress import ReplayProgress
     from asyncrevoke.spark.replays.report import ReplayReport
@@ -55,6 +58,112 @@ class MissingName(StrEnum):
     CLIP = "clip"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeOptions:
+    """The options that say which records are replayed."""
+
+    topic: Annotated[str, typer.Option(help="The topic that is read.")]
+    start: Annotated[
+        str | None,
+        typer.Option("--from", help="A time, an offset, earliest, or offsets as JSON."),
+    ] = None
+    from_group: Annotated[
+        str | None, typer.Option(help="Begin at the offsets that this consumer group committed.")
+    ] = None
+    end: Annotated[
+        str, typer.Option("--to", help="now, a time, an offset, or offsets as JSON.")
+    ] = "now"
+    missing: Annotated[MissingName, typer.Option(help="When the log begins after the start.")] = (
+        MissingName.ERROR
+    )
+    bootstrap_servers: Servers = None
+
+    def plan(self, config: ConsumerConfig, messages: Console) -> list[OffsetRange]:
+        """The ranges of offsets. Raises ConfigError, and the errors of the brokers."""
+        if self.start is not None and self.from_group is not None:
+            raise ConfigError("--from and --from-group both say where to begin: give one of them")
+        begin = f"group:{self.from_group}" if self.from_group is not None else self.start
+        from asyncrevoke.spark.reading.offsets import resolve_ranges
+        from asyncrevoke.spark.session import check_spark
+        from asyncrevoke.spark.source.options import to_place
+
+        check_spark()
+        start, end = to_place("--from", begin or "earliest"), to_place("--to", self.end)
+        _say_time(messages, "from", start)
+        _say_time(messages, "to", end)
+        return resolve_ranges(
+            config if self.bootstrap_servers is None else self.bootstrap_servers,
+            self.topic,
+            start=start,
+            end=end,
+            missing=self.missing.value,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """The options that say how records are replayed."""
+
+    out: Annotated[str, typer.Option(help="The folder for rows and the report.")]
+    run_id: Annotated[str | None, typer.Option(help="Resume this run, or name a new one.")] = None
+    engine: Annotated[EngineName, typer.Option()] = EngineName.DIRECT
+    errors: Annotated[
+        ErrorsName,
+        typer.Option(
+            help="Failed records: a row with the error, the handlers' policy, or the replay fails."
+        ),
+    ] = ErrorsName.RECORD
+    max_errors: Annotated[int | None, typer.Option(help="More failed rows end the replay.")] = None
+    concurrency: Annotated[
+        int | None, typer.Option(help="Handlers at once in each task; the consumer's by default.")
+    ] = None
+    master: Annotated[
+        str | None,
+        typer.Option(help="Of Spark: local[4], spark://..., k8s://..., sc://host for Connect."),
+    ] = None
+    py_files: Annotated[
+        list[str] | None, typer.Option(help="Files and archives that workers need.")
+    ] = None
+
+    def run(
+        self, target: str, ranges: list[OffsetRange], servers: str | None, messages: Console
+    ) -> ReplayReport:
+        """Replay these ranges; ``servers`` replace the consumer's brokers. Raises what
+        :func:`asyncrevoke.spark.replay` raises."""
+        from asyncrevoke.spark.replays.run import new_run_id, replay
+        from asyncrevoke.spark.session import is_connected, open_session
+
+        name = self.run_id or new_run_id()
+        size = sum(each.size for each in ranges)
+        print_line(messages, f"run {name}: {size} offsets of {len(ranges)} partitions")
+        spark = open_session(self.master)
+        try:
+            if not is_connected(spark):
+                spark.sparkContext.setLogLevel("ERROR")
+            with _shown(messages) as on_progress:
+                return replay(
+                    spark,
+                    target,
+                    ranges,
+                    sink=self.out if "://" in self.out else str(Path(self.out).absolute()),
+                    run_id=name,
+                    concurrency=self.concurrency,
+                    errors=self.errors.value,
+                    max_errors=self.max_errors,
+                    engine=self.engine.value,
+                    bootstrap_servers=servers,
+                    py_files=self.py_files or [],
+                    on_progress=on_progress,
+                )
+        except KeyboardInterrupt:
+            print_line(messages, f"interrupted; resume it with --run-id {name}")
+            raise typer.Exit(FAILED) from None
+        finally:
+            spark.stop()
+
+
+@takes("running", RunOptions)
+@takes("reading", RangeOptions)
 def replay(
     target: Annotated[
         str,
@@ -63,46 +172,11 @@ def replay(
         ),
     ],
     *,
-    topic: Annotated[str, typer.Option(help="The topic that is read.")],
-    out: Annotated[str, typer.Option(help="The folder for rows and the report.")],
-    start: Annotated[
-        str | None,
-        typer.Option("--from", help="A time, an offset, earliest, or offsets as JSON."),
-    ] = None,
-    from_group: Annotated[
-        str | None, typer.Option(help="Begin where this consumer group stands.")
-    ] = None,
-    end: Annotated[
-        str, typer.Option("--to", help="now, a time, an offset, or offsets as JSON.")
-    ] = "now",
-    run_id: Annotated[
-        str | None, typer.Option(help="Go on with this run, or name a new one.")
-    ] = None,
-    engine: Annotated[EngineName, typer.Option()] = EngineName.DIRECT,
-    errors: Annotated[
-        ErrorsName,
-        typer.Option(
-            help="Failed records: a row with the error, the handlers' policy, or the replay fails."
-        ),
-    ] = ErrorsName.RECORD,
-    max_errors: Annotated[int | None, typer.Option(help="More failed rows end the replay.")] = None,
-    concurrency: Annotated[
-        int | None, typer.Option(help="Handlers at once in each task; the consumer's by default.")
-    ] = None,
-    missing: Annotated[
-        MissingName, typer.Option(help="When the log begins after the start.")
-    ] = MissingName.ERROR,
-    master: Annotated[
-        str | None,
-        typer.Option(help="Of Spark: local[4], spark://..., k8s://..., sc://host for Connect."),
-    ] = None,
-    py_files: Annotated[
-        list[str] | None, typer.Option(help="Files and archives that workers need.")
-    ] = None,
+    reading: RangeOptions,
+    running: RunOptions,
     report: Annotated[
         Path | None, typer.Option(help="Where the report goes; by default into --out.")
     ] = None,
-    bootstrap_servers: Servers = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for machines.")] = False,
 ) -> None:
     """Run a consumer's handlers again on a part of a topic, on a Spark cluster.
@@ -117,86 +191,18 @@ def replay(
     logging.basicConfig(level=logging.WARNING)
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     try:
-        if start is not None and from_group is not None:
-            raise ConfigError("--from and --from-group both say where to begin: give one of them")
-        begin = f"group:{from_group}" if from_group is not None else start or "earliest"
-        config = find_consumer(target).config
-        from asyncrevoke.spark.reading.offsets import resolve_ranges
-        from asyncrevoke.spark.session import check_spark
-        from asyncrevoke.spark.source.options import to_place
-
-        check_spark()
-        places = to_place("--from", begin), to_place("--to", end)
-        for name, place in zip(("from", "to"), places, strict=True):
-            _say_time(messages, name, place)
-        ranges = resolve_ranges(
-            config if bootstrap_servers is None else bootstrap_servers,
-            topic,
-            start=places[0],
-            end=places[1],
-            missing=missing.value,
-        )
+        ranges = reading.plan(find_consumer(target).config, messages)
     except (ConfigError, TargetError) as error:
         raise _end(messages, error, USAGE) from error
     except AsyncRevokeError as error:
         raise _end(messages, error, FAILED) from error
     try:
-        result = _replay(
-            messages, target, ranges, out, run_id, engine, errors, max_errors, concurrency,
-            master, py_files or [], bootstrap_servers,
-        )  # fmt: skip
+        result = running.run(target, ranges, reading.bootstrap_servers, messages)
     except AsyncRevokeError as error:
         raise _end(messages, error, FAILED) from error
-    _tell(result, out, report, as_json=as_json)
+    _tell(result, running.out, report, as_json=as_json)
     if result.failed:
         raise typer.Exit(FAILED)
-
-
-def _replay(
-    messages: Console,
-    target: str,
-    ranges: list[OffsetRange],
-    out: str,
-    run_id: str | None,
-    engine: EngineName,
-    errors: ErrorsName,
-    max_errors: int | None,
-    concurrency: int | None,
-    master: str | None,
-    py_files: list[str],
-    bootstrap_servers: str | None,
-) -> ReplayReport:
-    from asyncrevoke.spark.replays.run import new_run_id
-    from asyncrevoke.spark.replays.run import replay as run
-    from asyncrevoke.spark.session import is_connected, open_session
-
-    name = run_id or new_run_id()
-    size = sum(each.size for each in ranges)
-    print_line(messages, f"run {name}: {size} offsets of {len(ranges)} partitions")
-    spark = open_session(master)
-    try:
-        if not is_connected(spark):
-            spark.sparkContext.setLogLevel("ERROR")
-        with _shown(messages) as on_progress:
-            return run(
-                spark,
-                target,
-                ranges,
-                sink=out if "://" in out else str(Path(out).absolute()),
-                run_id=name,
-                concurrency=concurrency,
-                errors=errors.value,
-                max_errors=max_errors,
-                engine=engine.value,
-                bootstrap_servers=bootstrap_servers,
-                py_files=py_files,
-                on_progress=on_progress,
-            )
-    except KeyboardInterrupt:
-        print_line(messages, f"interrupted; --run-id {name} goes on")
-        raise typer.Exit(FAILED) from None
-    finally:
-        spark.stop()
 
 
 @contextlib.contextmanager

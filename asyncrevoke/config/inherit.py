@@ -13,4 +13,4 @@ class Inherit(Enum):
 
 
 INHERIT: Final = Inherit.INHERIT
-"""Given as an option of a handler or a task group: the value that the consumer has."""
+"""Given as an option of a handler, a task group or a replay: the value that the consumer has."""

@@ -17,7 +17,6 @@ from rich.console import Console
 
 from asyncrevoke.cli.audit import audit_topic, missing_packages, tell
 from asyncrevoke.cli.broker_startup import StartDisplay
-from asyncrevoke.cli.connection_options import grouped
 from asyncrevoke.cli.demo.display.live_view import View
 from asyncrevoke.cli.demo.display.report import faults, print_json, print_result
 from asyncrevoke.cli.demo.display.timeline import Panel, draw
@@ -25,6 +24,7 @@ from asyncrevoke.cli.demo.group import DemoGroup
 from asyncrevoke.cli.demo.member.config import MemberConfig
 from asyncrevoke.cli.demo.options import DemoOptions, GroupProtocolChoice
 from asyncrevoke.cli.demo.schedule import churn
+from asyncrevoke.cli.option_groups import takes
 from asyncrevoke.cli.terminal import print_error
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.errors import AsyncRevokeError
@@ -45,7 +45,7 @@ AUDITED_STALL = 10.0
 PATIENCE = 30.0
 
 
-@grouped("options", DemoOptions)
+@takes("options", DemoOptions)
 def demo(*, options: DemoOptions) -> None:
     """Watch a group of consumers on a real Apache Kafka while its members join and leave.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from asyncrevoke.audit.comparison import (
     AuditResult,
@@ -34,6 +34,7 @@ from asyncrevoke.spark.session import check_spark, message_of_task_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Unpack
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -41,6 +42,17 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.journal.reading import SessionState
     from asyncrevoke.spark.audits.sources import TopicRecords
+
+
+class AuditOptions(TypedDict, total=False):
+    """The settings of an audit."""
+
+    skew: float
+    """Seconds: the largest difference between clocks of machines (0.05)."""
+    stall: float
+    """Seconds: the longest handover that is not reported as a stall (10)."""
+    exact: bool
+    """Compare every record, however many there are (False)."""
 
 
 def audit(
@@ -51,11 +63,9 @@ def audit(
     topic: str | None = None,
     group: str | None = None,
     bootstrap: str | Sequence[str] | ConsumerConfig | None = None,
-    skew: float = 0.05,
-    stall: float = 10.0,
-    exact: bool = False,
     compacted: bool | None = None,
     out: str | os.PathLike[str] | None = None,
+    **settings: Unpack[AuditOptions],
 ) -> AuditResult:
     """Compare what a journal says of a topic with the topic. Blocks.
 
@@ -67,10 +77,9 @@ def audit(
     brokers, or a consumer's configuration): each offset is a record. Then the topic is not read,
     and neither content nor stalls are checked. Raises ConfigError if the topic has gaps.
 
-    ``skew`` and ``stall`` are seconds: the largest difference between clocks of machines, and the
-    longest handover that is not reported as a stall. ``exact`` compares every record, however many
-    there are. ``compacted``: whether the topic is compacted; read from the broker by default.
-    ``out`` is a folder of this machine for ``report.html`` and ``report.json``.
+    ``compacted``: whether the topic is compacted; read from the broker by default. ``out`` is a
+    folder of this machine for ``report.html`` and ``report.json``. For ``settings`` see
+    :class:`AuditOptions`.
 
     The rules are those of ``asyncrevoke audit``, and so is what is returned. Raises ConfigError;
     TopicError where the topic cannot be read.
@@ -86,7 +95,7 @@ def audit(
             topic,
             group,
             bootstrap,
-            AuditSettings(skew, stall, exact),
+            AuditSettings(**settings),
             compacted,
         )
     except PySparkException as error:

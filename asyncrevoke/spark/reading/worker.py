@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from threading import Thread
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
 
+from asyncrevoke.config.inherit import INHERIT, Inherit
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.spark.errors import ReplayError
@@ -40,19 +41,21 @@ _MOST_KEPT = 128 * 1024 * 1024
 _GARBAGE = 50_000
 
 Errors: TypeAlias = Literal["record", "policy", "fail"]
+ReplayOrder: TypeAlias = Literal["key", "partition"] | Inherit | None
 
 
 class Target(NamedTuple):
     """The handlers of a replay and their options; all that a task needs to open them.
 
-    ``bootstrap_servers`` and ``concurrency`` are those of the consumer if None.
+    ``bootstrap_servers`` and ``concurrency`` are those of the consumer if None, ``order_by`` if
+    INHERIT.
     """
 
     name: str
     errors: Errors = "record"
     bootstrap_servers: str | None = None
     concurrency: int | None = None
-    order_by: Literal["key", "partition", "as configured"] | None = "as configured"
+    order_by: ReplayOrder = INHERIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +127,7 @@ class PythonWorker:
             config=config,
             router=router,
             concurrency=concurrency,
-            order_by=config.order_by if target.order_by == "as configured" else target.order_by,
+            order_by=config.order_by if target.order_by is INHERIT else target.order_by,
             null_keys=config.null_keys,
             max_in_flight=max(config.max_in_flight, 16 * concurrency),
             state=state,

@@ -7,30 +7,28 @@ import re
 import uuid
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, cast
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.spark.errors import ReplayError
 from asyncrevoke.spark.reading.offsets import OffsetRange
-from asyncrevoke.spark.reading.range_reader import NO_PROGRESS_TIMEOUT
-from asyncrevoke.spark.reading.worker import Errors, Target
 from asyncrevoke.spark.replays.engines import ReplayJob
 from asyncrevoke.spark.replays.plan import stages, unfinished_ranges
 from asyncrevoke.spark.replays.progress import ProgressServer
 from asyncrevoke.spark.replays.report import ReplayReport, read_report
+from asyncrevoke.spark.replays.settings import ReplaySettings
 from asyncrevoke.spark.session import check_spark, driver_host, message_of_task_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Unpack
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from asyncrevoke.config import IsolationLevel
-    from asyncrevoke.spark.replays.engines import Engine
     from asyncrevoke.spark.replays.progress import ReplayProgress
+    from asyncrevoke.spark.replays.settings import ReplayOptions
 
-CHECKPOINT_EVERY = 1_000_000
 _RUN_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
@@ -41,82 +39,73 @@ def replay(
     *,
     sink: str,
     run_id: str | None = None,
-    concurrency: int | None = None,
-    order_by: Literal["key", "partition", "as configured"] | None = "as configured",
-    errors: Errors = "record",
-    max_errors: int | None = None,
-    engine: Engine = "direct",
-    isolation_level: IsolationLevel = "read_committed",
-    bootstrap_servers: str | None = None,
-    checkpoint_every: int | None = CHECKPOINT_EVERY,
-    no_progress_timeout: float = NO_PROGRESS_TIMEOUT,
-    source_options: Mapping[str, str] | None = None,
-    py_files: Sequence[str] = (),
     on_progress: Callable[[ReplayProgress], None] | None = None,
+    **options: Unpack[ReplayOptions],
 ) -> ReplayReport:
     """Call the handlers of ``target`` (``"app:consumer"``) for all records of the ranges.
 
     A Spark action: returns when all rows are written. Each worker imports the consumer, opens its
     ``resources`` once, reads a range and runs the handlers with its own order, concurrency, retries
-    and limits; it is no member of any group, and commits nothing. Offsets and sizes are Kafka's,
-    times of rows microseconds since the epoch.
+    and limits; it is no member of any group, and commits nothing. For ``options`` see
+    :class:`~asyncrevoke.spark.replays.settings.ReplayOptions`.
 
     ``sink`` is a folder that Spark can write (``/data/replay``, ``s3a://...``). Below it,
     ``results/run_id=.../`` has a row for each record, as Parquet: topic, partition, offset, the
-    range, attempts, when the last call began and ended, the outcome (``ok``, ``error``,
-    ``skipped``, ``dead_lettered``), the error, and what the handler returned.
-
-    ``errors``: with ``"record"``, a record whose retries failed becomes a row with its error, and
-    nothing is sent to other topics; with ``"policy"``, the handlers' dead letter topics, retry
-    topics and ``on_error`` apply as in a live consumer; with ``"fail"``, the replay ends. It also
-    ends when more than ``max_errors`` rows are errors; unfinished tasks then write nothing.
+    range, attempts, when the last call began and ended (microseconds since the epoch), the outcome
+    (``ok``, ``error``, ``skipped``, ``dead_lettered``), the error, and what the handler returned.
 
     ``run_id`` names the run, a new one by default. With an existing one, the replay resumes the
     ranges *of that run*, without those that are done. A range is written completely or not at all,
     so after a failure unfinished ranges are repeated: effects happen at least once.
-    ``HandlerContext.idempotency_key`` identifies repeated records. Longer ranges than
-    ``checkpoint_every`` offsets are split.
+    ``HandlerContext.idempotency_key`` identifies repeated records.
 
-    ``concurrency`` (a task) and ``order_by`` are the consumer's unless given. ``engine``:
-    ``"direct"`` reads inside the task, ``"source"`` by Spark through this library's source,
-    ``"jvm"`` through the Kafka connector of Spark, whose jars you bring; ``source_options`` are for
-    these two. ``py_files`` go to the workers. ``on_progress`` is called about twice a second, from
-    another thread.
-
-    If cancelled or interrupted, the ranges that were written count. Raises ReplayError,
-    DataLossError, StalledReadError, ConfigError and SparkSetupError.
+    ``on_progress`` is called about twice a second, from another thread. If cancelled or
+    interrupted, the ranges that were written count. Raises ReplayError, DataLossError,
+    StalledReadError, ConfigError and SparkSetupError.
     """
     check_spark()
     planned = list(ranges)
-    check_options(target, planned, run_id, errors, max_errors, checkpoint_every, concurrency)
-    if py_files:
-        spark.addArtifacts(*py_files, pyfile=True)
+    settings = ReplaySettings(**options)
+    check_target(target)
+    check_plan(planned, run_id)
+    settings.send_files(spark)
     job = ReplayJob(
-        target=Target(target, errors, bootstrap_servers, concurrency, order_by),
-        isolation_level=isolation_level,
-        no_progress_timeout=no_progress_timeout,
-        max_errors=max_errors,
-        engine=engine,
-        source_options=dict(source_options or {}),
+        target=settings.target(target),
+        isolation_level=settings.isolation_level,
+        no_progress_timeout=settings.no_progress_timeout,
+        max_errors=settings.max_errors,
+        engine=settings.engine,
+        source_options=dict(settings.source_options or {}),
     )
     run = ReplayRun.begin(spark, sink, run_id or new_run_id(), target, planned)
+    seconds = _run_stages(run, job, settings.checkpoint_every, on_progress)
+    return read_report(spark, run.run_id, run.results, run.ranges, seconds, resumed=run.resumed)
+
+
+def _run_stages(
+    run: ReplayRun,
+    job: ReplayJob,
+    checkpoint_every: int | None,
+    on_progress: Callable[[ReplayProgress], None] | None,
+) -> float:
+    """Write the rows of all ranges that are not done; returns the seconds that it took."""
     left = unfinished_ranges(run.ranges, run.done())
     total = sum(each.size for each in left)
-    host = driver_host(spark)
-    with ProgressServer(host or "127.0.0.1", total, on_progress, max_errors) as progress:
+    host = driver_host(run.spark)
+    with ProgressServer(host or "127.0.0.1", total, on_progress, job.max_errors) as progress:
         if host is not None:
             job = job.reporting_to(progress.address)
-        for wave in stages(left, checkpoint_every, ordered=job.one_at_a_time):
-            run.write(job.apply(spark, wave))
-            if max_errors is not None or host is None:
+        for stage in stages(left, checkpoint_every, ordered=job.one_at_a_time):
+            run.write(job.apply(run.spark, stage))
+            if job.max_errors is not None or host is None:
                 progress.settle(*run.counts_of(left))
-            if max_errors is not None and (failed := progress.progress().errors) > max_errors:
+            failed = progress.progress().errors
+            if job.max_errors is not None and failed > job.max_errors:
                 raise ReplayError(
                     f"run {run.run_id}: {failed} records have failed, more than "
-                    f"max_errors={max_errors}. Their rows are in {run.results}"
+                    f"max_errors={job.max_errors}. Their rows are in {run.results}"
                 )
-        seconds = progress.progress().seconds
-    return read_report(spark, run.run_id, run.results, run.ranges, seconds, resumed=run.resumed)
+        return progress.progress().seconds
 
 
 def new_run_id() -> str:
@@ -124,39 +113,27 @@ def new_run_id() -> str:
     return uuid.uuid4().hex[:12]
 
 
-def check_options(
-    target: str,
-    ranges: Sequence[OffsetRange],
-    run_id: str | None,
-    errors: str,
-    max_errors: int | None,
-    checkpoint_every: int | None,
-    concurrency: int | None,
-) -> None:
-    """Raise ConfigError for options that cannot work."""
+def check_target(target: str) -> None:
+    """Raise ConfigError if this does not name a consumer."""
     if not isinstance(cast("object", target), str) or ":" not in target:
         raise ConfigError(
             f'target={target!r}: name the consumer by its import path, as "app:consumer"; a '
             "Consumer itself cannot travel to the workers"
         )
+
+
+def check_plan(ranges: Sequence[OffsetRange], run_id: str | None) -> None:
+    """Raise ConfigError for a run id or ranges that no run can have."""
     if run_id is not None and not _RUN_ID.fullmatch(run_id):
         raise ConfigError(f"run_id={run_id!r} names a folder: use letters, digits, '.', '_', '-'")
-    if errors not in get_args(Errors):
-        raise ConfigError(f'errors={errors!r}: use "record", "policy" or "fail"')
-    for name, value, least in (
-        ("max_errors", max_errors, 0),
-        ("checkpoint_every", checkpoint_every, 1),
-        ("concurrency", concurrency, 1),
-    ):
-        if value is not None and value < least:
-            raise ConfigError(f"{name}={value}: use at least {least}, or None")
     if len({each.topic for each in ranges}) > 1:
         raise ConfigError("the ranges are of several topics: replay one topic at a time")
     by_partition = sorted((each.partition, each.start, each.end) for each in ranges)
     for (one, _, end), (other, start, _) in pairwise(by_partition):
         if one == other and start < end:
-            raise ConfigError(f"two ranges of partition {one} overlap: their records would be "
-                              "handled twice")  # fmt: skip
+            raise ConfigError(
+                f"two ranges of partition {one} overlap: their records would be handled twice"
+            )
 
 
 @dataclass(frozen=True, slots=True)

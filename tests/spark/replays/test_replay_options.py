@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import pickle
+from typing import Any
+
 import pytest
 
 pytest.importorskip("pyarrow", reason="needs the extra spark")
 
+from asyncrevoke import INHERIT
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.spark.reading.offsets import OffsetRange
-from asyncrevoke.spark.reading.worker import Target
+from asyncrevoke.spark.reading.worker import ReplayOrder, Target
 from asyncrevoke.spark.replays.engines import ReplayJob
-from asyncrevoke.spark.replays.run import check_options
+from asyncrevoke.spark.replays.run import check_plan, check_target
+from asyncrevoke.spark.replays.settings import ReplaySettings, StreamReplaySettings
 
 RANGES = [OffsetRange("t", 0, 0, 10), OffsetRange("t", 1, 0, 10)]
 
 
-def job(engine: str = "jvm", order_by: str | None = "key", **options: str) -> ReplayJob:
+def job(engine: str = "jvm", order_by: ReplayOrder = "key", **options: str) -> ReplayJob:
     return ReplayJob(
-        target=Target("app:consumer", order_by=order_by),  # type: ignore[arg-type]
+        target=Target("app:consumer", order_by=order_by),
         isolation_level="read_committed",
         no_progress_timeout=1.0,
         max_errors=None,
@@ -26,9 +31,11 @@ def job(engine: str = "jvm", order_by: str | None = "key", **options: str) -> Re
     )
 
 
-@pytest.mark.parametrize("order_by", ["key", "partition", "as configured"])
+@pytest.mark.parametrize("order_by", ["key", "partition", INHERIT])
 @pytest.mark.parametrize("name", ["minPartitions", "maxRecordsPerPartition"])
-def test_what_splits_partitions_is_refused_while_order_counts(name: str, order_by: str) -> None:
+def test_what_splits_partitions_is_refused_while_order_counts(
+    name: str, order_by: ReplayOrder
+) -> None:
     with pytest.raises(ConfigError, match=f"{name} splits a partition .*pass order_by=None"):
         job(order_by=order_by, **{name: "8"})
 
@@ -47,33 +54,58 @@ def test_an_unknown_engine_is_told_and_options_without_a_reader_too() -> None:
 @pytest.mark.parametrize("name", ["failOnDataLoss", "startingOffsets", "isolation_level"])
 def test_what_a_replay_decides_itself_is_no_option_of_its_reader(name: str) -> None:
     with pytest.raises(ConfigError, match=f"has {name}, which a replay decides .*leave it out"):
-        job("jvm", **{name: "x"})
+        job("jvm", "key", **{name: "x"})
 
 
 @pytest.mark.parametrize(
-    ("changed", "sentence"),
+    ("options", "sentence"),
     [
-        ({"target": "app"}, "name the consumer by its import path"),
-        ({"target": object()}, "cannot travel to the workers"),
-        ({"run_id": "a/b"}, "names a folder"),
         ({"errors": "skip"}, 'use "record", "policy" or "fail"'),
+        ({"order_by": "as configured"}, "order_by='as configured': use .* INHERIT"),
         ({"max_errors": -1}, "max_errors=-1: use at least 0"),
         ({"checkpoint_every": 0}, "checkpoint_every=0: use at least 1"),
         ({"concurrency": 0}, "concurrency=0: use at least 1"),
-        ({"ranges": [*RANGES, OffsetRange("u", 0, 0, 1)]}, "of several topics"),
-        ({"ranges": [*RANGES, OffsetRange("t", 1, 9, 12)]}, "partition 1 overlap"),
     ],
 )
-def test_mistakes_get_a_sentence(changed: dict[str, object], sentence: str) -> None:
-    given: dict[str, object] = {
-        "target": "app:consumer",
-        "ranges": RANGES,
-        "run_id": None,
-        "errors": "record",
-        "max_errors": None,
-        "checkpoint_every": None,
-        "concurrency": None,
-    }
-    check_options(**given)  # type: ignore[arg-type]
+def test_options_that_cannot_work_are_refused(options: dict[str, Any], sentence: str) -> None:
+    assert ReplaySettings().order_by is INHERIT
     with pytest.raises(ConfigError, match=sentence):
-        check_options(**(given | changed))  # type: ignore[arg-type]
+        ReplaySettings(**options)
+
+
+def test_a_stream_has_no_options_of_a_run() -> None:
+    options: dict[str, Any] = {"max_errors": 1}
+    with pytest.raises(TypeError, match="max_errors"):
+        StreamReplaySettings(**options)
+
+
+@pytest.mark.parametrize(
+    ("target", "sentence"),
+    [("app", "name the consumer by its import path"), (object(), "cannot travel to the workers")],
+)
+def test_a_target_that_is_no_import_path_is_refused(target: Any, sentence: str) -> None:
+    check_target("app:consumer")
+    with pytest.raises(ConfigError, match=sentence):
+        check_target(target)
+
+
+@pytest.mark.parametrize(
+    ("ranges", "run_id", "sentence"),
+    [
+        (RANGES, "a/b", "names a folder"),
+        ([*RANGES, OffsetRange("u", 0, 0, 1)], None, "of several topics"),
+        ([*RANGES, OffsetRange("t", 1, 9, 12)], None, "partition 1 overlap"),
+    ],
+)
+def test_a_plan_that_no_run_can_have_is_refused(
+    ranges: list[OffsetRange], run_id: str | None, sentence: str
+) -> None:
+    check_plan(RANGES, None)
+    with pytest.raises(ConfigError, match=sentence):
+        check_plan(ranges, run_id)
+
+
+def test_the_order_that_a_replay_inherits_stays_the_sentinel_in_tasks() -> None:
+    target = Target("app:consumer")
+    sent = pickle.dumps(target)
+    assert pickle.loads(sent).order_by is INHERIT  # noqa: S301 - of this test

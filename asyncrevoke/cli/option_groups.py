@@ -1,0 +1,50 @@
+"""Options that a command receives as one dataclass, so that several commands can share them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from typing import TYPE_CHECKING, Any, TypeAlias, get_type_hints
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Command: TypeAlias = Callable[..., None]
+
+
+def takes(name: str, group: type[DataclassInstance]) -> Callable[[Command], Command]:
+    """Add the fields of ``group`` to a command as options; it receives them as ``name``."""
+
+    def add(command: Command) -> Command:
+        return _with_options(command, name, group)
+
+    return add
+
+
+def _with_options(command: Command, name: str, group: type[DataclassInstance]) -> Command:
+    names = {each.name for each in fields(group)}
+
+    def run(**arguments: Any) -> None:  # noqa: ANN401 - of the command's
+        given = {each: arguments.pop(each) for each in names & arguments.keys()}
+        command(**arguments, **{name: group(**given)})
+
+    signature = inspect.signature(command, eval_str=True)
+    hints = get_type_hints(group, include_extras=True)
+    own = [each for each in signature.parameters.values() if each.name != name]
+    shared = [
+        inspect.Parameter(
+            each.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if each.default is MISSING else each.default,
+            annotation=hints[each.name],
+        )
+        for each in fields(group)
+    ]
+    parameters = [*own, *shared]
+    described: Any = run
+    described.__signature__ = signature.replace(parameters=parameters)
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__module__ = command.__module__
+    return run

@@ -1,0 +1,114 @@
+"""The options of replays, with their defaults and checks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypedDict, get_args
+
+from asyncrevoke.config.inherit import INHERIT
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.spark.reading.range_reader import NO_PROGRESS_TIMEOUT
+from asyncrevoke.spark.reading.worker import Errors, ReplayOrder, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from asyncrevoke.config import IsolationLevel
+    from asyncrevoke.spark.replays.engines import Engine
+
+CHECKPOINT_EVERY = 1_000_000
+
+
+class StreamReplayOptions(TypedDict, total=False):
+    """The options of :func:`~asyncrevoke.spark.replays.streaming_query.replay_stream`, and of each
+    replay."""
+
+    concurrency: int | None
+    """Handlers that a task runs at once. None (default): the consumer's."""
+    order_by: ReplayOrder
+    """``"key"``, ``"partition"`` or None. INHERIT (default): the consumer's."""
+    errors: Errors
+    """``"record"`` (default): a record whose retries failed becomes a row with its error, and
+    nothing is sent to other topics. ``"policy"``: the handlers' dead letter topics, retry topics
+    and ``on_error`` apply as in a live consumer. ``"fail"``: the replay ends."""
+    bootstrap_servers: str | None
+    """``host:port,...``. None (default): the consumer's."""
+    no_progress_timeout: float
+    """Seconds after which a range without progress fails its task (120)."""
+    source_options: Mapping[str, str] | None
+    """Options of Spark's reader, for the engines ``"source"`` and ``"jvm"``."""
+    py_files: Sequence[str]
+    """Files and archives that are sent to the workers."""
+
+
+class ReplayOptions(StreamReplayOptions, total=False):
+    """The options of :func:`~asyncrevoke.spark.replays.run.replay`."""
+
+    engine: Engine
+    """``"direct"`` (default) reads inside the task, ``"source"`` by Spark through this library's
+    source, ``"jvm"`` through the Kafka connector of Spark, whose jars you bring."""
+    isolation_level: IsolationLevel
+    """``"read_committed"`` (default), or ``"read_uncommitted"``: aborted records, too."""
+    max_errors: int | None
+    """The replay ends when more rows than these are errors; unfinished tasks then write nothing.
+    None (default): no limit."""
+    checkpoint_every: int | None
+    """Ranges are split into pieces of this many offsets (1,000,000). None: not split."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamReplaySettings:
+    """The options of a streaming replay with their defaults. Raises ConfigError for values that
+    cannot work."""
+
+    concurrency: int | None = None
+    order_by: ReplayOrder = INHERIT
+    errors: Errors = "record"
+    bootstrap_servers: str | None = None
+    no_progress_timeout: float = NO_PROGRESS_TIMEOUT
+    source_options: Mapping[str, str] | None = field(default=None, repr=False)
+    py_files: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.errors not in get_args(Errors):
+            raise ConfigError(f'errors={self.errors!r}: use "record", "policy" or "fail"')
+        if self.order_by not in ("key", "partition", None, INHERIT):
+            raise ConfigError(
+                f'order_by={self.order_by!r}: use "key", "partition", None, or INHERIT for the '
+                "order of the consumer"
+            )
+        check_least("concurrency", self.concurrency, 1)
+
+    def target(self, name: str) -> Target:
+        """The handlers of this consumer, as tasks open them."""
+        return Target(name, self.errors, self.bootstrap_servers, self.concurrency, self.order_by)
+
+    def send_files(self, spark: SparkSession) -> None:
+        """Send ``py_files`` to the workers."""
+        if self.py_files:
+            spark.addArtifacts(*self.py_files, pyfile=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaySettings(StreamReplaySettings):
+    """The options of a replay with their defaults. Raises ConfigError for values that cannot
+    work."""
+
+    engine: Engine = "direct"
+    isolation_level: IsolationLevel = "read_committed"
+    max_errors: int | None = None
+    checkpoint_every: int | None = CHECKPOINT_EVERY
+
+    def __post_init__(self) -> None:
+        # By name: with slots, super() has the class before its slots were added.
+        StreamReplaySettings.__post_init__(self)
+        check_least("max_errors", self.max_errors, 0)
+        check_least("checkpoint_every", self.checkpoint_every, 1)
+
+
+def check_least(name: str, value: int | None, least: int) -> None:
+    """Raise ConfigError if a number is less than this."""
+    if value is not None and value < least:
+        raise ConfigError(f"{name}={value}: use at least {least}, or None")
