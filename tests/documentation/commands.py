@@ -99,11 +99,23 @@ def _check_tox(arguments: list[str]) -> None:
     own, _, passed_on = " ".join(arguments).partition("--")
     words = own.split()
     assert not words or (words[0] == "-e" and len(words) == 2), arguments
-    # A section for several is written as testenv:{one,other}.
-    sections = [name.partition(":")[2].strip("{}").split(",") for name in configured().sections()]
+    commands = ""
     for environment in words[1].split(",") if words else []:
-        assert any(environment in names for names in sections), f"no tox environment {environment}"
-    _check_paths(passed_on.split())
+        commands = _commands_of(environment)
+    program = re.search(r"^python -m (chaos|simulation|fuzz) .*\{posargs", commands, re.MULTILINE)
+    if program is not None:
+        _check_options(("-m", program[1]), passed_on.split(), "tests")
+    else:
+        _check_paths(passed_on.split())
+
+
+def _commands_of(environment: str) -> str:
+    """The commands of a tox environment; AssertionError if there is none of this name."""
+    for name, section in configured().items():
+        # A section for several is written as testenv:{one,other}.
+        if environment in name.partition(":")[2].strip("{}").split(","):
+            return section["commands"]
+    raise AssertionError(f"no tox environment {environment}")
 
 
 def _check_paths(arguments: list[str]) -> None:

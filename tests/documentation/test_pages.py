@@ -66,6 +66,20 @@ def test_every_link_leads_somewhere(page: Path) -> None:
             assert fragment in headings(linked), f"[{text}]({target})"
 
 
+def test_every_decision_is_listed_and_has_the_same_parts() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    for record in sorted((ROOT / "docs" / "decisions").glob("*.md")):
+        assert f"(decisions/{record.name})" in page, record.name
+        text = record.read_text()
+        assert "\nStatus: accepted" in text, record.name
+        missing = [
+            part
+            for part in ("Context", "Decision", "When to revisit")
+            if f"\n## {part}\n" not in text
+        ]
+        assert missing == [], record.name
+
+
 def test_every_page_is_in_the_index() -> None:
     index = (ROOT / "docs" / "index.md").read_text()
     missing = [page.name for page in PAGES[1:] if not re.search(rf"\((../)?{page.name}\)", index)]
@@ -128,6 +142,7 @@ def test_every_module_that_tox_runs_exists() -> None:
         ("```python\nthis is no Python\n```", "SyntaxError"),
         ("<!-- invisible-code-block: python\nassert 1 == 2\n-->", "AssertionError"),
         ("```bash\ntox -e no-such-environment\n```", "no tox environment"),
+        ("```bash\ntox -e chaos -- --no-such-option\n```", "no option"),
         ("```bash\npip install '.[no-such-extra]'\n```", "no extra"),
         ("```bash\nasyncrevoke no-such-command\n```", "No such command"),
         ("```bash\npython examples/handlers.py --no-such-option\n```", "no option"),
