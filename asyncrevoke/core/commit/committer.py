@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from asyncrevoke.backoff import Backoff
 from asyncrevoke.core.commit.error_table import COMMIT_ERRORS, CommitErrorAction
 from asyncrevoke.core.commit.partition_backoff import PartitionBackoff
-from asyncrevoke.core.commit.refused_commits import RejectedCommits, commit_error
+from asyncrevoke.core.commit.rejected_commits import RejectedCommits, commit_error
 from asyncrevoke.core.commit.unverified_commits import UnverifiedCommits
 from asyncrevoke.core.commit.waiters import CommitWaiters, Waiter
 from asyncrevoke.core.io.effects import Channel, CompleteRequest, Failed, FailureKind, Node
@@ -173,17 +173,17 @@ class Committer:
     def request(
         self,
         now: float,
-        ticket: int,
+        call_id: int,
         offsets: Mapping[TopicPartition, OffsetAndMetadata] | None,
     ) -> None:
-        """Answer ``ticket`` when everything that counts now (or ``offsets``) is acknowledged."""
+        """Answer the call when everything that counts now (or ``offsets``) is acknowledged."""
         if offsets is None:
             offsets = self._returned() if self._manual else None
         concerned = self._assignment.live()
         if offsets is not None:
             gone = [tp for tp in offsets if tp not in self._assignment]
             if gone:
-                self._outbox.put(CompleteRequest(ticket, error=PartitionLostError(gone)))
+                self._outbox.put(CompleteRequest(call_id, error=PartitionLostError(gone)))
                 return
             concerned = [i for tp in offsets if (i := self._assignment.get(tp)) is not None]
             for instance in concerned:
@@ -198,7 +198,7 @@ class Committer:
             else:
                 needs[instance] = self._sent + 1
                 self._rejected.end_wait(now, instance)
-        if self._waiters.add(Waiter(ticket, needs)):
+        if self._waiters.add(Waiter(call_id, needs)):
             self.flush(now)
 
     def _returned(self) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 class Waiter(NamedTuple):
     """``needs``: for each instance, the number of the first OffsetCommit whose acknowledgement is
-    one of what was asked for. What is acknowledged leaves it; when it is empty, ``ticket`` is
+    one of what was asked for. What is acknowledged leaves it; when it is empty, the call is
     answered."""
 
-    ticket: int
+    call_id: int
     needs: dict[PartitionInstance, int]
 
 
 class CommitWaiters:
-    """Answers each waiting ticket once: when all that it needs is acknowledged, or cannot be."""
+    """Answers each waiting call once: when all that it needs is acknowledged, or cannot be."""
 
     def __init__(self, outbox: Outbox, progress: CommitProgress) -> None:
         self._outbox = outbox
@@ -35,7 +35,7 @@ class CommitWaiters:
     def add(self, waiter: Waiter) -> bool:
         """Let it wait; False if it needs nothing and was answered at once."""
         if not waiter.needs:
-            self._outbox.put(CompleteRequest(waiter.ticket))
+            self._outbox.put(CompleteRequest(waiter.call_id))
             return False
         self._waiters.append(waiter)
         return True
@@ -76,14 +76,14 @@ class CommitWaiters:
         self._fail(list(self._waiters), error)
 
     def _answer(self) -> None:
-        done = [waiter.ticket for waiter in self._waiters if not waiter.needs]
+        done = [waiter.call_id for waiter in self._waiters if not waiter.needs]
         if done:
             self._waiters = [waiter for waiter in self._waiters if waiter.needs]
-            for ticket in done:
-                self._outbox.put(CompleteRequest(ticket))
+            for call_id in done:
+                self._outbox.put(CompleteRequest(call_id))
 
     def _fail(self, failed: Sequence[Waiter], error: Exception) -> None:
-        tickets = {waiter.ticket for waiter in failed}
-        self._waiters = [waiter for waiter in self._waiters if waiter.ticket not in tickets]
+        calls = {waiter.call_id for waiter in failed}
+        self._waiters = [waiter for waiter in self._waiters if waiter.call_id not in calls]
         for waiter in failed:
-            self._outbox.put(CompleteRequest(waiter.ticket, error=error))
+            self._outbox.put(CompleteRequest(waiter.call_id, error=error))

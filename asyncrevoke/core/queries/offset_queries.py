@@ -49,7 +49,7 @@ _UNKNOWN = frozenset((ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_to
 
 
 class OffsetQueries:
-    """Answers tickets. Nothing of it depends on the assignment."""
+    """Answers calls. Nothing of it depends on the assignment."""
 
     def __init__(
         self,
@@ -64,47 +64,47 @@ class OffsetQueries:
         self._coordinator = coordinator
         self._open: dict[int, PendingQuery] = {}
 
-    def committed(self, now: float, ticket: int, partitions: Iterable[TopicPartition]) -> None:
+    def committed(self, now: float, call_id: int, partitions: Iterable[TopicPartition]) -> None:
         """Answer with what the group has committed: ``dict[TopicPartition, OffsetAndMetadata |
         None]``."""
         wanted = tuple(dict.fromkeys(TopicPartition(*partition) for partition in partitions))
         if self._config.group_id is None:
             error = ConfigError("committed() needs a group: give the consumer a group_id")
-            self._outbox.put(CompleteRequest(ticket, error=error))
+            self._outbox.put(CompleteRequest(call_id, error=error))
         elif not wanted:
-            self._outbox.put(CompleteRequest(ticket, {}))
+            self._outbox.put(CompleteRequest(call_id, {}))
         else:
-            self._start(now, CommittedQuery(ticket, wanted))
+            self._start(now, CommittedQuery(call_id, wanted))
 
     def offsets_for_times(
-        self, now: float, ticket: int, timestamps: Mapping[TopicPartition, int]
+        self, now: float, call_id: int, timestamps: Mapping[TopicPartition, int]
     ) -> None:
         """Answer with the first offset at or after each timestamp (ms, or EARLIEST or LATEST):
         ``dict[TopicPartition, OffsetAndTimestamp | None]``."""
         wanted = {TopicPartition(*partition): at for partition, at in timestamps.items()}
         if not wanted:
-            self._outbox.put(CompleteRequest(ticket, {}))
+            self._outbox.put(CompleteRequest(call_id, {}))
             return
-        self._start(now, TimestampQuery(ticket, wanted))
+        self._start(now, TimestampQuery(call_id, wanted))
 
-    def partitions_for_topic(self, now: float, ticket: int, topic: str) -> None:
+    def partitions_for_topic(self, now: float, call_id: int, topic: str) -> None:
         """Answer with the numbers of its partitions, ``frozenset[int]``; empty if there is no such
         topic."""
         known = self._cluster.partitions(topic)
         if known is not None:
-            self._outbox.put(CompleteRequest(ticket, frozenset(known)))
+            self._outbox.put(CompleteRequest(call_id, frozenset(known)))
             return
-        self._start(now, TopicQuery(ticket, topic))
+        self._start(now, TopicQuery(call_id, topic))
 
     def fail_all(self, error: Exception) -> None:
         """End all that is open, because the consumer ends."""
         for query in list(self._open.values()):
             self._end(query, error=error)
 
-    # --- life of a ticket --------------------------------------------------------------------
+    # --- life of a call --------------------------------------------------------------------------
 
     def _start(self, now: float, query: PendingQuery) -> None:
-        self._open[query.ticket] = query
+        self._open[query.call_id] = query
         self._outbox.set_timer(
             query.deadline_timer,
             now + self._config.request_timeout,
@@ -122,7 +122,7 @@ class OffsetQueries:
         match query:
             case CommittedQuery():
                 self._coordinator.call_when_known(
-                    f"lookup {query.ticket}", lambda _later: self._ask_committed(query), now
+                    f"lookup {query.call_id}", lambda _later: self._ask_committed(query), now
                 )
             case TimestampQuery():
                 self._ask_offsets(query)
@@ -130,16 +130,16 @@ class OffsetQueries:
                 self._ask_topic(query)
 
     def _is_open(self, query: PendingQuery) -> bool:
-        return self._open.get(query.ticket) is query
+        return self._open.get(query.call_id) is query
 
     def _end(
         self, query: PendingQuery, result: object = None, error: Exception | None = None
     ) -> None:
         if self._is_open(query):
-            del self._open[query.ticket]
+            del self._open[query.call_id]
             self._outbox.cancel_timer(query.retry_timer)
             self._outbox.cancel_timer(query.deadline_timer)
-            self._outbox.put(CompleteRequest(query.ticket, result, error))
+            self._outbox.put(CompleteRequest(query.call_id, result, error))
 
     def _retry_later(self, now: float, query: PendingQuery, waits_for: str) -> None:
         if not self._is_open(query):

@@ -17,10 +17,10 @@ _LONGEST_BACKOFF = 2.0
 
 
 class _Query:
-    """One ticket that is not answered yet. ``what`` is asked for, in words for errors."""
+    """One call that is not answered yet. ``what`` is asked for, in words for errors."""
 
-    def __init__(self, ticket: int, what: str) -> None:
-        self.ticket = ticket
+    def __init__(self, call_id: int, what: str) -> None:
+        self.call_id = call_id
         self.what = what
         self.backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
         self.waits_for = "an answer"
@@ -32,19 +32,19 @@ class _Query:
     @property
     def retry_timer(self) -> str:
         """The timer of the next attempt."""
-        return f"lookup {self.ticket} again"
+        return f"lookup {self.call_id} again"
 
     @property
     def deadline_timer(self) -> str:
         """The timer of its end."""
-        return f"lookup {self.ticket} deadline"
+        return f"lookup {self.call_id} deadline"
 
 
 class CommittedQuery(_Query):
     """What the group has committed for these partitions."""
 
-    def __init__(self, ticket: int, wanted: tuple[TopicPartition, ...]) -> None:
-        super().__init__(ticket, "the committed offsets")
+    def __init__(self, call_id: int, wanted: tuple[TopicPartition, ...]) -> None:
+        super().__init__(call_id, "the committed offsets")
         self.wanted = wanted
         self.wait_for("the group coordinator")
 
@@ -52,8 +52,8 @@ class CommittedQuery(_Query):
 class TopicQuery(_Query):
     """The partitions of a topic."""
 
-    def __init__(self, ticket: int, topic: str) -> None:
-        super().__init__(ticket, f"topic {topic!r}")
+    def __init__(self, call_id: int, topic: str) -> None:
+        super().__init__(call_id, f"topic {topic!r}")
         self.topic = topic
         self.denied = 0
 
@@ -65,8 +65,8 @@ class TopicQuery(_Query):
 class TimestampQuery(_Query):
     """Offsets by timestamp: those found so far, and the leaders that the cluster view lacks."""
 
-    def __init__(self, ticket: int, wanted: dict[TopicPartition, int]) -> None:
-        super().__init__(ticket, "offsets")
+    def __init__(self, call_id: int, wanted: dict[TopicPartition, int]) -> None:
+        super().__init__(call_id, "offsets")
         self.wanted = wanted
         self.found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
         self.leaders: dict[TopicPartition, tuple[Node, int]] = {}

@@ -16,7 +16,7 @@ from simulation.schedules.schedule import (
     Disturbance,
     GroupMode,
     Incident,
-    Kind,
+    IncidentKind,
     MemberPlan,
     Schedule,
     draw,
@@ -84,8 +84,8 @@ class Mutant:
 def long_freezes(schedule: Schedule) -> Schedule:
     """Two members are frozen for longer than their session, and thus lose what they have."""
     freezes = (
-        Incident(3.0, Kind.FREEZE, schedule.seed, 8.0),
-        Incident(4.0, Kind.FREEZE, schedule.seed + 1, 8.0),
+        Incident(3.0, IncidentKind.FREEZE, schedule.seed, 8.0),
+        Incident(4.0, IncidentKind.FREEZE, schedule.seed + 1, 8.0),
     )
     return dataclasses.replace(
         schedule, incidents=schedule.incidents + freezes, session_timeout=6.0, duration=14.0
@@ -101,7 +101,9 @@ def slow_tasks_and_a_crowd(
         members = tuple(
             MemberPlan(0.1 * number, shape, WorkTime(0.3, 2.5, 0.5)) for number in range(2)
         )
-        crowd = tuple(Incident(3.0 + 0.7 * number, Kind.JOIN, number) for number in range(5))
+        crowd = tuple(
+            Incident(3.0 + 0.7 * number, IncidentKind.JOIN, number) for number in range(5)
+        )
         return dataclasses.replace(
             schedule,
             members=members,
@@ -119,7 +121,7 @@ def crashes_amid_slow_tasks(schedule: Schedule) -> Schedule:
     members = tuple(
         MemberPlan(0.1 * n, ConsumerStyle.TASKS, WorkTime(0.05, 4.0, 0.1)) for n in range(3)
     )
-    crashes = tuple(Incident(3.0 + n, Kind.CRASH, schedule.seed + n) for n in range(2))
+    crashes = tuple(Incident(3.0 + n, IncidentKind.CRASH, schedule.seed + n) for n in range(2))
     return dataclasses.replace(
         schedule, members=members, incidents=crashes, topics=(4,), duration=9.0, produce_every=0.15
     )
@@ -136,8 +138,8 @@ def parked_behind_an_eager_member(schedule: Schedule) -> Schedule:
         later_assignors=("cooperative-sticky", "range"),
         members=members,
         incidents=(
-            Incident(1.0, Kind.REPLACE, 0),
-            *(Incident(5.0 + 0.8 * n, Kind.JOIN, n) for n in range(4)),
+            Incident(1.0, IncidentKind.REPLACE, 0),
+            *(Incident(5.0 + 0.8 * n, IncidentKind.JOIN, n) for n in range(4)),
         ),
         topics=(8,),
         duration=11.0,
@@ -147,20 +149,22 @@ def parked_behind_an_eager_member(schedule: Schedule) -> Schedule:
 
 def many_lost_answers(schedule: Schedule) -> Schedule:
     """Members come and go while a quarter of all requests breaks its connection."""
-    crowd = tuple(Incident(1.0 + 1.5 * n, Kind.JOIN, n) for n in range(3))
+    crowd = tuple(Incident(1.0 + 1.5 * n, IncidentKind.JOIN, n) for n in range(3))
     return dataclasses.replace(schedule, loss=0.25, incidents=crowd, topics=(6,))
 
 
 def slow_commits(schedule: Schedule) -> Schedule:
     """Every second packet takes its time, so that a commit may arrive after a later heartbeat."""
-    crowd = tuple(Incident(1.0 + 0.7 * n, Kind.JOIN, n) for n in range(5))
+    crowd = tuple(Incident(1.0 + 0.7 * n, IncidentKind.JOIN, n) for n in range(5))
     return dataclasses.replace(schedule, slow=0.5, incidents=crowd, topics=(6,), produce_every=0.05)
 
 
 def moves_amid_rebalances(schedule: Schedule) -> Schedule:
     """Members join one by one, and most times the coordinator moves before they are assigned."""
-    joins = tuple(Incident(1.5 * n, Kind.JOIN, n) for n in range(1, 6))
-    moves = tuple(Incident(1.5 * n - 0.1, Kind.MOVE_AMID, n, 0.003 * n) for n in range(1, 6))
+    joins = tuple(Incident(1.5 * n, IncidentKind.JOIN, n) for n in range(1, 6))
+    moves = tuple(
+        Incident(1.5 * n - 0.1, IncidentKind.MOVE_AMID, n, 0.003 * n) for n in range(1, 6)
+    )
     return dataclasses.replace(
         schedule, brokers=3, incidents=joins + moves, topics=(8,), duration=9.0, slow=0.3
     )
@@ -505,7 +509,7 @@ def leader_does_not_watch_its_topics(patch: pytest.MonkeyPatch) -> None:
 def partitions_are_added_late(schedule: Schedule) -> Schedule:
     """When all have joined, topics grow, and nobody joins or leaves any more."""
     members = tuple(dataclasses.replace(member, at=0.1) for member in schedule.members)
-    grown = tuple(Incident(5.0 + n, Kind.PARTITIONS, n) for n in range(2))
+    grown = tuple(Incident(5.0 + n, IncidentKind.PARTITIONS, n) for n in range(2))
     return dataclasses.replace(schedule, members=members, incidents=grown, duration=9.0)
 
 

@@ -12,7 +12,7 @@ from asyncrevoke.pages.drawing import Drawing
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from asyncrevoke.cli.demo.judge import GroupResult, HandlerCall, Stall
+    from asyncrevoke.cli.demo.judge import GroupResult, ObservedCall, Stall
     from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, Started
     from asyncrevoke.cli.demo.schedule import ScheduleStep
 
@@ -35,7 +35,7 @@ class Panel:
     steps: Sequence[ScheduleStep]
     handled: Sequence[Started | Ended | Abandoned]
     died: Mapping[str, float]
-    verdict: GroupResult
+    result: GroupResult
 
 
 def draw(panels: Sequence[Panel], begin: float) -> str:
@@ -79,13 +79,13 @@ class _Scale:
 def _draw_panel(
     drawing: Drawing,
     panel: Panel,
-    calls: Sequence[HandlerCall],
+    calls: Sequence[ObservedCall],
     rows: Sequence[int],
     scale: _Scale,
     top: int,
 ) -> None:
     drawing.add("text", panel.title, x=12, y=top + 22, font_size=16, font_weight=600)
-    drawing.add("text", _summary(panel.verdict), x=12, y=top + 40, fill=_SOFT)
+    drawing.add("text", _summary(panel.result), x=12, y=top + 40, fill=_SOFT)
     rows_top = top + _HEAD
     y = {number: rows_top + index * (_ROW + _GAP) for index, number in enumerate(rows)}
     bottom = rows_top + len(rows) * (_ROW + _GAP)
@@ -100,12 +100,12 @@ def _draw_panel(
     for second in range(0, int(scale.seconds) + 1, stride):
         x = scale.x(scale.begin + second)
         drawing.add("text", f"{second} s", x=x, y=bottom + 14, text_anchor="middle", fill=_SOFT)
-    if panel.verdict.stall is not None and panel.verdict.stall.seconds >= MARKED:
-        _draw_stall(drawing, panel.verdict.stall, y, scale)
+    if panel.result.stall is not None and panel.result.stall.seconds >= MARKED:
+        _draw_stall(drawing, panel.result.stall, y, scale)
 
 
 def _draw_calls(
-    drawing: Drawing, calls: Sequence[HandlerCall], y: Mapping[int, int], scale: _Scale
+    drawing: Drawing, calls: Sequence[ObservedCall], y: Mapping[int, int], scale: _Scale
 ) -> None:
     ticks: dict[tuple[int, str], list[str]] = defaultdict(list)
     long: dict[str, list[str]] = defaultdict(list)
@@ -158,9 +158,9 @@ def _draw_stall(drawing: Drawing, stall: Stall, y: Mapping[int, int], scale: _Sc
     drawing.add("text", label, x=x + 4, y=row + _ROW - 4, fill=_RED, font_weight=700)
 
 
-def _summary(verdict: GroupResult) -> str:
+def _summary(result: GroupResult) -> str:
     return (
-        f"{verdict.handled:,} of {verdict.produced:,} orders handled · {len(verdict.lost)} lost · "
-        f"{len(verdict.repeated)} handled twice · {len(verdict.disorder)} out of order · "
-        f"longest stall of a kept partition {verdict.longest_stall:.2f} s"
+        f"{result.handled:,} of {result.produced:,} orders handled · {len(result.lost)} lost · "
+        f"{len(result.repeated)} handled twice · {len(result.disorder)} out of order · "
+        f"longest stall of a kept partition {result.longest_stall:.2f} s"
     )

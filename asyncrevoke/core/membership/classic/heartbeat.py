@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.effects import Node
     from asyncrevoke.core.io.outbox import Outbox, Reply
-    from asyncrevoke.core.membership.classic.reactions import HeartbeatReactions
+    from asyncrevoke.core.membership.classic.reactions import ClassicHeartbeatReactions
     from asyncrevoke.core.metadata.coordinator import Coordinator
     from asyncrevoke.model import GroupMetadata
     from asyncrevoke.protocol.messages import ErrorCode, Response
@@ -46,7 +46,7 @@ class ClassicHeartbeat:
         outbox: Outbox,
         config: ConsumerConfig,
         coordinator: Coordinator,
-        member: HeartbeatReactions,
+        member: ClassicHeartbeatReactions,
     ) -> None:
         self._outbox = outbox
         self._log = MembershipLog(outbox, config.group_id)

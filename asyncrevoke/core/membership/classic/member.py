@@ -23,7 +23,7 @@ from asyncrevoke.core.membership.classic.heartbeat import ClassicHeartbeat
 from asyncrevoke.core.membership.classic.identity import ClassicIdentity
 from asyncrevoke.core.membership.classic.leave_group import LeaveGroup
 from asyncrevoke.core.membership.classic.owned_and_assigned import OwnedAndAssigned
-from asyncrevoke.core.membership.classic.rebalance import Rebalance
+from asyncrevoke.core.membership.classic.rebalance import MemberRebalance
 from asyncrevoke.core.membership.classic.staged_rejoin import StagedRejoin
 from asyncrevoke.core.membership.classic.state_table import ClassicState, ClassicTransition
 from asyncrevoke.core.membership.fatal_errors import group_error
@@ -69,7 +69,7 @@ class ClassicMembership:
         self._group_id = config.group_id or ""
         self._identity = ClassicIdentity(config)
         self._heartbeat = ClassicHeartbeat(outbox, config, coordinator, self)
-        self._rebalance = Rebalance(
+        self._rebalance = MemberRebalance(
             outbox,
             config,
             cluster,
@@ -379,7 +379,7 @@ class ClassicMembership:
             )
 
     def heartbeat_confirmed(self, now: float, sent: GroupMetadata) -> None:
-        """See :class:`.reactions.HeartbeatReactions`, as for the others."""
+        """See :class:`.reactions.ClassicHeartbeatReactions`, as for the others."""
         if self.state is ClassicState.AWAIT_SYNC and sent == self.member_identity:
             self._rebalance.heartbeat_confirmed(now)
 

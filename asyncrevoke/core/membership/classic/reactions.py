@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.messages import ErrorCode, JoinGroupResponse, SyncGroupResponse
 
 
-class HeartbeatReactions(Protocol):
+class ClassicHeartbeatReactions(Protocol):
     """Answers to heartbeats, with the identity that was ``sent``: the member may have another one
     by now. Implemented by :class:`.member.ClassicMembership`."""
 
@@ -41,7 +41,7 @@ class HeartbeatReactions(Protocol):
 
 
 class JoinReactions(Protocol):
-    """Answers to JoinGroup and SyncGroup; implemented by :class:`.rebalance.Rebalance`."""
+    """Answers to JoinGroup and SyncGroup; implemented by :class:`.rebalance.MemberRebalance`."""
 
     def join_answered(self, now: float, reply: JoinGroupResponse) -> None:
         """JoinGroup was answered."""
@@ -60,7 +60,7 @@ class JoinReactions(Protocol):
         ...
 
 
-class LeaveReactions(Protocol):
+class LeaveGroupReactions(Protocol):
     """The end of LeaveGroup; implemented by :class:`.member.ClassicMembership`."""
 
     def leave_ended(self, now: float) -> None:
@@ -69,7 +69,7 @@ class LeaveReactions(Protocol):
 
 
 class LeaderReactions(Protocol):
-    """What the leader's role reports; implemented by :class:`.rebalance.Rebalance`."""
+    """What the leader's role reports; implemented by :class:`.rebalance.MemberRebalance`."""
 
     def assignment_made(self, now: float, assignments: tuple[tuple[str, bytes], ...]) -> None:
         """What SyncGroup is to carry: the assignment of each member by its id; nothing, if the

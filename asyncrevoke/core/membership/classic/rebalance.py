@@ -57,7 +57,7 @@ _LONG_SYNC = 5.0
 _GROUP = "group"
 
 
-class Rebalance:
+class MemberRebalance:
     """Brings one member from JoinGroup to its assignment.
 
     ``requests`` sends JoinGroup and SyncGroup, ``leader`` makes the assignment of the group if this

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.effects import Node
     from asyncrevoke.core.io.outbox import Outbox, Reply
-    from asyncrevoke.core.membership.kip848.reactions import HeartbeatReactions
+    from asyncrevoke.core.membership.kip848.reactions import ConsumerGroupHeartbeatReactions
     from asyncrevoke.core.metadata.coordinator import Coordinator
     from asyncrevoke.protocol.messages import ConsumerGroupHeartbeatRequest, Request, Response
 
@@ -60,7 +60,7 @@ class ConsumerGroupHeartbeat:
         outbox: Outbox,
         config: ConsumerConfig,
         coordinator: Coordinator,
-        member: HeartbeatReactions,
+        member: ConsumerGroupHeartbeatReactions,
     ) -> None:
         self._outbox = outbox
         self._config = config
