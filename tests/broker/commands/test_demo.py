@@ -63,7 +63,7 @@ def test_demo_loses_repeats_and_reorders_nothing(
 
 
 @pytest.mark.slow
-def test_demo_beside_aiokafka_judges_both_and_repeats_only_what_a_kill_left(
+def test_demo_compares_with_aiokafka_and_repeats_only_records_of_killed_members(
     kafka_broker: RunningBroker, tmp_path: Path
 ) -> None:
     demo = command(
@@ -88,7 +88,7 @@ def test_demo_without_a_broker_ends_with_the_reason(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_broker_command_runs_until_it_is_told_to_end(number: signal.Signals) -> None:
+def test_broker_command_runs_until_it_is_interrupted(number: signal.Signals) -> None:
     broker = command("broker", "--port", "0", "--topic", "orders:3", "--json")
     assert broker.stdout is not None
     line = broker.stdout.readline()

@@ -39,7 +39,7 @@ async def test_a_coordinator_that_assigns_adds_the_member_that_has_left(kafka: K
     await kafka.put_out(classic.member_id)
 
 
-async def test_a_classic_group_refuses_the_member_that_has_left(kafka: Kafka) -> None:
+async def test_a_classic_group_rejects_the_member_that_has_left(kafka: Kafka) -> None:
     first = Classic(kafka)
     await first.join()
     await kafka.put_out(first.member_id)

@@ -89,7 +89,7 @@ async def read(consumer: Consumer, count: int) -> list[str]:
     return values
 
 
-async def test_records_come_from_the_replica_in_our_rack(
+async def test_records_are_fetched_from_the_replica_in_the_same_rack(
     kafka_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from_node: list[int] = []
@@ -116,7 +116,7 @@ async def test_records_come_from_the_replica_in_our_rack(
     assert set(from_node) == {follower}
 
 
-async def test_until_the_metadata_lists_the_preferred_replica_the_leader_is_read(
+async def test_the_leader_is_fetched_from_until_metadata_lists_the_preferred_replica(
     kafka_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[FetchRequest | MetadataRequest] = []
@@ -165,7 +165,7 @@ async def test_until_the_metadata_lists_the_preferred_replica_the_leader_is_read
 
 
 @pytest.mark.slow
-async def test_after_an_unclean_election_nothing_of_the_new_leader_s_log_is_skipped(
+async def test_after_an_unclean_election_no_record_of_the_new_leaders_log_is_skipped(
     kafka_cluster: KafkaCluster,
 ) -> None:
     cluster, topic = kafka_cluster, f"cut-{uuid.uuid4().hex[:8]}"
