@@ -242,7 +242,7 @@ def _serves(address: str, name: str, partitions: int) -> bool:
     try:
         return all(Admin(leader).leads(name, led) for leader, led in leaders.items())
     except OSError:
-        return False  # a leader that has just ended: another follows
+        return False  # a leader that has just stopped; another one is elected
 
 
 def _check(what: str, code: ErrorCode, message: str | None) -> None:

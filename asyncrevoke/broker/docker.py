@@ -94,7 +94,7 @@ class DockerBroker(RunningBroker):
         ports = free_ports()
         self._port = next(ports)
         container = DockerContainer(IMAGE)
-        # As docker has it, which with_bind_ports() does not take: on this interface alone.
+        # Docker's form for a port of one interface; with_bind_ports() does not accept it.
         published: Any = container.ports
         published[str(self._port)] = (HOST, self._port)
         for name, value in self._environment(next(ports), next(ports)).items():

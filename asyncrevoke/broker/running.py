@@ -1,4 +1,4 @@
-"""What can be asked of every broker, whoever has started it."""
+"""The interface of every broker, whoever has started it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class RunningBroker(ABC):
-    """A broker or a cluster that answers; a synchronous context manager.
+    """A running broker or cluster; a synchronous context manager.
 
-    Its methods block, also while an event loop runs in this thread.
+    Its methods block, also in a thread that runs an event loop.
     """
 
     def __enter__(self) -> Self:
@@ -59,7 +59,7 @@ class RunningBroker(ABC):
 
     def client_options(self, user: str | None = None) -> ClientOptions:
         """What a client needs to connect, ``bootstrap_servers`` included, as keyword arguments."""
-        del user  # without SASL nobody has a name
+        del user  # without SASL there are no users
         return ClientOptions(bootstrap_servers=self.bootstrap_servers)
 
     def create_topic(

@@ -72,8 +72,8 @@ async def list_groups(brokers: BrokerRequests) -> list[GroupSummary]:
         answer = await brokers.ask(node, requests.ListGroupsRequest())
         check(answer.error_code, "listing groups")
         for group in answer.groups:
-            # Others are Kafka Connect's, share groups and the like. Groups that only commit have
-            # no protocol.
+            # Not those of Kafka Connect, share groups and so on. Groups without members that only
+            # have committed offsets have no protocol type.
             if group.protocol_type in (_CONSUMER, ""):
                 found[group.group_id] = GroupSummary(
                     group=group.group_id,

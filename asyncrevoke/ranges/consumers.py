@@ -6,14 +6,21 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.consumer import Consumer
+from asyncrevoke.ranges.unreadable_records import ReturnsUnreadable
 from asyncrevoke.ranges.whole_batches import WholeBatches
 
 if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig, ConsumerOptions
 
 
-def consumer_of(config: ConsumerConfig, *, whole_batches: bool = False) -> Consumer:
-    """A consumer with these options, to be entered. Its records may be whole batches."""
+def consumer_of(
+    config: ConsumerConfig, *, whole_batches: bool = False, unreadable: bool = False
+) -> Consumer:
+    """A consumer with these options, to be entered.
+
+    With ``whole_batches`` each of its records is a record batch. With ``unreadable`` it returns an
+    ``UnreadableRecord`` for a record that cannot be read, instead of raising UnreadableRecordError.
+    """
     options = {field.name: getattr(config, field.name) for field in fields(config)}
-    kind = WholeBatches if whole_batches else Consumer
+    kind = WholeBatches if whole_batches else ReturnsUnreadable if unreadable else Consumer
     return kind(**cast("ConsumerOptions", options))

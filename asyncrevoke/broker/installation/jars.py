@@ -68,8 +68,7 @@ def cache_folder() -> Path:
 
 
 def missing(jars: Sequence[Jar], folder: Path) -> list[Jar]:
-    """The jars that the folder lacks, or has with another digest. Java would run whatever is
-    there."""
+    """The jars that are not in the folder, or have another digest there."""
     return [jar for jar in jars if not _is_locked(folder / jar.filename, jar)]
 
 

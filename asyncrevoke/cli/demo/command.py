@@ -103,8 +103,8 @@ class _Outcome(NamedTuple):
 
 def _run(options: DemoOptions, messages: Console) -> _Outcome:
     """Run the groups, judge them and write the timeline."""
-    from asyncrevoke.broker import start_broker  # noqa: PLC0415 - loads kio
-    from asyncrevoke.cli.demo.run import DemoRun  # noqa: PLC0415 - loads aiokafka
+    from asyncrevoke.broker import start_broker
+    from asyncrevoke.cli.demo.run import DemoRun
 
     steps = churn(options.seconds, kill=options.kill)
     with contextlib.ExitStack() as stack:
@@ -176,9 +176,9 @@ def _group(client: Client, bootstrap_servers: str, options: DemoOptions, folder:
 @contextlib.asynccontextmanager
 async def _live_page(bootstrap_servers: str, group: str, messages: Console) -> AsyncGenerator[None]:
     """Serve the dashboard of a group, and open it in a browser. Raises ConfigError."""
-    from asyncrevoke.dashboard.group_watch import GroupWatch  # noqa: PLC0415 - if used
-    from asyncrevoke.dashboard.history import History  # noqa: PLC0415
-    from asyncrevoke.dashboard.server import served  # noqa: PLC0415
+    from asyncrevoke.dashboard.group_watch import GroupWatch
+    from asyncrevoke.dashboard.history import History
+    from asyncrevoke.dashboard.server import served
 
     history = History(group)
     config = ConsumerConfig(bootstrap_servers=bootstrap_servers, client_id="demo-page")

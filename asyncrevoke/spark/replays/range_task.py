@@ -103,7 +103,9 @@ class RangeTask:
         outcomes = ResultRows(EventLog(), "error" if self._target.errors == "record" else "skipped")
 
         async def handle() -> None:
-            reader = RangeReader(config, wanted, no_progress_timeout=self._no_progress_timeout)
+            reader = RangeReader(
+                config, wanted, no_progress_timeout=self._no_progress_timeout, unreadable=True
+            )
             async with reader:
                 await handle_all(opened, wanted, reader.read, outcomes)
 

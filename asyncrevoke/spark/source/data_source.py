@@ -32,7 +32,13 @@ from asyncrevoke.spark.reading.offsets import (
 )
 from asyncrevoke.spark.reading.range_reader import RangeReader
 from asyncrevoke.spark.reading.read_ahead import read_ahead
-from asyncrevoke.spark.reading.record_columns import HEADERS, SCHEMA, RecordColumns, check_columns
+from asyncrevoke.spark.reading.record_columns import (
+    HEADERS,
+    SCHEMA,
+    UNREADABLE,
+    RecordColumns,
+    check_columns,
+)
 from asyncrevoke.spark.source.options import SourceOptions
 from asyncrevoke.spark.source.stream_offsets import advance, check_not_renewed
 
@@ -64,9 +70,10 @@ class KafkaSource(DataSource):
         return "asyncrevoke"
 
     def schema(self) -> str:
-        """All columns, with ``headers`` if ``include_headers`` is true."""
-        headers = SourceOptions.of(self.options).include_headers
-        return f"{SCHEMA}, {HEADERS}" if headers else SCHEMA
+        """All columns; ``headers`` and ``unreadable`` only if the options include them."""
+        options = SourceOptions.of(self.options)
+        headers = [HEADERS] if options.include_headers else []
+        return ", ".join([SCHEMA, *headers, *([UNREADABLE] if options.include_unreadable else [])])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A bounded read."""
@@ -96,9 +103,16 @@ class _Reading:
 
     def read_part(self, part: OffsetRange) -> Generator[ArrowRecordBatch]:
         config, patience = self.options.config(), self.options.no_progress_timeout
-        if "headers" in self.columns or find_spec("numpy") is None:
-            # Headers are lists of what has any length: single records have them.
-            singly = RangeReader(config, part, no_progress_timeout=patience, most=_RECORDS)
+        unreadable = "unreadable" in self.columns
+        if unreadable or "headers" in self.columns or find_spec("numpy") is None:
+            # Whole batches give neither headers nor a placeholder for one record.
+            singly = RangeReader(
+                config,
+                part,
+                no_progress_timeout=patience,
+                most=_RECORDS,
+                unreadable=unreadable,
+            )
             columns = RecordColumns(self.columns)
             yield from map(columns.batch, read_ahead(singly, singly.read))
             return

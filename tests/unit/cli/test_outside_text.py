@@ -42,7 +42,7 @@ from asyncrevoke.groups.facts import (
     GroupSummary,
     MemberFacts,
     PartitionFacts,
-    Rebalance,
+    RebalanceFacts,
 )
 from asyncrevoke.printable import printable, printable_json, printable_lines
 from asyncrevoke.protocol.dialects import consumer_group
@@ -227,7 +227,7 @@ def hostile_group() -> GroupFacts:
         assignor=HOSTILE,
         coordinator=HOSTILE,
         epoch=None,
-        rebalance=Rebalance(in_progress=False, known=True, held_up_by=(), says=HOSTILE),
+        rebalance=RebalanceFacts(in_progress=False, known=True, held_up_by=(), says=HOSTILE),
         members=(member,),
         partitions=(PartitionFacts(topic=HOSTILE, partition=0, member_id=HOSTILE),),
     )

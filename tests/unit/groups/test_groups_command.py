@@ -212,7 +212,7 @@ async def test_a_classic_group_is_told_with_members_and_lag(brokers: FakeBrokers
         (2, None, 25, None, "two-id"),
         (3, None, 25, None, "two-id"),
     ]
-    assert group.rebalance.says == "No rebalance is under way."
+    assert group.rebalance.says == "No rebalance is in progress."
     text = shown(group)
     assert "orders-0..1" in text
     assert "lag: 20, and 2 partitions of unknown lag" in text
@@ -232,7 +232,7 @@ async def test_a_cooperative_member_that_has_not_released_is_named(brokers: Fake
 
 
 @pytest.mark.parametrize(
-    ("state", "word"), [("PreparingRebalance", "join again"), ("CompletingRebalance", "leader")]
+    ("state", "word"), [("PreparingRebalance", "rejoined"), ("CompletingRebalance", "leader")]
 )
 async def test_what_a_broker_does_not_tell_is_said_to_be_unknown(
     brokers: FakeBrokers, state: str, word: str
@@ -251,7 +251,7 @@ async def test_what_a_broker_does_not_tell_is_said_to_be_unknown(
     assert (group.rebalance.in_progress, group.rebalance.known) == (True, False)
     assert group.rebalance.held_up_by == ()
     assert word in group.rebalance.says
-    assert "does not tell" in group.rebalance.says
+    assert "do not report which member" in group.rebalance.says
 
 
 async def test_a_group_without_members_has_its_lag_all_the_same(brokers: FakeBrokers) -> None:
@@ -367,7 +367,7 @@ def test_a_state_in_which_nobody_is_behind_is_told_as_it_is() -> None:
     member = MemberFacts(member_id="a", client_id="a", host="h", epoch=7, target=())
     rebalance = consumer_group_rebalance("Assigning", 7, [member])
     assert rebalance.in_progress
-    assert rebalance.says == "The group is Assigning; nobody is behind."
+    assert rebalance.says == "The group is Assigning; no member delays it."
     assert not classic_rebalance("Empty", ()).in_progress
 
 

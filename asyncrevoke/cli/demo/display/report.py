@@ -137,7 +137,7 @@ def print_json(
         },
     }
     if audited is not None:
-        from asyncrevoke.audit.report import counts  # noqa: PLC0415 - if used
+        from asyncrevoke.audit.report import counts
 
         printed["audit"] = {
             "verdict": audited.verdict,

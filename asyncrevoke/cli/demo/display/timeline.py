@@ -12,7 +12,7 @@ from asyncrevoke.pages.drawing import Drawing
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from asyncrevoke.cli.demo.judge import GroupResult, HandlerCall, Stall
+    from asyncrevoke.cli.demo.judge import GroupResult, ObservedCall, Stall
     from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, Started
     from asyncrevoke.cli.demo.schedule import ScheduleStep
 
@@ -79,7 +79,7 @@ class _Scale:
 def _draw_panel(
     drawing: Drawing,
     panel: Panel,
-    calls: Sequence[HandlerCall],
+    calls: Sequence[ObservedCall],
     rows: Sequence[int],
     scale: _Scale,
     top: int,
@@ -105,7 +105,7 @@ def _draw_panel(
 
 
 def _draw_calls(
-    drawing: Drawing, calls: Sequence[HandlerCall], y: Mapping[int, int], scale: _Scale
+    drawing: Drawing, calls: Sequence[ObservedCall], y: Mapping[int, int], scale: _Scale
 ) -> None:
     ticks: dict[tuple[int, str], list[str]] = defaultdict(list)
     long: dict[str, list[str]] = defaultdict(list)
