@@ -127,7 +127,7 @@ class CountedNumber(int):
 
 
 def test_a_partition_is_looked_up_without_comparing_it_with_all_of_its_topic() -> None:
-    world = World()
+    world = ScriptedRequests()
     world.know(topic("orders", dict.fromkeys(range(1000), 1)))
     ids = TopicIds(world.cluster)
     ids.learn()
