@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FAILED = 1
 USAGE = 2
-_NEEDED = ("duckdb", "filelock", "pyarrow", "xxhash")
+_NEEDED = ("duckdb", "filelock", "jinja2", "pyarrow", "xxhash")
 _SHOWN = 20
 
 
@@ -63,7 +63,7 @@ def audit(
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     if missing := missing_packages():
         raise _end(f"an audit needs {missing}: pip install 'asyncrevoke[audit,cli]'")
-    from asyncrevoke.audit.comparison import AuditSettings  # noqa: PLC0415 - needs the extra
+    from asyncrevoke.audit.comparison import AuditSettings
 
     settings = AuditSettings(skew_ms / 1000, stall_seconds, exact)
     try:
@@ -86,10 +86,10 @@ async def audit_topic(
     patience: float,
 ) -> AuditResult:
     """Read both, and compare them. Raises AsyncRevokeError."""
-    from asyncrevoke.audit import local_engine  # noqa: PLC0415 - needs the extra
-    from asyncrevoke.audit.comparison import isolation_level_of  # noqa: PLC0415
-    from asyncrevoke.audit.topic.topic import Topic  # noqa: PLC0415
-    from asyncrevoke.journal.reading import read_journal  # noqa: PLC0415
+    from asyncrevoke.audit import local_engine
+    from asyncrevoke.audit.comparison import isolation_level_of
+    from asyncrevoke.audit.topic.topic import Topic
+    from asyncrevoke.journal.reading import read_journal
 
     content = read_journal(path)
     (of_group, _) = local_engine.of_one_group(content, topic, group)
@@ -104,7 +104,7 @@ def missing_packages() -> str:
 
 
 def _tell(audited: AuditResult, out: Path | None, *, as_json: bool) -> None:
-    from asyncrevoke.audit.report import for_machines, write_report  # noqa: PLC0415
+    from asyncrevoke.audit.report import for_machines, write_report
 
     if out is not None:
         write_report(audited, out)
@@ -119,8 +119,8 @@ def _tell(audited: AuditResult, out: Path | None, *, as_json: bool) -> None:
 
 def tell(audited: AuditResult, console: Console) -> None:
     """The verdict, and what was found of each kind."""
-    from asyncrevoke.audit.anomalies import DESCRIPTIONS  # noqa: PLC0415
-    from asyncrevoke.audit.report import counts  # noqa: PLC0415
+    from asyncrevoke.audit.anomalies import DESCRIPTIONS
+    from asyncrevoke.audit.report import counts
 
     print_line(
         console,

@@ -51,7 +51,7 @@ def broker(
 
     Example: `asyncrevoke broker --topic orders:12`
     """
-    from asyncrevoke.broker import BrokerStartError, KafkaBroker  # noqa: PLC0415 - loads kio
+    from asyncrevoke.broker import BrokerStartError, KafkaBroker
 
     topics = dict(topic_argument(text) for text in topic or [])
     messages = Console(stderr=True)

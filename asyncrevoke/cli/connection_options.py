@@ -77,7 +77,7 @@ class ConnectionOptions:
             "sasl_scram_max_iterations": self.sasl_scram_max_iterations,
         }
         if self.sasl_mechanism == "OAUTHBEARER":
-            from asyncrevoke.groups.token import given_token  # noqa: PLC0415 - loads aiokafka
+            from asyncrevoke.groups.token import given_token
 
             if not self.sasl_token:
                 raise ConfigError("OAUTHBEARER needs a token: set ASYNCREVOKE_SASL_TOKEN")
@@ -115,33 +115,41 @@ class ConnectionOptions:
         return context
 
 
-def connects(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the connection options to a command, which receives them as ``connection``."""
-    names = {each.name for each in fields(ConnectionOptions)}
-
-    def run(**arguments: Any) -> None:  # noqa: ANN401 - of the command's
-        given = {name: arguments.pop(name) for name in names & arguments.keys()}
-        command(**arguments, connection=ConnectionOptions(**given))
-
-    signature = inspect.signature(command, eval_str=True)
-    hints = get_type_hints(ConnectionOptions, include_extras=True)
-    own = [each for each in signature.parameters.values() if each.name != "connection"]
-    shared = [
+def grouped(name: str, options: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the fields of a dataclass to a command as options; it receives them as ``name``."""
+    names = {each.name for each in fields(options)}
+    hints = get_type_hints(options, include_extras=True)
+    added = [
         inspect.Parameter(
             each.name,
             inspect.Parameter.KEYWORD_ONLY,
             default=each.default,
             annotation=hints[each.name],
         )
-        for each in fields(ConnectionOptions)
+        for each in fields(options)
     ]
-    parameters = [*own, *shared]
-    described: Any = run
-    described.__signature__ = signature.replace(parameters=parameters)
-    run.__annotations__ = {each.name: each.annotation for each in parameters}
-    run.__name__, run.__doc__ = command.__name__, command.__doc__
-    run.__module__ = command.__module__
-    return run
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        def run(**arguments: Any) -> None:  # noqa: ANN401 - of the command's
+            given = {each: arguments.pop(each) for each in names & arguments.keys()}
+            command(**arguments, **{name: options(**given)})
+
+        signature = inspect.signature(command, eval_str=True)
+        own = [each for each in signature.parameters.values() if each.name != name]
+        parameters = [*own, *added]
+        described: Any = run
+        described.__signature__ = signature.replace(parameters=parameters)
+        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        run.__name__, run.__doc__ = command.__name__, command.__doc__
+        run.__module__ = command.__module__
+        return run
+
+    return decorate
+
+
+def connects(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the connection options to a command, which receives them as ``connection``."""
+    return grouped("connection", ConnectionOptions)(command)
 
 
 def _why(error: OSError) -> str:

@@ -69,9 +69,9 @@ class _GroupPage(NamedTuple):
 async def _show(
     config: ConsumerConfig, group: str, page: _GroupPage, open_page: bool, messages: Console
 ) -> None:
-    from asyncrevoke.dashboard.group_watch import GroupWatch  # noqa: PLC0415 - loads aiokafka
-    from asyncrevoke.dashboard.history import History  # noqa: PLC0415
-    from asyncrevoke.dashboard.server import served  # noqa: PLC0415
+    from asyncrevoke.dashboard.group_watch import GroupWatch
+    from asyncrevoke.dashboard.history import History
+    from asyncrevoke.dashboard.server import served
 
     history = History(group)
     async with served(history, *page) as address:

@@ -121,9 +121,9 @@ def replay(
             raise ConfigError("--from and --from-group both say where to begin: give one of them")
         begin = f"group:{from_group}" if from_group is not None else start or "earliest"
         config = find_consumer(target).config
-        from asyncrevoke.spark.reading.offsets import resolve_ranges  # noqa: PLC0415 - loads aiokafka
-        from asyncrevoke.spark.session import check_spark  # noqa: PLC0415
-        from asyncrevoke.spark.source.options import to_place  # noqa: PLC0415
+        from asyncrevoke.spark.reading.offsets import resolve_ranges
+        from asyncrevoke.spark.session import check_spark
+        from asyncrevoke.spark.source.options import to_place
 
         check_spark()
         places = to_place("--from", begin), to_place("--to", end)
@@ -166,9 +166,9 @@ def _replay(
     py_files: list[str],
     bootstrap_servers: str | None,
 ) -> ReplayReport:
-    from asyncrevoke.spark.replays.run import new_run_id  # noqa: PLC0415 - loads pyarrow
-    from asyncrevoke.spark.replays.run import replay as run  # noqa: PLC0415
-    from asyncrevoke.spark.session import is_connected, open_session  # noqa: PLC0415
+    from asyncrevoke.spark.replays.run import new_run_id
+    from asyncrevoke.spark.replays.run import replay as run
+    from asyncrevoke.spark.session import is_connected, open_session
 
     name = run_id or new_run_id()
     size = sum(each.size for each in ranges)
@@ -219,7 +219,7 @@ def _shown(console: Console) -> Generator[Callable[[ReplayProgress], None]]:
 
 
 def _tell(result: ReplayReport, out: str, report: Path | None, *, as_json: bool) -> None:
-    from asyncrevoke.spark.replays.report_page import report_page  # noqa: PLC0415
+    from asyncrevoke.spark.replays.report_page import report_page
 
     if report is None and "://" not in out:
         report = Path(out) / f"report-{result.run_id}.html"

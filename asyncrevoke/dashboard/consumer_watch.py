@@ -72,7 +72,7 @@ class ConsumerWatch(Observer):
         """Count dead letters."""
         if decision == "dead_lettered":
             self._dead_letters += 1
-            where = f"{record.topic}-{record.partition} at {record.offset}"
+            where = f"{record.topic_partition} at {record.offset}"
             self._history.note(self._name, f"dead letter: {where}")
 
     def on_event(self, event: str, fields: Mapping[str, object]) -> None:

@@ -34,9 +34,9 @@ async def served(
     Raises ConfigError, before anything is served, if the extra is missing or the port is in use.
     """
     try:
-        from starlette.applications import Starlette  # noqa: PLC0415 - of an extra
+        from starlette.applications import Starlette
 
-        from asyncrevoke.dashboard.app import Dashboard  # noqa: PLC0415
+        from asyncrevoke.dashboard.app import Dashboard
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"the page needs {error.name}: pip install 'asyncrevoke[dashboard]'"

@@ -26,7 +26,7 @@ from asyncrevoke.journal.format.rows import record_batches
 from asyncrevoke.journal.format.sealed import ROW_GROUP, About, SealedFile, read_sealed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import BinaryIO
 
 LOG = ".log"
@@ -149,6 +149,14 @@ def read_blob(blob: bytes) -> Content:
     if blob.startswith(_ARROW):
         return Content(*read_arrow(pa.BufferReader(blob)))
     return _read_frames(io.BytesIO(blob))
+
+
+def batches_of(blob: bytes) -> Iterator[RecordBatch]:
+    """The complete batches of a log, one at a time."""
+    if blob.startswith(_ARROW):
+        yield from read_blob(blob).batches
+    else:
+        yield from record_batches(FrameReader(io.BytesIO(blob)), ROW_GROUP)
 
 
 def read_piece(blob: bytes) -> Content:

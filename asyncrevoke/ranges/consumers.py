@@ -5,16 +5,22 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, cast
 
+from asyncrevoke.consumer import Consumer
+from asyncrevoke.ranges.unreadable_records import ReturnsUnreadable
+from asyncrevoke.ranges.whole_batches import WholeBatches
+
 if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig, ConsumerOptions
-    from asyncrevoke.consumer import Consumer
 
 
-def consumer_of(config: ConsumerConfig, *, whole_batches: bool = False) -> Consumer:
-    """A consumer with these options, to be entered. Its records may be whole batches."""
-    from asyncrevoke.consumer import Consumer  # noqa: PLC0415 - loads everything
-    from asyncrevoke.ranges.whole_batches import WholeBatches  # noqa: PLC0415 - the same
+def consumer_of(
+    config: ConsumerConfig, *, whole_batches: bool = False, unreadable: bool = False
+) -> Consumer:
+    """A consumer with these options, to be entered.
 
+    With ``whole_batches`` each of its records is a record batch. With ``unreadable`` it returns an
+    ``UnreadableRecord`` for a record that cannot be read, instead of raising UnreadableRecordError.
+    """
     options = {field.name: getattr(config, field.name) for field in fields(config)}
-    kind = WholeBatches if whole_batches else Consumer
+    kind = WholeBatches if whole_batches else ReturnsUnreadable if unreadable else Consumer
     return kind(**cast("ConsumerOptions", options))

@@ -16,6 +16,16 @@ class Array(Protocol):
 
     def __len__(self) -> int: ...
 
+    @property
+    def type(self) -> DataType:
+        """The type of its values."""
+        ...
+
+    @property
+    def null_count(self) -> int:
+        """How many of its values are null."""
+        ...
+
     def to_pylist(self) -> list[Any]:
         """Its values as Python has them."""
         ...

@@ -32,7 +32,11 @@ SUMMED = 2**40 - 1
 def views(sql: SqlDialect, stall_us: int, bare: Sequence[int] = ()) -> dict[str, Text]:
     """The tables that need no records of the topic; each uses only those before it. ``bare`` are
     the partitions in which some records have no hashes."""
-    in_log = "done AND off >= log_lo AND off < log_hi"
+    return {**_events(), **_offsets(sql, bare), **_handovers(stall_us)}
+
+
+def _events() -> dict[str, Text]:
+    """Rows of the journal by kind."""
     return {
         "attempts": compose(
             """
@@ -65,6 +69,13 @@ def views(sql: SqlDialect, stall_us: int, bare: Sequence[int] = ()) -> dict[str,
         """,
             forever=FOREVER,
         ),
+    }
+
+
+def _offsets(sql: SqlDialect, bare: Sequence[int]) -> dict[str, Text]:
+    """Which offsets were handled, done and committed."""
+    in_log = "done AND off >= log_lo AND off < log_hi"
+    return {
         # All that is said of attempts before any is looked at by itself, from one look at them:
         # where they lie, and the fingerprints of what was done of what the topic has.
         "buckets": compose(
@@ -114,6 +125,12 @@ def views(sql: SqlDialect, stall_us: int, bare: Sequence[int] = ()) -> dict[str,
             LEFT JOIN (SELECT part, max(hi) AS off FROM buckets GROUP BY part) tried
                 ON tried.part = bounds.part
         """,
+    }
+
+
+def _handovers(stall_us: int) -> dict[str, Text]:
+    """The handovers that took longer than ``stall_us``."""
+    return {
         "tenures": """
             SELECT spans.part, spans.session, spans.since, spans.until, min(a.s) AS began,
                    min_by(a.off, a.s) AS off,

@@ -49,7 +49,7 @@ async def read_headers(
             step = await reader.next()
             if step is None:
                 (partition, end), *_ = reader.left.items()
-                raise nothing_beyond(*partition, reader.positions[partition], end)
+                raise nothing_beyond(partition, reader.positions[partition], end)
             if step.lost:
                 raise TopicError(
                     f"{topic} was deleted, or made anew, while it was read: what the consumers "

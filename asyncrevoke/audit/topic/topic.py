@@ -21,6 +21,7 @@ from asyncrevoke.config.security import client_options
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.format.arrow import Array, RecordBatch, Table, pa
 from asyncrevoke.journal.format.hashing import key_hashes, record_hashes, signed_key_hashes
+from asyncrevoke.model import TopicPartition as Partition
 from asyncrevoke.runtime.net.kafka_clients import kafka_admin, kafka_consumer
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ class Topic:
                     del ends[tp]
             if ends and loop.time() - progress > self._patience:
                 tp, end = next(iter(ends.items()))
-                raise nothing_beyond(self._name, tp.partition, positions[tp], end)
+                raise nothing_beyond(Partition(*tp), positions[tp], end)
 
 
 @contextmanager

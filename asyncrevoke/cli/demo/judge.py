@@ -118,7 +118,7 @@ class GroupResult:
         return self.stall.seconds if self.stall else 0.0
 
 
-class HandlerCall(NamedTuple):
+class ObservedCall(NamedTuple):
     """One handler call; ``end`` is infinite if it never ended, ``returned`` whether it returned."""
 
     record: RecordId
@@ -132,7 +132,7 @@ class HandlerCall(NamedTuple):
 def judge(evidence: Evidence) -> GroupResult:
     """Judge a run."""
     calls = handler_calls(evidence.handled, evidence.died)
-    by_record: dict[RecordId, list[HandlerCall]] = defaultdict(list)
+    by_record: dict[RecordId, list[ObservedCall]] = defaultdict(list)
     for call in calls:
         by_record[call.record].append(call)
     returned = {call.record: call.end for call in reversed(calls) if call.returned}
@@ -173,10 +173,10 @@ def judge(evidence: Evidence) -> GroupResult:
 
 def handler_calls(
     events: Iterable[Started | Ended | Abandoned], died: Mapping[str, float]
-) -> list[HandlerCall]:
+) -> list[ObservedCall]:
     """The calls that the events tell of, by the time they began."""
     running: dict[tuple[str, RecordId], Started] = {}
-    calls: list[HandlerCall] = []
+    calls: list[ObservedCall] = []
     for event in sorted(events, key=lambda event: (event.at, not isinstance(event, Ended))):
         record = RecordId(TopicPartition(event.topic, event.partition), event.offset)
         if isinstance(event, Started):
@@ -191,12 +191,12 @@ def handler_calls(
     return calls
 
 
-def _call(record: RecordId, started: Started, end: float, *, returned: bool) -> HandlerCall:
-    return HandlerCall(record, started.key, started.member, started.at, end, returned)
+def _call(record: RecordId, started: Started, end: float, *, returned: bool) -> ObservedCall:
+    return ObservedCall(record, started.key, started.member, started.at, end, returned)
 
 
 def _is_excused(
-    calls: Sequence[HandlerCall], killed: Mapping[str, Mapping[TopicPartition, int]]
+    calls: Sequence[ObservedCall], killed: Mapping[str, Mapping[TopicPartition, int]]
 ) -> bool:
     return all(
         call.member in killed
@@ -205,8 +205,8 @@ def _is_excused(
     )
 
 
-def _disorder(calls: Sequence[HandlerCall]) -> list[Disorder]:
-    by_key: dict[tuple[TopicPartition, str], list[HandlerCall]] = defaultdict(list)
+def _disorder(calls: Sequence[ObservedCall]) -> list[Disorder]:
+    by_key: dict[tuple[TopicPartition, str], list[ObservedCall]] = defaultdict(list)
     for call in calls:
         if call.key is not None:
             by_key[call.record.partition, call.key].append(call)
@@ -216,7 +216,7 @@ def _disorder(calls: Sequence[HandlerCall]) -> list[Disorder]:
         highest = lane[0]
         busy = lane[0]
         for call in lane:
-            other: HandlerCall | None = None
+            other: ObservedCall | None = None
             if call is not busy and call.begin < busy.end:
                 other = busy
             elif call.record not in seen and call.record < highest.record:
@@ -243,7 +243,7 @@ class _Key:
         return bool(self.waiting) and not self.running
 
 
-def _stalls(evidence: Evidence, calls: Sequence[HandlerCall]) -> tuple[Stall | None, Stall | None]:
+def _stalls(evidence: Evidence, calls: Sequence[ObservedCall]) -> tuple[Stall | None, Stall | None]:
     busy = {
         member: _full_times([call for call in calls if call.member == member], evidence.concurrency)
         for member in {call.member for call in calls}
@@ -251,7 +251,7 @@ def _stalls(evidence: Evidence, calls: Sequence[HandlerCall]) -> tuple[Stall | N
     produced: dict[TopicPartition, list[Produced]] = defaultdict(list)
     for record in evidence.produced:
         produced[record.partition].append(record)
-    called: dict[TopicPartition, list[HandlerCall]] = defaultdict(list)
+    called: dict[TopicPartition, list[ObservedCall]] = defaultdict(list)
     for call in calls:
         called[call.record.partition].append(call)
     kept: list[Stall] = []
@@ -276,7 +276,7 @@ class _Pause(NamedTuple):
     """Something was due from ``since`` on and nothing was called before ``until``."""
 
     since: float
-    until: HandlerCall
+    until: ObservedCall
     moved: bool
 
 
@@ -286,10 +286,10 @@ class _Tenure:
     def __init__(self) -> None:
         self.pauses: list[_Pause] = []
         self._draining: list[_Pause] = []
-        self._previous: HandlerCall | None = None
-        self._advancing: HandlerCall | None = None
+        self._previous: ObservedCall | None = None
+        self._advancing: ObservedCall | None = None
 
-    def call(self, call: HandlerCall, due_since: float | None) -> None:
+    def call(self, call: ObservedCall, due_since: float | None) -> None:
         """The partition's next call; ``due_since`` is None if nothing was due just before it."""
         previous, advancing = self._previous, self._advancing
         self._previous = call
@@ -314,10 +314,10 @@ class _Tenure:
         self._draining.clear()
 
 
-def _pauses(produced: Iterable[Produced], calls: Sequence[HandlerCall]) -> list[_Pause]:
+def _pauses(produced: Iterable[Produced], calls: Sequence[ObservedCall]) -> list[_Pause]:
     """Every pause between two calls of one partition in which something was due."""
     # At one moment, ends come first, then appends, then calls: that favours nobody.
-    moments: list[tuple[float, int, int, Produced | HandlerCall]] = []
+    moments: list[tuple[float, int, int, Produced | ObservedCall]] = []
     moments += [(call.end, 0, call.record.offset, call) for call in calls]
     moments += [(record.at, 1, record.offset, record) for record in produced]
     moments += [(call.begin, 2, call.record.offset, call) for call in calls]
@@ -338,7 +338,7 @@ def _pauses(produced: Iterable[Produced], calls: Sequence[HandlerCall]) -> list[
             if offset not in begun:
                 lane.waiting.add(offset)
         else:
-            assert isinstance(what, HandlerCall)
+            assert isinstance(what, ObservedCall)
             tenure.call(what, due_since if due else None)
             begun.add(offset)
             lane.running += 1
@@ -353,7 +353,7 @@ def _pauses(produced: Iterable[Produced], calls: Sequence[HandlerCall]) -> list[
     return tenure.pauses
 
 
-def _full_times(calls: Sequence[HandlerCall], concurrency: int) -> list[tuple[float, float]]:
+def _full_times(calls: Sequence[ObservedCall], concurrency: int) -> list[tuple[float, float]]:
     """When a member ran as many handlers as it may."""
     changes = sorted([(call.begin, 1) for call in calls] + [(call.end, -1) for call in calls])
     full: list[tuple[float, float]] = []

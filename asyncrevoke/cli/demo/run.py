@@ -107,8 +107,8 @@ class DemoRun:
             for group in self._groups.values():
                 await group.close()
 
-    async def verdict(self, group: DemoGroup, concurrency: int) -> GroupResult:
-        """What the judge says of a group, after the run."""
+    async def result(self, group: DemoGroup, concurrency: int) -> GroupResult:
+        """Judge a group, after the run."""
         return judge(
             Evidence(
                 produced=group.produced,

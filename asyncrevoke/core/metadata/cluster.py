@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.backoff import Backoff
 from asyncrevoke.core.io.effects import Channel, Failed, Node, ResetConnection
 from asyncrevoke.core.io.fatal_error import FATAL_FAILURES, fatal_error
 from asyncrevoke.core.io.wait_log import WaitLog
@@ -81,8 +82,8 @@ class ClusterMetadata:
         self._heard_of: frozenset[str] | None = frozenset()
         self._again = False
         self._stopped = False
-        self._failures = 0
-        self._unresolved = 0
+        self._backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
+        self._topic_backoff = Backoff(_FIRST_BACKOFF, _LONGEST_TOPIC_BACKOFF)
         self._earliest = float("-inf")
         self._due = float("inf")
 
@@ -222,7 +223,7 @@ class ClusterMetadata:
             for topic in [name for name in self._reported_errors if name not in topics]:
                 del self._reported_errors[topic]
                 self._log.over(now, f"topic {topic}")
-        self._unresolved = 0
+        self._topic_backoff.succeeded()
         if self._in_flight:
             self._again = True
         else:
@@ -232,9 +233,9 @@ class ClusterMetadata:
         """Ask again, soon; what is under way or due already is not asked twice."""
         if self._in_flight or self._stopped:
             return
-        if self._failures or now < self._earliest:
+        if self._backoff.has_failed or now < self._earliest:
             # After failures the next attempt is timed already.
-            if not self._failures:
+            if not self._backoff.has_failed:
                 self._schedule(now, self._earliest)
             return
         self._outbox.emit("debug", "metadata refresh", reason=reason)
@@ -301,9 +302,8 @@ class ClusterMetadata:
         if self._again:
             self._send()
             return
-        backoff = min(_FIRST_BACKOFF * 2**self._failures, _LONGEST_BACKOFF)
-        self._failures = min(self._failures + 1, 16)
-        self._schedule(now, now + backoff, spread=backoff / 2)
+        delay = self._backoff.failed()
+        self._schedule(now, now + delay, spread=delay / 2)
 
     def _read(
         self, now: float, node: Node, wanted: frozenset[str] | None, answer: MetadataResponse
@@ -331,7 +331,7 @@ class ClusterMetadata:
         self._in_flight = False
         if isinstance(topics, Exception):
             raise topics
-        self._failures = 0
+        self._backoff.succeeded()
         self._answered_request = self._sent
         self._heard_of = wanted
         self.note_success(node)
@@ -385,13 +385,12 @@ class ClusterMetadata:
         if self._again:
             self._send()
         elif unresolved or refused:
-            backoff = min(_FIRST_BACKOFF * 2**self._unresolved, _LONGEST_TOPIC_BACKOFF)
-            self._unresolved = min(self._unresolved + 1, 16)
+            delay = self._topic_backoff.failed()
             if not unresolved:
-                backoff = _SLOW
-            self._schedule(now, now + backoff, spread=backoff / 2)
+                delay = _SLOW
+            self._schedule(now, now + delay, spread=delay / 2)
         else:
-            self._unresolved = 0
+            self._topic_backoff.succeeded()
             age = self._config.metadata_max_age
             if self._failed and not self._leading().isdisjoint(self._failed):
                 age = min(age, _LOOK_AGAIN)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # Each consumer of a process has a range of tracker ids of its own, so that a record handed to the
 # wrong one is recognised, however long ago its partition was given up.
-_CONSUMERS = itertools.count(1)
+_CONSUMERS = itertools.count()
 _TRACKER_ID_BITS = 32
 
 _NOTICE_ORDER = (NotifyKind.LOST, NotifyKind.REVOKED, NotifyKind.ASSIGNED)
@@ -222,6 +222,14 @@ class Assignment:
     def count_handed_out(self) -> None:
         """Count what the user has taken one by one and left behind; see :class:`HandOut`."""
         self.in_flight -= self.hand_out.count()
+
+    def records_delivered(self, records: int) -> None:
+        """So many more records are in flight."""
+        self.in_flight += records
+
+    def records_ended(self, records: int) -> None:
+        """So many records are in flight no longer."""
+        self.in_flight -= records
 
     def take_back(self) -> None:
         """What may be delivered changes: the user gets the next record by a step."""

@@ -31,10 +31,10 @@ def decoder_for(annotation: object, whose: str) -> Decoder:
     ConfigError, beginning with ``whose``, for an annotation that cannot be decoded.
     """
     if annotation is Record:
-        return _whole_record
+        return whole_record
     plain, optional = _without_none(annotation)
     if plain is bytes:
-        return _nullable_bytes if optional else _bytes(annotation)
+        return BytesDecoder(optional=optional)
     decode: _Decode
     if plain is str:
         decode = _text
@@ -87,21 +87,22 @@ def annotation_name(annotation: object) -> str:
 _Decode: TypeAlias = Callable[[bytes], object]
 
 
-def _whole_record(record: Record) -> object:
+def whole_record(record: Record) -> object:
+    """Decode nothing: the handler receives the record."""
     return record
 
 
-def _nullable_bytes(record: Record) -> object:
-    return record.value
+class BytesDecoder:
+    """Decodes nothing: the handler receives the value as it is."""
 
+    def __init__(self, *, optional: bool) -> None:
+        self._optional = optional
 
-def _bytes(annotation: object) -> Decoder:
-    def decode_bytes(record: Record) -> object:
-        if record.value is None:
-            raise _tombstone(record, annotation)
+    def __call__(self, record: Record) -> object:
+        """Raises DecodeError for a null value, unless it is ``optional``."""
+        if record.value is None and not self._optional:
+            raise _tombstone(record, bytes)
         return record.value
-
-    return decode_bytes
 
 
 def _text(value: bytes) -> str:

@@ -11,10 +11,12 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias, cast
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.policy.context import HandlerContext
 from asyncrevoke.handlers.policy.decoding import (
+    BytesDecoder,
     Decoder,
     annotation_name,
     custom_decoder,
     decoder_for,
+    whole_record,
 )
 from asyncrevoke.handlers.policy.dependencies import HandlerWithDependencies, is_dependency
 from asyncrevoke.model import Record
@@ -233,6 +235,10 @@ def _for_dependencies(
 def _bind(function: HandlerFunction, decode: Decoder, extra: ExtraParameters) -> HandlerCall:
     if not extra.named and not extra.context:
         if not extra.positional:
+            if decode is whole_record:
+                return lambda record, _=None: function(record)
+            if isinstance(decode, BytesDecoder):
+                return _call_with_bytes(function, decode)
             return lambda record, _=None: function(decode(record))
         if len(extra.positional) == 1:
             return lambda record, _=None: function(decode(record), record)
@@ -305,3 +311,13 @@ def _annotation(function: object, parameter: inspect.Parameter, name: str) -> ob
             "define the class at module level"
         ) from error
     return cast("object", hints[parameter.name])
+
+
+def _call_with_bytes(function: HandlerFunction, decode: BytesDecoder) -> HandlerCall:
+    """Pass the value on without a call of the decoder, which would cost time for each record."""
+
+    def call(record: Record, _: HandlerContext | None = None, /) -> Awaitable[object]:
+        value = record.value
+        return function(decode(record) if value is None else value)
+
+    return call

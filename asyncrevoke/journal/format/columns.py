@@ -28,6 +28,9 @@ IMPLIED: Final = ("session_id", "seq", "group")
 TYPES: Final = {column.name: column.type for column in COLUMNS if column.name not in IMPLIED}
 WIDTHS: Final = {"long": 8, "int": 4}
 _CODES: Final = {"long": "q", "int": "i"}
+# Characters that the rows of a batch have together. 16,384 rows with an error of 4,096 characters
+# each have half as many.
+MOST_TEXT: Final = 2**27
 
 
 class ColumnArrays(msgspec.Struct, array_like=True):
@@ -77,6 +80,8 @@ def decoded(payload: bytes, rows: int) -> ColumnArrays:
     for name, bits in columns.present.items():
         if name not in columns.plain or len(bits) != (rows + 7) // 8:
             raise ValueError(f"column {name!r} does not say which rows have a value")
+    if (size := text_size(columns)) > MOST_TEXT:
+        raise ValueError(f"its rows have {size} characters, more than {MOST_TEXT}")
     return columns
 
 

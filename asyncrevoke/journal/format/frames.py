@@ -30,8 +30,8 @@ MARKER: Final = b"arj\x02"
 # What is written at most; a batch of a single row may be longer.
 _MOST_ROWS: Final = 16_384
 _MOST_BYTES: Final = 400_000
-# What is read at most.
-_LARGEST: Final = 2**24
+# What is read at most: a payload of these bytes makes a few tens of megabytes of objects.
+_LARGEST: Final = 2**20
 _ROWS_OF_ANY: Final = 2**16
 _LAST_ROW: Final = 2**62
 
@@ -66,7 +66,7 @@ _decode_header = msgspec.msgpack.Decoder(SegmentHeader).decode
 
 def header_frame(header: SegmentHeader, first: int) -> Frame:
     """The first frame of a log, whose first row has this number."""
-    return _frame(first, 0, _encode_header(header))
+    return frame(first, 0, _encode_header(header))
 
 
 def frames(batch: RowBatch) -> Iterator[Frame]:
@@ -74,13 +74,14 @@ def frames(batch: RowBatch) -> Iterator[Frame]:
     if batch.rows <= _MOST_ROWS:
         payload = encoded(batch.columns)
         if len(payload) <= _MOST_BYTES or batch.rows == 1:
-            yield _frame(batch.first, batch.rows, payload)
+            yield frame(batch.first, batch.rows, payload)
             return
     for half in split(batch):
         yield from frames(half)
 
 
-def _frame(first: int, rows: int, payload: bytes) -> Frame:
+def frame(first: int, rows: int, payload: bytes) -> Frame:
+    """The frame of an encoded batch of rows, of which the first has the number ``first``."""
     head = _HEAD.pack(MARKER, len(payload), first, rows, crc32c(payload))
     return Frame(first, rows, b"".join((head, _CHECK.pack(crc32c(head)), payload)))
 

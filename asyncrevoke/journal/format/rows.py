@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from asyncrevoke.journal.format.arrow import Array, RecordBatch, pa, pc
-from asyncrevoke.journal.format.columns import IMPLIED, WIDTHS
+from asyncrevoke.journal.format.columns import IMPLIED, MOST_TEXT, WIDTHS, text_size
 from asyncrevoke.journal.format.schema import COLUMNS
 
 if TYPE_CHECKING:
@@ -25,16 +25,17 @@ SCHEMA = pa.schema([pa.field(column.name, _TYPES[column.type]) for column in COL
 
 
 def record_batches(reader: FrameReader, rows: int, *, compact: bool = False) -> Iterator[Any]:
-    """All that a reader gives, in record batches of about so many rows.
+    """All that a reader gives, in record batches of about so many rows, fewer if texts are long.
 
     ``compact``: texts are numbers of a dictionary, which take less memory and are written faster.
     """
     some = _Rows()
     for batch in reader.batches():
-        if some.count and some.count + batch.rows > rows:
+        size = text_size(batch.columns)
+        if some.count and (some.count + batch.rows > rows or some.text_size + size > MOST_TEXT):
             yield _made(some, reader, compact=compact)
             some = _Rows()
-        some.add(batch)
+        some.add(batch, size)
     if some.count:
         yield _made(some, reader, compact=compact)
 
@@ -54,6 +55,7 @@ class _Rows:
 
     def __init__(self) -> None:
         self.count = 0
+        self.text_size = 0
         self._numbers: list[tuple[int, int]] = []
         self._columns: dict[str, _Numbers | _Texts] = {
             column.name: _Texts() if column.type == "string" else _Numbers(column.type)
@@ -61,8 +63,8 @@ class _Rows:
             if column.name not in IMPLIED
         }
 
-    def add(self, batch: RowBatch) -> None:
-        """Its columns have been checked."""
+    def add(self, batch: RowBatch, text_size: int) -> None:
+        """Add a batch whose columns have been checked."""
         start, columns = self.count, self._columns
         self._numbers.append((batch.first, batch.rows))
         of_all = batch.columns
@@ -73,6 +75,7 @@ class _Rows:
         for name, runs in of_all.runs.items():
             columns[name].put_runs(start, runs)
         self.count += batch.rows
+        self.text_size += text_size
 
     def taken(self, session: str | None, group: str | None, *, compact: bool) -> RecordBatch:
         """All of them."""

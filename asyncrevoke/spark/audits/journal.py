@@ -13,8 +13,16 @@ from asyncrevoke.audit.sql.text import compose, literal
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.format.schema import COLUMNS, RowKind
 from asyncrevoke.journal.reading import SessionState, facts_of
-from asyncrevoke.journal.segments import ARROW_LOG, LOG, SEALED, read_blob, sessions
+from asyncrevoke.journal.segments import (
+    ARROW_LOG,
+    LOG,
+    SEALED,
+    batches_of,
+    read_piece,
+    sessions,
+)
 from asyncrevoke.journal.session_id import is_session_id, not_a_session_id
+from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.spark.arrow import map_in_arrow
 from asyncrevoke.spark.audits.database import over, small_frame
 
@@ -73,21 +81,38 @@ def journal_frame(
         frames.append(spark.read.schema(SCHEMA).parquet(*sealed))
     if logs:
         blobs = spark.read.format("binaryFile").load(logs)
-        frames.append(keep(blobs_frame(blobs, "content")))
+        rows = map_in_arrow(blobs.select(F.col("content").alias("value")), rows_of_logs, SCHEMA)
+        frames.append(keep(rows))
     return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
 
 
 def blobs_frame(frame: DataFrame, column: str = "value") -> DataFrame:
-    """The rows of a journal from a column with pieces of logs, such as the values of a topic that
-    ``KafkaSink`` has written to. Lazy."""
+    """The rows of a journal from the values of a topic that ``KafkaSink`` has written to. Lazy.
+
+    A value that is larger than any that ``KafkaSink`` writes, or whose rows would be, has no rows:
+    the task logs a warning, and an audit reports that rows are missing.
+    """
     values = frame.select(F.col(column).alias("value")).where("value IS NOT NULL")
-    return map_in_arrow(values, _decode, SCHEMA)
+    return map_in_arrow(values, rows_of_pieces, SCHEMA)
 
 
-def _decode(batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordBatch]:
+def rows_of_pieces(batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordBatch]:
+    """A task: the rows of the column ``value``, which anybody may have written to a topic."""
     for batch in batches:
         for blob in batch.column("value").to_pylist():
-            yield from read_blob(blob).batches
+            piece = read_piece(blob)
+            if piece.damaged is not None:
+                EventLog().warning(
+                    "journal value damaged; rows may be missing", problem=piece.damaged
+                )
+            yield from piece.batches
+
+
+def rows_of_logs(batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordBatch]:
+    """A task: the rows of the column ``value``, a whole log in each."""
+    for batch in batches:
+        for blob in batch.column("value").to_pylist():
+            yield from batches_of(blob)
 
 
 def live_sessions(path: str | os.PathLike[str]) -> frozenset[str]:

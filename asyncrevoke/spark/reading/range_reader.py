@@ -32,7 +32,8 @@ class RangeReader:
     ``config`` has the addresses, security and the isolation level; its group is not used, and
     nothing is committed. A read returns at most ``most`` records. Raises DataLossError if an offset
     of the range was deleted, and StalledReadError after ``no_progress_timeout`` seconds without
-    progress.
+    progress. For a record that cannot be read it raises UnreadableRecordError; with ``unreadable``
+    it returns an ``UnreadableRecord`` as the last record of a read.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class RangeReader:
         no_progress_timeout: float = NO_PROGRESS_TIMEOUT,
         most: int = MOST_RECORDS,
         whole_batches: bool = False,
+        unreadable: bool = False,
     ) -> None:
         self._range = wanted
         self._partition = wanted.topic_partition
@@ -58,6 +60,7 @@ class RangeReader:
                 buffer_memory=AHEAD,
             ),
             whole_batches=whole_batches,
+            unreadable=unreadable,
         )
         offsets = range(wanted.start, wanted.end)
         self._reader = Reader(self._consumer, {self._partition: offsets}, no_progress_timeout)

@@ -6,6 +6,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.model import UnreadableRecord
 from asyncrevoke.spark.arrow import pa
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ SCHEMA = (
     "timestamp_type int"
 )
 HEADERS = "headers array<struct<key: string, value: binary>>"
+UNREADABLE = "unreadable struct<next_offset: bigint, reason: string>"
+"""Null for a record that can be read."""
 
 # As Spark writes them.
 _TYPES = {
@@ -35,8 +38,10 @@ _TYPES = {
     "timestamp": "timestamp",
     "timestamp_type": "int",
     "headers": "array<struct<key:string,value:binary>>",
+    "unreadable": "struct<next_offset:bigint,reason:string>",
 }
 _HEADER: Any = pa.struct([("key", pa.string()), ("value", pa.binary())])
+_UNREADABLE: DataType = pa.struct([("next_offset", pa.int64()), ("reason", pa.string())])
 
 
 def _headers(records: Records) -> Array:
@@ -53,6 +58,14 @@ def _headers(records: Records) -> Array:
         fields=list(_HEADER),
     )
     return cast("Array", pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), entries))
+
+
+def _unreadable(records: Records) -> Array:
+    last = records[-1]
+    if not isinstance(last, UnreadableRecord):
+        return cast("Array", pa.nulls(len(records), _UNREADABLE))
+    why = {"next_offset": last.next_offset, "reason": last.detail}
+    return cast("Array", pa.array([None] * (len(records) - 1) + [why], _UNREADABLE))
 
 
 _TIME: DataType = pa.timestamp("us", tz="UTC")
@@ -74,6 +87,7 @@ _COLUMNS: dict[str, tuple[DataType, Column]] = {
         lambda rows: pa.array([each.timestamp_type for each in rows], pa.int32()),
     ),
     "headers": (pa.list_(_HEADER), _headers),
+    "unreadable": (_UNREADABLE, _unreadable),
 }
 
 
@@ -88,7 +102,7 @@ class RecordColumns:
         self._schema: Schema = pa.schema([(name, _COLUMNS[name][0]) for name in names])
 
     def batch(self, records: Records) -> ArrowRecordBatch:
-        """At least one record of one partition."""
+        """At least one record of one partition, of which only the last may be unreadable."""
         columns = [make(records) for make in self._makers]
         return cast("ArrowRecordBatch", pa.RecordBatch.from_arrays(columns, schema=self._schema))
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.spark.arrow import map_in_arrow
 from asyncrevoke.spark.reading.range_reader import FETCH_BYTES
+from asyncrevoke.spark.reading.record_columns import UNREADABLE
 from asyncrevoke.spark.replays.range_task import RESULT_SCHEMA, RangeTask
 from asyncrevoke.spark.replays.rows_task import COLUMNS, RowsTask
 from asyncrevoke.target import find_consumer
@@ -32,7 +33,7 @@ _DECIDED = (
     "startingoffsets", "endingoffsets", "startingtimestamp", "endingtimestamp",
     "startingoffsetsbytimestamp", "endingoffsetsbytimestamp", "bootstrap_servers",
     "kafka.bootstrap.servers", "isolation_level", "kafka.isolation.level", "include_headers",
-    "includeheaders", "no_progress_timeout", "failondataloss", "missing",
+    "includeheaders", "include_unreadable", "no_progress_timeout", "failondataloss", "missing",
 )  # fmt: skip
 
 
@@ -103,7 +104,7 @@ class ReplayJob:
         return self.target.bootstrap_servers or ",".join(config.bootstrap_servers)
 
     def _by_source(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
-        from asyncrevoke.spark.source.data_source import register  # noqa: PLC0415 - of the extra
+        from asyncrevoke.spark.source.data_source import register
 
         register(spark)
         options = self.options_of_source(ranges[0].topic)
@@ -132,13 +133,15 @@ class ReplayJob:
             "isolation_level": self.isolation_level,
             "no_progress_timeout": str(self.no_progress_timeout),
             "include_headers": "true",
+            "include_unreadable": "true",
             "topic": topic,
         }
         given = {name: value for name, value in options.items() if value is not None}
         return given | dict(self.source_options)
 
     def _by_connector(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
-        from pyspark.errors import AnalysisException  # noqa: PLC0415 - of the extra
+        from pyspark.errors import AnalysisException
+        from pyspark.sql import functions as F  # noqa: N812 - of the extra
 
         config = self._config()
         topic = ranges[0].topic
@@ -170,10 +173,12 @@ class ReplayJob:
                 f'engine="direct", which needs none ({error.getCondition()})'
             ) from error
         renamed = frame.withColumnRenamed("timestampType", "timestamp_type")
-        return renamed.withColumn("timestamp", _millis(renamed))
+        # Spark's connector fails a task whose records it cannot read.
+        readable = renamed.withColumn("unreadable", F.lit(None).cast(UNREADABLE.partition(" ")[2]))
+        return readable.withColumn("timestamp", _millis(readable))
 
 
 def _millis(frame: DataFrame) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - of the extra
+    from pyspark.sql import functions as F  # noqa: N812
 
     return F.unix_millis(frame["timestamp"])

@@ -103,7 +103,9 @@ class RangeTask:
         outcomes = ResultRows(EventLog(), "error" if self._target.errors == "record" else "skipped")
 
         async def handle() -> None:
-            reader = RangeReader(config, wanted, no_progress_timeout=self._no_progress_timeout)
+            reader = RangeReader(
+                config, wanted, no_progress_timeout=self._no_progress_timeout, unreadable=True
+            )
             async with reader:
                 await handle_all(opened, wanted, reader.read, outcomes)
 
@@ -242,7 +244,7 @@ def _batch(
 
 def task_attempt() -> int:
     """The attempt number of this Spark task, from 0; 0 outside of a task."""
-    from pyspark import TaskContext  # noqa: PLC0415 - on workers
+    from pyspark import TaskContext
 
     context = TaskContext.get()
     return 0 if context is None else context.attemptNumber()

@@ -6,8 +6,10 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, cast
 
-from asyncrevoke.model import Record
+from asyncrevoke.model import Record, UnreadableRecord
+from asyncrevoke.protocol.single_records import MAX_RECORD_HEADERS
 from asyncrevoke.runtime.hooks.event_log import EventLog
+from asyncrevoke.spark.arrow import pa, pc
 from asyncrevoke.spark.errors import ReplayError
 from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.reading.worker import PythonWorker
@@ -21,8 +23,12 @@ if TYPE_CHECKING:
     from asyncrevoke.spark.reading.worker import Target
     from asyncrevoke.spark.replays.progress import Address
 
-COLUMNS = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers")
-"""What the rows have, ``timestamp`` as milliseconds."""
+_PLAIN = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value")
+COLUMNS = (*_PLAIN, "headers", "unreadable")
+"""The columns of the rows, ``timestamp`` as milliseconds. A row whose ``unreadable`` (next offset,
+reason) is not null stands for a record that cannot be read."""
+
+_TOO_MANY_HEADERS = f"the record has more than {MAX_RECORD_HEADERS} headers"
 
 
 class RowsTask:
@@ -46,7 +52,7 @@ class RowsTask:
 
     def __call__(self, batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordBatch]:
         """The result rows."""
-        coming = (to_records(batch) for batch in batches if batch.num_rows)
+        coming = (part for batch in batches if batch.num_rows for part in to_records(batch))
         first = next(coming, None)
         if first is not None:
             yield from self._run(first, coming)
@@ -103,15 +109,50 @@ class RowsTask:
         )
 
 
-def to_records(batch: ArrowRecordBatch) -> list[Record]:
-    """Rows as records."""
-    columns = [batch.column(name).to_pylist() for name in COLUMNS]
-    return [
+def to_records(batch: ArrowRecordBatch) -> Iterator[list[Record]]:
+    """Rows as records, in lists of which only the last record may be unreadable.
+
+    A record with more headers than a consumer accepts is unreadable; no objects are made of them.
+    """
+    headers = batch.column("headers")
+    too_long = pc.greater(pc.list_value_length(headers), MAX_RECORD_HEADERS)
+    some_too_long: bool = pc.any(too_long).as_py() or False
+    if some_too_long:
+        headers = pc.if_else(too_long, pa.scalar(None, headers.type), headers)
+    columns = [batch.column(name).to_pylist() for name in _PLAIN]
+    records = [
         Record(
             topic, partition, offset, timestamp, kind, key, value,
-            tuple((each["key"], each["value"]) for each in headers or ()),
+            tuple((each["key"], each["value"]) for each in pairs or ()),
         )
-        for topic, partition, offset, timestamp, kind, key, value, headers in zip(
-            *columns, strict=True
+        for topic, partition, offset, timestamp, kind, key, value, pairs in zip(
+            *columns, headers.to_pylist(), strict=True
         )
     ]  # fmt: skip
+    unreadable = batch.column("unreadable")
+    if not some_too_long and unreadable.null_count == len(records):
+        yield records
+        return
+    start = 0
+    for number, (why, long) in enumerate(
+        zip(unreadable.to_pylist(), too_long.to_pylist(), strict=True)
+    ):
+        if why is not None:
+            records[number] = _unreadable(records[number], why["next_offset"], why["reason"])
+        elif long:
+            records[number] = _unreadable(
+                records[number], records[number].offset + 1, _TOO_MANY_HEADERS
+            )
+        else:
+            continue
+        yield records[start : number + 1]
+        start = number + 1
+    if start < len(records):
+        yield records[start:]
+
+
+def _unreadable(record: Record, next_offset: int, reason: str) -> UnreadableRecord:
+    return UnreadableRecord(
+        *record.topic_partition, record.offset, -1, 0, None, None,
+        next_offset=next_offset, detail=reason,
+    )  # fmt: skip

@@ -21,6 +21,7 @@ from pyspark.sql.streaming.datasource import (
 
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.ranges.consumers import consumer_of
+from asyncrevoke.runtime.net.single_request import run_blocking
 from asyncrevoke.spark.reading.batch_reader import BatchReader
 from asyncrevoke.spark.reading.offsets import (
     LogBounds,
@@ -28,11 +29,16 @@ from asyncrevoke.spark.reading.offsets import (
     find_ranges,
     log_missing_offsets,
     plan_range,
-    run_blocking,
 )
 from asyncrevoke.spark.reading.range_reader import RangeReader
 from asyncrevoke.spark.reading.read_ahead import read_ahead
-from asyncrevoke.spark.reading.record_columns import HEADERS, SCHEMA, RecordColumns, check_columns
+from asyncrevoke.spark.reading.record_columns import (
+    HEADERS,
+    SCHEMA,
+    UNREADABLE,
+    RecordColumns,
+    check_columns,
+)
 from asyncrevoke.spark.source.options import SourceOptions
 from asyncrevoke.spark.source.stream_offsets import advance, check_not_renewed
 
@@ -64,9 +70,10 @@ class KafkaSource(DataSource):
         return "asyncrevoke"
 
     def schema(self) -> str:
-        """All columns, with ``headers`` if ``include_headers`` is true."""
-        headers = SourceOptions.of(self.options).include_headers
-        return f"{SCHEMA}, {HEADERS}" if headers else SCHEMA
+        """All columns; ``headers`` and ``unreadable`` only if the options include them."""
+        options = SourceOptions.of(self.options)
+        headers = [HEADERS] if options.include_headers else []
+        return ", ".join([SCHEMA, *headers, *([UNREADABLE] if options.include_unreadable else [])])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A bounded read."""
@@ -96,13 +103,20 @@ class _Reading:
 
     def read_part(self, part: OffsetRange) -> Generator[ArrowRecordBatch]:
         config, patience = self.options.config(), self.options.no_progress_timeout
-        if "headers" in self.columns or find_spec("numpy") is None:
-            # Headers are lists of what has any length: single records have them.
-            singly = RangeReader(config, part, no_progress_timeout=patience, most=_RECORDS)
+        unreadable = "unreadable" in self.columns
+        if unreadable or "headers" in self.columns or find_spec("numpy") is None:
+            # Whole batches give neither headers nor a placeholder for one record.
+            singly = RangeReader(
+                config,
+                part,
+                no_progress_timeout=patience,
+                most=_RECORDS,
+                unreadable=unreadable,
+            )
             columns = RecordColumns(self.columns)
             yield from map(columns.batch, read_ahead(singly, singly.read))
             return
-        from asyncrevoke.spark.reading.batch_columns import BatchColumns  # noqa: PLC0415 - needs numpy
+        from asyncrevoke.spark.reading.batch_columns import BatchColumns
 
         reader = BatchReader(config, part, no_progress_timeout=patience)
         in_batches = BatchColumns(part, self.columns)

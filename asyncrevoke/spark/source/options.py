@@ -28,8 +28,8 @@ _KAFKA = (
 )  # fmt: skip
 _TLS = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password")
 _OURS = (
-    "topic", "start", "end", "missing", "include_headers", "max_offsets_per_trigger",
-    "no_progress_timeout", "ranges",
+    "topic", "start", "end", "missing", "include_headers", "include_unreadable",
+    "max_offsets_per_trigger", "no_progress_timeout", "ranges",
 )  # fmt: skip
 _NAMES = (*_OURS, *_KAFKA, *_TLS)
 # What the Kafka connector of Spark calls it, in lower case: Spark's options know no other.
@@ -73,6 +73,7 @@ class SourceOptions:
     end: Place
     missing: Missing
     include_headers: bool
+    include_unreadable: bool
     max_offsets_per_trigger: int | None
     no_progress_timeout: float
     ranges: tuple[OffsetRange, ...] | None
@@ -92,6 +93,9 @@ class SourceOptions:
             end=to_place("end", given.get("end", "latest")),
             missing=_missing(given.get("missing", "error")),
             include_headers=_boolean("include_headers", given.get("include_headers", "false")),
+            include_unreadable=_boolean(
+                "include_unreadable", given.get("include_unreadable", "false")
+            ),
             max_offsets_per_trigger=_count(given.get("max_offsets_per_trigger")),
             no_progress_timeout=_seconds(given.get("no_progress_timeout")),
             ranges=_ranges(given.get("ranges")),

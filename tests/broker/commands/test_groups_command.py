@@ -79,7 +79,7 @@ async def test_it_names_the_member_that_has_not_released_yet(numbers: Numbers) -
             await until(lambda: len(new.consumer.assignment()) == 2, "two partitions each")
             await until(lambda: slow.consumer.health().state == "stable", "a stable group")
             told = await facts(numbers)
-            assert told["rebalance"]["says"] == "No rebalance is under way."
+            assert told["rebalance"]["says"] == "No rebalance is in progress."
             assert sorted(p["end"] for p in told["partitions"]) == [5, 5, 5, 5]
     told = await facts(numbers)
     assert (told["state"], told["members"]) == ("Empty", [])
@@ -114,7 +114,7 @@ async def test_people_get_a_list_and_a_table(numbers: Numbers) -> None:
         assert (code, err) == (0, "")
         assert f"{numbers.group}: classic, Stable, cooperative-sticky, coordinated by" in out
         assert f"{numbers.topic}-0..3" in out
-        assert "No rebalance is under way." in out
+        assert "No rebalance is in progress." in out
 
 
 async def test_a_group_that_does_not_exist_is_an_error(numbers: Numbers) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import datetime
 import ssl
-import uuid
 from typing import TYPE_CHECKING, Any
 
 import trustme
@@ -21,7 +19,7 @@ from typing_extensions import override
 from asyncrevoke.broker import KafkaBroker, Security
 from asyncrevoke.broker.listeners.ports import HOST, free_ports
 from asyncrevoke.broker.listeners.tokens import unsigned_token
-from asyncrevoke.broker.process.properties import BrokerNode as NodePorts
+from asyncrevoke.broker.process.properties import BrokerNode, new_cluster_id
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node, Replied, Send
 from asyncrevoke.protocol import messages
@@ -141,9 +139,7 @@ class SecureBroker:
         properties["listener.name.mutual.ssl.principal.mapping.rules"] = "RULE:^.*$/alice/"
         properties["listener.name.mutual.ssl.truststore.type"] = "PEM"
         properties["listener.name.mutual.ssl.truststore.location"] = str(authority.path)
-        own = NodePorts(
-            node_id=1, clients_port=next(free), brokers_port=next(free), controller_port=next(free)
-        )
+        own = BrokerNode.choose(free)
         addresses = {"CLIENTS": own.clients_port, "BROKERS": own.brokers_port, **self.ports}
         kinds = {name: protocol for name, (protocol, _) in LISTENERS.items()}
         kinds |= {"CLIENTS": "SASL_PLAINTEXT", "BROKERS": "PLAINTEXT", "CONTROLLER": "PLAINTEXT"}
@@ -161,8 +157,7 @@ class SecureBroker:
             acls=True,
         )
         self.broker = KafkaBroker(security=security, properties=properties)
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        self.broker.join_cluster(1, (own,), cluster)
+        self.broker.join_cluster(1, (own,), new_cluster_id())
 
     def options(self, listener: str, **changed: object) -> dict[str, Any]:
         protocol, mechanism = LISTENERS[listener]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
 import random
 import re
@@ -28,7 +27,7 @@ from wire.faulty_proxy import (
 from asyncrevoke import CorruptRecordError
 from asyncrevoke.broker import KafkaBroker
 from asyncrevoke.broker.listeners.ports import free_ports
-from asyncrevoke.broker.process.properties import BrokerNode
+from asyncrevoke.broker.process.properties import BrokerNode, new_cluster_id
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -48,14 +47,10 @@ def proxy_port() -> int:
 @pytest.fixture(scope="module")
 def broker(proxy_port: int) -> Iterator[KafkaBroker]:
     """A broker that tells its clients to come to the proxy."""
-    clients, brokers, controller = (port for port, _ in zip(free_ports(), range(3), strict=False))
-    node = BrokerNode(
-        node_id=1, clients_port=clients, brokers_port=brokers, controller_port=controller
-    )
-    advertised = f"CLIENTS://{HOST}:{proxy_port},BROKERS://{HOST}:{brokers}"
+    node = BrokerNode.choose(free_ports())
+    advertised = f"CLIENTS://{HOST}:{proxy_port},BROKERS://{HOST}:{node.brokers_port}"
     broker = KafkaBroker(properties={"advertised.listeners": advertised})
-    cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    broker.join_cluster(1, (node,), cluster_id)
+    broker.join_cluster(1, (node,), new_cluster_id())
     with broker:
         yield broker
 

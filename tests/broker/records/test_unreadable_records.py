@@ -7,8 +7,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
-from aiokafka import AIOKafkaProducer
 from broker.handlers.test_handlers_on_a_real_broker import DEADLINE, Kafka, until
+from broker.records.raw_producer import send_raw
 from wire.frames.raw_batches import header_bomb, raw_batch, record
 
 from asyncrevoke import Consumer, Record, TopicPartition, UnreadableRecordError
@@ -24,26 +24,6 @@ def kafka(kafka_broker: RunningBroker, kafka_topic: str) -> Kafka:
     return Kafka(kafka_broker.bootstrap_servers, kafka_topic)
 
 
-class Raw:
-    """Stands for a batch that aiokafka's producer would build."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def build(self) -> bytearray:
-        return bytearray(self._data)
-
-
-async def send(kafka: Kafka, *batches: bytes) -> None:
-    async with AIOKafkaProducer(bootstrap_servers=kafka.address) as producer:
-        for data in batches:
-            batch = producer.create_batch()
-            assert batch.append(key=None, value=b"", timestamp=None) is not None
-            batch.close()
-            vars(batch)["_builder"] = Raw(data)
-            await (await producer.send_batch(batch, kafka.topic, partition=0))
-
-
 SPOILED = raw_batch(
     record(0, key=b"a"),
     record(1, headers=[(b"\xff", b"")]),
@@ -57,7 +37,9 @@ async def test_handlers_go_on_and_unreadable_records_go_to_the_dead_letter_topic
     kafka: Kafka,
 ) -> None:
     await kafka.create(kafka.dead)
-    await send(kafka, SPOILED, header_bomb(), raw_batch(record(0, key=b"c")))
+    await send_raw(
+        kafka.address, kafka.topic, SPOILED, header_bomb(), raw_batch(record(0, key=b"c"))
+    )
     consumer = Consumer(**kafka.options())
     keys: list[bytes | None] = []
 
@@ -83,7 +65,9 @@ async def test_handlers_go_on_and_unreadable_records_go_to_the_dead_letter_topic
 
 @pytest.mark.kafka_topic(partitions=1)
 async def test_a_loop_gets_an_error_at_each_and_goes_on_where_it_seeks(kafka: Kafka) -> None:
-    await send(kafka, SPOILED, header_bomb(), raw_batch(record(0, key=b"c")))
+    await send_raw(
+        kafka.address, kafka.topic, SPOILED, header_bomb(), raw_batch(record(0, key=b"c"))
+    )
     partition = TopicPartition(kafka.topic, 0)
     offsets: list[int] = []
     refused: list[int] = []

@@ -10,6 +10,7 @@ import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import anyio
@@ -671,21 +672,40 @@ async def test_the_same_consumer_may_be_restarted_after_a_crash() -> None:
         assert t.committed("orders", 0) == 1
 
 
-async def test_a_task_that_never_waits_is_named_instead_of_waited_for(
+async def test_a_task_that_waits_only_for_the_next_turn_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("asyncrevoke.testing.virtual_time._PATIENCE", 0.05)
-
     async def spin() -> None:
-        while not ended:  # noqa: ASYNC110 - what is to be found
+        while True:  # noqa: ASYNC110 - what is to be found
             await asyncio.sleep(0)
 
-    ended: list[bool] = []
     async with TestConsumer(billing().consumer) as t:
-        task = asyncio.create_task(spin())
-        with pytest.raises(TimeoutError, match="the event loop has not run dry"):
-            await t.advance(1)
-        task.cancel()
+        with monkeypatch.context() as limit:
+            limit.setattr("asyncrevoke.testing.virtual_time._MAX_BUSY_TURNS", 100)
+            task = asyncio.create_task(spin())
+            with pytest.raises(TimeoutError, match="still busy after 100 turns"):
+                await t.advance(1)
+            task.cancel()
+
+
+async def test_a_handler_that_is_stopped_in_a_debugger_does_not_count_as_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consumer = Consumer(group_id="billing")
+    handled: list[str] = []
+    stopped = 0.0
+
+    @consumer.handler("orders")
+    async def handle(value: str) -> None:
+        nonlocal stopped
+        stopped += 3600
+        handled.append(value)
+
+    async with TestConsumer(consumer) as t:
+        clock = SimpleNamespace(monotonic=lambda: time.monotonic() + stopped)
+        monkeypatch.setattr("asyncrevoke.testing.virtual_time.time", clock)
+        await t.publish("orders", "x")
+    assert handled == ["x"]
 
 
 # --- iteration and task groups ---------------------------------------------------------------

@@ -11,9 +11,12 @@ from unit.journal.written_journal import A, B, Member, audited, clean_run
 from asyncrevoke import ConfigError
 from asyncrevoke.audit.local_database import LocalDatabase
 from asyncrevoke.audit.sql.text import Sql, compose, identifier, literal
+from asyncrevoke.journal.format import rows
 from asyncrevoke.journal.format.arrow import pa, pq
+from asyncrevoke.journal.format.columns import ColumnArrays, RowBatch, encoded
+from asyncrevoke.journal.format.frames import SegmentHeader, frame, frames, header_frame
 from asyncrevoke.journal.reading import read_journal
-from asyncrevoke.journal.segments import JournalSession, read, seal_session
+from asyncrevoke.journal.segments import JournalSession, read, read_blob, seal_session
 from asyncrevoke.journal.session_id import is_session_id, new_session_id
 
 if TYPE_CHECKING:
@@ -89,6 +92,36 @@ def test_facts_that_no_consumer_writes_are_no_end_of_the_audit(tmp_path: Path, f
     place = table.column_names.index("facts")
     pq.write_table(table.set_column(place, "facts", pa.array(told, pa.string())), segment.path)
     assert audited(tmp_path, b).verdict in ("PASS", "INCONCLUSIVE")
+
+
+def long_texts(length: int, count: int = 16_384, batches: int = 1) -> bytes:
+    """A log of a few kilobytes whose rows all have a text of this length."""
+    columns = ColumnArrays({}, {"kind": (["ATTEMPT"], [count]), "error": (["x" * length], [count])})
+    log = header_frame(SegmentHeader(A, "billing", 1), 0).data
+    for number in range(batches):
+        log += b"".join(each.data for each in frames(RowBatch(number * count, count, columns)))
+    return log
+
+
+def test_a_batch_whose_rows_repeat_a_long_text_is_damage() -> None:
+    assert read_blob(long_texts(4096)).damaged is None
+    content = read_blob(long_texts(8192))
+    assert content.batches == []
+    assert "characters, more than" in (content.damaged or "")
+
+
+def test_batches_with_long_texts_are_not_joined_to_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "MOST_TEXT", 1000)
+    content = read_blob(long_texts(40, count=10, batches=3))
+    assert content.damaged is None
+    assert [batch.num_rows for batch in content.batches] == [20, 10]
+
+
+def test_a_batch_that_would_make_tens_of_millions_of_objects_is_damage() -> None:
+    payload = encoded(ColumnArrays({}, {"kind": ([None], [1] * 2**20)}))
+    data = header_frame(SegmentHeader(A, None, 1), 0).data + frame(0, 1, payload).data
+    content = read_blob(data)
+    assert "larger than any that is written" in (content.damaged or "")
 
 
 def test_generated_ids_are_session_ids() -> None:

@@ -80,6 +80,6 @@ def _options(config: MemberConfig) -> ConsumerOptions:
 def _journal(config: MemberConfig) -> Journal | None:
     if config.journal is None:
         return None
-    from asyncrevoke.journal import Journal as Folder  # noqa: PLC0415 - if used
+    from asyncrevoke.journal import Journal as Folder
 
     return Folder(config.journal, strict=config.strict)

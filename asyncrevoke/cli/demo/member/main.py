@@ -31,9 +31,9 @@ def end_with_parent() -> None:
 async def serve(config: MemberConfig, log: HandlerLog) -> None:
     """Run the member until it is told to stop."""
     if config.client is Client.ASYNCREVOKE:
-        from asyncrevoke.cli.demo.member.asyncrevoke_member import run  # noqa: PLC0415 - one of two
+        from asyncrevoke.cli.demo.member.asyncrevoke_member import run
     else:
-        from asyncrevoke.cli.demo.member.aiokafka_member import run  # noqa: PLC0415
+        from asyncrevoke.cli.demo.member.aiokafka_member import run
     await run(config, log)
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
-from unit.core.scripted_world import BROKERS, NODES, World, topic, tp
+from unit.core.scripted_world import BROKERS, NODES, ScriptedRequests, topic, tp
 
 from asyncrevoke.core.fetch.fetcher import Fetcher
 from asyncrevoke.core.io.effects import Channel, FailureKind
@@ -91,7 +91,7 @@ def refused(number: int, error: ErrorCode) -> FetchedPartition:
     return FetchedPartition(partition=tp(number), error=error)
 
 
-class FetchWorld(World):
+class FetchWorld(ScriptedRequests):
     """A cluster of three brokers; partition n of "orders" is led by broker n % 3 + 1."""
 
     def __init__(self, partitions: int = 3, **options: Unpack[ConsumerOptions]) -> None:

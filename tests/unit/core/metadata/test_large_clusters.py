@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 from unit.core.scripted_group import ScriptedGroup
-from unit.core.scripted_world import World, metadata, topic, tp
+from unit.core.scripted_world import ScriptedRequests, metadata, topic, tp
 
 from asyncrevoke.core.io.outbox import LARGE_FROM
 from asyncrevoke.core.metadata.cluster import _READ_TOGETHER
@@ -127,7 +127,7 @@ class CountedNumber(int):
 
 
 def test_a_partition_is_looked_up_without_comparing_it_with_all_of_its_topic() -> None:
-    world = World()
+    world = ScriptedRequests()
     world.know(topic("orders", dict.fromkeys(range(1000), 1)))
     ids = TopicIds(world.cluster)
     ids.learn()
@@ -137,7 +137,7 @@ def test_a_partition_is_looked_up_without_comparing_it_with_all_of_its_topic() -
 
 
 def test_topics_that_nobody_has_asked_for_are_neither_learnt_nor_an_error() -> None:
-    world = World()
+    world = ScriptedRequests()
     world.know(topic("orders", {0: 1}))
     world.cluster.refresh(world.now, "again")
     world.advance(1.0)

@@ -50,13 +50,13 @@ EITHER_WAY = pytest.mark.parametrize(
 def test_who_owes_nothing_leaves_at_once(eager: bool, leave: Callable[..., int]) -> None:
     group = ScriptedGroup(eager=eager)
     group.become_member(0, 1)
-    ticket = leave(group)
+    call_id = leave(group)
     assert group.phase() is ClassicState.LEAVING
     assert group.leaving().member_id == MEMBER
     assert group.assigned == frozenset()
-    assert ticket not in group.completed
+    assert call_id not in group.completed
     group.answer_leave()
-    assert group.completed[ticket].error is None
+    assert group.completed[call_id].error is None
     assert group.phase() is ClassicState.UNJOINED
     assert group.heard(NotifyKind.REVOKED) == [orders(0, 1)]
     assert group.heard(NotifyKind.LOST) == []
@@ -66,14 +66,14 @@ def test_who_owes_nothing_leaves_at_once(eager: bool, leave: Callable[..., int])
 @EITHER_WAY
 def test_what_was_done_is_committed_before_leaving(eager: bool, leave: Callable[..., int]) -> None:
     group, _ = with_work(eager)
-    ticket = leave(group)
+    call_id = leave(group)
     assert group.phase() is ClassicState.REVOKING
     _, request = group.only(OffsetCommitRequest)
     assert (request.generation, request.member_id) == (1, MEMBER)
     assert not group.sends(LeaveGroupRequest)
     assert group.answer_commit() == {tp(0): 1}
     group.answer_leave()
-    assert ticket in group.completed
+    assert call_id in group.completed
 
 
 @BOTH
@@ -122,12 +122,12 @@ def test_partitions_whose_commits_fail_are_lost_before_close_timeout_and_the_gro
     eager: bool, leave: Callable[..., int]
 ) -> None:
     group, _ = with_work(eager, close_timeout=8.0)
-    ticket = leave(group)
+    call_id = leave(group)
     took = refuse_commits_until(group, lambda: group.sends(LeaveGroupRequest), 30.0)
     assert took == pytest.approx(6.0, abs=0.2)
     assert group.heard(NotifyKind.LOST) == [orders(0)]
     group.answer_leave()
-    assert group.completed[ticket].error is None
+    assert group.completed[call_id].error is None
     assert group.phase() is ClassicState.UNJOINED
 
 
@@ -137,8 +137,8 @@ def test_leaving_ends_at_close_timeout_when_no_broker_answers(
     eager: bool, leave: Callable[..., int]
 ) -> None:
     group, _ = with_work(eager, close_timeout=8.0)
-    ticket = leave(group)
-    took = refuse_commits_until(group, lambda: ticket in group.completed, 30.0)
+    call_id = leave(group)
+    took = refuse_commits_until(group, lambda: call_id in group.completed, 30.0)
     assert took == pytest.approx(8.0, abs=0.1)
     assert group.assigned == frozenset()
 
@@ -148,8 +148,8 @@ def test_a_consumer_that_has_unsubscribed_without_its_commits_may_subscribe_agai
     eager: bool,
 ) -> None:
     group, _ = with_work(eager, close_timeout=8.0)
-    ticket = group.unsubscribe()
-    refuse_commits_until(group, lambda: ticket in group.completed, 30.0)
+    call_id = group.unsubscribe()
+    refuse_commits_until(group, lambda: call_id in group.completed, 30.0)
     group.subscribe("orders")
     group.give_id()
     group.rejoin(0)
@@ -237,14 +237,14 @@ def test_who_is_evicted_while_leaving_has_left(
     eager: bool, leave: Callable[..., int], error: ErrorCode, leaves: bool
 ) -> None:
     group, _ = with_work(eager)
-    ticket = leave(group)
+    call_id = leave(group)
     group.answer_beat(error)
     assert group.heard(NotifyKind.LOST) == [orders(0)]  # 1 was released
     # Who has an id still waits at the coordinator as a member that would hold up others.
     assert bool(group.sends(LeaveGroupRequest)) == leaves
     if leaves:
         group.answer_leave()
-    assert ticket in group.completed
+    assert call_id in group.completed
     assert group.count(JoinGroupRequest) == 2
 
 
@@ -280,7 +280,7 @@ def test_with_a_parked_join_we_commit_with_the_old_generation_and_leave(
     group, _ = with_work(eager=False)
     group.rebalance()
     parked, _ = group.only(JoinGroupRequest)
-    ticket = leave(group)
+    call_id = leave(group)
     assert group.only(OffsetCommitRequest)[1].generation == 1
     group.answer_commit()
     assert group.leaving().member_id == MEMBER
@@ -290,7 +290,7 @@ def test_with_a_parked_join_we_commit_with_the_old_generation_and_leave(
     group.reply(parked, answer)
     assert group.phase() is ClassicState.LEAVING
     group.answer_leave()
-    assert ticket in group.completed
+    assert call_id in group.completed
     assert not group.sends(SyncGroupRequest)
 
 
@@ -326,7 +326,7 @@ def test_a_join_that_is_answered_while_we_drain_is_synced_first(
 ) -> None:
     group, record = with_a_task(eager=False)
     group.rebalance()
-    ticket = leave(group)
+    call_id = leave(group)
     group.answer_join(leads=leads, others=(foreign("m-2"),) if leads else ())
     if leads:
         assert group.planned()["m-2"]
@@ -339,7 +339,7 @@ def test_a_join_that_is_answered_while_we_drain_is_synced_first(
     assert group.only(OffsetCommitRequest)[1].generation == 2
     group.answer_commit()
     group.answer_leave()
-    assert ticket in group.completed
+    assert call_id in group.completed
     assert group.heard(NotifyKind.ASSIGNED) == [orders(0)]
 
 
@@ -347,9 +347,9 @@ def test_a_join_that_is_answered_while_we_drain_is_synced_first(
 def test_a_parked_join_that_evicts_us_while_we_drain_ends_it(leave: Callable[..., int]) -> None:
     group, _ = with_work(eager=False)
     group.rebalance()
-    ticket = leave(group)
+    call_id = leave(group)
     group.answer_join(ErrorCode.unknown_member_id)
-    assert ticket in group.completed
+    assert call_id in group.completed
     assert group.phase() is ClassicState.UNJOINED
     assert group.heard(NotifyKind.LOST) == [orders(0)]
 
@@ -367,12 +367,12 @@ def test_an_answered_join_is_synced_before_leaving_and_added_partitions_are_neve
     group.start()
     group.give_id()
     group.answer_join(leads=leads)
-    ticket = leave(group)
+    call_id = leave(group)
     assert group.phase() is ClassicState.AWAIT_SYNC
     group.answer_sync(tp(0), tp(1))
     assert group.assigned == frozenset()
     group.answer_leave()
-    assert ticket in group.completed
+    assert call_id in group.completed
     assert group.heard(NotifyKind.ASSIGNED) == []
 
 
@@ -402,7 +402,7 @@ def test_a_sync_without_an_answer_is_made_up_for_before_the_final_commit(
     group, _ = with_work(eager=False)
     group.rebalance()
     group.answer_join()
-    ticket = leave(group)
+    call_id = leave(group)
     if error is None:
         group.fail(group.only(SyncGroupRequest)[0])
     else:
@@ -412,7 +412,7 @@ def test_a_sync_without_an_answer_is_made_up_for_before_the_final_commit(
     assert group.only(OffsetCommitRequest)[1].generation == 3
     assert group.answer_commit() == {tp(0): 1}
     group.answer_leave()
-    assert ticket in group.completed
+    assert call_id in group.completed
     assert group.heard(NotifyKind.LOST) == []
 
 
@@ -423,7 +423,7 @@ def test_a_sync_that_another_rebalance_ends_leaves_after_the_final_commit(
     group, _ = with_work(eager=False)
     group.rebalance()
     group.answer_join()
-    ticket = leave(group)
+    call_id = leave(group)
     assert group.phase() is ClassicState.AWAIT_SYNC
     group.answer_sync(error=ErrorCode.rebalance_in_progress)
     joins = group.count(JoinGroupRequest)
@@ -431,7 +431,7 @@ def test_a_sync_that_another_rebalance_ends_leaves_after_the_final_commit(
     assert group.only(OffsetCommitRequest)[1].generation == 2
     assert group.answer_commit() == {tp(0): 1}
     group.answer_leave()
-    assert ticket in group.completed
+    assert call_id in group.completed
     assert group.count(JoinGroupRequest) == joins
     assert group.heard(NotifyKind.LOST) == []
 
@@ -449,11 +449,11 @@ def test_a_sync_that_evicts_us_ends_leaving(
     group.start()
     group.give_id()
     group.answer_join()
-    ticket = leave(group)
+    call_id = leave(group)
     group.answer_sync(error=error)
     if leaves:
         group.answer_leave()
-    assert ticket in group.completed
+    assert call_id in group.completed
     assert group.phase() is ClassicState.UNJOINED
 
 
@@ -465,13 +465,13 @@ def test_a_sync_that_evicts_us_ends_leaving(
 def test_we_leave_with_the_id_that_arrives(eager: bool, leave: Callable[..., int]) -> None:
     group = ScriptedGroup(eager=eager)
     group.start()
-    ticket = leave(group)
-    assert ticket not in group.completed
+    call_id = leave(group)
+    assert call_id not in group.completed
     group.give_id()
     # Otherwise the coordinator would wait for a member that never comes.
     assert group.leaving().member_id == MEMBER
     group.answer_leave()
-    assert ticket in group.completed
+    assert call_id in group.completed
     assert group.count(JoinGroupRequest) == 1
 
 
@@ -480,9 +480,9 @@ def test_we_leave_with_the_id_that_arrives(eager: bool, leave: Callable[..., int
 def test_without_an_id_there_is_nothing_to_leave(eager: bool, leave: Callable[..., int]) -> None:
     group = ScriptedGroup(eager=eager)
     group.start()
-    ticket = leave(group)
+    call_id = leave(group)
     group.fail(group.only(JoinGroupRequest)[0])
-    assert ticket in group.completed
+    assert call_id in group.completed
     group.advance(10.0)
     assert group.count(JoinGroupRequest) == 1
     assert group.count(LeaveGroupRequest) == 0
@@ -504,7 +504,7 @@ def test_who_never_found_the_coordinator_has_left_at_once(
 def test_who_is_refused_for_good_while_leaving_has_left(leave: Callable[..., int]) -> None:
     group = ScriptedGroup()
     group.start()
-    ticket = leave(group)
+    call_id = leave(group)
     group.answer_join(ErrorCode.group_authorization_failed)
     assert group.phase() is ClassicState.FATAL
-    assert ticket in group.completed
+    assert call_id in group.completed

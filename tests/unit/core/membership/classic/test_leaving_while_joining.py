@@ -44,14 +44,14 @@ def test_a_join_that_adds_a_member_after_it_has_left_is_followed_by_another_leav
     leave: Callable[..., int],
 ) -> None:
     group, join = joining_again()
-    ticket = leave(group)
+    call_id = leave(group)
     group.answer_leave()
     assert group.phase() is ClassicState.LEAVING
-    assert ticket not in group.completed
+    assert call_id not in group.completed
     group.reply(join, ADDED)
     assert group.leaving().member_id == MEMBER
     group.answer_leave()
-    assert group.completed[ticket].error is None
+    assert group.completed[call_id].error is None
     assert group.phase() is ClassicState.UNJOINED
     assert group.count(LeaveGroupRequest) == 2
 
@@ -61,13 +61,13 @@ def test_a_join_that_is_answered_before_the_leave_may_have_been_processed_after_
     leave: Callable[..., int],
 ) -> None:
     group, join = joining_again()
-    ticket = leave(group)
+    call_id = leave(group)
     group.reply(join, ADDED)
     assert group.count(LeaveGroupRequest) == 1, "one at a time"
     group.answer_leave()
-    assert ticket not in group.completed
+    assert call_id not in group.completed
     group.answer_leave(ErrorCode.unknown_member_id)
-    assert ticket in group.completed
+    assert call_id in group.completed
 
 
 @EITHER_WAY
@@ -84,20 +84,20 @@ def test_a_join_that_adds_nobody_after_the_leave_needs_no_other(
     leave: Callable[..., int], answer: JoinGroupResponse
 ) -> None:
     group, join = joining_again()
-    ticket = leave(group)
+    call_id = leave(group)
     group.answer_leave()
     group.reply(join, answer)
-    assert ticket in group.completed
+    assert call_id in group.completed
     assert group.count(LeaveGroupRequest) == 1
 
 
 @EITHER_WAY
 def test_a_join_whose_connection_breaks_is_not_waited_for(leave: Callable[..., int]) -> None:
     group, join = joining_again()
-    ticket = leave(group)
+    call_id = leave(group)
     group.answer_leave()
     group.fail(join, FailureKind.DISCONNECTED)
-    assert ticket in group.completed
+    assert call_id in group.completed
     assert group.count(JoinGroupRequest) == 3
 
 
@@ -107,19 +107,19 @@ def test_a_join_without_an_answer_is_waited_for_five_seconds_or_close_timeout(
     leave: Callable[..., int], close_timeout: float, took: float
 ) -> None:
     group, _ = joining_again(close_timeout=close_timeout)
-    ticket = leave(group)
+    call_id = leave(group)
     begun = group.now
     group.answer_leave()
-    wait_until(group, lambda: ticket in group.completed, 30.0)
+    wait_until(group, lambda: call_id in group.completed, 30.0)
     assert group.now - begun == pytest.approx(took, abs=0.1)
     assert not group.named("left the group without telling it")
 
 
 def test_a_member_that_subscribes_again_after_such_a_leave_joins_on_a_fresh_connection() -> None:
     group, join = joining_again(close_timeout=3.0)
-    ticket = group.unsubscribe()
+    call_id = group.unsubscribe()
     group.answer_leave()
-    wait_until(group, lambda: ticket in group.completed, 30.0)
+    wait_until(group, lambda: call_id in group.completed, 30.0)
     group.subscribe("orders")
     (joining,) = group.sends(JoinGroupRequest)
     assert joining.request_id != join.request_id, "its connection was dropped"
@@ -131,9 +131,9 @@ def test_a_member_that_subscribes_again_after_such_a_leave_joins_on_a_fresh_conn
 def test_a_leave_after_one_without_an_answer_is_sent_on_a_fresh_connection() -> None:
     group = ScriptedGroup(close_timeout=3.0)
     group.become_member(0)
-    ticket = group.unsubscribe()
+    call_id = group.unsubscribe()
     unanswered, _ = group.only(LeaveGroupRequest)
-    wait_until(group, lambda: ticket in group.completed, 30.0)
+    wait_until(group, lambda: call_id in group.completed, 30.0)
     group.subscribe("orders")
     group.give_id()
     group.rejoin(0)

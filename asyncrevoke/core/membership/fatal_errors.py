@@ -1,4 +1,4 @@
-"""The sentences for what a group refuses for good."""
+"""The exceptions for errors of a group coordinator that no retry can mend."""
 
 from __future__ import annotations
 
@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from asyncrevoke.config import ConsumerConfig
-
-# A coordinator tells all members of a group that it does not know what is wrong, if one of them has
-# sent what it cannot read: the others are served again when that one is gone.
-RETRIED_ERRORS = frozenset((ErrorCode.rebalance_in_progress, ErrorCode.unknown_server_error))
 
 
 def group_error(error: ErrorCode, config: ConsumerConfig, offered: Iterable[str]) -> FatalError:

@@ -17,7 +17,7 @@ from asyncrevoke.core.membership.classic.assignment_user_data import (
     checksum,
     encode_assignment_user_data,
 )
-from asyncrevoke.core.membership.classic.reported_subscription import (
+from asyncrevoke.core.membership.classic.leader.reported_subscription import (
     ReportedSubscription,
     read_subscription,
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import structs
 
 from asyncrevoke.core.membership.classic.assignment_user_data import AssignmentUserData, checksum
-from asyncrevoke.core.membership.classic.led_generation import (
+from asyncrevoke.core.membership.classic.leader.led_generation import (
     AssignmentPlan,
     LedGeneration,
     Owners,
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from asyncrevoke.core.assignors.assignor import Assignor
     from asyncrevoke.core.assignors.racks import PartitionRacks
     from asyncrevoke.core.io.outbox import Outbox
+    from asyncrevoke.core.membership.classic.leader.reported_subscription import (
+        ReportedSubscription,
+    )
     from asyncrevoke.core.membership.classic.reactions import LeaderReactions
-    from asyncrevoke.core.membership.classic.reported_subscription import ReportedSubscription
     from asyncrevoke.core.membership.reactions import MembershipReactions
     from asyncrevoke.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.protocol.messages import JoinGroupMember, JoinGroupResponse
@@ -91,7 +93,9 @@ class GroupLeader:
     def _read(self, now: float, read: ReadGeneration | Exception) -> None:
         """The subscriptions of the members are read."""
         if isinstance(read, Exception):
-            self._member.fail(now, FatalError(f"subscriptions could not be read: {read!r}"))
+            self._member.assignment_failed(
+                now, FatalError(f"subscriptions could not be read: {read!r}")
+            )
             return
         for member_id, reported in read.faulty:
             self._complain(member_id, reported)
@@ -230,7 +234,9 @@ class GroupLeader:
     def _planned(self, assignor: str, now: float, plan: AssignmentPlan | Exception) -> None:
         """Everybody's assignment is made; the assignor may be the user's own code."""
         if isinstance(plan, Exception):
-            self._member.fail(now, FatalError(f"assignor {assignor!r} failed: {plan!r}"))
+            self._member.assignment_failed(
+                now, FatalError(f"assignor {assignor!r} failed: {plan!r}")
+            )
             return
         for violation in plan.violations:
             self._outbox.emit(

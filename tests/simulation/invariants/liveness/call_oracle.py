@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from simulation.invariants.oracle_state import OracleState, Violation
 
 if TYPE_CHECKING:
-    from simulation.members.member import Member
+    from simulation.members.member import SimulatedMember
 
 # How late the event that answers may be, in seconds.
 _SLACK = 0.5
@@ -18,7 +18,7 @@ _LOOK_UPS = ("partitions_for_topic", "offsets_for_times", "committed")
 
 @dataclass(slots=True)
 class _Waiting:
-    member: Member
+    member: SimulatedMember
     call: str
     since: float
     # None: for as long as no broker answers.
@@ -26,28 +26,28 @@ class _Waiting:
     frozen_before: float
 
 
-class TicketOracle:
-    """Follows each ticket from the call that has returned it to its answer."""
+class CallOracle:
+    """Follows each call of an application to its answer."""
 
     def __init__(self, state: OracleState) -> None:
         self._state = state
         self._waiting: dict[tuple[int, int], _Waiting] = {}
         self._answered: set[tuple[int, int]] = set()
 
-    def asked(self, member: Member, ticket: int, call: str, bound: float | None) -> None:
-        """A call has returned a ticket that is to be answered within ``bound`` seconds."""
-        key, clock = (member.client, ticket), self._state.clock
+    def asked(self, member: SimulatedMember, call_id: int, call: str, bound: float | None) -> None:
+        """A call was made that is to be answered within ``bound`` seconds."""
+        key, clock = (member.client, call_id), self._state.clock
         if key in self._answered:
             return
         self._waiting[key] = _Waiting(member, call, clock.now, bound, self._frozen(member))
         if bound is not None:
             clock.after(bound + _SLACK, partial(self._look, key))
 
-    def answered(self, client: int, ticket: int) -> None:
-        """A core has answered a ticket."""
-        key = client, ticket
+    def answered(self, client: int, call_id: int) -> None:
+        """A core has answered a call."""
+        key = client, call_id
         if key in self._answered:
-            raise Violation("tickets", f"client {client}: ticket {ticket} is answered twice")
+            raise Violation("calls", f"client {client}: call {call_id} is answered twice")
         self._answered.add(key)
         self._waiting.pop(key, None)
 
@@ -65,7 +65,7 @@ class TicketOracle:
             if waiting.member.alive
         ]
 
-    def _frozen(self, member: Member) -> float:
+    def _frozen(self, member: SimulatedMember) -> float:
         return self._state.client_frozen.get(member.client, 0.0)
 
     def _look(self, key: tuple[int, int]) -> None:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from asyncrevoke.testing.fake_kafka.partition_log import PartitionLog
 
 
-class PartitionProgress:
+class WorkProgress:
     """One partition: who was given which record, who has worked on it, and what is missing."""
 
     __slots__ = ("deleted", "deliveries", "done", "index", "repeats", "skipped")

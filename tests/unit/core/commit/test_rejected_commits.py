@@ -65,12 +65,12 @@ class Guarded(ScriptedGroup):
         wanted = None
         if offsets is not None:
             wanted = {tp(number): OffsetAndMetadata(at) for number, at in offsets.items()}
-        ticket = self.core.commit(self.now, wanted)
+        call_id = self.core.commit(self.now, wanted)
         self.settle()
-        return ticket
+        return call_id
 
-    def answered(self, ticket: int) -> CompleteRequest:
-        return self.completed[ticket]
+    def answered(self, call_id: int) -> CompleteRequest:
+        return self.completed[call_id]
 
     def lines(self, event: str) -> list[dict[str, object]]:
         return [emit.fields for emit in self.events if emit.event == event]
@@ -121,9 +121,9 @@ def test_commit_raises_what_its_own_attempt_was_refused_with() -> None:
     group = member()
     group.refused = frozenset({0})
     group.done(0, 1)
-    ticket = group.commit()
+    call_id = group.commit()
     group.answer()
-    error = group.answered(ticket).error
+    error = group.answered(call_id).error
     assert isinstance(error, TopicAuthorizationError)
     assert error.partitions == orders(0)
 
@@ -133,14 +133,14 @@ def test_commit_of_a_refused_partition_is_sent_at_once_and_succeeds_once_acknowl
     group.refused = frozenset({0})
     group.done(0)
     for _ in range(6):
-        ticket = group.commit()
+        call_id = group.commit()
         group.answer()
-        assert group.answered(ticket).error is not None
+        assert group.answered(call_id).error is not None
     group.refused = frozenset()
-    ticket = group.commit()
-    assert ticket not in group.completed
+    call_id = group.commit()
+    assert call_id not in group.completed
     assert group.answer() == {0: 1}
-    assert group.answered(ticket).error is None
+    assert group.answered(call_id).error is None
 
 
 def test_a_commit_asked_for_while_another_is_in_flight_does_not_fail_with_that_one() -> None:
@@ -171,13 +171,13 @@ def test_at_a_revoke_a_refused_commit_gets_one_last_attempt_and_then_the_partiti
     assert not group.sends(OffsetCommitRequest), "its backoff has grown to some seconds"
     assert group.poll() is None
     assert group.committing() == {tp(0): 1}, "at once"
-    ticket = group.commit()
+    call_id = group.commit()
     assert group.assigned == orders(0, 1)
     group.answer()
     assert group.assigned == orders(1)
     (line,) = group.lines(UNCOMMITTED)
     assert line["partition"] == "orders-0"
-    assert isinstance(group.answered(ticket).error, TopicAuthorizationError)
+    assert isinstance(group.answered(call_id).error, TopicAuthorizationError)
     assert not group.step().lost, "it was released, and not lost"
 
 
@@ -202,14 +202,14 @@ def test_closing_raises_the_refusal_after_the_group_was_left() -> None:
     group = member()
     group.refused = frozenset({0})
     group.done(0, 1)
-    ticket = group.close()
+    call_id = group.close()
     assert group.answer() == {0: 1, 1: 1}
     group.advance(0.5)
     assert group.answer() == {0: 1}
-    assert ticket not in group.completed
+    assert call_id not in group.completed
     assert group.count(LeaveGroupRequest) == 1
     group.answer_leave()
-    assert isinstance(group.answered(ticket).error, TopicAuthorizationError)
+    assert isinstance(group.answered(call_id).error, TopicAuthorizationError)
     assert len(group.lines(UNCOMMITTED)) == 1
     assert group.committed[tp(1)] == 1
 
@@ -217,10 +217,10 @@ def test_closing_raises_the_refusal_after_the_group_was_left() -> None:
 @pytest.mark.parametrize("position", ["known", "unknown"])
 def test_commit_fails_if_the_partition_goes_before_the_commit_is_answered(position: str) -> None:
     group = manual() if position == "known" else without_position()
-    ticket = group.commit({0: 5})
+    call_id = group.commit({0: 5})
     group.close()
     group.advance(group.config.close_timeout + 1.0)
-    assert isinstance(group.answered(ticket).error, PartitionLostError)
+    assert isinstance(group.answered(call_id).error, PartitionLostError)
 
 
 # --- commit_mode="manual" ------------------------------------------------------------------------
@@ -229,9 +229,9 @@ def test_commit_fails_if_the_partition_goes_before_the_commit_is_answered(positi
 def test_what_the_user_asked_for_and_was_refused_is_not_sent_again_by_itself() -> None:
     group = manual()
     group.refused = frozenset({0})
-    ticket = group.commit({0: 5, 1: 5})
+    call_id = group.commit({0: 5, 1: 5})
     group.answer()
-    error = group.answered(ticket).error
+    error = group.answered(call_id).error
     assert isinstance(error, TopicAuthorizationError)
     assert error.partitions == orders(0)
     assert len(group.lines("commit refused; it is not tried again")) == 1
@@ -239,9 +239,9 @@ def test_what_the_user_asked_for_and_was_refused_is_not_sent_again_by_itself() -
     assert group.count(OffsetCommitRequest) == 1
 
     group.refused = frozenset()
-    ticket = group.commit({0: 4})
+    call_id = group.commit({0: 4})
     assert group.answer() == {0: 4}
-    assert group.answered(ticket).error is None
+    assert group.answered(call_id).error is None
 
 
 def test_a_request_that_replaces_a_refused_one_is_sent() -> None:
@@ -258,10 +258,10 @@ def test_a_request_that_replaces_a_refused_one_is_sent() -> None:
 
 def test_requests_that_replace_one_another_in_flight_are_all_answered() -> None:
     group = manual()
-    tickets = [group.commit({0: 5}), group.commit({0: 3}), group.commit({0: 5})]
+    calls = [group.commit({0: 5}), group.commit({0: 3}), group.commit({0: 5})]
     assert group.answer() == {0: 5}
     assert not group.sends(OffsetCommitRequest), "what was asked for last is committed"
-    assert [group.answered(ticket).error for ticket in tickets] == [None] * 3
+    assert [group.answered(call_id).error for call_id in calls] == [None] * 3
 
 
 # --- before the position is known ----------------------------------------------------------------
@@ -285,9 +285,9 @@ def test_an_offset_committed_before_the_position_is_known_is_where_the_partition
 ) -> None:
     group = without_position()
     (asked,) = group.sends(OffsetFetchRequest)
-    ticket = group.commit({0: 7})
+    call_id = group.commit({0: 7})
     assert group.committing() == {tp(0): 7}
-    assert ticket not in group.completed
+    assert call_id not in group.completed
     group.silent.clear()
     if late == "while the commit is in flight":
         group.answer_fetch(asked, 3)
@@ -296,7 +296,7 @@ def test_an_offset_committed_before_the_position_is_known_is_where_the_partition
     else:
         group.answer()
         group.answer_fetch(asked, 3)
-    assert group.answered(ticket).error is None
+    assert group.answered(call_id).error is None
     group.advance(2.0)
     assert group.core.position(tp(0)) == 7
     assert [record.offset for record in group.step().records] == [7, 8, 9]
@@ -305,9 +305,9 @@ def test_an_offset_committed_before_the_position_is_known_is_where_the_partition
 def test_a_partition_whose_commit_was_refused_begins_where_it_was_committed_before() -> None:
     group = without_position()
     group.refused = frozenset({0})
-    ticket = group.commit({0: 7})
+    call_id = group.commit({0: 7})
     group.answer()
-    assert isinstance(group.answered(ticket).error, TopicAuthorizationError)
+    assert isinstance(group.answered(call_id).error, TopicAuthorizationError)
     group.silent.clear()
     group.answer_fetch(group.only(OffsetFetchRequest)[0], 3)
     assert group.core.position(tp(0)) == 3
@@ -319,9 +319,9 @@ def test_a_partition_without_an_offset_begins_where_the_user_commits_it() -> Non
     group.produce(0, 10)
     group.become_member(0)
     group.pulse = ErrorCode.none
-    ticket = group.commit({0: 7})
+    call_id = group.commit({0: 7})
     group.answer()
-    assert group.answered(ticket).error is None
+    assert group.answered(call_id).error is None
     assert group.core.position(tp(0)) == 7
     records = group.step().records
     assert [record.offset for record in records] == [7, 8, 9], "NoOffsetError is out of date"
@@ -329,12 +329,12 @@ def test_a_partition_without_an_offset_begins_where_the_user_commits_it() -> Non
 
 def test_a_partition_without_a_position_goes_when_its_commit_is_acknowledged() -> None:
     group = without_position()
-    ticket = group.commit({0: 7})
+    call_id = group.commit({0: 7})
     closing = group.close()
     assert group.assigned == orders(0)
     assert not group.sends(LeaveGroupRequest)
     group.answer()
-    assert group.answered(ticket).error is None
+    assert group.answered(call_id).error is None
     assert not group.assigned
     group.answer_leave()
     assert group.answered(closing).error is None

@@ -11,8 +11,7 @@ from asyncrevoke.errors import PartitionsError, TopicAuthorizationError
 from asyncrevoke.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from asyncrevoke.core.commit.reactions import CommitRetries
     from asyncrevoke.core.io.outbox import Outbox
 
 _FIRST_BACKOFF = 0.1
@@ -25,14 +24,14 @@ class RejectedCommits:
 
     A partition that waits for its release alone (RV_FLUSH) is committed once more, at once if its
     commit was refused before that. If that last attempt is refused, the partition is given up.
-    ``on_due(now)`` is called when a commit is to be sent again.
+    ``commits`` is told when a commit is to be sent again.
     """
 
-    def __init__(self, outbox: Outbox, on_due: Callable[[float], None]) -> None:
+    def __init__(self, outbox: Outbox, commits: CommitRetries) -> None:
         self._outbox = outbox
         self._log = WaitLog(outbox)
         self._backoff = PartitionBackoff(
-            outbox, on_due, timer="commit-refused", first=_FIRST_BACKOFF, longest=_LONGEST_BACKOFF
+            outbox, commits, timer="commit-refused", first=_FIRST_BACKOFF, longest=_LONGEST_BACKOFF
         )
         # Whether the commit that was refused last had been sent in RV_FLUSH.
         self._rejected: dict[PartitionInstance, bool] = {}

@@ -1,0 +1,20 @@
+"""A consumer that returns a placeholder for a record that cannot be read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.consumer import Consumer
+
+if TYPE_CHECKING:
+    from asyncrevoke.runtime.session.session import Session
+
+
+class ReturnsUnreadable(Consumer):
+    """Polls return an ``UnreadableRecord`` as the last record of its partition, and raise no
+    UnreadableRecordError. The position moves past it."""
+
+    def _open(self) -> Session:
+        session = super()._open()
+        session.core.deliver_unreadable()
+        return session

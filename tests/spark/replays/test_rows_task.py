@@ -1,0 +1,83 @@
+"""Rows that Spark has read, as records for handlers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="needs the extra spark")
+
+from asyncrevoke.model import UnreadableRecord
+from asyncrevoke.spark.arrow import pa
+from asyncrevoke.spark.replays.rows_task import to_records
+
+if TYPE_CHECKING:
+    from asyncrevoke.spark.arrow import ArrowRecordBatch
+
+Row = dict[str, Any]
+
+SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.int64()),
+        ("timestamp_type", pa.int32()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        ("unreadable", pa.struct([("next_offset", pa.int64()), ("reason", pa.string())])),
+    ]
+)
+
+
+def row(offset: int, **changed: object) -> Row:
+    plain: Row = {
+        "topic": "orders",
+        "partition": 3,
+        "offset": offset,
+        "timestamp": 1000,
+        "timestamp_type": 0,
+        "key": b"k",
+        "value": b"v",
+        "headers": [{"key": "a", "value": b"b"}],
+        "unreadable": None,
+    }
+    return plain | changed
+
+
+def batch(*rows: Row) -> ArrowRecordBatch:
+    made: ArrowRecordBatch = pa.RecordBatch.from_pylist(list(rows), schema=SCHEMA)
+    return made
+
+
+def test_rows_that_can_be_read_are_one_list() -> None:
+    (records,) = to_records(batch(row(0), row(1, headers=None), row(2, key=None)))
+    assert [(each.offset, each.key, each.headers) for each in records] == [
+        (0, b"k", (("a", b"b"),)),
+        (1, b"k", ()),
+        (2, None, (("a", b"b"),)),
+    ]
+
+
+def test_unreadable_rows_end_their_lists() -> None:
+    why = {"next_offset": 9, "reason": "it is too large"}
+    lists = list(to_records(batch(row(0), row(1), row(2, unreadable=why, value=None), row(9))))
+    assert [[each.offset for each in records] for records in lists] == [[0, 1, 2], [9]]
+    unreadable = lists[0][-1]
+    assert isinstance(unreadable, UnreadableRecord)
+    assert (unreadable.topic_partition.partition, unreadable.next_offset) == (3, 9)
+    assert unreadable.detail == "it is too large"
+
+
+def test_records_of_any_reader_have_as_many_headers_as_a_consumer_accepts() -> None:
+    many = [{"key": "", "value": None}] * 10_001
+    lists = list(to_records(batch(row(0, headers=many[1:]), row(1, headers=many))))
+    (records,) = lists
+    assert [isinstance(each, UnreadableRecord) for each in records] == [False, True]
+    assert len(records[0].headers) == 10_000
+    refused = records[1]
+    assert isinstance(refused, UnreadableRecord)
+    assert (refused.next_offset, refused.headers) == (2, ())
+    assert "more than 10000 headers" in refused.detail
