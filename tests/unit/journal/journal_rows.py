@@ -1,0 +1,24 @@
+"""The rows of a journal that a test has written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asyncrevoke.journal.reading import read_journal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def rows(path: Path, *kinds: str) -> list[dict[str, Any]]:
+    """Of these kinds."""
+    found = read_journal(path).table.sort_by([("session_id", "ascending"), ("seq", "ascending")])
+    return [row for row in found.to_pylist() if row["kind"] in kinds]
+
+
+def attempts(path: Path) -> list[tuple[int, int, int | None, str]]:
+    """Partition, offset, number and outcome of each."""
+    return [
+        (row["partition"], row["offset"], row["attempt"], row["outcome"])
+        for row in rows(path, "ATTEMPT")
+    ]
