@@ -59,10 +59,10 @@ class About(msgspec.Struct, frozen=True):
 
 
 class SealedFile:
-    """Writes one; to be closed by :meth:`seal`, or :meth:`abandon`."""
+    """Writes a sealed segment. End it with :meth:`seal` or :meth:`abandon`."""
 
     def __init__(self, path: Path, mode: int) -> None:
-        """``mode`` has the permissions of the file, which is made with the first rows."""
+        """``mode``: the permissions of the file, which :meth:`write` creates."""
         self._path = path
         self._mode = mode
         self._file: BinaryIO | None = None
@@ -75,7 +75,7 @@ class SealedFile:
         self.abandon()
 
     def write(self, batch: RecordBatch) -> None:
-        """Some more rows: a row group. All batches have the same types."""
+        """Append a row group. All batches have the same types."""
         writer = self._writer
         if writer is None:
             self._file = os.fdopen(create_file(self._path, self._mode), "rb+")
@@ -92,7 +92,7 @@ class SealedFile:
         writer.write_batch(batch, row_group_size=ROW_GROUP)
 
     def seal(self, about: About) -> None:
-        """Write the footer, and put all on disk."""
+        """Write the footer, and sync the file to disk."""
         if self._writer is None:
             self.write(_no_rows())
         writer, self._writer = self._writer, None
@@ -114,7 +114,7 @@ class SealedFile:
             os.fsync(file.fileno())
 
     def abandon(self) -> None:
-        """Leave nothing, if it is not sealed."""
+        """Remove the file unless it was sealed."""
         writer, self._writer = self._writer, None
         file, self._file = self._file, None
         if file is not None:
@@ -129,7 +129,7 @@ def _no_rows() -> RecordBatch:
 
 
 class Sealed(NamedTuple):
-    """What is in a sealed segment. ``about`` is None in those of earlier versions."""
+    """The content of a sealed segment. ``about`` is None in segments of earlier versions."""
 
     table: Table | None
     about: About | None
@@ -137,7 +137,7 @@ class Sealed(NamedTuple):
 
 
 def read_sealed(path: Path) -> Sealed:
-    """All rows, if the file is as it was written."""
+    """Read a sealed segment; ``damaged`` says why if its bytes have changed."""
     with open_file(path) as file:
         return _read(file)
 
@@ -166,7 +166,7 @@ def _read(file: BinaryIO) -> Sealed:
 
 
 def _place_of_digest(file: BinaryIO) -> int | None:
-    """Where the digits of the file's digest are."""
+    """The position of the file's digest, None if it has none."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - 8))
     end = file.read(8)
@@ -180,7 +180,7 @@ def _place_of_digest(file: BinaryIO) -> int | None:
 
 
 def _digest(file: BinaryIO, at: int) -> bytes:
-    """The digits of a file's digest, of which some are at ``at``."""
+    """Compute the digest of a file, with zeros in place of the digest at ``at``."""
     digest = hashlib.sha256()
     file.seek(0)
     left = at
