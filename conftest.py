@@ -15,7 +15,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 pytest_collect_file = Sybil(
     parsers=[PythonBlocks(), ShellBlocks(), TomlBlocks()],
-    patterns=["README.md", "docs/*.md"],
+    patterns=["README.md", "CONTRIBUTING.md", "docs/*.md"],
     # Run where there is a Spark: `tox -e spark`.
     excludes=[] if find_spec("pyspark") else ["docs/spark.md"],
     fixtures=[KafkaPage.FIXTURE],

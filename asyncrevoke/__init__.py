@@ -5,6 +5,7 @@ Names are loaded when they are first used (PEP 562), so that importing the packa
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -146,8 +147,6 @@ def __getattr__(name: str) -> object:
         return _depends()
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415 - only when a name is first used
-
     value: object = getattr(import_module(_MODULES.get(name, _ERRORS)), name)
     globals()[name] = value
     return value
@@ -156,7 +155,7 @@ def __getattr__(name: str) -> object:
 def _depends() -> object:
     """Not in ``__all__``, as it is of an extra."""
     try:
-        from fast_depends import Depends  # noqa: PLC0415 - only when it is used
+        from fast_depends import Depends
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             "Depends needs fast-depends: pip install 'asyncrevoke[depends]'", name=error.name

@@ -125,13 +125,13 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         """
         if self._session is not None:
             raise IllegalStateError("observe() is called before the consumer is entered")
-        from asyncrevoke.runtime.hooks.observers import check_observer  # noqa: PLC0415 - if used
+        from asyncrevoke.runtime.hooks.observers import check_observer
 
         self._observers.append(check_observer(observer))
 
     def _check_assignors(self) -> None:
         if len(self._config.assignors) > 1 or not isinstance(self._config.assignors[0], str):
-            from asyncrevoke.core.assignors import (  # noqa: PLC0415 - not for one of ours
+            from asyncrevoke.core.assignors import (
                 choose_protocol,
                 find_assignors,
             )
@@ -169,7 +169,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
             session.wait_for(self._handlers)
 
     def _open(self) -> Session:
-        from asyncrevoke.runtime.session.open_session import open_session  # noqa: PLC0415 - loads everything
+        from asyncrevoke.runtime.session.open_session import open_session
 
         return open_session(self._config, self._listener, self._observers, self._journal)
 
@@ -348,12 +348,12 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
                 'a task group counts records by itself: it needs commit_mode="processed", this '
                 f'consumer has "{config.commit_mode}"'
             )
-        from asyncrevoke.handlers.dead_letters.producer import (  # noqa: PLC0415 - if used
+        from asyncrevoke.handlers.dead_letters.producer import (
             DeadLetterProducer,
         )
-        from asyncrevoke.handlers.execution.runner_context import RunnerContext  # noqa: PLC0415
-        from asyncrevoke.handlers.policy.options import check_failure_options  # noqa: PLC0415
-        from asyncrevoke.handlers.task_group import TrackedTaskGroup  # noqa: PLC0415
+        from asyncrevoke.handlers.execution.runner_context import RunnerContext
+        from asyncrevoke.handlers.policy.options import check_failure_options
+        from asyncrevoke.handlers.task_group import TrackedTaskGroup
 
         check_failure_options(retry, dead_letter, on_error)
         most = config.max_in_flight if max_in_flight is None else max_in_flight

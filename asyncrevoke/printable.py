@@ -6,7 +6,6 @@ lines, escape sequences control a terminal, and bidi marks reorder text.
 
 from __future__ import annotations
 
-from html import escape
 from typing import Final
 
 # Characters; what is longer is cut.
@@ -34,11 +33,6 @@ def printable_lines(text: str) -> str:
     return "".join(
         char if char.isprintable() or char in "\n\t" else _escaped(char) for char in text
     )
-
-
-def printable_html(text: str, limit: int = LONGEST_TEXT) -> str:
-    """:func:`printable` text for HTML and SVG, as content or in a quoted attribute."""
-    return escape(printable(text, limit))
 
 
 def printable_json(encoded: str) -> str:

@@ -69,7 +69,7 @@ async def asyncrevoke(group: Group, handler: Handler) -> None:
 
 async def asyncrevoke_journal(group: Group, handler: Handler) -> None:
     """The same with a journal, in a temporary folder."""
-    from asyncrevoke.journal import Journal  # noqa: PLC0415
+    from asyncrevoke.journal import Journal
 
     with tempfile.TemporaryDirectory() as folder:
         await _asyncrevoke(group, handler, Journal(folder))
@@ -77,7 +77,7 @@ async def asyncrevoke_journal(group: Group, handler: Handler) -> None:
 
 async def asyncrevoke_hashing_journal(group: Group, handler: Handler) -> None:
     """With a journal that has hashes of keys and values."""
-    from asyncrevoke.journal import Journal  # noqa: PLC0415
+    from asyncrevoke.journal import Journal
 
     with tempfile.TemporaryDirectory() as folder:
         await _asyncrevoke(group, handler, Journal(folder, content="records"))
@@ -85,14 +85,14 @@ async def asyncrevoke_hashing_journal(group: Group, handler: Handler) -> None:
 
 async def asyncrevoke_bare_journal(group: Group, handler: Handler) -> None:
     """With a journal that has nothing of keys and values."""
-    from asyncrevoke.journal import Journal  # noqa: PLC0415
+    from asyncrevoke.journal import Journal
 
     with tempfile.TemporaryDirectory() as folder:
         await _asyncrevoke(group, handler, Journal(folder, content=None))
 
 
 async def _asyncrevoke(group: Group, handler: Handler, journal: Journal | None) -> None:
-    from asyncrevoke import Consumer  # noqa: PLC0415
+    from asyncrevoke import Consumer
 
     consumer = Consumer(
         bootstrap_servers=group.bootstrap,
@@ -112,7 +112,7 @@ async def _asyncrevoke(group: Group, handler: Handler, journal: Journal | None) 
 
 async def asyncrevoke_sequential(group: Group, handler: Handler) -> None:
     """``async for batch in consumer``, and each handler awaited before the next one."""
-    from asyncrevoke import Consumer  # noqa: PLC0415
+    from asyncrevoke import Consumer
 
     consumer = Consumer(group.topic, bootstrap_servers=group.bootstrap, group_id=group.name)
     async with consumer:
@@ -175,7 +175,7 @@ async def faststream_workers(group: Group, handler: Handler) -> None:
 
 
 async def _faststream(group: Group, handler: Handler, settings: dict[str, int]) -> None:
-    from faststream.kafka import KafkaBroker  # noqa: PLC0415
+    from faststream.kafka import KafkaBroker
 
     # A log line per record, as it has by default, would be measured instead.
     broker = KafkaBroker(group.bootstrap, logger=None)
@@ -197,9 +197,9 @@ async def _faststream(group: Group, handler: Handler, settings: dict[str, int]) 
 
 async def faststream_concurrent(group: Group, handler: Handler) -> None:
     """faststream-concurrent-aiokafka: a task for each record, and contiguous commits."""
-    from faststream.kafka import KafkaBroker  # noqa: PLC0415
-    from faststream.middlewares import AckPolicy  # noqa: PLC0415
-    from faststream_concurrent_aiokafka import (  # noqa: PLC0415
+    from faststream.kafka import KafkaBroker
+    from faststream.middlewares import AckPolicy
+    from faststream_concurrent_aiokafka import (
         ConsumerRebalanceListener,
         KafkaConcurrentProcessingMiddleware,
         initialize_concurrent_processing,
@@ -239,8 +239,8 @@ async def faststream_concurrent(group: Group, handler: Handler) -> None:
 
 async def kstreams(group: Group, handler: Handler) -> None:
     """A stream of kstreams, which handles one record after another."""
-    from kstreams import ConsumerRecord, create_engine  # noqa: PLC0415
-    from kstreams.backends.kafka import Kafka  # noqa: PLC0415
+    from kstreams import ConsumerRecord, create_engine
+    from kstreams.backends.kafka import Kafka
 
     # Its own class of producers does not fit its own types.
     backend = cast("Any", Kafka(bootstrap_servers=[group.bootstrap]))
@@ -314,7 +314,7 @@ async def parallel_consumer_unordered(group: Group, handler: Handler) -> None:
 
 
 async def _parallel_consumer(group: Group, handler: Handler, ordering: str) -> None:
-    from benchmarks.java_clients import PARALLEL_CONSUMER, handle_all  # noqa: PLC0415
+    from benchmarks.java_clients import PARALLEL_CONSUMER, handle_all
 
     told = await handle_all(
         PARALLEL_CONSUMER,
@@ -331,7 +331,7 @@ async def _parallel_consumer(group: Group, handler: Handler, ordering: str) -> N
 
 async def decaton(group: Group, handler: Handler) -> None:
     """LINE's Decaton on the JVM, in the order of keys; its threads are those of a partition."""
-    from benchmarks.java_clients import DECATON, handle_all  # noqa: PLC0415
+    from benchmarks.java_clients import DECATON, handle_all
 
     told = await handle_all(
         DECATON,
@@ -347,7 +347,7 @@ async def decaton(group: Group, handler: Handler) -> None:
 
 async def kpipe(group: Group, handler: Handler) -> None:
     """KPipe on the JVM, in the order of keys; as many handlers run at once as there are keys."""
-    from benchmarks.java_clients import KPIPE, handle_all  # noqa: PLC0415
+    from benchmarks.java_clients import KPIPE, handle_all
 
     told = await handle_all(
         KPIPE,
@@ -362,8 +362,8 @@ async def kpipe(group: Group, handler: Handler) -> None:
 
 async def confluent_aio(group: Group, handler: Handler) -> None:
     """``AIOConsumer.poll()``, and each handler awaited before the next one."""
-    from confluent_kafka import KafkaException  # noqa: PLC0415
-    from confluent_kafka.aio import AIOConsumer  # noqa: PLC0415
+    from confluent_kafka import KafkaException
+    from confluent_kafka.aio import AIOConsumer
 
     settings = {
         "bootstrap.servers": group.bootstrap,
@@ -383,7 +383,7 @@ async def confluent_aio(group: Group, handler: Handler) -> None:
 
 async def confluent_blocking(group: Group, handler: Handler) -> None:
     """``Consumer.poll()``, which blocks its thread until there is a record."""
-    from confluent_kafka import Consumer, KafkaException  # noqa: PLC0415
+    from confluent_kafka import Consumer, KafkaException
 
     consumer = Consumer(
         {
@@ -406,7 +406,7 @@ async def confluent_blocking(group: Group, handler: Handler) -> None:
 
 
 def _reader(group: Group) -> Reader:
-    from aiokafka import AIOKafkaConsumer  # noqa: PLC0415
+    from aiokafka import AIOKafkaConsumer
 
     return cast(
         "Reader",

@@ -146,9 +146,9 @@ async def run(source: str, jars: str, *arguments: object) -> Told:
 
 
 def _from_maven(artifact: str) -> str:
-    import jgo  # noqa: PLC0415 - an extra, and slow to load
-    from jgo.config import GlobalSettings  # noqa: PLC0415
-    from jgo.constants import MAVEN_CENTRAL_URL  # noqa: PLC0415
+    import jgo
+    from jgo.config import GlobalSettings
+    from jgo.constants import MAVEN_CENTRAL_URL
 
     repositories = {**GlobalSettings.load().repositories, "central": MAVEN_CENTRAL_URL}
     environment = jgo.build(artifact, repositories=repositories)

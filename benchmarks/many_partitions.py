@@ -68,7 +68,7 @@ class IdleTime:
 
 async def asyncrevoke(log: Log, meter: Meter, seconds: float) -> float:
     """``async for batch in consumer``, and a task beside it that ends it."""
-    from asyncrevoke import Consumer  # noqa: PLC0415
+    from asyncrevoke import Consumer
 
     shares: list[float] = []
 
@@ -94,7 +94,7 @@ async def asyncrevoke(log: Log, meter: Meter, seconds: float) -> float:
 
 async def aiokafka(log: Log, meter: Meter, seconds: float) -> float:
     """``getmany()``, and one that waits all the time."""
-    from aiokafka import AIOKafkaConsumer  # noqa: PLC0415
+    from aiokafka import AIOKafkaConsumer
 
     client = AIOKafkaConsumer(
         log.topic,

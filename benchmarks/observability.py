@@ -105,26 +105,26 @@ async def _run(task: Task) -> Measured:
 
 def _observe(consumer: Consumer, variant: Variant) -> AsyncGenerator[bytes] | None:
     if variant.prometheus:
-        from asyncrevoke.integrations.prometheus import PrometheusMetrics  # noqa: PLC0415
+        from asyncrevoke.integrations.prometheus import PrometheusMetrics
 
         consumer.observe(PrometheusMetrics())
     if variant.otel_metrics:
-        from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415
-        from opentelemetry.sdk.metrics.export import InMemoryMetricReader  # noqa: PLC0415
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-        from asyncrevoke.integrations.opentelemetry_metrics import (  # noqa: PLC0415
+        from asyncrevoke.integrations.opentelemetry_metrics import (
             OpenTelemetryMetrics,
         )
 
         consumer.observe(OpenTelemetryMetrics(MeterProvider([InMemoryMetricReader()])))
     if variant.tracing:
-        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
-        from opentelemetry.sdk.trace.export.in_memory_span_exporter import (  # noqa: PLC0415
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+        from opentelemetry.sdk.trace.export.in_memory_span_exporter import (
             InMemorySpanExporter,
         )
 
-        from asyncrevoke.integrations.opentelemetry_tracing import (  # noqa: PLC0415
+        from asyncrevoke.integrations.opentelemetry_tracing import (
             OpenTelemetryTracing,
         )
 
@@ -132,9 +132,9 @@ def _observe(consumer: Consumer, variant: Variant) -> AsyncGenerator[bytes] | No
         provider.add_span_processor(BatchSpanProcessor(InMemorySpanExporter()))
         consumer.observe(OpenTelemetryTracing(provider, new_traces=0.001))
     if variant.page:
-        from asyncrevoke.dashboard.app import Dashboard  # noqa: PLC0415
-        from asyncrevoke.dashboard.consumer_watch import ConsumerWatch  # noqa: PLC0415
-        from asyncrevoke.dashboard.history import History  # noqa: PLC0415
+        from asyncrevoke.dashboard.app import Dashboard
+        from asyncrevoke.dashboard.consumer_watch import ConsumerWatch
+        from asyncrevoke.dashboard.history import History
 
         history = History("benchmark")
         consumer.observe(ConsumerWatch(history))

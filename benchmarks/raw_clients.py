@@ -85,7 +85,7 @@ class Client(Protocol):
 
 async def asyncrevoke(log: Log, meter: Meter) -> None:
     """``async for batch in consumer``."""
-    from asyncrevoke import Consumer  # noqa: PLC0415
+    from asyncrevoke import Consumer
 
     async with Consumer(log.topic, bootstrap_servers=log.bootstrap, group_id=log.group) as consumer:
         async for batch in consumer:
@@ -98,7 +98,7 @@ async def asyncrevoke(log: Log, meter: Meter) -> None:
 
 async def aiokafka(log: Log, meter: Meter) -> None:
     """``getmany()``."""
-    from aiokafka import AIOKafkaConsumer  # noqa: PLC0415
+    from aiokafka import AIOKafkaConsumer
 
     client = AIOKafkaConsumer(
         log.topic,
@@ -136,8 +136,8 @@ async def confluent_aio_tuned(log: Log, meter: Meter) -> None:
 
 
 async def _confluent_aio(log: Log, meter: Meter, settings: dict[str, str | int]) -> None:
-    from confluent_kafka import KafkaException  # noqa: PLC0415
-    from confluent_kafka.aio import AIOConsumer  # noqa: PLC0415
+    from confluent_kafka import KafkaException
+    from confluent_kafka.aio import AIOConsumer
 
     settings = {
         "bootstrap.servers": log.bootstrap,
@@ -169,7 +169,7 @@ async def confluent_tuned(log: Log, meter: Meter) -> None:
 
 
 def _confluent(log: Log, meter: Meter, settings: dict[str, str | int]) -> None:
-    from confluent_kafka import Consumer, KafkaException  # noqa: PLC0415
+    from confluent_kafka import Consumer, KafkaException
 
     consumer = Consumer(
         {
@@ -196,7 +196,7 @@ def _confluent(log: Log, meter: Meter, settings: dict[str, str | int]) -> None:
 
 async def kafka_python(log: Log, meter: Meter) -> None:
     """``KafkaConsumer.poll()``, which blocks."""
-    from kafka import KafkaConsumer  # noqa: PLC0415
+    from kafka import KafkaConsumer
 
     consumer = KafkaConsumer(
         log.topic,
@@ -220,7 +220,7 @@ async def kafka_python(log: Log, meter: Meter) -> None:
 
 async def java(log: Log, meter: Meter) -> None:
     """The Java client's ``poll()``, in a JVM that has just started."""
-    from benchmarks.java_clients import kafka_class_path, run  # noqa: PLC0415
+    from benchmarks.java_clients import kafka_class_path, run
 
     jars = kafka_class_path()
     meter.report(await run("ReadAll.java", jars, log.bootstrap, log.topic, log.group, log.total))

@@ -70,7 +70,7 @@ HANDLERS: dict[str, tuple[str, str]] = {
 
 def write_report(results: Mapping[str, Found], folder: Path) -> None:
     """Write ``results.md`` and a picture for each of its sections into ``folder``."""
-    from benchmarks.pictures import draw  # noqa: PLC0415 - needs an extra
+    from benchmarks.pictures import draw
 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "results.md").write_text(page(results), encoding="utf-8")

@@ -54,7 +54,7 @@ async def asyncrevoke_kip848(group: Group, work: Work, stop: asyncio.Event) -> N
 async def _asyncrevoke(
     group: Group, work: Work, stop: asyncio.Event, **options: Unpack[ConsumerOptions]
 ) -> None:
-    from asyncrevoke import Consumer, Record  # noqa: PLC0415
+    from asyncrevoke import Consumer, Record
 
     # With the others, importing a client loads it.
     importlib.import_module("asyncrevoke.runtime.session.open_session")
@@ -78,8 +78,8 @@ async def _asyncrevoke(
 
 async def aiokafka_eager(group: Group, work: Work, stop: asyncio.Event) -> None:
     """The only protocol of aiokafka; its listener waits and commits before the group goes on."""
-    from aiokafka import AIOKafkaConsumer, TopicPartition  # noqa: PLC0415
-    from aiokafka.abc import ConsumerRebalanceListener  # noqa: PLC0415
+    from aiokafka import AIOKafkaConsumer, TopicPartition
+    from aiokafka.abc import ConsumerRebalanceListener
 
     class Drain:
         async def on_partitions_revoked(self, revoked: Iterable[Partition]) -> None:
@@ -127,8 +127,8 @@ async def confluent_kip848(group: Group, work: Work, stop: asyncio.Event) -> Non
 async def _confluent(
     group: Group, work: Work, stop: asyncio.Event, settings: dict[str, str]
 ) -> None:
-    from confluent_kafka import KafkaError, KafkaException, TopicPartition  # noqa: PLC0415
-    from confluent_kafka.aio import AIOConsumer  # noqa: PLC0415
+    from confluent_kafka import KafkaError, KafkaException, TopicPartition
+    from confluent_kafka.aio import AIOConsumer
 
     async def on_revoke(consumer: AIOConsumer, revoked: list[TopicPartition]) -> None:
         numbers = [tp.partition for tp in revoked]

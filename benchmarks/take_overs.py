@@ -17,7 +17,7 @@ from asyncrevoke.model import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from asyncrevoke.cli.demo.judge import HandlerCall
+    from asyncrevoke.cli.demo.judge import ObservedCall
     from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, Started
 
 _OF_ONE_ROUND = 2.0  # seconds between two take-overs, at most
@@ -39,7 +39,7 @@ class TakeOver(NamedTuple):
 
 def take_overs(handled: Iterable[Started | Ended | Abandoned]) -> list[TakeOver]:
     """Every move of the members that wrote this down, by the time at which it was over."""
-    of_partition: dict[TopicPartition, list[HandlerCall]] = defaultdict(list)
+    of_partition: dict[TopicPartition, list[ObservedCall]] = defaultdict(list)
     for call in handler_calls(handled, {}):
         of_partition[call.record.partition].append(call)
     found: list[TakeOver] = []

@@ -1,9 +1,9 @@
 """Handlers inside a FastAPI application: one process serves requests and handles records.
 
 POST /orders writes an order to Kafka, the handler bills it in a database, GET /billed/{customer}
-tells the sum; /livez and /readyz are for an orchestrator. When the server shuts down, handlers that
-have started end, their records are committed, and only then producer and database are closed. A
-handler that fails shuts the server down.
+returns the sum; /livez and /readyz are for an orchestrator. When the server shuts down, handlers
+that have started end, their records are committed, and only then producer and database are closed.
+A handler that fails shuts the server down.
 
     pip install 'asyncrevoke' aiosqlite fastapi uvicorn
     export BOOTSTRAP=localhost:9092

@@ -1,7 +1,7 @@
-"""The loop of KIP-983: partitions are given up in two steps, and the others keep flowing.
+"""The loop of KIP-983: partitions are released in two steps, and the others keep flowing.
 
 A task of your own works on each record and acknowledges it. When the group wants a partition back,
-the loop is told first, and delays the revoke for as long as tasks of that partition run.
+the loop learns of the revocation first, and delays it for as long as tasks of that partition run.
 
     python examples/kip983_loop.py --bootstrap localhost:9092 --topic orders --group billing
 """

@@ -9,7 +9,8 @@ from asyncrevoke.audit.anomalies import Anomaly, AnomalyKind, Verdict, verdict_o
 from asyncrevoke.audit.rules.batches import ALTERED, MISMATCHES, NOTED, batch_rules
 from asyncrevoke.audit.rules.content import HashlessSessions
 from asyncrevoke.audit.rules.incomplete import HIDDEN, INCOMPLETE, incomplete
-from asyncrevoke.audit.rules.queries import RuleParameters, combined, definitions, rules
+from asyncrevoke.audit.rules.queries import combined, rules
+from asyncrevoke.audit.rules.tables import RuleParameters, definitions
 from asyncrevoke.audit.rules.views import FOREVER, fingerprints, flagged, inverted, views
 from asyncrevoke.audit.sql.text import compose, joined
 from asyncrevoke.errors import ConfigError
@@ -247,7 +248,7 @@ class Comparison:
             *self._latency(),
         )
 
-    # --- what is wrong ---------------------------------------------------------------------------
+    # --- anomalies -------------------------------------------------------------------------------
 
     def _anomalies(self) -> list[Anomaly]:
         sql = self._db.dialect

@@ -1,17 +1,19 @@
-"""The report of an audit: JSON, and an HTML page with SVG pictures that loads nothing."""
+"""The report of an audit: JSON, and an HTML page that loads nothing."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asyncrevoke.audit.anomalies import DESCRIPTIONS, Anomaly, AnomalyKind, Severity
-from asyncrevoke.printable import LONGEST_MESSAGE, printable_html
+from asyncrevoke.pages.drawing import Drawing
+from asyncrevoke.pages.templates import render
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from pathlib import Path
 
     from asyncrevoke.audit.comparison import AuditResult
@@ -19,20 +21,8 @@ if TYPE_CHECKING:
 # Anomalies on the page; all of them are in the JSON.
 _SHOWN = 500
 _WIDTH, _LEFT, _ROW = 960, 90, 22
+_HEIGHT = 160
 _COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#b279a2", "#e45756", "#72b7b2", "#9d755d", "#eeca3b")
-
-# The page has no script and loads nothing.
-_POLICY = (
-    "<meta HTTP-EQUIV=Content-Security-Policy "
-    """content="default-src 'none'; style-src 'unsafe-inline'">"""
-)
-_STYLE = """
-body{font:15px/1.5 system-ui,sans-serif;max-width:1000px;margin:2em auto;padding:0 1em;color:#222}
-table{border-collapse:collapse;font-size:13px}td,th{padding:3px 10px;border-bottom:1px solid #ddd;
-text-align:left;vertical-align:top}.PASS{color:#2a7d2a}.FAIL{color:#b00020}.INCONCLUSIVE{color:#a66a00}
-.WARN{color:#a66a00}.INFO{color:#666}h1 span{font-size:1.2em}code{font-size:12px}
-svg text{font-size:11px}
-"""
 
 
 def for_machines(audited: AuditResult) -> dict[str, Any]:
@@ -72,176 +62,97 @@ def counts(anomalies: Iterable[Anomaly]) -> dict[AnomalyKind, int]:
 
 def as_html(audited: AuditResult) -> str:
     """The page."""
-    name, group = printable_html(audited.topic), printable_html(str(audited.group))
-    verdict = audited.verdict
-    return "".join(
-        (
-            f"<!doctype html><html lang=en><meta charset=utf-8>{_POLICY}",
-            f"<title>{verdict}: {name}</title>",
-            f"<style>{_STYLE}</style><h1><span class={verdict}>{verdict}</span> {name}</h1>",
-            f"<p>Group <b>{group}</b>: {audited.attempts:,} attempts, ",
-            f"{audited.done:,} records done, {audited.read:,} records read back from the topic. ",
-            _how(audited),
-            "</p><h2>Findings</h2>",
-            _findings(audited),
-            "<h2>Who owned what</h2>",
-            _ownership(audited),
-            "<h2>How long calls took</h2>",
-            _latency(audited),
-            "<h2>Sessions</h2>",
-            _sessions(audited),
-            "</html>",
-        )
+    return render(
+        "audit/report.html",
+        result=audited,
+        counts=counts(audited.anomalies),
+        descriptions=DESCRIPTIONS,
+        shown=sorted(audited.anomalies, key=_rank)[:_SHOWN],
+        ownership=_ownership(audited),
+        latency=_latency(audited),
+        time=_time,
+        seconds=_seconds,
+        json=partial(json.dumps, default=str),
     )
 
 
-def _how(audited: AuditResult) -> str:
-    if not audited.two_tiers:
-        return "Every record was compared."
-    ranges = len(audited.exact_ranges)
-    return (
-        "Fingerprints of 32,768 offsets were compared, and record by record the "
-        f"{ranges} ranges in which they differ."
-    )
+def _rank(anomaly: Anomaly) -> int:
+    return list(Severity).index(anomaly.severity)
 
 
-def _findings(audited: AuditResult) -> str:
-    if not audited.anomalies:
-        return "<p>Nothing.</p>"
-    rows = [
-        (
-            f"<b class={DESCRIPTIONS[kind].severity}>{DESCRIPTIONS[kind].severity}</b>",
-            f"<code>{kind}</code>",
-            f"{count:,}",
-            printable_html(DESCRIPTIONS[kind].text),
-        )
-        for kind, count in counts(audited.anomalies).items()
-    ]
-    shown = sorted(audited.anomalies, key=lambda a: list(Severity).index(a.severity))[:_SHOWN]
-    single = [
-        (
-            f"<code class={a.severity}>{a.kind}</code>",
-            _where(a),
-            _time(a.observed_us),
-            printable_html(", ".join(a.sessions)),
-            f"<code>{printable_html(json.dumps(a.evidence, default=str), LONGEST_MESSAGE)}</code>",
-        )
-        for a in shown
-    ]
-    more = len(audited.anomalies) - len(shown)
-    rest = f"<p>{more:,} more are in the JSON.</p>" if more else ""
-    return (
-        _table(("", "what", "records", "meaning"), rows)
-        + "<h3>One by one</h3>"
-        + _table(("what", "offsets", "when", "sessions", "evidence"), single)
-        + rest
-    )
+class _Ownership(NamedTuple):
+    """Which session owned which partition when, from ``first`` to ``last``."""
+
+    first: int
+    last: int
+    colours: dict[str, str]
+    drawing: Drawing
 
 
-def _where(anomaly: Anomaly) -> str:
-    if anomaly.partition is None:
-        return ""
-    lo, hi = anomaly.offset_lo, anomaly.offset_hi
-    offsets = "" if lo is None else f" {lo}" if lo == hi else f" {lo} to {hi}"
-    return f"partition {anomaly.partition}{offsets}"
-
-
-def _ownership(audited: AuditResult) -> str:
+def _ownership(audited: AuditResult) -> _Ownership | None:
     spans = audited.spans
     if not spans:
-        return "<p>No partition was assigned.</p>"
+        return None
     ends = [state.last_us for state in audited.sessions if state.last_us is not None]
     first = min(since for _, _, since, _ in spans)
     last = max([*ends, first + 1])
     scale = (_WIDTH - _LEFT) / (last - first)
-    partitions = sorted({partition for partition, *_ in spans})
-    colours = {
-        name: _COLOURS[n % len(_COLOURS)]
-        for n, name in enumerate(sorted({name for _, name, *_ in spans}))
-    }
-    shapes = [
-        f'<text x="0" y="{_ROW * n + 15}">partition {partition}</text>'
-        for n, partition in enumerate(partitions)
-    ]
-    for partition, name, since, until in spans:
-        x, y = _LEFT + (since - first) * scale, _ROW * partitions.index(partition)
-        width = max(1.0, ((until or last) - since) * scale)
-        title = f"{name}: {_time(since)} to {_time(until) or 'the end'}"
-        shapes.append(
-            f'<rect x="{x:.1f}" y="{y + 3}" width="{width:.1f}" height="{_ROW - 6}" '
-            f'fill="{colours[name]}"><title>{printable_html(title)}</title></rect>'
+    rows = {part: _ROW * n for n, part in enumerate(sorted({part for part, *_ in spans}))}
+    names = sorted({name for _, name, *_ in spans})
+    colours = {name: _COLOURS[n % len(_COLOURS)] for n, name in enumerate(names)}
+    drawing = Drawing(_WIDTH, _ROW * len(rows))
+
+    def box(part: int, since: int, us: float, inset: int, title: str, **style: str | float) -> None:
+        drawing.add(
+            "rect",
+            "",
+            title,
+            x=_LEFT + (since - first) * scale,
+            y=rows[part] + inset,
+            width=max(1.0, us * scale),
+            height=_ROW - 2 * inset,
+            **style,
         )
+
+    for part, y in rows.items():
+        drawing.add("text", f"partition {part}", x=0, y=y + 15)
+    for part, name, since, until in spans:
+        title = f"{name}: {_time(since)} to {_time(until) or 'the end'}"
+        box(part, since, (until or last) - since, 3, title, fill=colours[name])
     for anomaly in audited.anomalies:
-        if anomaly.kind is AnomalyKind.STALL and anomaly.partition in partitions:
-            start = anomaly.observed_us or first
+        if anomaly.kind is AnomalyKind.STALL and anomaly.partition in rows:
             seconds = anomaly.evidence["seconds"]
             assert isinstance(seconds, float)
-            x = _LEFT + (start - first) * scale
-            y = _ROW * partitions.index(anomaly.partition)
-            shapes.append(
-                f'<rect x="{x:.1f}" y="{y}" width="{max(1.0, seconds * 1e6 * scale):.1f}" '
-                f'height="{_ROW}" fill="none" stroke="#b00020" stroke-width="2">'
-                f"<title>a stall of {seconds:.1f} s</title></rect>"
-            )
-    legend = " ".join(
-        f'<span style="color:{colour}">&#9632;</span> {printable_html(name)}'
-        for name, colour in colours.items()
-    )
-    height = _ROW * len(partitions)
-    return (
-        f"<p>{_time(first)} to {_time(last)}; stalls are framed in red. {legend}</p>"
-        f'<svg viewBox="0 0 {_WIDTH} {height}" width="100%">{"".join(shapes)}</svg>'
-    )
+            frame: dict[str, str | float] = {"fill": "none", "stroke": "#b00020", "stroke_width": 2}
+            since, title = anomaly.observed_us or first, f"a stall of {seconds:.1f} s"
+            box(anomaly.partition, since, seconds * 1e6, 0, title, **frame)
+    return _Ownership(first, last, colours, drawing)
 
 
-def _latency(audited: AuditResult) -> str:
-    if not audited.latency:
-        return "<p>A loop took the records: when work on each began and ended is not known.</p>"
-    told = ", ".join(f"{name} {_seconds(value)}" for name, value in audited.latency.items())
+def _latency(audited: AuditResult) -> Drawing | None:
+    """The median and the 99th percentile over time."""
     points = audited.latency_by_time
+    if not audited.latency:
+        return None
     highest = max(p99 for _, _, p99 in points) or 1e-6
     first, last = points[0][0], points[-1][0]
-    height = 160
-
-    def line(values: Sequence[float], colour: str) -> str:
-        at = [
-            f"{_LEFT + (at - first) / max(1, last - first) * (_WIDTH - _LEFT):.1f},"
-            f"{height - value / highest * (height - 10):.1f}"
-            for (at, _, _), value in zip(points, values, strict=True)
+    drawing = Drawing(_WIDTH, _HEIGHT + 4)
+    drawing.add("text", _seconds(highest), x=0, y=14)
+    drawing.add("text", "0", x=0, y=_HEIGHT)
+    for column, colour in ((1, _COLOURS[0]), (2, _COLOURS[1])):
+        line = [
+            (
+                _LEFT + (point[0] - first) / max(1, last - first) * (_WIDTH - _LEFT),
+                _HEIGHT - point[column] / highest * (_HEIGHT - 10),
+            )
+            for point in points
         ]
-        if len(at) == 1:
-            x, _, y = at[0].partition(",")
-            return f'<circle cx="{x}" cy="{y}" r="3" fill="{colour}"/>'
-        return f'<polyline fill="none" stroke="{colour}" points="{" ".join(at)}"/>'
-
-    return (
-        f"<p>{told}. The lines are the median (blue) and the 99th percentile (orange).</p>"
-        f'<svg viewBox="0 0 {_WIDTH} {height + 4}" width="100%">'
-        f'<text x="0" y="14">{_seconds(highest)}</text><text x="0" y="{height}">0</text>'
-        f"{line([p50 for _, p50, _ in points], _COLOURS[0])}"
-        f"{line([p99 for _, _, p99 in points], _COLOURS[1])}</svg>"
-    )
-
-
-def _sessions(audited: AuditResult) -> str:
-    rows = [
-        (
-            printable_html(state.name),
-            printable_html(f"{state.facts.get('host')} {state.facts.get('pid')}"),
-            f"{state.rows:,}",
-            _time(state.began_us),
-            _time(state.last_us),
-            printable_html(state.gap or ("being written" if state.live else "whole")),
-        )
-        for state in audited.sessions
-    ]
-    return _table(("session", "process", "rows", "from", "to", "state"), rows)
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    head = "".join(f"<th>{name}</th>" for name in header)
-    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<table><tr>{head}</tr>{body}</table>"
+        if len(line) == 1:
+            ((x, y),) = line
+            drawing.add("circle", cx=x, cy=y, r=3, fill=colour)
+        else:
+            drawing.add_line(line, fill="none", stroke=colour)
+    return drawing
 
 
 def _time(us: int | None) -> str:

@@ -3,51 +3,45 @@
 from __future__ import annotations
 
 import datetime
-import io
-import socket
-import struct
 import time
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar, cast
 
-from kio.schema.api_versions.v0.request import ApiVersionsRequest
-from kio.schema.api_versions.v0.response import ApiVersionsResponse
-from kio.schema.create_acls.v3.request import AclCreation, CreateAclsRequest
+from kio.schema.create_acls.v3 import request as create_acls
 from kio.schema.create_acls.v3.response import CreateAclsResponse
-from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, CreatePartitionsTopic
+from kio.schema.create_partitions.v3 import request as create_partitions
 from kio.schema.create_partitions.v3.response import CreatePartitionsResponse
-from kio.schema.create_topics.v7.request import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-)
+from kio.schema.create_topics.v7 import request as create_topics
 from kio.schema.create_topics.v7.response import CreateTopicsResponse
-from kio.schema.delete_topics.v5.request import DeleteTopicsRequest
+from kio.schema.delete_topics.v5 import request as delete_topics
 from kio.schema.delete_topics.v5.response import DeleteTopicsResponse
 from kio.schema.errors import ErrorCode
-from kio.schema.list_offsets.v7.request import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
-from kio.schema.list_offsets.v7.response import ListOffsetsResponse
-from kio.schema.metadata.v9.request import MetadataRequest, MetadataRequestTopic
-from kio.schema.metadata.v9.response import MetadataResponse
-from kio.schema.types import BrokerId, TopicName
-from kio.serial import entity_writer
-from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
+from kio.schema.types import TopicName
+from kio.static.primitive import i8, i16, i32, i32Timedelta
 
 from asyncrevoke.broker.errors import BrokerRequestError
+from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.core.io.effects import FailureKind
+from asyncrevoke.model import TopicPartition
 from asyncrevoke.printable import printable
-from asyncrevoke.protocol.guard import HostileFrame, read_response
+from asyncrevoke.protocol.messages import (
+    LATEST_TIMESTAMP,
+    EntityRequest,
+    EntityResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    MetadataRequest,
+    MetadataResponse,
+    OffsetQuery,
+)
+from asyncrevoke.runtime.net.fatal_errors import RequestFailed
+from asyncrevoke.runtime.net.single_request import request_blocking
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from types import TracebackType
-    from typing import Self
+    from collections.abc import Iterable, Mapping
 
-    from kio.static.protocol import RequestPayload, ResponsePayload
+    from asyncrevoke.protocol.messages import Entities, Request, Response
 
-    Answer = TypeVar("Answer", bound=ResponsePayload)
+    Answer = TypeVar("Answer")
 
 REQUEST_TIMEOUT = 30.0
 RETRY_INTERVAL = 0.05
@@ -65,83 +59,94 @@ _OPERATIONS: Mapping[Operation, int] = {
 }  # fmt: skip
 _LITERAL, _PREFIXED = 3, 4
 _ALLOW = 3
-_LATEST = -1
+# How long the controller may take.
+_CONTROLLER_TIMEOUT = i32Timedelta.parse(datetime.timedelta(seconds=REQUEST_TIMEOUT))
+
+
+class CreateTopicsRequest(EntityRequest[CreateTopicsResponse], frozen=True, kw_only=True):
+    """Creates topics."""
+
+    entities: ClassVar[Entities] = ((create_topics.CreateTopicsRequest, CreateTopicsResponse),)
+    topics: tuple[create_topics.CreatableTopic, ...]
+    timeout: i32Timedelta = _CONTROLLER_TIMEOUT
+
+
+class CreatePartitionsRequest(EntityRequest[CreatePartitionsResponse], frozen=True, kw_only=True):
+    """Adds partitions to topics."""
+
+    entities: ClassVar[Entities] = (
+        (create_partitions.CreatePartitionsRequest, CreatePartitionsResponse),
+    )
+    topics: tuple[create_partitions.CreatePartitionsTopic, ...]
+    timeout: i32Timedelta = _CONTROLLER_TIMEOUT
+    validate_only: bool = False
+
+
+class DeleteTopicsRequest(EntityRequest[DeleteTopicsResponse], frozen=True, kw_only=True):
+    """Deletes topics."""
+
+    entities: ClassVar[Entities] = ((delete_topics.DeleteTopicsRequest, DeleteTopicsResponse),)
+    topic_names: tuple[TopicName, ...]
+    timeout: i32Timedelta = _CONTROLLER_TIMEOUT
+
+
+class CreateAclsRequest(EntityRequest[CreateAclsResponse], frozen=True, kw_only=True):
+    """Adds access rules."""
+
+    entities: ClassVar[Entities] = ((create_acls.CreateAclsRequest, CreateAclsResponse),)
+    creations: tuple[create_acls.AclCreation, ...]
 
 
 class Admin:
-    """A connection of its own for a few requests; a context manager.
+    """Requests to one broker, each over a connection of its own.
 
     Args:
         address: ``host:port`` of a listener without TLS and SASL.
         timeout: seconds for connecting, and for each answer.
 
     Raises:
+        ConfigError: ``address`` is none.
         OSError: from every call, if the broker cannot be reached or does not answer in time.
     """
 
     def __init__(self, address: str, timeout: float = REQUEST_TIMEOUT) -> None:
-        host, _, port = address.rpartition(":")
-        self._socket = socket.create_connection((host.strip("[]"), int(port)), timeout)
-        self._socket.settimeout(timeout)
-        self._correlation = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._socket.close()
+        self._config = ConsumerConfig(bootstrap_servers=address, client_id=CLIENT_ID)
+        self._timeout = timeout
 
     def brokers(self) -> frozenset[int]:
         """The node ids of the live brokers, in this broker's metadata."""
-        versions = self._ask(ApiVersionsRequest(), ApiVersionsResponse)
-        if versions.error_code is not ErrorCode.none:
-            raise _refused("ApiVersions", versions.error_code, None)
-        return frozenset(int(broker.node_id) for broker in self._metadata(()).brokers)
+        return frozenset(broker.node_id for broker in self._metadata().brokers)
 
     def create_topic(
         self, name: str, partitions: int, replication: int, config: Mapping[str, str]
     ) -> None:
         """Create a topic; returns when the controller has accepted it."""
-        topic = CreatableTopic(
+        topic = create_topics.CreatableTopic(
             name=TopicName(name),
             num_partitions=i32(partitions),
             replication_factor=i16(replication),
             assignments=(),
             configs=tuple(
-                CreatableTopicConfig(name=key, value=value) for key, value in config.items()
+                create_topics.CreatableTopicConfig(name=key, value=value)
+                for key, value in config.items()
             ),
         )
-        answer = self._ask(
-            CreateTopicsRequest(topics=(topic,), timeout=_timeout()), CreateTopicsResponse
-        )
+        answer = self._ask(CreateTopicsRequest(topics=(topic,)))
         for result in answer.topics:
             _check(f"creating topic {name!r}", result.error_code, result.error_message)
 
     def add_partitions(self, name: str, total: int) -> None:
         """Raise a topic's number of partitions to ``total``."""
-        topic = CreatePartitionsTopic(name=TopicName(name), count=i32(total), assignments=None)
-        answer = self._ask(
-            CreatePartitionsRequest(topics=(topic,), timeout=_timeout(), validate_only=False),
-            CreatePartitionsResponse,
+        topic = create_partitions.CreatePartitionsTopic(
+            name=TopicName(name), count=i32(total), assignments=None
         )
+        answer = self._ask(CreatePartitionsRequest(topics=(topic,)))
         for result in answer.results:
             _check(f"adding partitions to {name!r}", result.error_code, result.error_message)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic; returns when the controller has accepted it."""
-        answer = self._ask(
-            DeleteTopicsRequest(topic_names=(TopicName(name),), timeout=_timeout()),
-            DeleteTopicsResponse,
-        )
+        answer = self._ask(DeleteTopicsRequest(topic_names=(TopicName(name),)))
         for result in answer.responses:
             _check(f"deleting topic {name!r}", result.error_code, result.error_message)
 
@@ -151,40 +156,25 @@ class Admin:
 
     def leaders(self, name: str) -> dict[str, list[int]]:
         """The partitions of the topic that have a leader, by the address of the leader."""
-        metadata = self._metadata((name,))
-        address = {
-            int(broker.node_id): f"{broker.host}:{int(broker.port)}" for broker in metadata.brokers
-        }
+        metadata = self._metadata(name)
+        address = {broker.node_id: f"{broker.host}:{broker.port}" for broker in metadata.brokers}
         found: dict[str, list[int]] = {}
         for topic in metadata.topics:
             for partition in topic.partitions:
-                leader = address.get(int(partition.leader_id))
-                if leader is not None and partition.error_code is ErrorCode.none:
-                    found.setdefault(leader, []).append(int(partition.partition_index))
+                leader = address.get(partition.leader_id)
+                if leader is not None and partition.error is ErrorCode.none:
+                    found.setdefault(leader, []).append(partition.partition)
         return found
 
     def leads(self, name: str, partitions: Iterable[int]) -> bool:
         """Whether this broker serves these partitions. A new leader may learn last that it is the
         leader."""
-        request = ListOffsetsRequest(
-            replica_id=BrokerId(-1),
-            isolation_level=i8(0),
-            topics=(
-                ListOffsetsTopic(
-                    name=TopicName(name),
-                    partitions=tuple(
-                        ListOffsetsPartition(partition_index=i32(number), timestamp=i64(_LATEST))
-                        for number in partitions
-                    ),
-                ),
-            ),
+        queries = tuple(
+            OffsetQuery(partition=TopicPartition(name, number), timestamp=LATEST_TIMESTAMP)
+            for number in partitions
         )
-        answer = self._ask(request, ListOffsetsResponse)
-        return all(
-            partition.error_code is ErrorCode.none
-            for topic in answer.topics
-            for partition in topic.partitions
-        )
+        answer = cast("ListOffsetsResponse", self._send(ListOffsetsRequest(queries=queries)))
+        return all(listed.error is ErrorCode.none for listed in answer.offsets)
 
     def allow(
         self,
@@ -197,7 +187,7 @@ class Admin:
     ) -> None:
         """Add access rules for one user."""
         creations = tuple(
-            AclCreation(
+            create_acls.AclCreation(
                 resource_type=i8(_RESOURCES[resource]),
                 resource_name="kafka-cluster" if resource == "cluster" else name,
                 resource_pattern_type=i8(_PREFIXED if prefixed else _LITERAL),
@@ -208,49 +198,24 @@ class Admin:
             )
             for operation in operations
         )
-        answer = self._ask(CreateAclsRequest(creations=creations), CreateAclsResponse)
+        answer = self._ask(CreateAclsRequest(creations=creations))
         for result in answer.results:
             _check(f"allowing {user!r}", result.error_code, result.error_message)
 
-    def _metadata(self, topics: Sequence[str]) -> MetadataResponse:
-        request = MetadataRequest(
-            topics=tuple(MetadataRequestTopic(name=TopicName(name)) for name in topics),
-            allow_auto_topic_creation=False,
-            include_cluster_authorized_operations=False,
-            include_topic_authorized_operations=False,
-        )
-        return self._ask(request, MetadataResponse)
+    def _metadata(self, *topics: str) -> MetadataResponse:
+        return cast("MetadataResponse", self._send(MetadataRequest(topics=topics)))
 
-    def _ask(self, request: RequestPayload, answer: type[Answer]) -> Answer:
-        self._correlation += 1
-        header_type = request.__header_schema__
-        header = header_type(
-            request_api_key=request.__api_key__,
-            request_api_version=request.__version__,
-            correlation_id=i32(self._correlation),
-            client_id=CLIENT_ID,
-        )
-        with io.BytesIO() as buffer:
-            entity_writer(header_type)(buffer, header)
-            entity_writer(type(request))(buffer, request)
-            frame = buffer.getvalue()
-        self._socket.sendall(struct.pack(">i", len(frame)) + frame)
-        (size,) = struct.unpack(">i", self._receive(4))
-        data = self._receive(size)
+    def _ask(self, request: EntityRequest[Answer]) -> Answer:
+        return cast("Answer", cast("EntityResponse", self._send(request)).entity)
+
+    def _send(self, request: Request) -> Response:
         try:
-            return read_response(data, answer)[0]
-        except HostileFrame as error:
-            what = f"the broker's answer is no {answer.__name__}"
-            raise ConnectionAbortedError(f"{what}: {error}") from error
-
-    def _receive(self, size: int) -> bytes:
-        parts = bytearray()
-        while len(parts) < size:
-            part = self._socket.recv(size - len(parts))
-            if not part:
-                raise ConnectionResetError("the broker closed the connection")
-            parts += part
-        return bytes(parts)
+            return request_blocking(request, self._config, self._timeout)
+        except RequestFailed as failure:
+            late = failure.kind is FailureKind.TIMEOUT or isinstance(
+                failure.__cause__, TimeoutError
+            )
+            raise (TimeoutError if late else ConnectionError)(failure.detail) from failure
 
 
 def wait_for_topic(addresses: Iterable[str], name: str, partitions: int, timeout: float) -> None:
@@ -271,29 +236,16 @@ def wait_for_topic(addresses: Iterable[str], name: str, partitions: int, timeout
 
 
 def _serves(address: str, name: str, partitions: int) -> bool:
-    with Admin(address) as admin:
-        leaders = admin.leaders(name)
+    leaders = Admin(address).leaders(name)
     if sum(map(len, leaders.values())) < partitions:
         return False
     try:
-        for leader, led in leaders.items():
-            with Admin(leader) as admin:
-                if not admin.leads(name, led):
-                    return False
+        return all(Admin(leader).leads(name, led) for leader, led in leaders.items())
     except OSError:
-        return False  # a leader that has just ended: another follows
-    return True
-
-
-def _timeout() -> i32Timedelta:
-    return i32Timedelta.parse(datetime.timedelta(seconds=REQUEST_TIMEOUT))
+        return False  # a leader that has just stopped; another one is elected
 
 
 def _check(what: str, code: ErrorCode, message: str | None) -> None:
     if code is not ErrorCode.none:
-        raise _refused(what, code, message)
-
-
-def _refused(what: str, code: ErrorCode, message: str | None) -> BrokerRequestError:
-    reason = f" ({printable(message)})" if message else ""
-    return BrokerRequestError(f"{what}: the broker answers {code.name}{reason}", int(code))
+        reason = f" ({printable(message)})" if message else ""
+        raise BrokerRequestError(f"{what}: the broker answers {code.name}{reason}", int(code))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import shutil
 import signal
@@ -10,8 +9,8 @@ import socket
 import sys
 import tempfile
 import time
-import uuid
 import weakref
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,12 @@ from asyncrevoke.broker.listeners.ports import HOST, free_ports, is_free
 from asyncrevoke.broker.listeners.private_file import write_private
 from asyncrevoke.broker.listeners.security import ClientOptions, Security, write_certificates
 from asyncrevoke.broker.process.process import BrokerProcess, run_to_end, tail
-from asyncrevoke.broker.process.properties import BrokerNode, broker_properties, properties_text
+from asyncrevoke.broker.process.properties import (
+    BrokerNode,
+    broker_properties,
+    new_cluster_id,
+    properties_text,
+)
 from asyncrevoke.broker.running import RunningBroker
 from asyncrevoke.errors import ConfigError, IllegalStateError
 
@@ -92,12 +96,12 @@ class KafkaBroker(RunningBroker):
         self._on_progress = on_progress
         self._nodes: tuple[BrokerNode, ...] = ()
         self._node_id = 1
-        self._cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        self._cluster_id = new_cluster_id()
         self._java: tuple[str, ...] = ()
         self._process: BrokerProcess | None = None
         self._remove: weakref.finalize[..., KafkaBroker] | None = None
 
-    # -- where it is
+    # -- addresses and state
 
     @property
     @override
@@ -155,7 +159,7 @@ class KafkaBroker(RunningBroker):
         options["bootstrap_servers"] = self.bootstrap_servers
         return options
 
-    # -- its life
+    # -- start and stop
 
     @override
     def start(self) -> None:
@@ -222,7 +226,7 @@ class KafkaBroker(RunningBroker):
         if self._remove is not None:
             self._remove()
 
-    # -- for clusters of several
+    # -- in a cluster of several brokers
 
     def join_cluster(self, node_id: int, nodes: tuple[BrokerNode, ...], cluster_id: str) -> None:
         """Make this broker one of several, before it is started for the first time."""
@@ -261,7 +265,7 @@ class KafkaBroker(RunningBroker):
                 )
             time.sleep(RETRY_INTERVAL)
 
-    # -- the rest
+    # -- files, ports and the process
 
     @property
     def _node(self) -> BrokerNode:
@@ -295,15 +299,9 @@ class KafkaBroker(RunningBroker):
                 "another port"
             )
         ports = free_ports()
-        clients = self._port if self._port is not None else next(ports)
-        self._nodes = (
-            BrokerNode(
-                node_id=self._node_id,
-                clients_port=clients,
-                brokers_port=next(ports),
-                controller_port=next(ports),
-            ),
-        )
+        if self._port is not None:
+            ports = chain((self._port,), ports)
+        self._nodes = (BrokerNode.choose(ports, self._node_id),)
 
     def _write_config(self, directory: Path, config: Path) -> None:
         key_store = directory / "broker.pem"
@@ -350,10 +348,9 @@ class KafkaBroker(RunningBroker):
 
     def _answers(self, node_ids: set[int]) -> bool:
         try:
-            with Admin(self._admin_address, timeout=5) as admin:
-                if not node_ids <= admin.brokers():
-                    return False
-            # The clients' listener opens last.
+            if not node_ids <= Admin(self._admin_address, timeout=5).brokers():
+                return False
+            # The clients' listener opens last of all.
             with socket.create_connection((HOST, self._node.clients_port), 5):
                 return True
         except (OSError, BrokerRequestError):

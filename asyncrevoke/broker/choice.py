@@ -1,4 +1,4 @@
-"""Which broker a demo or a test session uses."""
+"""Chooses the broker of a demo or of a test session."""
 
 from __future__ import annotations
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import uuid
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
 from asyncrevoke.broker.broker import START_TIMEOUT, KafkaBroker
 from asyncrevoke.broker.listeners.ports import free_ports
-from asyncrevoke.broker.process.properties import BrokerNode
+from asyncrevoke.broker.process.properties import BrokerNode, new_cluster_id
 from asyncrevoke.broker.running import RunningBroker
 from asyncrevoke.errors import IllegalStateError
 
@@ -27,12 +25,12 @@ _RACKS = {
 
 
 class KafkaCluster(RunningBroker):
-    """Three brokers (or ``size``) that are controllers too; a context manager.
+    """Three brokers (or ``size``) that are also controllers; a context manager.
 
-    ``brokers[i]`` can be stopped, killed, paused and restarted alone, and stands in a rack of its
-    own: ``rack-1`` and so on. A consumer with ``client_rack`` reads from the copy in its rack
-    (KIP-392). Topics, offsets and transactions have three copies. The other arguments are those of
-    :class:`KafkaBroker`.
+    Each of ``brokers`` can be stopped, killed, paused and restarted alone, and has a rack of its
+    own: ``rack-1`` and so on. A consumer with ``client_rack`` reads from the replica in its rack
+    (KIP-392). Topics, offsets and transactions have three replicas. The other arguments are those
+    of :class:`KafkaBroker`.
     """
 
     def __init__(
@@ -48,16 +46,8 @@ class KafkaCluster(RunningBroker):
         on_progress: OnProgress | None = None,
     ) -> None:
         ports = free_ports()
-        nodes = tuple(
-            BrokerNode(
-                node_id=node_id,
-                clients_port=next(ports),
-                brokers_port=next(ports),
-                controller_port=next(ports),
-            )
-            for node_id in range(1, size + 1)
-        )
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        nodes = tuple(BrokerNode.choose(ports, node_id) for node_id in range(1, size + 1))
+        cluster_id = new_cluster_id()
         self.brokers: list[KafkaBroker] = []
         for node in nodes:
             broker = KafkaBroker(

@@ -83,7 +83,7 @@ class DockerBroker(RunningBroker):
             BrokerStartError: the broker does not answer.
         """
         try:
-            from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - an extra
+            from testcontainers.core.container import DockerContainer
         except ImportError as error:
             raise BrokerMissingError(
                 "testcontainers is not installed: pip install 'asyncrevoke[testing]'"
@@ -94,7 +94,7 @@ class DockerBroker(RunningBroker):
         ports = free_ports()
         self._port = next(ports)
         container = DockerContainer(IMAGE)
-        # As docker has it, which with_bind_ports() does not take: on this interface alone.
+        # Docker's form for a port of one interface; with_bind_ports() does not accept it.
         published: Any = container.ports
         published[str(self._port)] = (HOST, self._port)
         for name, value in self._environment(next(ports), next(ports)).items():
@@ -140,9 +140,8 @@ class DockerBroker(RunningBroker):
         deadline = time.monotonic() + START_TIMEOUT
         while True:
             try:
-                with Admin(self.bootstrap_servers, timeout=5) as admin:
-                    if admin.brokers():
-                        return
+                if Admin(self.bootstrap_servers, timeout=5).brokers():
+                    return
             except (OSError, BrokerRequestError):
                 pass
             if time.monotonic() > deadline:

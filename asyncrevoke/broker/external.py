@@ -43,8 +43,7 @@ class ExternalBroker(RunningBroker):
             BrokerStartError: it does not answer.
         """
         try:
-            with Admin(self.admin_addresses[0], CONNECT_TIMEOUT) as admin:
-                admin.brokers()
+            Admin(self.admin_addresses[0], CONNECT_TIMEOUT).brokers()
         except (OSError, ValueError) as error:
             raise BrokerStartError(
                 f"no broker answers at {self._bootstrap_servers} ({error}): start it, correct the "

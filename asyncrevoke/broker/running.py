@@ -1,4 +1,4 @@
-"""What can be asked of every broker, whoever has started it."""
+"""The interface of every broker, whoever has started it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class RunningBroker(ABC):
-    """A broker or a cluster that answers; a synchronous context manager.
+    """A running broker or cluster; a synchronous context manager.
 
-    Its methods block, also while an event loop runs in this thread.
+    Its methods block, also in a thread that runs an event loop.
     """
 
     def __enter__(self) -> Self:
@@ -59,7 +59,7 @@ class RunningBroker(ABC):
 
     def client_options(self, user: str | None = None) -> ClientOptions:
         """What a client needs to connect, ``bootstrap_servers`` included, as keyword arguments."""
-        del user  # without SASL nobody has a name
+        del user  # without SASL there are no users
         return ClientOptions(bootstrap_servers=self.bootstrap_servers)
 
     def create_topic(
@@ -77,8 +77,7 @@ class RunningBroker(ABC):
             BrokerRequestError: the broker refused, for instance because the topic exists.
         """
         addresses = self.admin_addresses
-        with Admin(addresses[0]) as admin:
-            admin.create_topic(name, partitions, replication or -1, config or {})
+        Admin(addresses[0]).create_topic(name, partitions, replication or -1, config or {})
         wait_for_topic(addresses, name, partitions, REQUEST_TIMEOUT)
 
     def add_partitions(self, name: str, total: int) -> None:
@@ -88,8 +87,7 @@ class RunningBroker(ABC):
             BrokerRequestError: the broker refused, for instance because it has as many.
         """
         addresses = self.admin_addresses
-        with Admin(addresses[0]) as admin:
-            admin.add_partitions(name, total)
+        Admin(addresses[0]).add_partitions(name, total)
         wait_for_topic(addresses, name, total, REQUEST_TIMEOUT)
 
     def delete_topic(self, name: str) -> None:
@@ -98,8 +96,7 @@ class RunningBroker(ABC):
         Raises:
             BrokerRequestError: the broker refused, for instance because there is no such topic.
         """
-        with Admin(self.admin_addresses[0]) as admin:
-            admin.delete_topic(name)
+        Admin(self.admin_addresses[0]).delete_topic(name)
 
     def allow(
         self,
@@ -115,5 +112,4 @@ class RunningBroker(ABC):
         Raises:
             BrokerRequestError: the broker refused, for instance because it has no access control.
         """
-        with Admin(self.admin_addresses[0]) as admin:
-            admin.allow(user, resource, name, operations, prefixed=prefixed)
+        Admin(self.admin_addresses[0]).allow(user, resource, name, operations, prefixed=prefixed)

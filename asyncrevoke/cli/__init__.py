@@ -15,6 +15,6 @@ def main() -> None:
         if importlib.util.find_spec(module) is None:
             print(_MISSING.format(module), file=sys.stderr)
             raise SystemExit(2)
-    from asyncrevoke.cli.app import app  # noqa: PLC0415 - needs the extra
+    from asyncrevoke.cli.app import app
 
     app(prog_name="asyncrevoke")

@@ -1,4 +1,4 @@
-"""``asyncrevoke audit``: compare what consumers recorded with the topic."""
+"""``asyncrevoke audit``: compare journals with the topic."""
 
 from __future__ import annotations
 
@@ -23,47 +23,49 @@ if TYPE_CHECKING:
 
 FAILED = 1
 USAGE = 2
-_NEEDED = ("duckdb", "filelock", "pyarrow", "xxhash")
+_NEEDED = ("duckdb", "filelock", "jinja2", "pyarrow", "xxhash")
 _SHOWN = 20
 
 
 @connects
 def audit(
-    path: Annotated[Path, typer.Argument(metavar="JOURNAL", help="What Journal(path) was given.")],
+    path: Annotated[
+        Path, typer.Argument(metavar="JOURNAL", help="The folder that was given to Journal().")
+    ],
     *,
-    topic: Annotated[str, typer.Option(help="The topic that was read.")],
+    topic: Annotated[str, typer.Option(help="The topic to audit.")],
     group: Annotated[
         str | None, typer.Option(help="Needed if several groups share the journal.")
     ] = None,
     exact: Annotated[
-        bool, typer.Option("--exact", help="Compare every record, whatever there is of them.")
+        bool, typer.Option("--exact", help="Compare every record, even if there are many.")
     ] = False,
     skew_ms: Annotated[
-        float, typer.Option(help="How far the clocks of machines may be apart.")
+        float, typer.Option(help="The largest difference between the clocks of machines.")
     ] = 50.0,
     stall_seconds: Annotated[
-        float, typer.Option(help="A handover that records wait for longer is a stall.")
+        float, typer.Option(help="Report handovers for which records waited longer.")
     ] = 10.0,
     patience: Annotated[
-        float, typer.Option(help="Seconds without progress after which reading is given up.")
+        float, typer.Option(help="Seconds without progress after which reading the topic fails.")
     ] = 30.0,
     connection: ConnectionOptions,
     out: Annotated[
         Path | None, typer.Option(help="A folder for report.html and report.json.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON value for machines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON value.")] = False,
 ) -> None:
-    """Prove from a journal that nothing was lost, repeated or reordered, or say what was.
+    """Check whether records were lost, repeated or reordered, by journals and the topic.
 
-    Reads the journal and the topic, and compares them. The exit code is 0 for PASS, 1 for FAIL, 3
-    for INCONCLUSIVE (rows of the journal are, or may be, missing) and 2 if it cannot start.
+    The exit code is 0 for PASS, 1 for FAIL, 3 for INCONCLUSIVE (rows of the journal are, or may be,
+    missing) and 2 if the audit cannot start.
 
     Example: `asyncrevoke audit /var/lib/billing/journal --topic orders --out report`
     """
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     if missing := missing_packages():
         raise _end(f"an audit needs {missing}: pip install 'asyncrevoke[audit,cli]'")
-    from asyncrevoke.audit.comparison import AuditSettings  # noqa: PLC0415 - needs the extra
+    from asyncrevoke.audit.comparison import AuditSettings
 
     settings = AuditSettings(skew_ms / 1000, stall_seconds, exact)
     try:
@@ -85,11 +87,11 @@ async def audit_topic(
     settings: AuditSettings,
     patience: float,
 ) -> AuditResult:
-    """Read both, and compare them. Raises AsyncRevokeError."""
-    from asyncrevoke.audit import local_engine  # noqa: PLC0415 - needs the extra
-    from asyncrevoke.audit.comparison import isolation_level_of  # noqa: PLC0415
-    from asyncrevoke.audit.topic.topic import Topic  # noqa: PLC0415
-    from asyncrevoke.journal.reading import read_journal  # noqa: PLC0415
+    """Read journal and topic, and compare them. Raises AsyncRevokeError."""
+    from asyncrevoke.audit import local_engine
+    from asyncrevoke.audit.comparison import isolation_level_of
+    from asyncrevoke.audit.topic.topic import Topic
+    from asyncrevoke.journal.reading import read_journal
 
     content = read_journal(path)
     (of_group, _) = local_engine.of_one_group(content, topic, group)
@@ -104,7 +106,7 @@ def missing_packages() -> str:
 
 
 def _tell(audited: AuditResult, out: Path | None, *, as_json: bool) -> None:
-    from asyncrevoke.audit.report import for_machines, write_report  # noqa: PLC0415
+    from asyncrevoke.audit.report import for_machines, write_report
 
     if out is not None:
         write_report(audited, out)
@@ -118,9 +120,9 @@ def _tell(audited: AuditResult, out: Path | None, *, as_json: bool) -> None:
 
 
 def tell(audited: AuditResult, console: Console) -> None:
-    """The verdict, and what was found of each kind."""
-    from asyncrevoke.audit.anomalies import DESCRIPTIONS  # noqa: PLC0415
-    from asyncrevoke.audit.report import counts  # noqa: PLC0415
+    """Print the verdict, and a line for each kind of anomaly."""
+    from asyncrevoke.audit.anomalies import DESCRIPTIONS
+    from asyncrevoke.audit.report import counts
 
     print_line(
         console,

@@ -34,16 +34,16 @@ def topic_argument(text: str) -> tuple[str, int]:
 
 def broker(
     *,
-    port: Annotated[int, typer.Option(help="Where clients connect, on 127.0.0.1; 0: any.")] = (
+    port: Annotated[int, typer.Option(help="The port on 127.0.0.1; 0 takes a free one.")] = (
         DEFAULT_PORT
     ),
     topic: Annotated[
         list[str] | None, typer.Option(metavar="NAME:PARTITIONS", help="A topic to create.")
     ] = None,
     folder: Annotated[
-        Path | None, typer.Option(help="Keep the data here; a temporary folder by default.")
+        Path | None, typer.Option(help="Keep the data in this folder; temporary by default.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One line for machines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Run a real Apache Kafka on this machine, without Docker, until Ctrl-C.
 
@@ -51,7 +51,7 @@ def broker(
 
     Example: `asyncrevoke broker --topic orders:12`
     """
-    from asyncrevoke.broker import BrokerStartError, KafkaBroker  # noqa: PLC0415 - loads kio
+    from asyncrevoke.broker import BrokerStartError, KafkaBroker
 
     topics = dict(topic_argument(text) for text in topic or [])
     messages = Console(stderr=True)
@@ -73,7 +73,9 @@ def broker(
             while started.running and not stop.wait(LIFE_CHECK):
                 pass
             if not started.running:
-                raise BrokerStartError("Apache Kafka ended; its last lines:", started.log_tail())
+                raise BrokerStartError(
+                    "Apache Kafka ended; the end of its log:", started.log_tail()
+                )
     except AsyncRevokeError as error:
         print_error(error, messages)
         raise typer.Exit(1) from error
@@ -103,4 +105,6 @@ def _tell(
         print(json.dumps(facts), flush=True)
         return
     print(started.bootstrap_servers, flush=True)
-    print_line(messages, f"Apache Kafka runs, its log is {started.log_path}. Ctrl-C ends it.")
+    print_line(
+        messages, f"Apache Kafka is running; its log is {started.log_path}. Ctrl-C stops it."
+    )

@@ -51,7 +51,7 @@ class StartDisplay:
         self._start.stop()
 
     def downloaded(self, downloaded: Downloaded) -> None:
-        """Show how far the download has come."""
+        """Show the progress of the download."""
         whole = downloaded.done >= downloaded.total
         self._start.update(
             self._task,

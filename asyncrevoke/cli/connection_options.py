@@ -76,7 +76,7 @@ class ConnectionOptions:
             "sasl_scram_max_iterations": self.sasl_scram_max_iterations,
         }
         if self.sasl_mechanism == "OAUTHBEARER":
-            from asyncrevoke.groups.token import given_token  # noqa: PLC0415 - loads aiokafka
+            from asyncrevoke.groups.token import given_token
 
             if not self.sasl_token:
                 raise ConfigError("OAUTHBEARER needs a token: set ASYNCREVOKE_SASL_TOKEN")

@@ -1,4 +1,4 @@
-"""``asyncrevoke dashboard``: a group on a live page, as its brokers describe it."""
+"""``asyncrevoke dashboard``: a live page of a group, from what its brokers report."""
 
 from __future__ import annotations
 
@@ -24,25 +24,27 @@ DEFAULT_PORT = 8983
 @connects
 def dashboard(
     *,
-    group: Annotated[str, typer.Option(help="The consumer group to look at.")],
+    group: Annotated[str, typer.Option(help="The consumer group to show.")],
     host: Annotated[
-        str, typer.Option(help="Where the page is served; others can see it at 0.0.0.0.")
+        str, typer.Option(help="The address to listen on; 0.0.0.0 shows the page to others.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0: any that is free.")] = DEFAULT_PORT,
+    port: Annotated[
+        int, typer.Option(help="The port to listen on; 0 takes a free one.")
+    ] = DEFAULT_PORT,
     allowed_host: Annotated[
         list[str] | None,
         typer.Option(
-            help="One more name by which browsers may ask for the page; may be repeated. "
+            help="A further host name that requests may name; may be repeated. "
             "localhost, --host and all IP addresses are allowed."
         ),
     ] = None,
-    open_page: Annotated[bool, typer.Option("--open", help="Show it in a browser.")] = False,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     connection: ConnectionOptions,
 ) -> None:
-    """Show a consumer group on a live page: who has which partition, and lag, until Ctrl-C.
+    """Show a consumer group on a live page until Ctrl-C: owners of partitions, and lag.
 
-    Shows groups of any client, as brokers describe them twice a second. dashboard_router(consumer)
-    shows more, from inside an application.
+    Shows groups of any client, from what brokers report twice a second. dashboard_router(consumer)
+    shows more, in the process of an application.
 
     Example: `asyncrevoke dashboard --group billing --bootstrap-servers kafka-1:9092 --open`
     """
@@ -69,9 +71,9 @@ class _GroupPage(NamedTuple):
 async def _show(
     config: ConsumerConfig, group: str, page: _GroupPage, open_page: bool, messages: Console
 ) -> None:
-    from asyncrevoke.dashboard.group_watch import GroupWatch  # noqa: PLC0415 - loads aiokafka
-    from asyncrevoke.dashboard.history import History  # noqa: PLC0415
-    from asyncrevoke.dashboard.server import served  # noqa: PLC0415
+    from asyncrevoke.dashboard.group_watch import GroupWatch
+    from asyncrevoke.dashboard.history import History
+    from asyncrevoke.dashboard.server import served
 
     history = History(group)
     async with served(history, *page) as address:

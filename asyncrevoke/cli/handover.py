@@ -46,8 +46,8 @@ def handover(
 
     Example: `asyncrevoke handover /data/checkpoint --group billing --topic orders --apply`
     """
-    from asyncrevoke.spark.errors import HandoverError  # noqa: PLC0415 - loads aiokafka
-    from asyncrevoke.spark.handovers.group_handover import (  # noqa: PLC0415
+    from asyncrevoke.spark.errors import HandoverError
+    from asyncrevoke.spark.handovers.group_handover import (
         apply_handover,
         plan_handover,
         reject_group_with_members,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -19,6 +19,11 @@ from asyncrevoke.cli.terminal import add_row, print_error
 from asyncrevoke.config.security import client_options
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 from asyncrevoke.printable import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from asyncrevoke.journal.reading import JournalContent, SessionState
 
 FAILED = 1
 USAGE = 2
@@ -43,11 +48,14 @@ def seal(path: _Path, *, as_json: _Json = False) -> None:
 
     Example: `asyncrevoke journal seal /var/lib/billing/journal`
     """
-    segments = _load("asyncrevoke.journal.segments")
+    with _requires_extra():
+        from asyncrevoke.journal.segments import seal_session, sessions
+
     found: dict[str, list[str] | None] = {}
-    for session in segments.sessions(_folder(path)):
-        sealed = segments.seal_session(session)
-        found[session.folder.name] = None if sealed is None else [s.path.name for s in sealed]
+    for session in sessions(_folder(path)):
+        segments = seal_session(session)
+        names = None if segments is None else [segment.path.name for segment in segments]
+        found[session.folder.name] = names
     if as_json:
         print(json.dumps(found))
         return
@@ -107,13 +115,14 @@ def show(
 
     Example: `asyncrevoke journal show /var/lib/billing/journal --kind COMMIT --limit 10`
     """
-    rows: Any = _read(path).table
+    rows = _read(path).table
     if kind is not None:
-        schema = _load("asyncrevoke.journal.format.schema")
-        if kind.upper() not in set(schema.Kind):
-            raise _end(f"--kind {kind}: there are {', '.join(schema.Kind)}", USAGE)
-        arrow = _load("asyncrevoke.journal.format.arrow")
-        rows = rows.filter(arrow.pc.equal(rows["kind"], kind.upper()))
+        from asyncrevoke.journal.format.arrow import pc
+        from asyncrevoke.journal.format.schema import RowKind
+
+        if kind.upper() not in set(RowKind):
+            raise _end(f"--kind {kind}: there are {', '.join(RowKind)}", USAGE)
+        rows = rows.filter(pc.equal(rows["kind"], kind.upper()))
     rows = rows.sort_by([("at_us", "ascending"), ("session_id", "ascending"), ("seq", "ascending")])
     rows = rows.slice(max(0, rows.num_rows - limit))
     for row in rows.to_pylist():
@@ -143,12 +152,14 @@ def collect(
 
     Example: `asyncrevoke journal collect collected --topic billing-journal`
     """
-    sink = _load("asyncrevoke.journal.topic.kafka_sink")
+    with _requires_extra():
+        from asyncrevoke.journal.topic import kafka_sink
+
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     try:
         config = connection.config()
         found = asyncio.run(
-            sink.collect(topic, path, max_sessions=max_sessions, **client_options(config))
+            kafka_sink.collect(topic, path, max_sessions=max_sessions, **client_options(config))
         )
     except ConfigError as error:
         raise _end(str(error), USAGE) from error
@@ -164,7 +175,7 @@ def collect(
         )
 
 
-def _end_of(state: Any) -> str:  # noqa: ANN401 - of a module that needs the extra
+def _end_of(state: SessionState) -> str:
     if state.live:
         return "being written"
     if state.ended:
@@ -201,17 +212,21 @@ def _folder(path: Path) -> Path:
     return path
 
 
-def _read(path: Path) -> Any:  # noqa: ANN401 - of a module that needs the extra
-    reading = _load("asyncrevoke.journal.reading")
+def _read(path: Path) -> JournalContent:
+    with _requires_extra():
+        from asyncrevoke.journal.reading import read_journal
+
     try:
-        return reading.read_journal(path)
+        return read_journal(path)
     except ConfigError as error:
         raise _end(str(error), USAGE) from error
 
 
-def _load(module: str) -> Any:  # noqa: ANN401
+@contextmanager
+def _requires_extra() -> Generator[None]:
+    """Exit with the extra to install if an import in this block finds no package."""
     try:
-        return import_module(module)
+        yield
     except ModuleNotFoundError as error:
         raise _end(
             f"journals need {error.name}: pip install 'asyncrevoke[cli,journal]'", USAGE

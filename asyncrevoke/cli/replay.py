@@ -83,9 +83,9 @@ class RangeOptions:
         if self.start is not None and self.from_group is not None:
             raise ConfigError("--from and --from-group both say where to begin: give one of them")
         begin = f"group:{self.from_group}" if self.from_group is not None else self.start
-        from asyncrevoke.spark.reading.offsets import resolve_ranges  # noqa: PLC0415 - loads aiokafka
-        from asyncrevoke.spark.session import check_spark  # noqa: PLC0415
-        from asyncrevoke.spark.source.options import to_place  # noqa: PLC0415
+        from asyncrevoke.spark.reading.offsets import resolve_ranges
+        from asyncrevoke.spark.session import check_spark
+        from asyncrevoke.spark.source.options import to_place
 
         check_spark()
         start, end = to_place("--from", begin or "earliest"), to_place("--to", self.end)
@@ -130,8 +130,8 @@ class RunOptions:
     ) -> ReplayReport:
         """Replay these ranges; ``servers`` replace the consumer's brokers. Raises what
         :func:`asyncrevoke.spark.replay` raises."""
-        from asyncrevoke.spark.replays.run import new_run_id, replay  # noqa: PLC0415 - loads pyarrow
-        from asyncrevoke.spark.session import is_connected, open_session  # noqa: PLC0415
+        from asyncrevoke.spark.replays.run import new_run_id, replay
+        from asyncrevoke.spark.session import is_connected, open_session
 
         name = self.run_id or new_run_id()
         size = sum(each.size for each in ranges)
@@ -225,7 +225,7 @@ def _shown(console: Console) -> Generator[Callable[[ReplayProgress], None]]:
 
 
 def _tell(result: ReplayReport, out: str, report: Path | None, *, as_json: bool) -> None:
-    from asyncrevoke.spark.replays.report_page import report_page  # noqa: PLC0415
+    from asyncrevoke.spark.replays.report_page import report_page
 
     if report is None and "://" not in out:
         report = Path(out) / f"report-{result.run_id}.html"

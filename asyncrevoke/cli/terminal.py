@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 def add_row(table: Table, *cells: str) -> None:
-    """A row of plain text: what looks like markup is shown as it is."""
+    """Add a row of plain text; markup is not interpreted."""
     table.add_row(*(Text(printable(cell)) for cell in cells))
 
 
 def print_line(console: Console, text: str) -> None:
-    """One line of plain text, neither marked up nor highlighted."""
+    """Print a line of plain text, without markup and highlighting."""
     console.print(Text(printable(text)))
 
 
 def print_error(error: object, console: Console | None = None) -> None:
-    """The sentence of an error, on stderr unless ``console`` is given; not wrapped."""
+    """Print an error, not wrapped; on stderr unless ``console`` is given."""
     shown = console or Console(stderr=True)
     shown.print(Text(f"error: {printable_lines(str(error))}"), soft_wrap=True)

@@ -215,7 +215,7 @@ def secret(name: str, value: object) -> str:
 
 def tls_context(name: str, value: object) -> object:
     """An ``ssl.SSLContext``."""
-    import ssl  # noqa: PLC0415 - only for who uses TLS
+    import ssl
 
     if not isinstance(value, ssl.SSLContext):
         raise ConfigError(

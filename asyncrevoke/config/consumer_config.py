@@ -405,7 +405,7 @@ class ConsumerConfig:
         protocol = self.security_protocol
         if protocol.endswith("SSL"):
             if self.ssl_context is None:
-                import ssl  # noqa: PLC0415 - only for who uses TLS
+                import ssl
 
                 object.__setattr__(self, "ssl_context", ssl.create_default_context())
         elif self.ssl_context is not None:

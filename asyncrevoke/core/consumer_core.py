@@ -71,7 +71,7 @@ class ConsumerCore:
         self._subscription = parts.subscription
         self._leaving = parts.leaving
         self._after = parts.after_event
-        self._tickets = 0
+        self._calls = 0
         self._stopped_at: float | None = None
 
     @property
@@ -113,7 +113,10 @@ class ConsumerCore:
         records_first: bool = False,
         reader: RecordReader | None = None,
     ) -> PollResult | None:
-        """One look at what there is for the user (R1 to R6). None: nothing yet, call again.
+        """One look at what there is for the user. None: nothing yet, call again.
+
+        The last batch counts as processed, and partitions that were announced are released or
+        delayed (docs/architecture.md, the rules of a poll).
 
         The first call after a result begins a step. ``expired`` ends the step with whatever there
         is. Raises what users must know, once; a fatal error each time. When ``ended`` is True
@@ -176,10 +179,10 @@ class ConsumerCore:
         return self._parts.session_guard.may_begin_until(now)
 
     def await_confirmation(self, now: float) -> int:
-        """Wait until queued records may begin. Answers a ticket."""
-        ticket = self._ticket()
-        self._parts.session_guard.wait(now, ticket)
-        return ticket
+        """Wait until queued records may begin. Answers the call."""
+        call_id = self._call_id()
+        self._parts.session_guard.wait(now, call_id)
+        return call_id
 
     # --- tracking --------------------------------------------------------------------------------
 
@@ -267,12 +270,12 @@ class ConsumerCore:
         self._parts.wall_clock.set_offset(offset)
 
     def unsubscribe(self, now: float) -> int:
-        """Drain, commit, release, leave, then clear the subscription. Answers a ticket, within
+        """Drain, commit, release, leave, then clear the subscription. Answers the call, within
         close_timeout: what could not be committed until then is lost."""
-        ticket = self._ticket()
+        call_id = self._call_id()
         self._subscription.forget_next()
-        self._leaving.unsubscribe(now, ticket)
-        return ticket
+        self._leaving.unsubscribe(now, call_id)
+        return call_id
 
     def subscription(self) -> frozenset[str]:
         """See :meth:`SubscriptionState.subscription`."""
@@ -304,12 +307,12 @@ class ConsumerCore:
         self._after(now)
 
     def seek_to(self, now: float, partitions: Iterable[TopicPartition], timestamp: int) -> int:
-        """See :meth:`Seeking.seek_to`. Answers a ticket."""
-        ticket, wanted = self._ticket(), tuple(partitions)
-        self._seeking.seek_to(now, ticket, wanted, timestamp)
+        """See :meth:`Seeking.seek_to`. Answers the call."""
+        call_id, wanted = self._call_id(), tuple(partitions)
+        self._seeking.seek_to(now, call_id, wanted, timestamp)
         self._poller.position_set(wanted)
         self._after(now)
-        return ticket
+        return call_id
 
     def position(self, partition: TopicPartition) -> int | None:
         """See :meth:`Seeking.position`."""
@@ -327,43 +330,43 @@ class ConsumerCore:
         """See :meth:`Seeking.lag`."""
         return self._seeking.lag()
 
-    # --- tickets ---------------------------------------------------------------------------------
+    # --- calls of the user -----------------------------------------------------------------------
 
-    def _ticket(self) -> int:
-        self._tickets += 1
-        return self._tickets
+    def _call_id(self) -> int:
+        self._calls += 1
+        return self._calls
 
     def commit(
         self, now: float, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None
     ) -> int:
-        """Commit what counts (manual mode: what was returned, or ``offsets``). Answers a ticket."""
-        ticket = self._ticket()
+        """Commit what counts (manual mode: what was returned, or ``offsets``). Answers the call."""
+        call_id = self._call_id()
         if offsets is None:
             self._assignment.take_back()
         if self._poller.fatal is not None:
-            self._outbox.put(CompleteRequest(ticket, error=self._poller.fatal))
+            self._outbox.put(CompleteRequest(call_id, error=self._poller.fatal))
         else:
-            self._committer.request(now, ticket, offsets)
+            self._committer.request(now, call_id, offsets)
         self._after(now)
-        return ticket
+        return call_id
 
     def committed(self, now: float, partitions: Iterable[TopicPartition]) -> int:
-        """Ask the coordinator what the group has committed. Answers a ticket."""
-        ticket = self._ticket()
-        self._parts.offset_queries.committed(now, ticket, list(partitions))
-        return ticket
+        """Ask the coordinator what the group has committed. Answers the call."""
+        call_id = self._call_id()
+        self._parts.offset_queries.committed(now, call_id, list(partitions))
+        return call_id
 
     def offsets_for_times(self, now: float, timestamps: Mapping[TopicPartition, int]) -> int:
-        """Ask the leaders for offsets by timestamp (or EARLIEST/LATEST). Answers a ticket."""
-        ticket = self._ticket()
-        self._parts.offset_queries.offsets_for_times(now, ticket, timestamps)
-        return ticket
+        """Ask the leaders for offsets by timestamp (or EARLIEST/LATEST). Answers the call."""
+        call_id = self._call_id()
+        self._parts.offset_queries.offsets_for_times(now, call_id, timestamps)
+        return call_id
 
     def partitions_for_topic(self, now: float, topic: str) -> int:
-        """Ask the cluster which partitions a topic has. Answers a ticket."""
-        ticket = self._ticket()
-        self._parts.offset_queries.partitions_for_topic(now, ticket, topic)
-        return ticket
+        """Ask the cluster which partitions a topic has. Answers the call."""
+        call_id = self._call_id()
+        self._parts.offset_queries.partitions_for_topic(now, call_id, topic)
+        return call_id
 
     # --- leaving ---------------------------------------------------------------------------------
 
@@ -380,20 +383,20 @@ class ConsumerCore:
                 membership.set_sends_leave(leave)
 
     def close(self, now: float, *, graceful: bool = True, deadline: Deadline | None = None) -> int:
-        """Release everything, commit what counts, leave. Answers a ticket, at ``deadline`` at the
+        """Release everything, commit what counts, leave. Answers the call, at ``deadline`` at the
         latest (None: after close_timeout).
 
         ``graceful`` waits for tasks and handlers until ``deadline.work``; called again, it may
         stop the waiting.
         """
-        ticket = self._ticket()
+        call_id = self._call_id()
         joined = self._subscription.started and self._poller.fatal is None
         self._poller.end()
         if joined and not self._leaving.closing:
             ending = self._fetcher.end(self._leaving.sessions_ended)
             self._leaving.set_sessions_ending(ending)
-        self._leaving.close(now, ticket, graceful=graceful, joined=joined, deadline=deadline)
-        return ticket
+        self._leaving.close(now, call_id, graceful=graceful, joined=joined, deadline=deadline)
+        return call_id
 
     # --- errors and facts ------------------------------------------------------------------------
 

@@ -389,7 +389,7 @@ class Reactions:
         error = ConsumerClosedError("the consumer was closed meanwhile")
         self.committer.fail_waiters(error)
         self.offset_queries.fail_all(error)
-        self.seeking.fail_tickets(error)
+        self.seeking.fail_calls(error)
         self.cluster.stop()
 
     # --- errors ----------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-"""A live page of partitions, their owners, and revocations on their way.
+"""A live page of partitions, their owners and revocations.
 
-The server draws: SVG and tables, sent whole over server-sent events, at most some times a second
-and once for all viewers. What runs in the browser only puts them in place.
+The server renders tables and SVG once for all viewers and sends them as server-sent events, at most
+ten times a second. The script in the browser only inserts them into the page.
 """

@@ -1,4 +1,4 @@
-"""The page over HTTP: Starlette routes that only read."""
+"""Starlette routes of the page; all are read-only."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ if TYPE_CHECKING:
 
     from asyncrevoke.dashboard.history import History
 
-# Seconds between two pictures, and without news; and how many may look on.
+# Seconds between two renderings after a change, and without one.
 _SOON: Final = 0.1
 _LATEST: Final = 1.0
 _MOST_VIEWERS: Final = 32
-# A server that shuts down waits for its responses: each ends soon, and the browser asks again.
+# Seconds after which a stream ends, because servers wait for their responses when they shut down;
+# the browser then opens another one.
 _STREAM: Final = 5.0
-# How long a stream may be held up by a viewer that does not read.
+# Seconds for which a stream waits for a viewer that does not read.
 _PATIENCE: Final = 5.0
-# Scripts and styles come from the two files beside the page alone; nothing is inline.
+# The page has one script and one style sheet, and nothing inline.
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -53,40 +54,39 @@ _TYPES: Final = {
 
 
 class Dashboard:
-    """One history for many viewers. A picture is made once for all, and only if somebody looks.
+    """Serves a history. Renders it once for all viewers, and only while there are any.
 
-    A viewer that does not read gets nothing more until it does, and then the newest picture:
-    nothing is kept for it.
+    Nothing is queued for a viewer that does not read: its next message is the newest rendering.
     """
 
     def __init__(self, history: History) -> None:
         self.history = history
-        self._drawn: tuple[int, bytes] = (-1, b"")
-        self._drawn_at = 0.0
-        self.pictures = 0
+        self._rendered: tuple[int, bytes] = (-1, b"")
+        self._rendered_at = 0.0
+        self.renderings = 0
 
     def routes(self, prefix: str = "/dashboard") -> list[Route]:
-        """``GET {prefix}/`` and what belongs to it."""
+        """``GET {prefix}/`` and the paths that the page requests."""
 
         async def moved(request: Request) -> RedirectResponse:
             return RedirectResponse(f"{request.url.path}/")
 
         async def live(request: Request) -> Response:
-            if (refusal := _of_another_site(request)) is not None:
+            if (refusal := _refused_site(request)) is not None:
                 return refusal
             if self.history.listeners >= _MOST_VIEWERS:
-                return _told(f"{_MOST_VIEWERS} viewers look on already", 503)
+                return _refused(f"the page has {_MOST_VIEWERS} viewers already", 503)
             return _Live(self)
 
         async def view(request: Request) -> Response:
-            if (refusal := _of_another_site(request)) is not None:
+            if (refusal := _refused_site(request)) is not None:
                 return refusal
             try:
                 ago = float(request.query_params.get("ago", "0"))
             except ValueError:
-                return _told("ago is a number of seconds", 400)
+                return _refused("ago is a number of seconds", 400)
             if not 0 <= ago <= KEPT:
-                return _told(f"ago is from 0 to {KEPT:g} seconds", 400)
+                return _refused(f"ago is from 0 to {KEPT:g} seconds", 400)
             content = msgspec.json.encode(parts(self.history, ago))
             return Response(content, media_type="application/json", headers=_HEADERS)
 
@@ -106,15 +106,15 @@ class Dashboard:
         ]
 
     async def stream(self, seconds: float = _STREAM) -> AsyncGenerator[bytes]:
-        """Server-sent events: a picture at once, soon after each change, and each second; for
-        some seconds."""
+        """Server-sent events for some seconds: a rendering at once, after each change, and each
+        second."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         yield b"retry: 50\n\n"
         with self.history.listening() as changed:
             while loop.time() < end:
                 changed.clear()
-                yield b"data: " + self._picture() + b"\n\n"
+                yield b"data: " + self._rendering() + b"\n\n"
                 await asyncio.sleep(_SOON)
                 try:
                     async with asyncio.timeout(_LATEST - _SOON):
@@ -122,37 +122,35 @@ class Dashboard:
                 except TimeoutError:
                     continue
 
-    def _picture(self) -> bytes:
+    def _rendering(self) -> bytes:
         now = self.history.clock()
-        if self._drawn[0] != self.history.version or now - self._drawn_at > _LATEST / 2:
-            self._drawn = self.history.version, msgspec.json.encode(parts(self.history, 0))
-            self._drawn_at = now
-            self.pictures += 1
-        return self._drawn[1]
+        if self._rendered[0] != self.history.version or now - self._rendered_at > _LATEST / 2:
+            self._rendered = self.history.version, msgspec.json.encode(parts(self.history, 0))
+            self._rendered_at = now
+            self.renderings += 1
+        return self._rendered[1]
 
 
-def _told(text: str, status: int) -> Response:
+def _refused(text: str, status: int) -> Response:
     return PlainTextResponse(text, status, headers=_HEADERS)
 
 
-def _of_another_site(request: Request) -> Response | None:
-    """A refusal if the page of another site asks: it could not read the answer, but hold a place.
+def _refused_site(request: Request) -> Response | None:
+    """A refusal if the page of another site sent the request: it cannot read the response, but
+    would count as a viewer.
 
-    Browsers say where a request comes from, in one header or the other; programs say nothing.
+    Browsers name the site in one of two headers; other clients send neither.
     """
     if (site := request.headers.get("sec-fetch-site")) is not None:
         same = site in ("same-origin", "none")
     else:
         origin = request.headers.get("origin")
         same = origin is None or urlsplit(origin).netloc == request.headers.get("host")
-    return None if same else _told("pages of other sites may not ask", 403)
+    return None if same else _refused("requests of other sites are refused", 403)
 
 
 class _Live(Response):
-    """A stream to one viewer, which ends soon after it has gone.
-
-    One that does not read is given up: nothing else would end it.
-    """
+    """The stream of one viewer. Ends when the viewer disconnects, or does not read in time."""
 
     def __init__(self, dashboard: Dashboard) -> None:
         super().__init__(
@@ -184,12 +182,12 @@ class _Live(Response):
         try:
             async with (
                 asyncio.timeout(_STREAM + _PATIENCE),
-                aclosing(self._dashboard.stream()) as pictures,
+                aclosing(self._dashboard.stream()) as messages,
             ):
-                async for picture in pictures:
+                async for message in messages:
                     if gone.done():
                         return
-                    await send({**body, "body": picture})
+                    await send({**body, "body": message})
                 await send({**body, "body": b"", "more_body": False})
         except TimeoutError:
             return

@@ -1,4 +1,4 @@
-"""Watches a consumer from within: it knows of each revocation when it is requested."""
+"""Fills a history from a consumer in this process, which reports each revocation at once."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
     from asyncrevoke.runtime.hooks.observer import ConsumerSnapshot, Observed
 
-_TOLD = {
-    "assigned": "the group has assigned {count}",
-    "joining": "joins the group",
-    "revoke requested": "the group wants back: {names}",
-    "revoke withdrawn": "keeps after all: {names}",
-    "released": "has released {names}{after}",
-    "partitions lost": "has lost {names}: {reason}",
-    "membership lost": "is not in the group any more: {reason}",
-    "left the group": "has left the group",
+_NOTES = {
+    "assigned": "assigned {count}",
+    "joining": "joining the group",
+    "revoke requested": "revocation requested: {names}",
+    "revoke withdrawn": "revocation withdrawn: {names}",
+    "released": "released {names}{after}",
+    "partitions lost": "lost {names}: {reason}",
+    "membership lost": "membership lost: {reason}",
+    "left the group": "left the group",
 }
 _MOST_NAMES = 6
 
@@ -44,41 +44,41 @@ class ConsumerWatch(Observer):
         self._requested: dict[TopicPartition, float] = {}
         # The offset that has been the oldest in flight, and since when.
         self._oldest: dict[TopicPartition, tuple[int, float]] = {}
-        self._due = False
+        self._read_due = False
 
     def on_open(self, consumer: Observed) -> None:
-        """Somebody new is there."""
+        """Add the consumer to the history."""
         self._consumer = consumer
         self._name = self._history.join(consumer.client_id)
-        self._history.note(self._name, "has started")
+        self._history.note(self._name, "consumer opened")
 
     def on_close(self) -> None:
-        """It has nothing any more."""
+        """Its partitions have no owner from now on."""
         self._consumer = None
         self._history.pending.pop(self._name, None)
         self._history.places.pop(self._name, None)
         for partition in self._held:
             self._history.leave(partition, self._name, lost=partition in self._lost)
         self._held.clear()
-        self._history.note(self._name, "has ended")
+        self._history.note(self._name, "consumer closed")
 
     def on_poll(self, batch: PollResult) -> None:
-        """Count; what was announced is on its way now."""
+        """Count records. A batch that announces revocations changes states."""
         self._records += sum(map(len, batch.by_partition().values()))
         if batch.to_be_revoked:
-            self._look_soon()
+            self._read_soon()
 
     def on_failure_decision(self, record: Record, decision: FailureDecision) -> None:
         """Count dead letters."""
         if decision == "dead_lettered":
             self._dead_letters += 1
-            where = f"{record.topic}-{record.partition} at {record.offset}"
+            where = f"{record.topic_partition} at {record.offset}"
             self._history.note(self._name, f"dead letter: {where}")
 
     def on_event(self, event: str, fields: Mapping[str, object]) -> None:
-        """Say what happened, and look what has changed."""
-        told = _TOLD.get(event)
-        if told is None:
+        """Note the event, and read the states of partitions."""
+        note = _NOTES.get(event)
+        if note is None:
             return
         names = _names(fields)
         if event == "partitions lost":
@@ -89,21 +89,21 @@ class ConsumerWatch(Observer):
         seconds = fields.get("seconds")
         self._history.note(
             self._name,
-            told.format(
+            note.format(
                 names=shown,
                 count=f"{len(names)} partitions",
                 reason=fields.get("reason", ""),
                 after=f" after {seconds:.2f} s" if isinstance(seconds, float) else "",
             ),
         )
-        self._look_soon()
+        self._read_soon()
 
     def on_tick(self, late: float) -> None:
-        """Take this second's figures."""
+        """Read the figures of this second."""
         if self._consumer is None:
             return
         facts = self._consumer.facts()
-        self._look(facts)
+        self._read(facts)
         if late > 1:
             self._history.note(self._name, f"the event loop was blocked for {late:.1f} s")
         self._history.places[self._name] = tuple(
@@ -123,18 +123,18 @@ class ConsumerWatch(Observer):
             ),
         )
 
-    def _look_soon(self) -> None:
-        """In a moment, when what happens now has happened."""
-        if not self._due:
-            self._due = True
-            asyncio.get_running_loop().call_soon(self._look_now)
+    def _read_soon(self) -> None:
+        """Read states in the next turn of the event loop, once the current change is complete."""
+        if not self._read_due:
+            self._read_due = True
+            asyncio.get_running_loop().call_soon(self._read_now)
 
-    def _look_now(self) -> None:
-        self._due = False
+    def _read_now(self) -> None:
+        self._read_due = False
         if self._consumer is not None:
-            self._look(self._consumer.facts())
+            self._read(self._consumer.facts())
 
-    def _look(self, facts: ConsumerSnapshot) -> None:
+    def _read(self, facts: ConsumerSnapshot) -> None:
         history, now = self._history, self._history.clock()
         blocking = {record.topic_partition: record for record in facts.health.blocking_records}
         held: set[TopicPartition] = set()

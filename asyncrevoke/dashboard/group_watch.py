@@ -1,4 +1,4 @@
-"""Watches a group from outside, by what its brokers tell: members, assignments, lag."""
+"""Fills a history with what brokers report of a group: members, assignments, lag."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from asyncrevoke.dashboard.history import History
     from asyncrevoke.groups.facts import GroupFacts, MemberFacts
 
-# Seconds between two questions, and after one that was not answered.
+# Seconds between two requests, and after one that failed.
 _INTERVAL = 0.5
 _AGAIN = 2.0
 
@@ -24,8 +24,8 @@ _AGAIN = 2.0
 class GroupWatch:
     """Fills a history until it is cancelled.
 
-    A broker does not tell what is in flight, nor when a revoke was requested: a partition is
-    *draining* while its member still has what the group wants back, as far as that is told.
+    Brokers report neither records in flight nor when a revocation was requested. A partition is
+    *draining* while its member still owns it and the target assignment has another owner.
     """
 
     def __init__(self, config: ConsumerConfig, group: str, history: History) -> None:
@@ -34,10 +34,10 @@ class GroupWatch:
         self._history = history
         self._names: dict[str, str] = {}
         self._since: dict[TopicPartition, float] = {}
-        self._told = ""
+        self._noted = ""
 
     async def run(self) -> None:
-        """Ask and ask again. What cannot be had is told on the page, and asked again."""
+        """Describe the group again and again. Errors are noted on the page, and retried."""
         while True:
             try:
                 async with GroupsClient(self._config) as cluster:
@@ -45,18 +45,18 @@ class GroupWatch:
                         self.look(await describe_group(cluster, self._group))
                         await asyncio.sleep(_INTERVAL)
             except GroupsError as error:
-                self._tell(str(error))
+                self._note(str(error))
             await asyncio.sleep(_AGAIN)
 
     def look(self, facts: GroupFacts) -> None:
-        """Take in one answer."""
+        """Add one description of the group."""
         history, now = self._history, self._history.clock()
         releasing = {tp for member in facts.members for tp in member.releasing}
         names = {member.member_id: self._name(member) for member in facts.members}
         self._names = names
         pending: list[Pending] = []
         if any(part.member_id is not None for part in facts.partitions) or not facts.members:
-            # Else the group rebalances, and its broker tells no assignment meanwhile.
+            # Otherwise the group rebalances, and the coordinator reports no assignment.
             for part in facts.partitions:
                 partition = TopicPartition(part.topic, part.partition)
                 self._place(partition, names.get(part.member_id or "", ""), releasing)
@@ -69,8 +69,8 @@ class GroupWatch:
         for member in facts.members:
             for tp in member.releasing:
                 since = self._since.setdefault(tp, now)
-                goes_to = f"it goes to {wanted_by[tp]}" if tp in wanted_by else ""
-                pending.append(Pending(tp, names[member.member_id], "draining", since, goes_to))
+                next_owner = f"assigned next to {wanted_by[tp]}" if tp in wanted_by else ""
+                pending.append(Pending(tp, names[member.member_id], "draining", since, next_owner))
         history.pending[self._group] = tuple(pending)
         records = sum(part.committed or 0 for part in facts.partitions)
         lag = sum(part.lag or 0 for part in facts.partitions)
@@ -89,7 +89,7 @@ class GroupWatch:
             self._group,
             Sample(now, records, lag=lag, state=facts.state, members=len(facts.members)),
         )
-        self._tell(f"{facts.state}: {facts.rebalance.says}")
+        self._note(f"{facts.state}: {facts.rebalance.says}")
 
     def _place(self, partition: TopicPartition, owner: str, releasing: set[TopicPartition]) -> None:
         state: State = "draining" if partition in releasing else "held"
@@ -99,7 +99,7 @@ class GroupWatch:
         known = self._names.get(member.member_id)
         return known or self._history.join(f"{member.client_id} {member.host}")
 
-    def _tell(self, text: str) -> None:
-        if text != self._told:
-            self._told = text
+    def _note(self, text: str) -> None:
+        if text != self._noted:
+            self._noted = text
             self._history.note(self._group, text)

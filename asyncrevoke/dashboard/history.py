@@ -1,4 +1,4 @@
-"""Who had which partition when, and figures for each second: ten minutes of it."""
+"""Owners of partitions, and figures for each second, over the last ten minutes."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 KEPT: Final = 600.0
 _MOST_NOTES = 500
-# Above so many owners, those whose spans have gone are forgotten: members come and go for ever.
+# With more owners, those without a span or sample are removed: members may come and go for ever.
 _MOST_OWNERS = 1000
 _LONGEST_NAME = 256
 
-# "held" by its owner; on its way to others; "lost" for a moment, after which nobody has it.
+# "held" by its owner, in a step of a revocation, or "lost": then it has no owner at once.
 State: TypeAlias = Literal["held", "requested", "draining", "committing", "lost"]
 
 
 class Span(NamedTuple):
-    """From then on (seconds since the epoch) a partition was ``owner``'s; "" is nobody's."""
+    """The owner of a partition from ``began`` (seconds since the epoch) on; "" if it has none."""
 
     began: float
     owner: str
@@ -33,11 +33,11 @@ class Span(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Figures of one owner at one moment; None is not known, as from outside a consumer.
+    """Figures of one owner at one moment; None if unknown, as brokers do not report all of them.
 
-    ``records`` and ``dead_letters`` count from the start; ``records`` are those delivered or, where
-    ``in_flight`` is not known, committed. ``oldest`` is for how many seconds the oldest record in
-    flight has been the oldest. ``state`` is the membership's or the group's, in words.
+    ``records`` and ``dead_letters`` count from the start; ``records`` were delivered or, if
+    ``in_flight`` is None, committed. ``oldest``: the seconds for which the oldest record in flight
+    has been the oldest. ``state``: that of the membership or of the group.
     """
 
     at: float
@@ -51,7 +51,7 @@ class Sample(NamedTuple):
 
 
 class Place(NamedTuple):
-    """How far a partition is now; None is not known. ``oldest`` is the lowest offset in flight."""
+    """Progress of a partition now; None if unknown. ``oldest``: the lowest offset in flight."""
 
     partition: TopicPartition
     owner: str
@@ -62,7 +62,7 @@ class Place(NamedTuple):
 
 
 class Note(NamedTuple):
-    """Something that happened, in words."""
+    """An event, as a sentence."""
 
     at: float
     owner: str
@@ -70,7 +70,7 @@ class Note(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """A revocation under way: since when, and what it waits for, in words."""
+    """A revocation under way, since when, and what it waits for."""
 
     partition: TopicPartition
     owner: str
@@ -80,7 +80,7 @@ class Pending(NamedTuple):
 
 
 class History:
-    """Filled by whoever watches, read by whoever draws; all in one thread."""
+    """Written by watches, read by the page; not thread-safe."""
 
     def __init__(self, title: str, clock: Callable[[], float] = time.time) -> None:
         self.title = title
@@ -99,7 +99,7 @@ class History:
     # --- writing ---------------------------------------------------------------------------------
 
     def join(self, name: str) -> str:
-        """A name for a new owner, not taken yet."""
+        """A new owner: ``name``, with a number if there is one of that name."""
         taken = name = printable(name, _LONGEST_NAME)
         number = 1
         while taken in self.owners:
@@ -114,7 +114,7 @@ class History:
             self._joined += 1
 
     def hold(self, partition: TopicPartition, owner: str, state: State = "held") -> None:
-        """This partition is this owner's."""
+        """Set the owner and state of a partition."""
         self._know(owner)
         lane = self._lanes.setdefault(partition, deque())
         if not lane or lane[-1][1:] != (owner, state):
@@ -122,7 +122,7 @@ class History:
             self.changed()
 
     def leave(self, partition: TopicPartition, owner: str, *, lost: bool = False) -> None:
-        """It is not this owner's any more; nothing if it is somebody else's already."""
+        """Remove the owner of a partition; does nothing if it has another owner already."""
         lane = self._lanes.get(partition)
         if lane and lane[-1].owner == owner:
             if lost:
@@ -130,7 +130,7 @@ class History:
             self.hold(partition, "")
 
     def sample(self, owner: str, sample: Sample) -> None:
-        """Figures of this moment, once a second or so; of an owner, or of all of them."""
+        """Add figures of an owner or of the group, about once a second."""
         kept = self._samples.setdefault(owner, deque())
         kept.append(sample)
         while kept[0].at < sample.at - KEPT - 60:
@@ -148,17 +148,17 @@ class History:
         shown = {span.owner for lane in self._lanes.values() for span in lane}
         shown |= {*self._samples, *self.pending, *self.places}
         newest = [*self.owners][-_MOST_OWNERS // 2 :]
-        shown.update(newest)  # may have joined just now, and own nothing yet
+        shown.update(newest)  # may own nothing yet
         self.owners = {owner: number for owner, number in self.owners.items() if owner in shown}
         self._most_owners = max(_MOST_OWNERS, 2 * len(self.owners))
 
     def note(self, owner: str, text: str) -> None:
-        """Something happened. Long text is cut."""
+        """Add a note. Long text is cut."""
         self._notes.append(Note(self.clock(), owner, printable(text)))
         self.changed()
 
     def changed(self) -> None:
-        """Tell whoever listens."""
+        """Wake listeners."""
         self.version += 1
         for listener in self._listeners:
             listener.set()
@@ -167,7 +167,7 @@ class History:
 
     @contextmanager
     def listening(self) -> Generator[asyncio.Event]:
-        """An event that is set at each change."""
+        """An event that each change sets."""
         event = asyncio.Event()
         self._listeners.add(event)
         try:
@@ -177,11 +177,11 @@ class History:
 
     @property
     def listeners(self) -> int:
-        """How many listen."""
+        """The number of listeners."""
         return len(self._listeners)
 
     def partitions(self) -> list[TopicPartition]:
-        """All that were ever held, in order."""
+        """All partitions that have had an owner, sorted."""
         return sorted(self._lanes)
 
     def lane(self, partition: TopicPartition) -> Sequence[Span]:
@@ -189,18 +189,18 @@ class History:
         return self._lanes.get(partition, ())
 
     def at(self, partition: TopicPartition, moment: float) -> Span | None:
-        """What was so of one partition at a moment."""
+        """The span of a partition at a moment."""
         for span in reversed(self.lane(partition)):
             if span.began <= moment:
                 return span
         return None
 
     def sampled(self) -> list[str]:
-        """Whose figures there are."""
+        """The owners that have figures."""
         return list(self._samples)
 
     def samples(self, owner: str, since: float, until: float) -> list[Sample]:
-        """The figures of an owner in some time."""
+        """The figures of an owner in a period."""
         return [s for s in self._samples.get(owner, ()) if since <= s.at <= until]
 
     def notes(self, until: float, most: int) -> list[Note]:

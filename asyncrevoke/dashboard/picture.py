@@ -1,4 +1,4 @@
-"""Lanes of partitions over time, as SVG: one path for each owner and state."""
+"""Lanes of partitions over time: one path for each owner and state."""
 
 from __future__ import annotations
 
@@ -6,27 +6,33 @@ from collections import defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from asyncrevoke.printable import LONGEST_MESSAGE, printable_html
+from asyncrevoke.pages.drawing import Drawing
+from asyncrevoke.printable import LONGEST_MESSAGE, printable
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Sequence
 
     from asyncrevoke.dashboard.history import History, Sample, Span
 
 WINDOW: Final = 120.0
 COLOURS: Final = 8
-_WIDTH: Final = 1000.0
+_WIDTH: Final = 1000
+_ORDER: Final = (
+    *(f"o{number}" for number in range(COLOURS)),
+    *("requested", "draining", "committing", "lost"),
+)
 
 
 def row_height(partitions: int) -> int:
-    """Few partitions are drawn tall, many thin."""
+    """The height of a lane in pixels; lanes of many partitions are thin."""
     if partitions <= 32:
         return 20
     return 10 if partitions <= 200 else 5
 
 
-def lanes(history: History, until: float) -> str:
-    """The last two minutes before ``until``."""
+def lanes(history: History, until: float, owned: Counter[str]) -> Drawing:
+    """The last two minutes before ``until``. ``owned``: partitions by owner, for the label."""
     partitions = history.partitions()
     height = row_height(len(partitions))
     since = until - WINDOW
@@ -44,37 +50,56 @@ def lanes(history: History, until: float) -> str:
             paths[f"o{history.owners[span.owner] % COLOURS}"].append(stroke)
             if span.state != "held":
                 paths[span.state].append(stroke)
-    order = [f"o{number}" for number in range(COLOURS)]
-    order += ["requested", "draining", "committing", "lost"]
-    drawn = "".join(
-        f'<path class="{name}" d="{"".join(paths[name])}"/>' for name in order if name in paths
-    )
+    shares = ", ".join(f"{owner or 'nobody'} has {count}" for owner, count in sorted(owned.items()))
+    label = f"{len(partitions)} partitions over two minutes: {shares}"
     total = max(1, len(partitions)) * height
-    return (
-        f'<div class="names" aria-hidden="true">{_labels(history, height)}</div>'
-        f'<svg class="lanes rows-{height}" height="{total}" '
-        f'role="img" aria-label="{printable_html(_summary(history, until), LONGEST_MESSAGE)}" '
-        f'viewBox="0 0 {_WIDTH:g} {total}" preserveAspectRatio="none">{drawn}</svg>'
+    drawing = Drawing(
+        _WIDTH,
+        total,
+        class_=f"lanes rows-{height}",
+        height=total,
+        role="img",
+        aria_label=printable(label, LONGEST_MESSAGE),
+        preserveAspectRatio="none",
     )
+    for name in _ORDER:
+        if name in paths:
+            drawing.add("path", class_=name, d="".join(paths[name]))
+    return drawing
 
 
-def curve(samples: Sequence[tuple[float, float]], until: float) -> str:
-    """A line of figures over the same time, scaled to its highest."""
+def curve(samples: Sequence[tuple[float, float]], until: float) -> Drawing:
+    """Figures over the same time, scaled to the highest."""
     since = until - WINDOW
     highest = max((value for _, value in samples), default=0.0) or 1.0
-    points = " ".join(f"{_x(at, since):.1f},{40 - 38 * v / highest:.1f}" for at, v in samples)
-    return (
-        f'<svg class="curve" viewBox="0 0 {_WIDTH:g} 42" preserveAspectRatio="none" '
-        f'aria-hidden="true"><polyline points="{points}"/></svg>'
-    )
+    drawing = Drawing(_WIDTH, 42, class_="curve", preserveAspectRatio="none", aria_hidden="true")
+    drawing.add_line((_x(at, since), 40 - 38 * value / highest) for at, value in samples)
+    return drawing
 
 
 def rates(samples: Sequence[Sample]) -> list[tuple[float, float]]:
-    """Records a second between one sample and the next."""
+    """Records per second between consecutive samples."""
     return [
         (b.at, max(0.0, (b.records - a.records) / max(b.at - a.at, 0.001)))
         for a, b in pairwise(samples)
     ]
+
+
+def labels(history: History) -> list[tuple[int, str]]:
+    """Lanes with a label: all of them or, if they are thin, the first of a topic and each tenth."""
+    partitions = history.partitions()
+    height = row_height(len(partitions))
+    found: list[tuple[int, str]] = []
+    before, free = "", 0
+    for row, partition in enumerate(partitions):
+        topic, number = partition
+        top = row * height
+        # Labels must not overlap.
+        if top >= free and (height >= 20 or topic != before or number % 10 == 0):
+            found.append((top, str(partition)))
+            free = top + (20 if height >= 20 else 50)
+        before = topic
+    return found
 
 
 def _clipped(spans: Sequence[Span], since: float, until: float) -> list[tuple[Span, float, float]]:
@@ -89,27 +114,3 @@ def _clipped(spans: Sequence[Span], since: float, until: float) -> list[tuple[Sp
 
 def _x(at: float, since: float) -> float:
     return (at - since) / WINDOW * _WIDTH
-
-
-def _labels(history: History, height: int) -> str:
-    """A label for each lane or, if they are thin, for where a topic begins and some between."""
-    labels: list[str] = []
-    before, free = "", 0
-    for row, (topic, number) in enumerate(history.partitions()):
-        top = row * height
-        # Far enough from the last one to be read, and thin lanes have them further apart.
-        if top >= free and (height >= 20 or topic != before or number % 10 == 0):
-            name = printable_html(f"{topic}-{number}")
-            labels.append(f'<span data-top="{top}">{name}</span>')
-            free = top + (20 if height >= 20 else 50)
-        before = topic
-    return "".join(labels)
-
-
-def _summary(history: History, until: float) -> str:
-    owned: defaultdict[str, int] = defaultdict(int)
-    for partition in history.partitions():
-        span = history.at(partition, until)
-        owned[span.owner if span is not None else ""] += 1
-    parts = [f"{owner or 'nobody'} has {count}" for owner, count in sorted(owned.items())]
-    return f"{len(history.partitions())} partitions over two minutes: " + ", ".join(parts)

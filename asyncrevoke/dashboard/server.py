@@ -1,4 +1,4 @@
-"""The page on a port of its own, for commands."""
+"""Serves the page on a port of its own, for commands."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ async def served(
     allowed_hosts: Sequence[str] = (),
     limits: PortLimits = _LIMITS,
 ) -> AsyncGenerator[str]:
-    """Serve the page of a history at ``/``, and give its address. ``port`` 0: any that is free.
+    """Serve the page of a history at ``/``; yields its address. ``port`` 0 takes a free port.
 
-    Browsers may ask for it by ``host``, ``localhost``, any IP address, and ``allowed_hosts``.
-    Raises ConfigError, before anything is served, if the extra is missing or the port is in use.
+    Requests may name ``host``, ``localhost``, any IP address and ``allowed_hosts``. Raises
+    ConfigError if the extra is missing or the port is in use.
     """
     try:
-        from starlette.applications import Starlette  # noqa: PLC0415 - of an extra
+        from starlette.applications import Starlette
 
-        from asyncrevoke.dashboard.app import Dashboard  # noqa: PLC0415
+        from asyncrevoke.dashboard.app import Dashboard
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"the page needs {error.name}: pip install 'asyncrevoke[dashboard]'"

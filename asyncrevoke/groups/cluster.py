@@ -1,45 +1,45 @@
-"""Requests about groups to the brokers of a cluster, sent over aiokafka's client."""
+"""Requests about groups to the brokers of a cluster."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Self, TypeVar, cast
 
-from aiokafka import errors as kafka_errors
 from kio.schema.errors import ErrorCode
 
-from asyncrevoke.config.security import client_options
-from asyncrevoke.groups.errors import CoordinatorUnavailableError, GroupsError
-from asyncrevoke.groups.kio_request import LargeAnswer
-from asyncrevoke.runtime.net.decode_threads import DecodeThreads
-from asyncrevoke.runtime.net.kafka_clients import kafka_client
+from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node, Send
+from asyncrevoke.groups.errors import (
+    BrokerUnavailableError,
+    CoordinatorUnavailableError,
+    GroupsError,
+    UnsupportedRequestError,
+)
+from asyncrevoke.groups.retry import retry_until_settled
+from asyncrevoke.protocol.messages import (
+    EntityResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from asyncrevoke.runtime.net.channels import Channels
 
 if TYPE_CHECKING:
-    from kio.static.protocol import ResponsePayload
+    from collections.abc import Iterable
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.groups.kio_request import KioRequest
+    from asyncrevoke.protocol.messages import EntityRequest, Message, Request
 
-    Answer = TypeVar("Answer", bound=ResponsePayload)
+    Answer = TypeVar("Answer")
+    Received = TypeVar("Received", bound=Message)
 
-_COORDINATOR_WITHIN = 10.0
-_RETRY_AFTER = 0.2
-_GROUP_COORDINATOR = 0
-_UNSETTLED = frozenset(
+_COORDINATOR_WITHIN: Final = 10.0
+_UNSETTLED: Final = frozenset(
     (
         ErrorCode.coordinator_load_in_progress,
         ErrorCode.coordinator_not_available,
         ErrorCode.not_coordinator,
     )
 )
-
-
-class _LastLine(logging.Handler):
-    line = ""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.line = record.getMessage()
 
 
 class GroupsClient:
@@ -51,92 +51,97 @@ class GroupsClient:
 
     def __init__(self, config: ConsumerConfig) -> None:
         self._servers = ", ".join(config.bootstrap_servers)
-        self._threads = DecodeThreads()
-        # Half typed.
-        self._client: Any = kafka_client(
-            request_timeout_ms=int(config.request_timeout * 1000),
-            **client_options(config),
-        )
+        self._bootstrap = [Node(-1 - n, *address) for n, address in enumerate(config.addresses)]
+        self._timeout = config.request_timeout
+        self._channels = Channels(config)
+        self._nodes: dict[int, Node] = {}
 
     async def __aenter__(self) -> Self:
-        # Why it failed is only in the client's log.
-        log, heard = logging.getLogger("aiokafka"), _LastLine()
-        log.addHandler(heard)
         try:
-            await self._client.bootstrap()
-        except (kafka_errors.KafkaError, OSError) as error:
-            await self._client.close()
+            await self.metadata(())
+        except GroupsError as error:
+            await self._channels.close()
             raise GroupsError(
-                f"no broker answers at {self._servers} ({heard.line or error}): check "
-                "--bootstrap-servers, --security-protocol and the --sasl- options"
+                f"no broker answers at {self._servers} ({error}): check --bootstrap-servers, "
+                "--security-protocol and the --sasl- options"
             ) from error
-        finally:
-            log.removeHandler(heard)
-        if not self.brokers():
-            # What a broker answers whose challenge to a token was not understood.
-            await self._client.close()
-            raise GroupsError(
-                f"the broker at {self._servers} tells nothing of the cluster: check the --sasl- "
-                "options, with OAUTHBEARER the token"
-            )
+        except BaseException:
+            await self._channels.close()
+            raise
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
-        self._threads.stop()
-        await self._client.close()
+        await self._channels.close()
 
     def brokers(self) -> dict[int, str]:
         """Addresses of all brokers by their ids."""
-        return {
-            int(broker.nodeId): f"{broker.host}:{broker.port}"
-            for broker in self._client.cluster.brokers()
+        return {node.node_id: f"{node.host}:{node.port}" for node in self._nodes.values()}
+
+    async def metadata(self, topics: Iterable[str]) -> MetadataResponse:
+        """The brokers, and the partitions of these topics with their leaders."""
+        request = MetadataRequest(topics=tuple(topics))
+        response = await self._send_to_any(request, MetadataResponse)
+        self._nodes = {
+            broker.node_id: Node(broker.node_id, broker.host, broker.port)
+            for broker in response.brokers
         }
+        return response
 
     async def coordinator(self, group: str) -> int:
         """The broker that coordinates a group."""
+        transient = (BrokerUnavailableError, CoordinatorUnavailableError)
         try:
-            async with asyncio.timeout(_COORDINATOR_WITHIN):
-                while True:
-                    try:
-                        found = await self._client.coordinator_lookup(_GROUP_COORDINATOR, group)
-                        return cast("int", found)
-                    except kafka_errors.KafkaError as error:
-                        if not error.retriable:
-                            raise GroupsError(
-                                f"the coordinator of group {group!r} cannot be found: {error}"
-                            ) from error
-                    await asyncio.sleep(_RETRY_AFTER)
-        except TimeoutError as error:
-            raise GroupsError(
-                f"group {group!r} has no coordinator: its broker is not available"
-            ) from error
+            return await retry_until_settled(
+                lambda: self._coordinator(group), _COORDINATOR_WITHIN, transient
+            )
+        except transient as error:
+            raise GroupsError(f"group {group!r} has no coordinator: {error}") from error
 
-    async def ask(self, node: int, request: KioRequest[Answer]) -> Answer:
-        """The answer of one broker."""
-        try:
-            received: Answer | GroupsError | LargeAnswer[Answer]
-            received = await self._client.send(node, request)
-        except (kafka_errors.KafkaError, OSError, TimeoutError) as error:
-            where = self.brokers().get(node, str(node))
-            raise GroupsError(f"the broker at {where} does not answer: {error!r}") from error
-        answer: Answer | GroupsError
-        if isinstance(received, LargeAnswer):
-            answer = await self._threads.submit(received.decode)
-        else:
-            answer = received
-        if isinstance(answer, GroupsError):
-            raise answer
-        return answer
+    async def _coordinator(self, group: str) -> int:
+        request = FindCoordinatorRequest(group_id=group)
+        found = await self._send_to_any(request, FindCoordinatorResponse)
+        check(found.error, f"finding the coordinator of group {group!r}")
+        self._nodes[found.node_id] = Node(found.node_id, found.host, found.port)
+        return found.node_id
 
-    async def anywhere(self, request: KioRequest[Answer]) -> Answer:
-        """The answer of the first broker that gives one."""
+    async def ask(self, node: int, request: EntityRequest[Answer]) -> Answer:
+        """The response of one broker, as kio has it."""
+        response = await self.send(node, request, EntityResponse)
+        return cast("Answer", response.entity)
+
+    async def send(self, node: int, request: Request, answer: type[Received]) -> Received:
+        """The response of one broker."""
+        known = self._nodes.get(node)
+        if known is None:
+            raise BrokerUnavailableError(f"the cluster has no broker {node}")
+        return await self._send(known, request, answer)
+
+    async def _send_to_any(self, request: Request, answer: type[Received]) -> Received:
+        """The response of the first broker that gives one."""
         failure = GroupsError(f"no broker is known at {self._servers}")
-        for node in sorted(self.brokers()):
+        for node in (*self._nodes.values(), *self._bootstrap):
             try:
-                return await self.ask(node, request)
+                return await self._send(node, request, answer)
             except GroupsError as error:
                 failure = error
         raise failure
+
+    async def _send(self, node: Node, request: Request, answer: type[Received]) -> Received:
+        send = Send(0, request, node, Channel.METADATA, self._timeout)
+        received = await self._channels.request(send)
+        if isinstance(received, Failed):
+            raise _failure(received)
+        if not isinstance(received.message, answer):
+            raise GroupsError(f"the broker answers with another response than {answer.__name__}")
+        return received.message
+
+
+def _failure(failed: Failed) -> GroupsError:
+    if failed.kind is FailureKind.UNSUPPORTED:
+        return UnsupportedRequestError(failed.detail)
+    if failed.kind in (FailureKind.AUTHENTICATION, FailureKind.MALFORMED):
+        return GroupsError(failed.detail)
+    return BrokerUnavailableError(failed.detail)
 
 
 def check(code: ErrorCode, what: str) -> None:

@@ -13,6 +13,10 @@ class CoordinatorUnavailableError(GroupsError):
     """The coordinator is moving or loading; a retry will succeed soon."""
 
 
+class BrokerUnavailableError(GroupsError):
+    """A broker does not answer, or its connection was lost."""
+
+
 class NoGroupError(GroupsError):
     """The group does not exist (yet)."""
 

@@ -53,7 +53,7 @@ class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
     member_id: str | None = None
 
 
-class Rebalance(msgspec.Struct, frozen=True, kw_only=True):
+class RebalanceFacts(msgspec.Struct, frozen=True, kw_only=True):
     """``held_up_by``: ids of the members that delay the rebalance. ``known`` is False if brokers do
     not report which members those are. ``says`` is the same as a sentence."""
 
@@ -72,6 +72,6 @@ class GroupFacts(msgspec.Struct, frozen=True, kw_only=True):
     assignor: str
     coordinator: str
     epoch: int | None
-    rebalance: Rebalance
+    rebalance: RebalanceFacts
     members: tuple[MemberFacts, ...]
     partitions: tuple[PartitionFacts, ...]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kio.schema.errors import ErrorCode
@@ -10,13 +9,13 @@ from kio.schema.errors import ErrorCode
 from asyncrevoke.groups import rebalance_blockers, requests
 from asyncrevoke.groups.cluster import check
 from asyncrevoke.groups.errors import (
-    CoordinatorUnavailableError,
     GroupsError,
     NoGroupError,
     UnsupportedRequestError,
 )
 from asyncrevoke.groups.facts import GroupFacts, GroupSummary, MemberFacts, PartitionFacts
 from asyncrevoke.model import TopicPartition
+from asyncrevoke.protocol import messages
 from asyncrevoke.protocol.subscription import (
     MalformedMemberData,
     decode_assignment,
@@ -24,23 +23,19 @@ from asyncrevoke.protocol.subscription import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kio.schema.consumer_group_describe.v0.response import Assignment
     from kio.schema.consumer_group_describe.v0.response import DescribedGroup as ConsumerGroup
     from kio.schema.describe_groups.v5.response import DescribedGroup as ClassicGroup
     from kio.schema.describe_groups.v5.response import DescribedGroupMember as ClassicMember
-    from kio.static.protocol import ResponsePayload
 
-    from asyncrevoke.groups.kio_request import KioRequest
-
-    Answer = TypeVar("Answer", bound=ResponsePayload)
-    Answered = TypeVar("Answered")
+    Answer = TypeVar("Answer")
+    Received = TypeVar("Received", bound=messages.Message)
     Described = TypeVar("Described", ClassicGroup, ConsumerGroup)
 
 Partitions = tuple[TopicPartition, ...]
 
-_ASK_AGAIN = 0.2
 _CONSUMER = "consumer"
 _NO_GROUP = ("", "Dead")
 _ABSENT = frozenset((ErrorCode.group_id_not_found, ErrorCode.unsupported_version))
@@ -57,39 +52,28 @@ class BrokerRequests(Protocol):
         """The id of the broker that coordinates a group."""
         ...
 
-    async def ask(self, node: int, request: KioRequest[Answer]) -> Answer:
-        """The answer of one broker."""
+    async def metadata(self, topics: Iterable[str]) -> messages.MetadataResponse:
+        """The partitions of these topics, with their leaders."""
         ...
 
-    async def anywhere(self, request: KioRequest[Answer]) -> Answer:
-        """The answer of any broker."""
+    async def ask(self, node: int, request: messages.EntityRequest[Answer]) -> Answer:
+        """The response of one broker, as kio has it."""
         ...
 
-
-async def retry_until_settled(
-    ask: Callable[[], Awaitable[Answered]], patience: float = 10.0
-) -> Answered:
-    """Retry ``ask()`` for ``patience`` seconds while a coordinator is moving or loading."""
-    loop = asyncio.get_running_loop()
-    until = loop.time() + patience
-    while True:
-        try:
-            return await ask()
-        except CoordinatorUnavailableError:
-            if loop.time() >= until:
-                raise
-        await asyncio.sleep(_ASK_AGAIN)
+    async def send(self, node: int, request: messages.Request, answer: type[Received]) -> Received:
+        """The response of one broker."""
+        ...
 
 
 async def list_groups(brokers: BrokerRequests) -> list[GroupSummary]:
     """All consumer groups of the cluster, by name. Raises GroupsError."""
     found: dict[str, GroupSummary] = {}
     for node in sorted(brokers.brokers()):
-        answer = await brokers.ask(node, requests.list_groups())
+        answer = await brokers.ask(node, requests.ListGroupsRequest())
         check(answer.error_code, "listing groups")
         for group in answer.groups:
-            # Others are Kafka Connect's, share groups and the like. Groups that only commit have
-            # no protocol.
+            # Not those of Kafka Connect, share groups and so on. Groups without members that only
+            # have committed offsets have no protocol type.
             if group.protocol_type in (_CONSUMER, ""):
                 found[group.group_id] = GroupSummary(
                     group=group.group_id,
@@ -145,7 +129,7 @@ async def describe_group(brokers: BrokerRequests, name: str) -> GroupFacts:
 async def _consumer_group(brokers: BrokerRequests, node: int, name: str) -> ConsumerGroup | None:
     """None if it is not a KIP-848 group, or the broker does not support KIP-848."""
     try:
-        answer = await brokers.ask(node, requests.describe_consumer_group(name))
+        answer = await brokers.ask(node, requests.ConsumerGroupDescribeRequest(group_ids=(name,)))
     except UnsupportedRequestError:
         return None
     group = _described_group(answer.groups, name)
@@ -179,7 +163,7 @@ def _consumer_members(group: ConsumerGroup) -> tuple[MemberFacts, ...]:
 
 
 async def _classic_group(brokers: BrokerRequests, node: int, name: str) -> ClassicGroup:
-    answer = await brokers.ask(node, requests.describe_classic(name))
+    answer = await brokers.ask(node, requests.DescribeGroupsRequest(groups=(name,)))
     group = _described_group(answer.groups, name)
     check(group.error_code, f"describing group {name!r}")
     if group.protocol_type not in (_CONSUMER, ""):
@@ -218,15 +202,14 @@ def _classic_member(member: ClassicMember) -> MemberFacts:
 
 
 async def _committed(brokers: BrokerRequests, node: int, name: str) -> dict[TopicPartition, int]:
-    answer = await brokers.ask(node, requests.committed(name))
-    if answer.error_code is ErrorCode.group_id_not_found:
+    answer = await brokers.send(node, requests.committed(name), messages.OffsetFetchResponse)
+    if answer.error is ErrorCode.group_id_not_found:
         return {}
-    check(answer.error_code, f"the offsets of group {name!r}")
+    check(answer.error, f"the offsets of group {name!r}")
     return {
-        TopicPartition(topic.name, int(partition.partition_index)): int(partition.committed_offset)
-        for topic in answer.topics
-        for partition in topic.partitions
-        if partition.error_code is ErrorCode.none and partition.committed_offset >= 0
+        each.partition: each.offset
+        for each in answer.offsets
+        if each.error is ErrorCode.none and each.offset >= 0
     }
 
 
@@ -261,11 +244,11 @@ async def _leaders(brokers: BrokerRequests, topics: Iterable[str]) -> dict[Topic
     names = sorted(topics)
     if not names:
         return {}
-    answer = await brokers.anywhere(requests.metadata(names))
+    answer = await brokers.metadata(names)
     return {
-        TopicPartition(topic.name, int(partition.partition_index)): int(partition.leader_id)
+        TopicPartition(topic.name, partition.partition): partition.leader_id
         for topic in answer.topics
-        if topic.error_code is ErrorCode.none
+        if topic.error is ErrorCode.none
         for partition in topic.partitions
     }
 
@@ -276,21 +259,19 @@ async def _ends(
     """The ends of the partitions that have a leader which answers; the lag of the others is not
     known."""
     known = brokers.brokers()
-    by_leader: dict[int, dict[str, list[int]]] = {}
+    by_leader: dict[int, list[TopicPartition]] = {}
     for tp, leader in leaders.items():
         if leader in known:
-            by_leader.setdefault(leader, {}).setdefault(tp.topic, []).append(tp.partition)
+            by_leader.setdefault(leader, []).append(tp)
     ends: dict[TopicPartition, int] = {}
     for leader, partitions in by_leader.items():
+        request = requests.ends(partitions)
         try:
-            answer = await brokers.ask(leader, requests.ends(partitions))
+            answer = await brokers.send(leader, request, messages.ListOffsetsResponse)
         except GroupsError:
             continue
         ends |= {
-            TopicPartition(topic.name, int(partition.partition_index)): int(partition.offset)
-            for topic in answer.topics
-            for partition in topic.partitions
-            if partition.error_code is ErrorCode.none
+            each.partition: each.offset for each in answer.offsets if each.error is ErrorCode.none
         }
     return ends
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.groups.facts import Rebalance
+from asyncrevoke.groups.facts import RebalanceFacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -25,19 +25,19 @@ _SYNCING = "CompletingRebalance"
 _IDLE = frozenset(("Stable", "Empty", "Dead", ""))
 
 
-def classic_rebalance(state: str, members: Sequence[MemberFacts]) -> Rebalance:
+def classic_rebalance(state: str, members: Sequence[MemberFacts]) -> RebalanceFacts:
     """Which members delay a rebalance of a classic group."""
     if state == _JOINING:
         return _unknown(
-            "The group waits for members to join again, for the longest rebalance timeout among "
-            "them at most. Which ones have not, a broker does not tell: look at their logs. "
-            "Cooperative members of asyncrevoke join at once, eager ones when their work has "
-            "drained."
+            "The group waits until all members have rejoined, at most for the longest rebalance "
+            "timeout among them. Brokers do not report which members have not rejoined: see the "
+            "members' logs. Cooperative members of asyncrevoke rejoin at once, eager members when "
+            "their running handlers have ended."
         )
     if state == _SYNCING:
         return _unknown(
-            "All have joined; the group waits for its leader's assignment. Which member leads, a "
-            "broker does not tell."
+            "All members have joined; the group waits for the leader's assignment. Brokers do not "
+            "report which member is the leader."
         )
     return _rebalance(
         state,
@@ -46,7 +46,9 @@ def classic_rebalance(state: str, members: Sequence[MemberFacts]) -> Rebalance:
     )
 
 
-def consumer_group_rebalance(state: str, epoch: int, members: Sequence[MemberFacts]) -> Rebalance:
+def consumer_group_rebalance(
+    state: str, epoch: int, members: Sequence[MemberFacts]
+) -> RebalanceFacts:
     """Which members delay a rebalance of a KIP-848 group."""
 
     def reason(member: MemberFacts) -> str:
@@ -64,14 +66,14 @@ def is_behind(member: MemberFacts, epoch: int) -> bool:
 
 def _rebalance(
     state: str, slow: list[MemberFacts], reason: Callable[[MemberFacts], str]
-) -> Rebalance:
+) -> RebalanceFacts:
     if slow:
         says = "; ".join(map(reason, slow)) + "."
     elif state in _IDLE:
-        says = "No rebalance is under way."
+        says = "No rebalance is in progress."
     else:
-        says = f"The group is {state}; nobody is behind."
-    return Rebalance(
+        says = f"The group is {state}; no member delays it."
+    return RebalanceFacts(
         in_progress=bool(slow) or state not in _IDLE,
         known=True,
         held_up_by=tuple(member.member_id for member in slow),
@@ -79,8 +81,8 @@ def _rebalance(
     )
 
 
-def _unknown(says: str) -> Rebalance:
-    return Rebalance(in_progress=True, known=False, held_up_by=(), says=says)
+def _unknown(says: str) -> RebalanceFacts:
+    return RebalanceFacts(in_progress=True, known=False, held_up_by=(), says=says)
 
 
 def _name(member: MemberFacts) -> str:
@@ -88,4 +90,4 @@ def _name(member: MemberFacts) -> str:
 
 
 def _list(partitions: Iterable[TopicPartition]) -> str:
-    return ", ".join(f"{topic}-{number}" for topic, number in partitions)
+    return ", ".join(map(str, partitions))

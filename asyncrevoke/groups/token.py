@@ -16,7 +16,7 @@ class _GivenToken:
         return self._token
 
     def extensions(self) -> dict[str, str]:
-        """None."""
+        """There are none."""
         return {}
 
     def __repr__(self) -> str:

@@ -50,7 +50,7 @@ class HandlerHost:
     def router_for_registration(self) -> Router:
         """The router, made now if there is none; ConfigError if handlers cannot work here."""
         if self.router is None:
-            from asyncrevoke.handlers.registry import Router  # noqa: PLC0415 - if used
+            from asyncrevoke.handlers.registry import Router
 
             if self._config.group_id is None:
                 raise ConfigError("handlers need a group: give the consumer a group_id")
@@ -65,7 +65,7 @@ class HandlerHost:
     def check(self, topics: Iterable[str]) -> None:
         """Check handlers and limits before the consumer is entered with these topics."""
         if self.router is not None:
-            from asyncrevoke.handlers.policy.options import (  # noqa: PLC0415 - if used
+            from asyncrevoke.handlers.policy.options import (
                 check_consumer_limits,
             )
 
@@ -96,8 +96,8 @@ class HandlerHost:
         topics = [handler.retry_topic for handler in handlers if handler.retry_topic]
         if not topics:
             return {}
-        from asyncrevoke.core.fetch.delayed_topic import TopicDelay  # noqa: PLC0415 - if used
-        from asyncrevoke.handlers.dead_letters.retry_message import due_time_ms  # noqa: PLC0415
+        from asyncrevoke.core.fetch.delayed_topic import TopicDelay
+        from asyncrevoke.handlers.dead_letters.retry_message import due_time_ms
 
         return {each.topic: TopicDelay(each.delay, due_time_ms) for each in topics}
 
@@ -107,11 +107,11 @@ class HandlerHost:
         Raises what has stopped them, also if it is cancelled after that. If cancelled, handlers are
         cancelled too.
         """
-        from asyncrevoke.handlers.dead_letters.producer import (  # noqa: PLC0415 - if used
+        from asyncrevoke.handlers.dead_letters.producer import (
             DeadLetterProducer,
         )
-        from asyncrevoke.handlers.execution.runner_context import RunnerContext  # noqa: PLC0415
-        from asyncrevoke.handlers.runner import HandlerRunner  # noqa: PLC0415
+        from asyncrevoke.handlers.execution.runner_context import RunnerContext
+        from asyncrevoke.handlers.runner import HandlerRunner
 
         config, log = self._config, session.log
         dead_letters = session.dead_letters or DeadLetterProducer(session.config, log)
@@ -165,7 +165,7 @@ class HandlerHost:
     ) -> AbstractAsyncContextManager[WorkerResources | None]:
         if self._worker_resources is None:
             return nullcontext()
-        from asyncrevoke.handlers.execution.worker_resources import (  # noqa: PLC0415 - if used
+        from asyncrevoke.handlers.execution.worker_resources import (
             WorkerResources,
         )
 
@@ -182,7 +182,7 @@ def _check_resources(resources: object) -> AbstractAsyncContextManager[object] |
 
 def _check_decoder(decoder: Decoder | None) -> Decoder | None:
     if decoder is not None:
-        from asyncrevoke.handlers.policy.decoding import check_decoder  # noqa: PLC0415 - if used
+        from asyncrevoke.handlers.policy.decoding import check_decoder
 
         check_decoder(decoder)
     return decoder
@@ -190,7 +190,7 @@ def _check_decoder(decoder: Decoder | None) -> Decoder | None:
 
 def _check_worker_resources(given: OpenWorkerResource | None) -> OpenWorkerResource | None:
     if given is not None:
-        from asyncrevoke.handlers.execution.worker_resources import (  # noqa: PLC0415 - if used
+        from asyncrevoke.handlers.execution.worker_resources import (
             check_worker_resources,
         )
 

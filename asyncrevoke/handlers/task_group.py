@@ -169,7 +169,7 @@ class TrackedTaskGroup:
                 running=len(running),
                 tasks=[
                     f"{self.name_of(item.topic_partition, item.offset)} "
-                    f"{item.topic}-{item.partition} offset {item.offset}"
+                    f"{item.topic_partition} offset {item.offset}"
                     for item in running[:_MAX_NAMED]
                 ],
             )

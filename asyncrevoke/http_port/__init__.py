@@ -1,4 +1,4 @@
-"""The HTTP ports of the commands: ``run --health-port`` and ``dashboard``.
+"""The HTTP server of ``run --health-port`` and ``dashboard``.
 
-They only answer GET and HEAD, one request a connection, and bound what a client may hold.
+Answers one GET or HEAD per connection, and limits the connections and the time that clients take.
 """

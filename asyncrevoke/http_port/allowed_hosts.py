@@ -1,4 +1,4 @@
-"""The names by which a page may be asked for: the defence against DNS rebinding."""
+"""The host names that requests may name; others are refused against DNS rebinding."""
 
 from __future__ import annotations
 

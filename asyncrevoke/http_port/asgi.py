@@ -1,4 +1,4 @@
-"""Answers requests by an ASGI application that only reads."""
+"""Answers requests by a read-only ASGI application."""
 
 from __future__ import annotations
 
@@ -17,16 +17,13 @@ if TYPE_CHECKING:
 
 
 class AsgiAnswers:
-    """Gives each request to an application, which is cancelled when the time of its answer is up.
-
-    A request has no body here.
-    """
+    """Passes requests without a body to an application, and cancels it at the time limit."""
 
     def __init__(self, application: ASGIApp) -> None:
         self._application = application
 
     async def answer(self, request: HttpRequest, response: HttpResponse) -> None:
-        """Run the application for one request. Raises what it raises, after an answer with 500."""
+        """Run the application for one request. If it raises, answers with 500 and raises that."""
         asked = False
 
         async def receive() -> Message:

@@ -1,4 +1,4 @@
-"""The head of an HTTP/1.x request, parsed strictly: what is ambiguous is refused."""
+"""Parses the head of an HTTP/1.x request strictly; ambiguous requests are refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HEADER: Final = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]{1,64}):[ \t]*([\t\x2
 
 
 class RefusedRequestError(Exception):
-    """A request is not answered; ``status`` and the message say why."""
+    """A request is refused; ``status`` and the message say why."""
 
     def __init__(self, status: HTTPStatus, message: str) -> None:
         self.status = status

@@ -1,4 +1,4 @@
-"""One answer over one connection, which is closed after it."""
+"""The response on a connection, which carries only one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ALWAYS: Final = (
 
 
 class HttpResponse:
-    """Written by whoever answers; the body of an answer to HEAD is left out here."""
+    """Writes a response; leaves out the body in a response to HEAD."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, head_only: bool
@@ -49,13 +49,13 @@ class HttpResponse:
             await self._writer.drain()
 
     async def disconnected(self) -> None:
-        """Wait until the client closes the connection. What it sends meanwhile is dropped."""
+        """Wait until the client closes the connection. Drops what it sends until then."""
         with suppress(OSError):
             while await self._reader.read(4096):
                 pass
 
     async def whole(self, status: int, body: bytes, media_type: str) -> None:
-        """Write an answer whose body is known."""
+        """Write a complete response."""
         headers = [
             (b"content-type", media_type.encode()),
             (b"content-length", str(len(body)).encode()),

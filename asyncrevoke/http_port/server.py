@@ -1,4 +1,4 @@
-"""Listens on a port, and bounds what its clients may hold."""
+"""Listens on a port, and limits what clients may hold."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ if TYPE_CHECKING:
     from asyncrevoke.http_port.allowed_hosts import AllowedHosts
     from asyncrevoke.http_port.request import HttpRequest
 
-# asyncio accepts as many connections in one turn of the event loop. A connection is read two turns
-# after it was accepted, so that a request which came with it is read before it could be dropped.
+# asyncio accepts so many connections in one turn of the event loop, and reads them two turns later:
+# with four times as many waiting, a request that came with its connection is read before newer
+# connections can replace it.
 _BACKLOG: Final = 64
 
 
 class PortLimits(NamedTuple):
-    """What the clients of one port may hold.
+    """Limits of a port.
 
-    ``request_seconds``: a connection has so long to send a complete request.
-    ``answer_seconds``: a client has so long to take the answer.
+    ``request_seconds``: the time for sending a complete request.
+    ``answer_seconds``: the time for writing and reading the response.
     ``request_bytes``: the largest request line with its headers.
-    ``waiting``: connections without a complete request; one more drops the oldest of them.
-    ``answering``: connections whose answer is under way; one more drops the oldest of them.
+    ``waiting``: connections without a complete request; one more closes the oldest of them.
+    ``answering``: connections with a response under way; one more closes the oldest of them.
     """
 
     request_seconds: float = 5.0
@@ -41,15 +42,15 @@ class RequestHandler(Protocol):
     """Answers the requests of a port."""
 
     async def answer(self, request: HttpRequest, response: HttpResponse) -> None:
-        """Write the answer to one GET or HEAD. Is cancelled when its time is up."""
+        """Write the response to one GET or HEAD. Is cancelled at the time limit."""
         ...
 
 
 class HttpServer:
-    """An async context manager that answers from its event loop.
+    """An async context manager that serves on the event loop.
 
-    Each connection carries one request. Clients that send no request or do not read are cut off
-    after seconds; when there are too many of them the oldest goes, so that a new one is answered.
+    Each connection carries one request. Connections of clients that send no request or do not read
+    are closed at a time limit, and the oldest one earlier if there are too many.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """The port that is listened on. Only inside the context."""
+        """The port number. Only inside the context."""
         if self._server is None:
             raise RuntimeError("the server has not been entered")
         listening: socket.socket = self._server.sockets[0]
@@ -81,11 +82,11 @@ class HttpServer:
 
     @property
     def clients(self) -> int:
-        """How many connections are open."""
+        """The number of open connections."""
         return len(self._waiting) + len(self._answering)
 
     async def __aenter__(self) -> Self:
-        """Listens. Raises OSError."""
+        """Listen. Raises OSError."""
         self._server = await asyncio.start_server(
             self._accepted,
             self._host,
@@ -101,7 +102,7 @@ class HttpServer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Listens no more and ends all connections, finished or not."""
+        """Stop listening and close all connections, also those with a response under way."""
         if self._server is not None:
             self._server.close()
         for task in self._tasks:
@@ -126,7 +127,7 @@ class HttpServer:
             async with asyncio.timeout(self._limits.request_seconds):
                 head = await reader.readuntil(b"\r\n\r\n")
             if writer not in self._waiting:
-                return  # dropped for a newer one, just before its request was complete
+                return  # replaced by a newer one before its request was complete
             del self._waiting[writer]
             _enter(self._answering, writer, self._limits.answering)
             async with asyncio.timeout(self._limits.answer_seconds):
@@ -134,7 +135,7 @@ class HttpServer:
                 writer.close()
                 await writer.wait_closed()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
-            return  # the client sent no request, did not read, or has gone
+            return  # the client sent no request, did not read, or disconnected
         finally:
             self._waiting.pop(writer, None)
             self._answering.pop(writer, None)
@@ -158,7 +159,7 @@ class HttpServer:
 def _enter(
     clients: dict[asyncio.StreamWriter, None], writer: asyncio.StreamWriter, most: int
 ) -> None:
-    """One more; the oldest goes if there would be too many."""
+    """Add a connection; closes the oldest one if there are too many."""
     if len(clients) >= most:
         oldest = next(iter(clients))
         del clients[oldest]

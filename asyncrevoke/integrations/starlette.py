@@ -52,9 +52,9 @@ def dashboard_routes(*consumers: Consumer, prefix: str = "/dashboard") -> list[R
     reads. It shows topics, handlers' names and client ids to whoever can reach it, and asks nobody
     who he is: that is the application's. Raises ConfigError and IllegalStateError.
     """
-    from asyncrevoke.dashboard.app import Dashboard  # noqa: PLC0415 - if used
-    from asyncrevoke.dashboard.consumer_watch import ConsumerWatch  # noqa: PLC0415
-    from asyncrevoke.dashboard.history import History  # noqa: PLC0415
+    from asyncrevoke.dashboard.app import Dashboard
+    from asyncrevoke.dashboard.consumer_watch import ConsumerWatch
+    from asyncrevoke.dashboard.history import History
 
     if not consumers:
         raise ConfigError("there is no consumer to look at: dashboard_routes(consumer)")

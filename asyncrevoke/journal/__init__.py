@@ -16,6 +16,6 @@ def __getattr__(name: str) -> object:
     """``KafkaSink`` loads pyarrow and aiokafka (PEP 562)."""
     if name != "KafkaSink":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from asyncrevoke.journal.topic.kafka_sink import KafkaSink as Sink  # noqa: PLC0415
+    from asyncrevoke.journal.topic.kafka_sink import KafkaSink as Sink
 
     return Sink

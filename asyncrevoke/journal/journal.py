@@ -108,8 +108,8 @@ class Journal:
         self, facts: Mapping[str, object], *, wall_clock: Callable[[], float] | None
     ) -> Recorder:
         """A consumer is entered; see :class:`~asyncrevoke.runtime.hooks.journal_hooks.Journal`."""
-        from asyncrevoke.journal.recording.recorder import Recorder  # noqa: PLC0415 - loads everything
-        from asyncrevoke.journal.segments import JournalSession  # noqa: PLC0415
+        from asyncrevoke.journal.recording.recorder import Recorder
+        from asyncrevoke.journal.segments import JournalSession
 
         now = time.time() if wall_clock is None else wall_clock()
         session = JournalSession(self.path / new_session_id(now))
@@ -141,9 +141,9 @@ class Journal:
         release: Callable[[], None],
         threaded: bool,
     ) -> Writer:
-        from asyncrevoke.journal.recording.log_file import LogFile  # noqa: PLC0415 - of the extra
-        from asyncrevoke.journal.recording.shipping import Shipping  # noqa: PLC0415
-        from asyncrevoke.journal.recording.writer import DirectWriter, ThreadWriter  # noqa: PLC0415
+        from asyncrevoke.journal.recording.log_file import LogFile
+        from asyncrevoke.journal.recording.shipping import Shipping
+        from asyncrevoke.journal.recording.writer import DirectWriter, ThreadWriter
 
         def open_log(
             on_full: Callable[..., object], on_frame: Callable[..., object] | None
@@ -166,7 +166,7 @@ class Journal:
         return DirectWriter(open_log, release)
 
     def _others(self, mine: JournalSession) -> Sequence[JournalSession]:
-        from asyncrevoke.journal.segments import sessions  # noqa: PLC0415
+        from asyncrevoke.journal.segments import sessions
 
         return [session for session in sessions(self.path) if session != mine]
 

@@ -1,4 +1,4 @@
-"""A whole journal: its rows, and whether any are missing."""
+"""Reads all sessions of a journal, and finds missing and damaged rows."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 
 class SessionState(NamedTuple):
-    """What is known of the log of one session.
+    """The state of one session's log.
 
-    ``facts`` are those of its BEGIN, empty if that is missing. ``ended``: it has its END.
-    ``live``: somebody writes it. ``torn`` says what cannot be read at its end: rows that were being
-    written when its process died, and that no commit covers. ``missing`` are ranges of row numbers,
-    and ``damaged`` sentences about files: of a session that has any, rows are missing that were
-    there, or are not what was written.
+    ``facts`` are those of the BEGIN row, empty if it is missing. ``ended``: there is an END row.
+    ``live``: a process still writes the log. ``torn`` says what cannot be read at its end: rows
+    that were being written when the process was killed, and that no commit covers. ``missing`` has
+    ranges of row numbers, ``damaged`` a sentence for each fault of a file: such a session has lost
+    rows, or has rows that were changed.
 
-    A session without any of that and without rows was killed before it began: nothing is handled
-    before the BEGIN is on disk.
+    A session without rows, ``missing`` and ``damaged`` was killed before its BEGIN row was on disk,
+    and so before it handled a record.
     """
 
     name: str
@@ -50,26 +50,25 @@ class SessionState(NamedTuple):
 
     @property
     def begun(self) -> bool:
-        """Whether anything can have been handled in it."""
+        """Whether the session can have handled a record."""
         return bool(self.rows or self.missing or self.damaged)
 
     @property
     def strict(self) -> bool:
-        """Whether calls were written down before they were made."""
+        """Whether a START row was on disk before each call of a handler."""
         return self.facts.get("strict") is True
 
     @property
     def content(self) -> Content | None:
-        """What was written of keys and values, if the beginning says it: journals once had hashes
-        or nothing."""
-        said = self.facts.get("content", True)
-        if said is True:
+        """What the journal has of keys and values; earlier versions wrote true for hashes."""
+        written = self.facts.get("content", True)
+        if written is True:
             return "records"
-        return said if said in ("batches", "records") else None
+        return written if written in ("batches", "records") else None
 
     @property
     def gap(self) -> str | None:
-        """Why rows are, or may be, missing."""
+        """Why rows are missing, or may be; None if all are there."""
         if self.damaged:
             return self.damaged[0]
         if self.missing:
@@ -114,7 +113,7 @@ def read_journal(path: Path) -> JournalContent:
 
 
 def _read_session(session: JournalSession) -> tuple[SessionState, Table]:
-    # Looked at first: what is written until its end is read then.
+    # Before the segments are listed: if the writer ends meanwhile, its last rows are read.
     live = session.live
     segments = session.segments()
     batches: list[RecordBatch] = []
@@ -133,30 +132,30 @@ def _read_session(session: JournalSession) -> tuple[SessionState, Table]:
                 chain.damaged.append(f"segment {segment.path.name}: {content.torn}")
     parse_session_id(chain.name, session.folder)
     table = pa.Table.from_batches(batches, SCHEMA)
-    # Of a live one, the end is being written.
+    # The last frame of a live session may be incomplete, because it is being written.
     state = _state(chain, segments, table, live, None if live else torn)
     return state, table
 
 
 class _Chain:
-    """Whether segments follow one another: each has the digest of the one before."""
+    """Checks that each segment of a session has the digest of the one before it."""
 
     def __init__(self, name: str) -> None:
-        # Of the session; that of the folder, if no segment says it.
+        # The session's id: the name of the folder, until a segment has it.
         self.name = name
         self._is_named = False
         self.damaged: list[str] = []
-        # Segments that do not say what they follow, as those of version 1.
-        self.silent: list[str] = []
+        # Segments without a digest, as version 1 wrote them.
+        self.without_digest: list[str] = []
         self._last: Segment | None = None
         self._before: About | None = None
-        # Whether that has the digest that the next one was given: not if it is damaged.
-        self._is_known = True
-        # The last segment that says of what session it is.
-        self._known: About | None = None
+        # Whether its digest can be compared: not if it is damaged.
+        self._is_comparable = True
+        # The last segment that has the id of its session.
+        self._last_with_id: About | None = None
 
     def add(self, segment: Segment, content: SegmentContent) -> None:
-        """The next one, by its name."""
+        """Check the next segment, in the order of file names."""
         expected = 1 if self._last is None else self._last.number + 1
         for number in range(expected, min(segment.number, expected + 3)):
             self.damaged.append(f"segment {number:06} is missing")
@@ -166,15 +165,15 @@ class _Chain:
         about = content.about
         if about is not None:
             parse_session_id(about.session, segment.path)
-            self._follow(name, about, follows=segment.number == expected and self._is_known)
+            self._follow(name, about, follows=segment.number == expected and self._is_comparable)
             if about.segment != segment.number:
                 self.damaged.append(f"segment {name} was written as segment {about.segment:06}")
         elif content.torn is None and content.damaged is None:
-            self.silent.append(name)
-        self._last, self._before, self._is_known = segment, about, content.damaged is None
+            self.without_digest.append(name)
+        self._last, self._before, self._is_comparable = segment, about, content.damaged is None
 
     def add_rows(self, segment: Segment, rows: RecordBatch) -> None:
-        """Some of its rows. ConfigError if they are of no session of this library."""
+        """Check that rows are of this session. ConfigError for an id of another form."""
         for name in pc.unique(rows.column("session_id")).to_pylist():
             if name is None:
                 continue
@@ -185,19 +184,19 @@ class _Chain:
                 self.damaged.append(f"segment {segment.path.name} has rows of session {name}")
 
     def _follow(self, name: str, about: About, *, follows: bool) -> None:
-        if self._known is None:
+        if self._last_with_id is None:
             self.name, self._is_named = about.session, True
-        elif about.session != self._known.session:
+        elif about.session != self._last_with_id.session:
             self.damaged.append(
                 f"segment {name} is of session {about.session}, and those before it of "
-                f"{self._known.session}"
+                f"{self._last_with_id.session}"
             )
         if follows and about.previous != (None if self._before is None else self._before.digest):
             self.damaged.append(
                 f"segment {name} does not follow the one before it: that has another digest than "
                 "it had"
             )
-        self._known = about
+        self._last_with_id = about
 
 
 def _state(
@@ -213,9 +212,9 @@ def _state(
     if begin.num_rows and not facts:
         damaged.append("its beginning does not say of what consumer it is")
     if facts.get("version", 1) != 1:
-        damaged += [f"segment {name} has no digest, as others do" for name in chain.silent]
-    if ended and (told := end["facts"][0].as_py()) is not None:
-        rows = facts_of(told).get("rows")
+        damaged += [f"segment {name} has no digest, as others do" for name in chain.without_digest]
+    if ended and (end_facts := end["facts"][0].as_py()) is not None:
+        rows = facts_of(end_facts).get("rows")
         if rows != table.num_rows and not missing:
             damaged.append(f"its end says that it has {rows} rows, and there are {table.num_rows}")
     return SessionState(
@@ -235,7 +234,7 @@ def _state(
 
 
 def facts_of(text: str | None) -> dict[str, Any]:
-    """The facts of a row; none if they are no object of JSON."""
+    """The facts of a row; an empty dictionary if they are not a JSON object."""
     try:
         found: object = json.loads(text or "{}")
     except (ValueError, RecursionError):
@@ -244,7 +243,7 @@ def facts_of(text: str | None) -> dict[str, Any]:
 
 
 def _missing(table: Table) -> tuple[list[tuple[int, int]], list[str]]:
-    """Ranges of rows that are not there, and a sentence if some are there twice."""
+    """The ranges of row numbers that are missing, and a sentence if any occur more than once."""
     if not table.num_rows:
         return [], []
     numbers = pc.array_sort_indices(table["seq"])

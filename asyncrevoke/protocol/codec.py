@@ -5,15 +5,12 @@ Kafka 2.4 on, and newer ones that drop old versions. A version without tagged fi
 where it lacks nothing: it is smaller, and ``guard.py`` walks it faster.
 """
 
-# kio is loaded when it is used.
-# ruff: noqa: PLC0415
-
 from __future__ import annotations
 
 import io
 import struct
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.protocol import messages
@@ -27,6 +24,7 @@ from asyncrevoke.protocol.dialects import (
     offset_commit,
     offset_fetch,
 )
+from asyncrevoke.protocol.dialects.entity import entity
 from asyncrevoke.protocol.guard import read_response
 from asyncrevoke.protocol.pieces import read_in_pieces
 
@@ -139,12 +137,12 @@ _CORRELATION_ID: Final = struct.Struct(">i")
 
 def api_key(message_type: type[Request]) -> int:
     """Kafka's number for this request."""
-    return _APIS[message_type].key
+    return _api(message_type).key
 
 
 def versions(message_type: type[Request]) -> tuple[int, ...]:
     """The versions that this client supports, the preferred one first."""
-    return tuple(_APIS[message_type].dialects)
+    return tuple(_api(message_type).dialects)
 
 
 def choose_version(
@@ -158,7 +156,7 @@ def choose_version(
     ``by_id=False`` excludes versions that identify topics by id only. Raises
     ``UnsupportedVersion`` with a sentence.
     """
-    api = _APIS[message_type]
+    api = _api(message_type)
     name = message_type.__name__.removesuffix("Request")
     spoken = " and ".join(str(version) for version in sorted(api.dialects))
     if api.key not in broker_versions:
@@ -291,7 +289,21 @@ def _read(
 
 @cache
 def _dialect(message_type: type[Request], version: int) -> Dialect:
-    return _APIS[message_type].dialects[version]()
+    return _api(message_type).dialects[version]()
+
+
+@cache
+def _api(message_type: type[Request]) -> _Api:
+    if not issubclass(message_type, messages.EntityRequest):
+        return _APIS[message_type]
+    entities = message_type.entities
+    return _Api(
+        int(entities[0][0].__api_key__),
+        {
+            int(request.__version__): partial(entity, request, answer)
+            for request, answer in entities
+        },
+    )
 
 
 def _write(entity: Entity) -> bytes:

@@ -129,8 +129,8 @@ def read_entity(data: bytes, offset: int, entity_type: type[E]) -> tuple[E, Walk
 
 def _decode(walked: Walk, entity_type: type[E]) -> tuple[E, Walk]:
     # kio is loaded when it is used.
-    from kio.serial import entity_reader  # noqa: PLC0415
-    from kio.serial.errors import SerialError  # noqa: PLC0415
+    from kio.serial import entity_reader
+    from kio.serial.errors import SerialError
 
     try:
         entity, size = entity_reader(entity_type)(walked.body, 0)
@@ -145,7 +145,7 @@ def _decode(walked: Walk, entity_type: type[E]) -> tuple[E, Walk]:
 def _entity(entity_type: type[Entity]) -> tuple[_Step, int]:
     """The walk over one entity, and the least size of one in bytes."""
     # kio generates its decoder from the same functions, so both read the same schema.
-    from kio.serial import _introspect as schema  # noqa: PLC0415 - kio is loaded when it is used
+    from kio.serial import _introspect as schema
 
     flexible = entity_type.__flexible__
     steps: list[_Step] = []
@@ -236,7 +236,7 @@ def _skip(size: int) -> _Step:
 
 @cache
 def _error_code_step() -> _Step:
-    from kio.schema.errors import ErrorCode  # noqa: PLC0415 - kio is loaded when it is used
+    from kio.schema.errors import ErrorCode
 
     known = frozenset(code.to_bytes(2, "big", signed=True) for code in ErrorCode)
 

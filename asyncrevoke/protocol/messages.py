@@ -6,14 +6,19 @@ Times are in seconds, timestamps in milliseconds since the epoch, and topics hav
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import ClassVar, Generic, TypeAlias, TypeVar
 
 import msgspec
 from kio.schema.errors import ErrorCode
+from kio.static.protocol import RequestPayload, ResponsePayload
 
 from asyncrevoke.model import TopicPartition
 
-__all__ = ["ErrorCode", "Request", "Response"]
+__all__ = ["Entities", "ErrorCode", "Request", "Response"]
+
+# kio's request and response of each version, the preferred one first.
+Entities: TypeAlias = tuple[tuple[type[RequestPayload], type[ResponsePayload]], ...]
+_Answer_co = TypeVar("_Answer_co", covariant=True)
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -209,10 +214,12 @@ class OffsetCommitResponse(Message, frozen=True, kw_only=True):
 class OffsetFetchRequest(Message, frozen=True, kw_only=True):
     """With ``require_stable`` the broker answers UNSTABLE_OFFSET_COMMIT while a transaction is
     open. With ``member_id`` and ``member_epoch`` (KIP-848) it rejects a stale epoch. ``topic_ids``
-    is as in :class:`OffsetCommitRequest`."""
+    is as in :class:`OffsetCommitRequest`. ``all_partitions`` requests those that have a committed
+    offset, in place of ``partitions``."""
 
     group_id: str
     partitions: tuple[TopicPartition, ...]
+    all_partitions: bool = False
     require_stable: bool = True
     member_id: str | None = None
     member_epoch: int = -1
@@ -346,6 +353,24 @@ class FetchResponse(Message, frozen=True, kw_only=True):
     partitions: tuple[FetchedPartition, ...] = ()
 
 
+# --- requests that the core does not send ------------------------------------------------------
+
+
+class EntityRequest(Message, Generic[_Answer_co], frozen=True, kw_only=True):
+    """Base of requests whose responses are used as kio decodes them.
+
+    A subclass has the fields of the request that differ from kio's defaults.
+    """
+
+    entities: ClassVar[Entities]
+
+
+class EntityResponse(Message, frozen=True, kw_only=True):
+    """The response to an :class:`EntityRequest`."""
+
+    entity: object
+
+
 Request: TypeAlias = (
     MetadataRequest
     | FindCoordinatorRequest
@@ -359,6 +384,7 @@ Request: TypeAlias = (
     | ListOffsetsRequest
     | OffsetsForLeaderEpochRequest
     | FetchRequest
+    | EntityRequest[object]
 )
 Response: TypeAlias = (
     MetadataResponse
@@ -373,4 +399,5 @@ Response: TypeAlias = (
     | ListOffsetsResponse
     | OffsetsForLeaderEpochResponse
     | FetchResponse
+    | EntityResponse
 )

@@ -6,8 +6,6 @@ the garbage collector slow. Therefore an array of structures in a large response
 it is iterated over, one element at a time.
 """
 
-# kio is loaded when it is used.
-# ruff: noqa: PLC0415
 # Fields of kio's dataclasses are of any type.
 # pyright: reportUnknownMemberType=false
 

@@ -6,14 +6,14 @@ newest known one.
 """
 
 # Each version of a message is a module of kio: only those in use are loaded.
-# ruff: noqa: PLC0415
 
 from __future__ import annotations
 
 import io
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.guard import HostileFrame, read_entity
@@ -63,68 +63,37 @@ class Subscription:
 
 def encode_subscription(subscription: Subscription, version: int = NEWEST_VERSION) -> bytes:
     """The subscription in ``version`` (0 to 3); topics and partitions sorted as in Java."""
-    from kio.static.primitive import i32
-
-    topics = tuple(sorted(subscription.topics))
-    user_data = subscription.user_data
-    generation = i32(subscription.generation)
-    match version:
-        case 0:
-            from kio.schema.consumer_protocol_subscription.v0 import data as v0
-
-            return _encode(
-                v0.ConsumerProtocolSubscription(topics=topics, user_data=user_data), version
-            )
-        case 1:
-            from kio.schema.consumer_protocol_subscription.v1 import data as v1
-
-            return _encode(
-                v1.ConsumerProtocolSubscription(
-                    topics=topics,
-                    user_data=user_data,
-                    owned_partitions=_owned(subscription, v1.TopicPartition),
-                ),
-                version,
-            )
-        case 2:
-            from kio.schema.consumer_protocol_subscription.v2 import data as v2
-
-            return _encode(
-                v2.ConsumerProtocolSubscription(
-                    topics=topics,
-                    user_data=user_data,
-                    owned_partitions=_owned(subscription, v2.TopicPartition),
-                    generation_id=generation,
-                ),
-                version,
-            )
-        case 3:
-            from kio.schema.consumer_protocol_subscription.v3 import data as v3
-
-            return _encode(
-                v3.ConsumerProtocolSubscription(
-                    topics=topics,
-                    user_data=user_data,
-                    owned_partitions=_owned(subscription, v3.TopicPartition),
-                    generation_id=generation,
-                    rack_id=subscription.rack,
-                ),
-                version,
-            )
-        case _:
-            raise ValueError(f"there is no version {version} of a subscription: use 0 to 3")
+    if not 0 <= version <= NEWEST_VERSION:
+        raise ValueError(f"there is no version {version} of a subscription: use 0 to 3")
+    schema = _schema(version)
+    fields: dict[str, object] = {
+        "topics": tuple(sorted(subscription.topics)),
+        "user_data": subscription.user_data,
+    }
+    if version >= 1:
+        fields["owned_partitions"] = _grouped(subscription.owned, schema.TopicPartition)
+    if version >= 2:
+        fields["generation_id"] = subscription.generation
+    if version >= 3:
+        fields["rack_id"] = subscription.rack
+    return _encode(schema.ConsumerProtocolSubscription(**fields), version)
 
 
-def _owned(subscription: Subscription, topic_partitions: Callable[..., _P]) -> tuple[_P, ...]:
-    """The owned partitions, as the type that one version has for those of a topic."""
-    from kio.schema.types import TopicName
-    from kio.static.primitive import i32
+def _schema(version: int) -> Any:  # noqa: ANN401 - its types differ from version to version
+    """Kio's module of this version of a subscription."""
+    return import_module(f"kio.schema.consumer_protocol_subscription.v{version}.data")
 
+
+def _grouped(
+    partitions: Iterable[TopicPartition], topic_partitions: Callable[..., _P]
+) -> tuple[_P, ...]:
+    """The partitions sorted and grouped by topic, as the type that one version has for a topic."""
+    numbers: dict[str, list[int]] = {}
+    for topic, number in sorted(partitions):
+        numbers.setdefault(topic, []).append(number)
     return tuple(
-        topic_partitions(
-            topic=TopicName(topic), partitions=tuple(i32(number) for number in numbers)
-        )
-        for topic, numbers in _by_topic(subscription.owned)
+        topic_partitions(topic=topic, partitions=tuple(of_topic))
+        for topic, of_topic in numbers.items()
     )
 
 
@@ -133,44 +102,15 @@ def decode_subscription(
 ) -> Subscription:
     """Decode a subscription of any version. Raises ``MalformedMemberData``, also for more than
     ``max_topics`` topics or ``max_owned`` owned partitions."""
-    match _version(data):
-        case 0:
-            from kio.schema.consumer_protocol_subscription.v0 import data as v0
-
-            oldest = _decode(v0.ConsumerProtocolSubscription, data)[0]
-            return Subscription(
-                topics=_at_most(max_topics, oldest.topics), user_data=oldest.user_data
-            )
-        case 1:
-            from kio.schema.consumer_protocol_subscription.v1 import data as v1
-
-            older = _decode(v1.ConsumerProtocolSubscription, data)[0]
-            return Subscription(
-                topics=_at_most(max_topics, older.topics),
-                owned=_flat(older.owned_partitions, max_owned),
-                user_data=older.user_data,
-            )
-        case 2:
-            from kio.schema.consumer_protocol_subscription.v2 import data as v2
-
-            old = _decode(v2.ConsumerProtocolSubscription, data)[0]
-            return Subscription(
-                topics=_at_most(max_topics, old.topics),
-                owned=_flat(old.owned_partitions, max_owned),
-                generation=old.generation_id,
-                user_data=old.user_data,
-            )
-        case _:
-            from kio.schema.consumer_protocol_subscription.v3 import data as v3
-
-            newest = _decode(v3.ConsumerProtocolSubscription, data)[0]
-            return Subscription(
-                topics=_at_most(max_topics, newest.topics),
-                owned=_flat(newest.owned_partitions, max_owned),
-                generation=newest.generation_id,
-                rack=newest.rack_id,
-                user_data=newest.user_data,
-            )
+    schema = _schema(min(_version(data), NEWEST_VERSION))
+    entity, _ = _decode(schema.ConsumerProtocolSubscription, data)
+    return Subscription(
+        topics=_at_most(max_topics, entity.topics),
+        owned=_flat(getattr(entity, "owned_partitions", ()), max_owned),
+        generation=getattr(entity, "generation_id", -1),
+        rack=getattr(entity, "rack_id", None),
+        user_data=entity.user_data,
+    )
 
 
 def encode_assignment(partitions: Iterable[TopicPartition], note: bytes = b"") -> bytes:
@@ -181,22 +121,10 @@ def encode_assignment(partitions: Iterable[TopicPartition], note: bytes = b"") -
     assignments have user data.
     """
     from kio.schema.consumer_protocol_assignment.v3 import data as v3
-    from kio.schema.types import TopicName
-    from kio.static.primitive import i32
 
-    assigned = tuple(
-        v3.TopicPartition(
-            topic=TopicName(topic), partitions=tuple(i32(number) for number in numbers)
-        )
-        for topic, numbers in _by_topic(partitions)
-    )
-    return (
-        _encode(
-            v3.ConsumerProtocolAssignment(assigned_partitions=assigned, user_data=None),
-            NEWEST_VERSION,
-        )
-        + note
-    )
+    assigned = _grouped(partitions, v3.TopicPartition)
+    entity = v3.ConsumerProtocolAssignment(assigned_partitions=assigned, user_data=None)
+    return _encode(entity, NEWEST_VERSION) + note
 
 
 def decode_assignment(data: bytes) -> tuple[tuple[TopicPartition, ...], bytes]:
@@ -212,13 +140,6 @@ def decode_assignment(data: bytes) -> tuple[tuple[TopicPartition, ...], bytes]:
     _version(data)  # all versions so far have the same fields
     assignment, end = _decode(v3.ConsumerProtocolAssignment, data)
     return _flat(assignment.assigned_partitions), data[end:]
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
-    grouped: dict[str, list[int]] = {}
-    for topic, number in sorted(partitions):
-        grouped.setdefault(topic, []).append(number)
-    return list(grouped.items())
 
 
 class _TopicPartitions(Protocol):

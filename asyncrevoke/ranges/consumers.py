@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, cast
 
+from asyncrevoke.consumer import Consumer
+from asyncrevoke.ranges.unreadable_records import ReturnsUnreadable
+from asyncrevoke.ranges.whole_batches import WholeBatches
+
 if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig, ConsumerOptions
-    from asyncrevoke.consumer import Consumer
 
 
 def consumer_of(
@@ -18,10 +21,6 @@ def consumer_of(
     With ``whole_batches`` each of its records is a record batch. With ``unreadable`` it returns an
     ``UnreadableRecord`` for a record that cannot be read, instead of raising UnreadableRecordError.
     """
-    from asyncrevoke.consumer import Consumer  # noqa: PLC0415 - loads everything
-    from asyncrevoke.ranges.unreadable_records import ReturnsUnreadable  # noqa: PLC0415 - the same
-    from asyncrevoke.ranges.whole_batches import WholeBatches  # noqa: PLC0415 - the same
-
     options = {field.name: getattr(config, field.name) for field in fields(config)}
     kind = WholeBatches if whole_batches else ReturnsUnreadable if unreadable else Consumer
     return kind(**cast("ConsumerOptions", options))

@@ -5,6 +5,7 @@ Needs ``pip install 'asyncrevoke[spark]'``. Names are loaded when they are first
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -83,14 +84,12 @@ _MODULES = {
 def __getattr__(name: str) -> object:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415 - only when a name is first used
-
     try:
         value: object = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in ("pyspark", "pyarrow"):
             raise
-        from asyncrevoke.spark.session import check_spark  # noqa: PLC0415
+        from asyncrevoke.spark.session import check_spark
 
         check_spark()
         raise

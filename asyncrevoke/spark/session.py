@@ -93,7 +93,7 @@ def open_session(master: str | None = None, *, app_name: str = "asyncrevoke") ->
     Raises SparkSetupError.
     """
     check_spark()
-    from pyspark.sql import SparkSession as Session  # noqa: PLC0415 - of the extra
+    from pyspark.sql import SparkSession as Session
 
     active = Session.getActiveSession()
     if active is not None and master is None:

@@ -1,10 +1,11 @@
-"""For tests of applications: a consumer without a broker, and pytest fixtures with a real one.
+"""For tests of applications: a consumer without a broker, and pytest fixtures with a real broker.
 
-Names are loaded when they are first used: pytest imports this package in every run.
+Names are loaded when they are first used, because pytest imports this package in each run.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ _MODULES = {
 def __getattr__(name: str) -> object:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415 - only when a name is first used
-
     value: object = getattr(import_module(_MODULES[name]), name)
     globals()[name] = value
     return value

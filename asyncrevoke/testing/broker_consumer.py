@@ -1,4 +1,4 @@
-"""A consumer of an application on a real broker, for a test: the fixture ``consumer_for``."""
+"""Runs a consumer of an application on a real broker, for tests: the fixture ``consumer_for``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import uuid
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
+
+from aiokafka import TopicPartition as Partition
 
 from asyncrevoke.broker import BrokerRequestError
 from asyncrevoke.consumer import Consumer
@@ -77,7 +79,8 @@ class BrokerConsumer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Drain and leave; raises what the consumer has failed with."""
+        """Leave the group after running handlers have ended; raises what the consumer has failed
+        with."""
         await self._stack.__aexit__(kind, error, trace)
 
     async def publish(
@@ -97,9 +100,9 @@ class BrokerConsumer:
         return Published(topic, sent.partition, sent.offset)
 
     async def until(self, condition: Callable[[], object], *, within: float = 30.0) -> None:
-        """Wait until something holds, at most so many seconds: TimeoutError.
+        """Wait for a condition, at most ``within`` seconds.
 
-        Raises what the consumer has failed with.
+        Raises TimeoutError, or what the consumer has failed with.
         """
         deadline = time.monotonic() + within
         while not condition():
@@ -109,7 +112,7 @@ class BrokerConsumer:
             await asyncio.sleep(0.01)
 
     async def until_done(self, *, within: float = 30.0) -> None:
-        """Wait until all that was published is done, and committed."""
+        """Wait until all published records are completed and committed."""
         deadline = time.monotonic() + within
         while any([await self._is_left(*each) for each in self._published.items()]):
             self._raise_failure()
@@ -118,7 +121,7 @@ class BrokerConsumer:
             await asyncio.sleep(0.05)
 
     async def committed(self, topic: str, partition: int) -> int | None:
-        """The offset that the group has committed, that of the next record to read, or None."""
+        """The committed offset, which is that of the next record to read; None if there is none."""
         await self.consumer.commit()
         where = TopicPartition(topic, partition)
         found = (await self.consumer.committed(where))[where]
@@ -165,9 +168,7 @@ class BrokerConsumer:
         return topics
 
     async def _begin_at_the_end(self, topics: list[str]) -> None:
-        """Commit for the new group what the topics end with, before anything is published."""
-        from aiokafka import TopicPartition as Partition  # noqa: PLC0415
-
+        """Commit the end offsets for the new group, which then reads only later records."""
         if self.consumer.config.group_id is None or not topics:
             return
         admin: Any = kafka_admin(**self._options)

@@ -1,4 +1,4 @@
-"""The calls of handlers that a consumer under test has made."""
+"""Records the calls of handlers that a consumer under test makes."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ Outcome: TypeAlias = Literal[
 
 
 class Call:
-    """One call of a handler: its name, what it was called with, and what came of it.
+    """One call of a handler: its name, its records, and its outcome.
 
-    ``attempt`` counts the calls for the record from 1. ``error`` is what the call has raised.
-    ``records`` are those of a batch, in offset order, or the one ``record``.
+    ``attempt`` counts the calls for the record from 1. ``error`` is what the call raised.
+    ``records`` are those of a batch in offset order, or only ``record``.
     """
 
     __slots__ = ("_outcomes", "attempt", "error", "function", "handler", "records")
@@ -49,34 +49,34 @@ class Call:
 
     @property
     def record(self) -> Record:
-        """The record; of a batch the first one."""
+        """The record, or the first one of a batch."""
         return self.records[0]
 
     @property
     def outcome(self) -> Outcome:
-        """What came of it: of a batch ``"mixed"``, if not the same of all its records.
+        """The outcome; ``"mixed"`` for a batch whose records have different outcomes.
 
         ``"running"``, ``"ok"``, ``"cancelled"`` (its partition was lost, or the consumer ended), or
-        what was decided when it had failed: ``"retried"`` (another attempt was due),
+        what was decided after it failed: ``"retried"`` (another attempt follows),
         ``"dead_lettered"``, ``"skipped"``, ``"paused"`` (its partition), ``"stopped"`` (the
-        consumer), ``"abandoned"`` (its partition was to go, so that the next owner gets it);
-        ``"failed"`` if nothing was decided, as when middleware has taken the error.
+        consumer), ``"abandoned"`` (its partition was being revoked; the next owner processes the
+        record). ``"failed"`` if nothing was decided, as when middleware has handled the error.
         """
         first, *others = set(self._outcomes.values())
         return "mixed" if others else first
 
     def outcome_of(self, record: Record) -> Outcome:
-        """What came of one record of a batch."""
+        """The outcome of one record of a batch."""
         return self._outcomes[record]
 
     def __repr__(self) -> str:
         first, more = self.record, len(self.records) - 1
-        what = f"{first.topic}-{first.partition} at offset {first.offset}"
+        what = f"{first.topic_partition} at offset {first.offset}"
         batch = f" and {more} more" if more else ""
         return f"<{self.handler}: {what}{batch}, attempt {self.attempt}: {self.outcome}>"
 
     def settle(self, outcome: Outcome, *records: Record) -> None:
-        """This came of these records, or of all."""
+        """Set the outcome of these records, or of all."""
         self._outcomes.update(dict.fromkeys(records or self.records, outcome))
 
 
@@ -96,7 +96,7 @@ class Calls:
         call: Callable[[], Awaitable[object]],
         /,
     ) -> None:
-        """Make a call, and write it down."""
+        """Call a handler, and record the call."""
         awaitable = call()  # a value that does not decode raises here: nobody is called
         made = Call(name, function, records, attempt)
         self.made.append(made)
@@ -125,7 +125,7 @@ class Calls:
     def failure_decided(
         self, record: Record, decision: FailureDecision, _error: BaseException, /
     ) -> None:
-        """This becomes of a record whose call has failed."""
+        """Set what was decided for a record whose call has failed."""
         made = self._last.get(record)
         if made is not None and made.outcome_of(record) != "ok":
             made.settle(decision, record)

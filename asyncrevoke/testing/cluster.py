@@ -44,7 +44,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Published(NamedTuple):
-    """Where a record went."""
+    """Where a record was written."""
 
     topic: str
     partition: int
@@ -52,14 +52,14 @@ class Published(NamedTuple):
 
 
 class WrittenLog(PartitionLog):
-    """A partition whose records were written by somebody; ``records[n]`` has offset ``n``."""
+    """A partition that stores the records themselves: ``records[n]`` has offset ``n``."""
 
     def __init__(self, leader_id: int) -> None:
         super().__init__(leader_id)
         self.records: list[Record] = []
 
     def write(self, record: Record) -> None:
-        """Append one record, which has the next offset."""
+        """Append one record, whose offset must be the next one."""
         self.records.append(record)
         self.append(1)
 
@@ -88,10 +88,11 @@ class _WrittenBatch(SimulatedBatch):
 
 
 class Cluster(Brokers):
-    """One broker. ``wall_clock_offset`` makes timestamps (ms) of the clock's seconds.
+    """A cluster of one broker. ``wall_clock_offset`` converts the clock's seconds to seconds since
+    the epoch.
 
-    Topics have ``partitions`` partitions if ``topics``, which are created at once, do not say more.
-    ``protocol`` is that of its group.
+    ``topics`` are created at once with so many partitions each; other topics get ``partitions``
+    partitions. ``protocol`` is the group protocol of its group.
     """
 
     def __init__(
@@ -122,12 +123,12 @@ class Cluster(Brokers):
         return self._clock.now + self._wall_clock_offset
 
     def have(self, topic: str) -> None:
-        """Create a topic unless there is one."""
+        """Create a topic if it does not exist."""
         if topic not in self.topics:
             self.create_topic(topic, self._partitions_by_default)
 
     def create_topic(self, name: str, partitions: int) -> None:
-        """Create a topic, or add partitions so that it has so many."""
+        """Create a topic with so many partitions, or add partitions to it."""
         before = len(self.topics.get(name, ()))
         super().create_topic(name, partitions)
         if before < partitions:
@@ -139,7 +140,7 @@ class Cluster(Brokers):
         return log if isinstance(log, WrittenLog) else None
 
     def records(self, topic: str) -> list[Record]:
-        """All that was written to a topic, by partition and offset."""
+        """All records of a topic, by partition and offset."""
         logs = self.topics.get(topic, [])
         return [record for log in logs if isinstance(log, WrittenLog) for record in log.records]
 
@@ -152,9 +153,10 @@ class Cluster(Brokers):
         partition: int | None,
         timestamp: int | None = None,
     ) -> Published:
-        """Append a record to a topic that exists, to the partition that Kafka's producer takes.
+        """Append a record to an existing topic. Without ``partition`` the key decides, as in
+        Kafka's producers.
 
-        Records without a key go round the partitions.
+        Records without a key are written to each partition in turn.
         """
         count = len(self.topics[topic])
         if partition is None:
@@ -173,20 +175,20 @@ class Cluster(Brokers):
         return Published(topic, partition, log.end - 1)
 
     def decode(self, fetched: FetchedPartition, read_committed: bool) -> list[RecordBatch]:
-        """The decoder of what this cluster answers to a Fetch."""
+        """Decode a partition of a Fetch response of this cluster."""
         log = self.written(fetched.partition)
         assert log is not None
         return [_WrittenBatch(batch, log) for batch in decode_simulated(fetched, read_committed)]
 
 
 class LetterBox:
-    """What is sent goes to topics of the cluster, and is acknowledged at once."""
+    """Writes dead letters to topics of the cluster, and acknowledges them at once."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     async def send(self, topic: str, letter: DeadLetterContent) -> None:
-        """Write one to a topic, which is created if need be."""
+        """Write one dead letter to a topic, which is created if it does not exist."""
         self._cluster.have(topic)
         headers = tuple(letter.headers)
         timestamp = letter.timestamp if letter.timestamp >= 0 else None
@@ -195,11 +197,11 @@ class LetterBox:
         )
 
     async def aclose(self) -> None:
-        """Nothing is open."""
+        """Nothing has to be closed."""
 
 
 def encode(value: object) -> bytes | None:
-    """The bytes of a value: text as UTF-8, and what is neither text nor bytes as JSON."""
+    """A value as bytes: text as UTF-8, other values as JSON; bytes and None unchanged."""
     match value:
         case None | bytes():
             return value
@@ -222,7 +224,7 @@ def encode(value: object) -> bytes | None:
 
 
 def encode_headers(headers: Mapping[str, str | bytes | None]) -> Headers:
-    """Headers as records have them."""
+    """Headers with their values as bytes."""
     return tuple((name, encode(value)) for name, value in headers.items())
 
 
@@ -236,10 +238,10 @@ class _Channel:
 
 
 class Connections:
-    """One client's connections to a cluster, which take no time.
+    """The connections of one client to the cluster; requests and responses take no time.
 
-    As on the wire, a broker answers one request at a time per connection: what stands behind a
-    parked JoinGroup waits.
+    A broker processes one request at a time on a connection, so requests wait while a JoinGroup on
+    their connection is parked.
     """
 
     def __init__(self, cluster: Cluster, client: int) -> None:
@@ -249,11 +251,11 @@ class Connections:
         self._cut = False
 
     def begin(self, _send: Send, _then: object) -> bool:
-        """Nothing is sent at once: False."""
+        """Returns False: all requests are sent by :meth:`request`."""
         return False
 
     async def request(self, send: Send) -> Replied | Failed:
-        """Send one request and wait for its answer."""
+        """Send one request and wait for its response."""
         broker = self._cluster.resolve(send.node)
         if broker is None or self._cut:
             return Failed(send.request_id, FailureKind.UNREACHABLE, f"no broker at {send.node}")
@@ -292,27 +294,27 @@ class Connections:
             _break(found)
 
     async def silence(self) -> ConnectionSilent:
-        """Never: each request is answered, or fails in time."""
+        """Wait for ever: each request is answered, or fails in time."""
         silent: asyncio.Future[ConnectionSilent] = asyncio.get_running_loop().create_future()
         return await silent
 
     async def probe(self, probe: ProbeBroker) -> BrokerProbed:
-        """Whether the broker has this address."""
+        """Whether a broker has this address."""
         answered = self._cluster.resolve(probe.node) is not None and not self._cut
         return BrokerProbed(probe.node, asyncio.get_running_loop().time(), answered)
 
     def drop_silent(self, drop: DropSilentConnections) -> None:
-        """Nothing to drop: no connection is silent here."""
+        """Does nothing: no connection is silent."""
 
     def cut(self) -> None:
-        """From now on nothing reaches a broker, and nothing comes back."""
+        """Close all connections, and open no others."""
         self._cut = True
         for channel in self._channels.values():
             _break(channel)
         self._channels.clear()
 
     async def close(self) -> None:
-        """Drop every connection."""
+        """Close all connections."""
         self.cut()
 
 
@@ -324,7 +326,7 @@ def _break(channel: _Channel) -> None:
 
 
 def to_partitions(given: Sequence[tuple[str, int]]) -> list[TopicPartition]:
-    """Partitions as users write them: pairs of topic and number."""
+    """Check partitions that a test names: pairs of topic and number."""
     for item in cast("Sequence[object]", given):
         match item:
             case (str(), int()):

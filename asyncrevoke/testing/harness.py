@@ -1,4 +1,4 @@
-"""A consumer under test: the real one, in a simulated group, in virtual time."""
+"""Runs a consumer under test in a simulated group and in virtual time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from asyncrevoke.testing.calls import Call
     from asyncrevoke.testing.virtual_time import VirtualTime
 
-# Virtual seconds that a group may need to do what a test asks for, beside its heartbeats.
+# Virtual seconds that a rebalance may take, in addition to the heartbeat interval.
 _PATIENCE = 10.0
 
 
@@ -63,13 +63,14 @@ class TestConsumer:
     consumer has failed with, once. Calls of several tasks wait for each other.
 
     Subscribed topics are created with ``partitions`` partitions, and others when something is
-    published to them; ``topics`` says it for single ones. Needs asyncio's own event loop.
+    published to them; ``topics`` sets the number for single topics. Needs asyncio's own event
+    loop.
 
     Afterwards the consumer is as if it had never been entered, so that the one of a module can be
     tested many times (``resources`` made by ``@asynccontextmanager`` can be entered only once).
     """
 
-    __test__ = False  # pytest: this is no test
+    __test__ = False  # for pytest: not a test class
 
     def __init__(
         self,
@@ -114,7 +115,7 @@ class TestConsumer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Leave the consumer as ``async with consumer`` does, with as much time as that takes.
+        """Leave the consumer like ``async with consumer``; virtual time passes as needed.
 
         Raises what closing raises, unless a call has raised it before.
         """
@@ -150,7 +151,7 @@ class TestConsumer:
         )
         with in_environment(world):
             await consumer.start()
-        # Nothing has reached a broker yet.
+        # No request was sent yet.
         for topic in sorted(consumer.subscription()):
             cluster.have(topic)
         for topic, number in sorted(consumer.assignment()):
@@ -181,11 +182,12 @@ class TestConsumer:
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> Published:
-        """Write a record, as a producer would, and let the consumer have it.
+        """Write a record as a producer does, and let the consumer process it.
 
-        Bytes and None are taken as they are, text as UTF-8, everything else as JSON. Without
-        ``partition`` the key decides as in Kafka's producers, and records without one go round.
-        ``timestamp`` is in milliseconds since the epoch, by default the virtual now.
+        Bytes and None are taken unchanged, text is encoded as UTF-8, everything else as JSON.
+        Without ``partition`` the key decides as in Kafka's producers; records without a key are
+        written to each partition in turn. ``timestamp`` is in milliseconds since the epoch, by
+        default the virtual time.
         """
         self._cluster.have(topic)
         encoded = encode(value), encode_headers(headers or {})
@@ -196,7 +198,8 @@ class TestConsumer:
         return published
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass: timers go off one by one, each with all that follows from it."""
+        """Let virtual time pass. Timers expire one by one, and all their effects run before the
+        next."""
         if seconds < 0:
             raise ValueError(f"advance({seconds}): time does not go back")
         passing = self._time
@@ -205,9 +208,9 @@ class TestConsumer:
         self._raise_failure()
 
     async def until(self, condition: Callable[[], object], *, within: float = 5.0) -> None:
-        """Wait until something holds that threads or sockets bring about, which know no time.
+        """Wait for a condition that depends on threads or sockets, which do not use virtual time.
 
-        ``within`` is in seconds on the wall, which also pass as virtual ones. Raises TimeoutError.
+        ``within`` is in seconds of real time; the same virtual time passes. Raises TimeoutError.
         """
         deadline = time.monotonic() + within
         await self._settled()
@@ -218,11 +221,12 @@ class TestConsumer:
             await self._settled()
 
     async def revoke(self, *partitions: tuple[str, int]) -> None:
-        """Give partitions to the other member: a rebalance in which the consumer has to part.
+        """Assign partitions to the other member, by a rebalance in which the consumer has to
+        release them.
 
-        Returns when that was announced; what runs on them holds it back as in production, and
-        ``advance`` lets it end. Takes up to ``heartbeat_interval`` of virtual time, by which a
-        member learns of it.
+        Returns when the revocation was announced to the consumer. As in production, running
+        handlers delay the release; ``advance`` lets them end. Takes up to ``heartbeat_interval`` of
+        virtual time, because a member learns of a rebalance by its heartbeat.
         """
         wanted = self._existing(partitions)
         group, core = self._cluster.scripted, self._session.core
@@ -233,10 +237,11 @@ class TestConsumer:
         )
 
     async def withdraw(self, *partitions: tuple[str, int]) -> None:
-        """Another rebalance, which leaves partitions with the consumer after all.
+        """Assign partitions to the consumer again that are being revoked, by another rebalance.
 
-        They must have been announced and not released: ValueError if not, see :meth:`give`. With
-        ``group_protocol="consumer"`` no group ever changes its mind: ValueError.
+        Raises ValueError for partitions that are not being revoked or were released already (use
+        :meth:`give`), and with ``group_protocol="consumer"``, where a revocation is never
+        withdrawn.
         """
         if self.consumer.config.group_protocol == "consumer":
             raise ValueError(
@@ -248,13 +253,13 @@ class TestConsumer:
         for tp in wanted:
             if not core.is_revoking(tp):
                 raise ValueError(
-                    f"{tp.topic}-{tp.partition} is not being revoked, so that nothing can be "
+                    f"{tp} is not being revoked, so that nothing can be "
                     "withdrawn: it was released already, or never revoked; give() hands it out"
                 )
         await self._hand_out(wanted)
 
     async def give(self, *partitions: tuple[str, int]) -> None:
-        """The other member hands these partitions back to the consumer."""
+        """Assign these partitions of the other member to the consumer."""
         await self._hand_out(self._existing(partitions))
 
     async def _hand_out(self, wanted: list[TopicPartition]) -> None:
@@ -264,10 +269,10 @@ class TestConsumer:
         await self._until(self._has_its_share)
 
     async def lose(self, *partitions: tuple[str, int]) -> None:
-        """Put the consumer out of the group, as if its session had expired, and let it join again.
+        """Remove the consumer from the group, as if its session had expired, and let it join again.
 
-        As in Kafka all its partitions are lost by that. Those named stay with the other member, the
-        rest comes back.
+        All its partitions are lost. After it has joined, the other member owns ``partitions``, and
+        the consumer the rest.
         """
         wanted = self._existing(partitions)
         group = self._cluster.scripted
@@ -276,9 +281,10 @@ class TestConsumer:
         await self._until(self._has_its_share)
 
     async def crash(self) -> None:
-        """End the consumer without a word: nothing of it reaches a broker, handlers are cancelled.
+        """End the consumer as if its process were killed: it sends no request, and handlers are
+        cancelled.
 
-        :meth:`restart` lets another one take over what it had.
+        :meth:`restart` lets another consumer take over.
         """
         session, connections = self._session_and_connections
         connections.cut()
@@ -293,7 +299,7 @@ class TestConsumer:
         await self._settled()
 
     async def restart(self, consumer: Consumer) -> None:
-        """After a :meth:`crash`, enter a consumer, or the same again, on what is there."""
+        """After a :meth:`crash`, enter the same or another consumer on the existing topics."""
         if not self._crashed:
             raise IllegalStateError("the consumer still runs: await crash() first")
         self.consumer, self._crashed = consumer, False
@@ -302,21 +308,21 @@ class TestConsumer:
     # --- what can be seen ------------------------------------------------------------------------
 
     def committed(self, topic: str, partition: int) -> int | None:
-        """The offset that the group has committed, that of the next record to read, or None."""
+        """The committed offset, which is that of the next record to read; None if there is none."""
         found = self.committed_offset(topic, partition)
         return None if found is None else found.offset
 
     def committed_offset(self, topic: str, partition: int) -> OffsetAndMetadata | None:
-        """Like :meth:`committed`, with what is stored beside the offset."""
+        """Like :meth:`committed`, with the metadata of the commit."""
         (tp,) = self._existing([(topic, partition)])
         return self._cluster.scripted.offsets.get(tp)
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """The consumer's partitions, those included that are being revoked."""
+        """The consumer's partitions, including those that are being revoked."""
         return self._session.core.assignment()
 
     def dead_letters(self, topic: str) -> list[Record]:
-        """What was written to a dead letter topic; their headers say why and where from."""
+        """The records of a dead letter topic; their headers have the reason and the origin."""
         return self.records(topic)
 
     def records(self, topic: str) -> list[Record]:
@@ -325,11 +331,11 @@ class TestConsumer:
 
     @property
     def calls(self) -> list[Call]:
-        """All calls of handlers, in the order in which they began; after a restart as well."""
+        """All calls of handlers in the order of their begin, also those before a restart."""
         return list(self._calls.made)
 
     def calls_of(self, handler: Callable[..., object] | str) -> list[Call]:
-        """The calls of one handler: the function, or its name."""
+        """The calls of one handler, given as its function or its name."""
         if isinstance(handler, str):
             return [
                 call
@@ -340,19 +346,19 @@ class TestConsumer:
 
     @property
     def in_flight(self) -> int:
-        """Records that the consumer has been given, and that are not done."""
+        """The number of records that were delivered and are not completed."""
         return self._session.in_flight
 
     @property
     def time(self) -> float:
-        """The virtual seconds that have passed since this was entered."""
+        """The virtual seconds since this was entered."""
         passing, _, began = self._inside
         return passing.clock.now - began
 
     # --- time and states -------------------------------------------------------------------------
 
     def _has_its_share(self) -> bool:
-        """Whether the consumer has what the other member leaves to it."""
+        """Whether the consumer owns what the other member leaves to it, and reads all of it."""
         cluster, session = self._cluster, self._session
         if self.consumer.config.group_id is None or not session.core.subscription():
             return True
@@ -367,12 +373,12 @@ class TestConsumer:
             and bool(cluster.scripted.others())
             and set(session.core.assignment()) == share
             and not any(session.core.is_revoking(tp) for tp in share)
-            # And has begun to read it: before, a fetch of other partitions may be in the way.
+            # And reads it: a fetch of other partitions may be parked before.
             and all(session.core.highwater(tp) is not None for tp in share - paused)
         )
 
     async def _until(self, done: Callable[[], bool]) -> None:
-        """Let the group have the time it needs, unless the consumer itself holds things up."""
+        """Let time pass until ``done()`` is true, at most as long as a group needs."""
         passing = self._time
         patience = self.consumer.config.heartbeat_interval + _PATIENCE
         async with passing.call():
@@ -399,7 +405,7 @@ class TestConsumer:
         partitions = to_partitions(given)
         for tp in partitions:
             if self._cluster.topics.log(tp) is None:
-                raise ValueError(f"there is no partition {tp.topic}-{tp.partition}")
+                raise ValueError(f"there is no partition {tp}")
         return partitions
 
     @property
@@ -428,5 +434,5 @@ class TestConsumer:
 
 
 def forget(consumer: Consumer) -> None:
-    """Let a consumer that was left be as if it had never been entered."""
+    """Reset a consumer that was left, so that it can be entered again."""
     consumer._session = consumer._handlers = None  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]

@@ -1,7 +1,7 @@
 """pytest fixtures with a real Apache Kafka; loaded by an entry point.
 
-Nothing of this library is imported before a fixture is used, so that installing it costs other
-test runs nothing.
+Nothing of this library is imported before a fixture is used, so that other test runs do not become
+slower.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def kafka_broker() -> Iterator[RunningBroker]:
-    """A real Apache Kafka for the whole session; the test fails with the reason if there is none.
+    """A real Apache Kafka for the whole session. A test that needs it fails with the reason if it
+    cannot be started.
 
     The environment variable ``ASYNCREVOKE_BROKER`` chooses it: ``jvm`` (the default), ``docker``,
-    or ``HOST:PORT`` of one that runs.
+    or ``HOST:PORT`` of a running broker.
     """
-    from asyncrevoke.broker import start_broker  # noqa: PLC0415 - only when used
+    from asyncrevoke.broker import start_broker
 
     broker = start_broker()
     try:
@@ -48,10 +49,10 @@ def kafka_broker() -> Iterator[RunningBroker]:
 
 @pytest.fixture
 def kafka_topic(kafka_broker: RunningBroker, request: pytest.FixtureRequest) -> str:
-    """The name of a fresh topic with 4 partitions.
+    """The name of a new topic with 4 partitions.
 
-    Another number by ``@pytest.mark.kafka_topic(partitions=12)``, or by indirect parametrization
-    with the number.
+    ``@pytest.mark.kafka_topic(partitions=12)``, or indirect parametrization with a number, sets
+    another number of partitions.
     """
     marker = cast("pytest.Mark | None", request.node.get_closest_marker("kafka_topic"))
     options: dict[str, object] = {} if marker is None else dict(marker.kwargs)
@@ -65,11 +66,11 @@ def kafka_topic(kafka_broker: RunningBroker, request: pytest.FixtureRequest) -> 
 
 @pytest.fixture(scope="session")
 def kafka_cluster() -> Iterator[KafkaCluster]:
-    """Three real brokers for the whole session.
+    """A cluster of three real brokers for the whole session.
 
-    A test that stops one of them starts it again before it ends: ``kafka_cluster.start()``.
+    A test that stops a broker has to start it again: ``kafka_cluster.start()``.
     """
-    from asyncrevoke.broker import KafkaCluster  # noqa: PLC0415 - only when used
+    from asyncrevoke.broker import KafkaCluster
 
     with KafkaCluster() as cluster:
         yield cluster
@@ -77,11 +78,11 @@ def kafka_cluster() -> Iterator[KafkaCluster]:
 
 @pytest.fixture
 def consumer_for(kafka_broker: RunningBroker) -> Callable[[Consumer], BrokerConsumer]:
-    """Enters a consumer of an application, which handles records of ``kafka_broker``.
+    """Enters a consumer of an application on ``kafka_broker``, in a group of its own.
 
-    ``async with consumer_for(consumer) as running:``, in a group of its own.
+    ``async with consumer_for(consumer) as running: ...``
     """
-    from asyncrevoke.testing.broker_consumer import BrokerConsumer  # noqa: PLC0415 - if used
+    from asyncrevoke.testing.broker_consumer import BrokerConsumer
 
     def enter(consumer: Consumer) -> BrokerConsumer:
         return BrokerConsumer(consumer, kafka_broker)

@@ -1,4 +1,4 @@
-"""A group in which another member leads, and hands out partitions as the test says."""
+"""A group in which a simulated other member leads, and assigns partitions as the test says."""
 
 from __future__ import annotations
 
@@ -37,22 +37,23 @@ _FOR_EVER = float("inf")
 
 @dataclass
 class ScriptedGroup(ClassicCoordinator):
-    """The other member is there before anybody else, answers at once, and never fails.
+    """A classic group. The other member joins before anybody else, responds at once and never
+    fails.
 
-    It keeps ``taken`` for itself and gives the rest to who else is there. It offers the protocols
-    of whoever joins, so that any assignors will do.
+    It keeps the partitions in ``taken`` and assigns all others to the other members. It supports
+    the protocols of each member that joins, so that tests can use any assignors.
     """
 
     topics: Mapping[str, Sequence[object]] = field(default_factory=dict[str, "Sequence[object]"])
     taken: set[TopicPartition] = field(default_factory=set[TopicPartition])
 
     def rebalance(self) -> None:
-        """The other member wants partitions to be handed out anew."""
+        """The other member requests a rebalance."""
         if self.state in (GroupState.STABLE, GroupState.COMPLETING):
             self._prepare()
 
     def evict(self) -> None:
-        """Put everybody else out, as if their sessions had expired."""
+        """Remove all other members, as if their sessions had expired."""
         for member in self.others():
             self._answer_sync(member, SyncGroupResponse(error=ErrorCode.unknown_member_id))
             self._remove(member)
@@ -60,11 +61,11 @@ class ScriptedGroup(ClassicCoordinator):
         self._maybe_complete_join()
 
     def others(self) -> list[GroupMember]:
-        """The members that are not the scripted one."""
+        """The members except the scripted one."""
         return [member for member in self.members.values() if member.member_id != _OTHER]
 
     def join_group(self, client: int, request: JoinGroupRequest, reply: Reply) -> None:
-        """Answer a JoinGroup; the first one of all finds the other member there."""
+        """Answer a JoinGroup. At the first JoinGroup the other member is added before."""
         other = self.members.get(_OTHER)
         if other is None:
             self._group.add(
@@ -92,7 +93,7 @@ class ScriptedGroup(ClassicCoordinator):
     def _other_joined(self, response: Response) -> None:
         assert isinstance(response, JoinGroupResponse)
         ours = [member for member in response.members if member.member_id != _OTHER]
-        # The other member is a consumer like those that are tested.
+        # The other member uses this library, too.
         maps = all(reads_maps(decode_subscription(each.metadata).user_data) for each in ours)
         note = encode_assignment_user_data(
             AssignmentUserData(withheld=False, partitions=0, maps_are_read=maps)
@@ -112,7 +113,7 @@ class ScriptedGroup(ClassicCoordinator):
         self.clock.after(0.0, lambda: self.sync_group(request, lambda _response: None))
 
     def _share(self, metadata: bytes) -> Iterable[TopicPartition]:
-        """Of what a member has subscribed to, all that is not taken."""
+        """The partitions of a member's subscribed topics, without those in ``taken``."""
         return [
             partition
             for topic in decode_subscription(metadata).topics
@@ -123,22 +124,22 @@ class ScriptedGroup(ClassicCoordinator):
 
 @dataclass
 class ScriptedEpochGroup(ConsumerGroup):
-    """The same of a group whose coordinator assigns (KIP-848)."""
+    """A KIP-848 group, whose coordinator assigns all partitions but those in ``taken``."""
 
     topics: Mapping[str, Sequence[object]] = field(default_factory=dict[str, "Sequence[object]"])
     taken: set[TopicPartition] = field(default_factory=set[TopicPartition])
 
     def rebalance(self) -> None:
-        """Have the partitions handed out anew."""
+        """Compute a new target assignment."""
         self._bump()
 
     def evict(self) -> None:
-        """Put everybody out, as if their sessions had expired."""
+        """Remove all members, as if their sessions had expired."""
         for member in list(self.members.values()):
             self.put_out(member, "the test says so")
 
     def others(self) -> list[ConsumerGroupMember]:
-        """The members, none of which is scripted."""
+        """The members; there is no scripted one."""
         return list(self.members.values())
 
     def _subscribed(self, member: ConsumerGroupMember) -> tuple[str, ...]:

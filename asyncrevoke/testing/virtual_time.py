@@ -1,15 +1,15 @@
-"""An event loop whose time stands still until it is told to pass.
+"""Virtual time for an asyncio event loop: it passes only when a test lets it pass.
 
-Theory of operation. The running asyncio loop gets another ``time`` and ``call_at`` for a while, and
-keeps everything else: callbacks, sockets and threads run as ever. All that waits for time in
-asyncio (``sleep``, ``timeout``, ``call_later``, ``wait``) goes through those two, whoever calls
-it. Timers are alarms of the simulation's :class:`~asyncrevoke.testing.fake_kafka.clock.Clock`,
-which the simulated brokers share: one queue, one order.
+The ``time`` and ``call_at`` methods of the running event loop are replaced; callbacks, sockets and
+threads work as before. Everything in asyncio that waits for time (``sleep``, ``timeout``,
+``call_later``, ``wait``) uses these two methods. Each timer is an alarm of a
+:class:`~asyncrevoke.testing.fake_kafka.clock.Clock`, which the simulated brokers share, so that all
+alarms have one order.
 
-Time passes in two ways. A *call* (``async with time.call()``) lets it jump from alarm to alarm,
-and lets the loop run dry between any two. While no call is under way, the loop can only be idle
-because the test waits for something else: then time passes as it does on the wall, by the ticks of
-a thread, so that a test that sleeps by itself does not sleep for ever.
+Time passes in two ways. During a *call* (``async with time.call()``) it jumps from alarm to alarm,
+and between two alarms the event loop runs until it is idle. Outside of calls the event loop is idle
+only if the test itself waits for something: then a thread lets virtual time pass as fast as real
+time, so that a test that sleeps wakes up.
 """
 
 from __future__ import annotations
@@ -31,12 +31,15 @@ if TYPE_CHECKING:
 
     from asyncrevoke.testing.fake_kafka.clock import Alarm
 
-# Seconds on the wall: how often time passes by itself, and how long the loop may take to run dry.
+# Real seconds: how often time passes outside of calls.
 _TICK = 0.01
-_PATIENCE = 10.0
-# Seconds that pass with each tick while something is waited for that may need threads or sockets.
+# Turns of the event loop that may follow one another while each leaves callbacks to run: some
+# seconds when they do nothing else. A count, not a time: a slow machine takes no more turns, and
+# neither does a test that is stopped in a debugger.
+_MAX_BUSY_TURNS = 500_000
+# Virtual seconds for each tick, while the consumer may wait for threads or sockets.
 _PER_TICK = 0.1
-# What floating point may lose when seconds are added up.
+# The error of adding up seconds in floating point.
 _ROUNDING = 1e-9
 
 
@@ -44,7 +47,7 @@ class _Timer(asyncio.TimerHandle):
     __slots__ = ("alarm", "timers")
 
     alarm: Alarm
-    # All that are waiting, by identity: equal timers are not the same.
+    # All pending timers by their identity, because timers may be equal.
     timers: dict[int, _Timer]
 
     def cancel(self) -> None:
@@ -54,7 +57,7 @@ class _Timer(asyncio.TimerHandle):
 
 
 class VirtualTime:
-    """The virtual time of one event loop, shared by all who :meth:`enter` it."""
+    """The virtual time of one event loop. Several users may :meth:`enter` it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.clock = Clock()
@@ -71,7 +74,7 @@ class VirtualTime:
     # --- entering and leaving --------------------------------------------------------------------
 
     def enter(self) -> None:
-        """From now on the loop's time is this one."""
+        """Replace the event loop's time by this one."""
         loop = self._loop
         if self._users:
             self._users += 1
@@ -89,9 +92,9 @@ class VirtualTime:
         thread.start()
 
     def leave(self) -> None:
-        """Give the loop its own time back, unless another still uses this one.
+        """Restore the event loop's own time when the last user leaves.
 
-        Timers that are still waiting wait for the rest of their time on the wall.
+        Pending timers then wait for the rest of their time in real time.
         """
         self._users -= 1
         if self._users:
@@ -105,7 +108,7 @@ class VirtualTime:
 
     @property
     def in_use(self) -> bool:
-        """Whether the loop has this time at present."""
+        """Whether the event loop has this time at present."""
         return self._users > 0
 
     def _now(self) -> float:
@@ -137,7 +140,8 @@ class VirtualTime:
 
     @asynccontextmanager
     async def call(self) -> AsyncGenerator[None]:
-        """Inside, time passes only by :meth:`pass_until`. One task at a time."""
+        """Inside, time passes only by :meth:`pass_until`. Calls of several tasks wait for each
+        other."""
         async with self._turn:
             self._calls += 1
             try:
@@ -146,21 +150,25 @@ class VirtualTime:
                 self._calls -= 1
 
     async def settle(self) -> None:
-        """Return when nothing can run without time passing or something coming from outside."""
-        deadline = time.monotonic() + _PATIENCE
+        """Return when nothing can run before time passes or a socket or thread has something.
+
+        Raises ``TimeoutError`` if a task never waits for anything but the next turn of the loop.
+        """
         quiet = 0
-        # Twice: in between, the loop looks for what comes from sockets and threads.
-        while quiet < 2:
+        for _ in range(_MAX_BUSY_TURNS):
             await asyncio.sleep(0)
             quiet = 0 if self._ready or self.clock.step(self.clock.now) else quiet + 1
-            if time.monotonic() > deadline:
-                raise TimeoutError(
-                    f"the event loop has not run dry for {_PATIENCE:g} s: some task never waits "
-                    "for anything but the next turn, as `while True: await asyncio.sleep(0)` does"
-                )
+            # Twice: in between, the event loop polls sockets and threads.
+            if quiet == 2:
+                return
+        raise TimeoutError(
+            f"the event loop was still busy after {_MAX_BUSY_TURNS:,} turns: some task never waits "
+            "for anything but the next turn, as `while True: await asyncio.sleep(0)` does"
+        )
 
     async def pass_until(self, end: float, done: Callable[[], bool] | None = None) -> bool:
-        """Let time pass until ``end``, or until ``done()`` holds with nothing left to run."""
+        """Let time pass until ``end``, or until ``done()`` is true and nothing is left to run.
+        Returns whether ``done()`` is true."""
         while True:
             await self.settle()
             if done is not None and done():
@@ -171,7 +179,7 @@ class VirtualTime:
                 return done is not None and done()
 
     async def pass_while(self, waiting: asyncio.Future[None]) -> None:
-        """Let time pass until the future is done, but not faster than what comes from outside."""
+        """Let time pass until the future is done, at a rate that sockets and threads can follow."""
         while not waiting.done():
             async with self.call():
                 await self.settle()
@@ -181,7 +189,7 @@ class VirtualTime:
                     await self.pass_until(self.clock.now + _PER_TICK, waiting.done)
 
     async def tick(self) -> None:
-        """Wait for about 10 ms on the wall."""
+        """Wait for about 10 ms of real time."""
         if self._ticks is None:
             self._ticks = self._loop.create_future()
         await asyncio.shield(self._ticks)
@@ -195,7 +203,7 @@ class VirtualTime:
 
     def _tick(self) -> None:
         now = time.monotonic()
-        # A test that was stopped in a debugger finds the time that it left.
+        # While a debugger has stopped the test, no time passes.
         passed = min(now - self._last_tick, 2 * _TICK)
         self._last_tick = now
         if self._users and not self._calls:
@@ -211,7 +219,7 @@ _of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, VirtualTime] = WeakKeyDi
 
 
 def virtual_time() -> VirtualTime:
-    """That of the running event loop."""
+    """The virtual time of the running event loop."""
     loop = asyncio.get_running_loop()
     known = _of_loops.get(loop)
     if known is None or not known.in_use:

@@ -65,7 +65,7 @@ def fill_tables(history: History) -> None:
         for n in range(12)
     )
     history.sample("till-1", Sample(time.time(), 12_000, 7, 1234, 3, 2.5, "stable"))
-    for text in "the group wants back: orders-5", "has released orders-4 after 0.12 s":
+    for text in "revocation requested: orders-5", "released orders-4 after 0.12 s":
         history.note("till-2", text)
 
 
@@ -81,7 +81,7 @@ async def test_a_screen_shows_it_all(browser: Browser, pictures: Path) -> None:
             await page.goto(f"{url}/dashboard")
             await page.wait_for_selector("[data-state=draining]", state="attached")
             assert "orders-10" in await page.inner_text("#places")
-            assert "has released orders-4" in await page.inner_text("#notes")
+            assert "released orders-4" in await page.inner_text("#notes")
             assert "stable" in await page.inner_text("#figures")
             await page.screenshot(path=pictures / f"screen-{scheme}.png", full_page=True)
 
@@ -169,9 +169,9 @@ async def test_a_thousand_partitions_leave_the_page_responsive(
                 requestAnimationFrame(frame); };
               requestAnimationFrame(frame); }"""
         )
-        drawn = dashboard.pictures
-        while dashboard.pictures < drawn + 20:
-            history.hold(TopicPartition("orders", dashboard.pictures), "till-9")
+        drawn = dashboard.renderings
+        while dashboard.renderings < drawn + 20:
+            history.hold(TopicPartition("orders", dashboard.renderings), "till-9")
             await asyncio.sleep(0.02)
         longest = float(await page.evaluate("longest"))
         began = time.perf_counter()

@@ -169,7 +169,7 @@ async def _play(scenario: Scenario, world: World, told: list[str]) -> None:
         tell(f"{fault.name} is healed")
         if not await world.until(joined, JOINED_WITHIN):
             tell(f"not all members owned a partition {JOINED_WITHIN:g} s later")
-        if not await world.caught_up(CAUGHT_UP_WITHIN):
+        if not await world.recovered(CAUGHT_UP_WITHIN):
             tell(f"not all was handled {CAUGHT_UP_WITHIN:g} s later")
     await traffic.stop()
     tell("nothing more is produced")

@@ -7,7 +7,7 @@ from chaos.scenario import FAULTS
 from chaos.world.group import PROTOCOLS
 
 
-def test_the_page_has_what_was_measured() -> None:
+def test_the_documentation_page_contains_the_measured_results() -> None:
     text = PAGE.read_text("utf-8")
     assert text == page(text, measured()), "run: PYTHONPATH=.:tests python -m chaos.matrix"
 
@@ -20,7 +20,7 @@ def test_each_fault_has_a_row_and_each_protocol_a_column() -> None:
     assert all(line.count("not measured") == len(PROTOCOLS) for line in lines)
 
 
-def test_a_run_that_was_not_as_it_should_be_is_shown_as_such() -> None:
+def test_a_failed_run_is_shown_as_failed() -> None:
     def cell(*, kept: bool) -> Cell:
         return Cell(
             fault="kill",

@@ -41,7 +41,7 @@ def stages() -> Iterator[dict[int, Stage]]:
     SELECTION,
     ids=[f"{protocol} on {size}: {', '.join(faults)}" for protocol, size, faults in SELECTION],
 )
-async def test_faults_lose_and_reorder_nothing_and_repeat_no_more_than_they_must(
+async def test_faults_lose_and_reorder_nothing_and_repeat_only_permitted_records(
     stages: dict[int, Stage],
     tmp_path: Path,
     protocol: ProtocolName,

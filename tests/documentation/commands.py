@@ -42,6 +42,9 @@ def check_command(words: list[str], folder: Path) -> None:
         _check_pip(arguments)
     elif program == "tox":
         _check_tox(arguments)
+    elif program == "pre-commit":
+        assert arguments == ["install"], arguments
+        assert (ROOT / ".pre-commit-config.yaml").is_file()
     elif program == "pytest":
         _check_paths(arguments)
     elif program == "asyncrevoke":
@@ -63,29 +66,56 @@ def check_command(words: list[str], folder: Path) -> None:
 def _check_pip(arguments: list[str]) -> None:
     assert arguments[0] == "install", arguments
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    # What pages ask to install beside us is what runs their blocks.
+    # What pages ask to install beside us is what runs their blocks, or what pre-commit runs.
     others = [
         "tox",
+        "pre-commit",
+        *configured()["testenv:lint"]["deps"].split(),
         *(re.split("[>=~;]", each)[0] for each in project["optional-dependencies"]["dev"]),
     ]
-    for requirement in arguments[1:]:
+    for requirement in _requirements(arguments[1:]):
         match = re.fullmatch(r"(?:\.|asyncrevoke)(?:\[(.*)\])?", requirement)
         assert match or requirement in others, f"what is {requirement}?"
         for extra in (match[1] or "").split(",") if match else []:
             assert not extra or extra in project["optional-dependencies"], f"no extra {extra}"
 
 
+def _requirements(arguments: list[str]) -> list[str]:
+    """What pip is to install; a file of constraints must exist."""
+    if arguments[:1] == ["--constraint"]:
+        assert (ROOT / arguments[1]).is_file(), f"{arguments[1]} does not exist"
+        arguments = arguments[2:]
+    return [each for each in arguments if each != "--editable"]
+
+
+def configured() -> configparser.ConfigParser:
+    """``tox.ini``, read."""
+    tox = configparser.ConfigParser()
+    tox.read(ROOT / "tox.ini")
+    return tox
+
+
 def _check_tox(arguments: list[str]) -> None:
     own, _, passed_on = " ".join(arguments).partition("--")
     words = own.split()
     assert not words or (words[0] == "-e" and len(words) == 2), arguments
-    tox = configparser.ConfigParser()
-    tox.read(ROOT / "tox.ini")
-    # A section for several is written as testenv:{one,other}.
-    sections = [name.partition(":")[2].strip("{}").split(",") for name in tox.sections()]
+    commands = ""
     for environment in words[1].split(",") if words else []:
-        assert any(environment in names for names in sections), f"no tox environment {environment}"
-    _check_paths(passed_on.split())
+        commands = _commands_of(environment)
+    program = re.search(r"^python -m (chaos|simulation|fuzz) .*\{posargs", commands, re.MULTILINE)
+    if program is not None:
+        _check_options(("-m", program[1]), passed_on.split(), "tests")
+    else:
+        _check_paths(passed_on.split())
+
+
+def _commands_of(environment: str) -> str:
+    """The commands of a tox environment; AssertionError if there is none of this name."""
+    for name, section in configured().items():
+        # A section for several is written as testenv:{one,other}.
+        if environment in name.partition(":")[2].strip("{}").split(","):
+            return section["commands"]
+    raise AssertionError(f"no tox environment {environment}")
 
 
 def _check_paths(arguments: list[str]) -> None:

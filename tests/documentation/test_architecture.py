@@ -14,6 +14,13 @@ PACKAGE = ROOT / "asyncrevoke"
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 REFERENCE = re.compile(r"`([\w/]+\.py)::([\w.]+)`")
 LATER = "(*later*)"
+# Sections with numbered steps that do not call each other.
+INSTRUCTIONS = ("How to change a state table",)
+
+
+def file_of(path: str) -> Path:
+    """Where a file is that the page names: in the package, unless it is a test."""
+    return (ROOT if path.startswith("tests/") else PACKAGE) / path
 
 
 def functions_of(path: Path) -> dict[str, ast.AST]:
@@ -36,7 +43,7 @@ def walks() -> dict[str, list[str]]:
     for section in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]:
         title, _, body = section.partition("\n")
         steps = re.findall(r"^\d+\. (.+(?:\n   .+)*)", body, flags=re.MULTILINE)
-        if steps:
+        if steps and title not in INSTRUCTIONS:
             found[title] = steps
     return found
 
@@ -52,7 +59,7 @@ def test_every_function_on_the_page_exists() -> None:
     references = REFERENCE.findall(PAGE)
     assert len(references) > 50
     missing = [
-        f"{path}::{name}" for path, name in references if name not in functions_of(PACKAGE / path)
+        f"{path}::{name}" for path, name in references if name not in functions_of(file_of(path))
     ]
     assert missing == []
 
@@ -67,6 +74,24 @@ def test_each_step_of_a_walk_calls_the_next_one(title: str) -> None:
         if LATER not in step:
             calls = calls_of(functions_of(PACKAGE / path)[name])
             assert next_name.rpartition(".")[2] in calls, f"{name} does not call {next_name}"
+
+
+def test_every_file_and_table_on_the_page_exists() -> None:
+    files = re.findall(r"`((?:core|runtime|handlers|spark|protocol|tests)/[\w/]+\.py)`", PAGE)
+    assert len(files) > 8
+    assert [path for path in files if not file_of(path).is_file()] == []
+    instance = (PACKAGE / "core" / "partition" / "instance.py").read_text()
+    for table in ("PERMISSIONS", "TRANSITIONS"):
+        assert f"`{table}`" in PAGE
+        assert f"\n{table}: dict[" in instance
+
+
+def test_the_page_answers_where_to_look() -> None:
+    section = PAGE.partition("## Where to look\n")[2].partition("\n## ")[0]
+    answers = re.findall(r"^\| ([^|]+\?) \| (.+) \|$", section, flags=re.MULTILINE)
+    assert len(answers) > 20
+    unnamed = [question for question, answer in answers if "`" not in answer]
+    assert unnamed == []
 
 
 def test_the_page_lists_exactly_the_folders_that_there_are() -> None:

@@ -15,7 +15,19 @@ from documentation.kafka_page import KafkaPage
 from documentation.option_reference import PAGE, options, with_reference
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+LINKED = [
+    *PAGES,
+    ROOT / "CHANGELOG.md",
+    ROOT / "CODE_OF_CONDUCT.md",
+    ROOT / "SECURITY.md",
+    *sorted((ROOT / "docs" / "decisions").glob("*.md")),
+    *sorted((ROOT / "tests").rglob("README.md")),
+]
 ORACLES = ROOT / "tests" / "simulation" / "invariants"
 BLOCKS = (PythonBlocks, ShellBlocks, TomlBlocks)
 
@@ -42,7 +54,7 @@ def test_every_code_block_has_a_language_that_is_run(page: Path) -> None:
     assert len(visible) == len(fences)
 
 
-@every_page
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_leads_somewhere(page: Path) -> None:
     for text, target in re.findall(r"\[([^\]]*)\]\(([^)\s]+)\)", page.read_text()):
         path, _, fragment = target.partition("#")
@@ -54,9 +66,23 @@ def test_every_link_leads_somewhere(page: Path) -> None:
             assert fragment in headings(linked), f"[{text}]({target})"
 
 
+def test_every_decision_is_listed_and_has_the_same_parts() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    for record in sorted((ROOT / "docs" / "decisions").glob("*.md")):
+        assert f"(decisions/{record.name})" in page, record.name
+        text = record.read_text()
+        assert "\nStatus: accepted" in text, record.name
+        missing = [
+            part
+            for part in ("Context", "Decision", "When to revisit")
+            if f"\n## {part}\n" not in text
+        ]
+        assert missing == [], record.name
+
+
 def test_every_page_is_in_the_index() -> None:
     index = (ROOT / "docs" / "index.md").read_text()
-    missing = [page.name for page in PAGES[1:] if f"({page.name})" not in index]
+    missing = [page.name for page in PAGES[1:] if not re.search(rf"\((../)?{page.name}\)", index)]
     assert missing == ["index.md"]
 
 
@@ -116,6 +142,7 @@ def test_every_module_that_tox_runs_exists() -> None:
         ("```python\nthis is no Python\n```", "SyntaxError"),
         ("<!-- invisible-code-block: python\nassert 1 == 2\n-->", "AssertionError"),
         ("```bash\ntox -e no-such-environment\n```", "no tox environment"),
+        ("```bash\ntox -e chaos -- --no-such-option\n```", "no option"),
         ("```bash\npip install '.[no-such-extra]'\n```", "no extra"),
         ("```bash\nasyncrevoke no-such-command\n```", "No such command"),
         ("```bash\npython examples/handlers.py --no-such-option\n```", "no option"),

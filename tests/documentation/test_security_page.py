@@ -17,18 +17,18 @@ HOSTILE = re.compile(
 
 
 def threats() -> dict[str, str]:
-    """The cell of tests by threat, of all tables of threats."""
+    """The cell of tests by threat or limit, of all tables of these."""
     found: dict[str, str] = {}
     inside = False
     for line in PAGE.read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split(" | ")]
-        if line.startswith("| threat |"):
+        if line.startswith(("| threat |", "| limit |")):
             inside = True
         elif not line.startswith("|"):
             inside = False
         elif inside and not line.startswith("|---"):
-            assert len(cells) == 3, line
-            found[cells[0].strip("| ")] = cells[2]
+            assert len(cells) in (2, 3), line
+            found[cells[0].strip("| ")] = cells[-1]
     return found
 
 
@@ -63,6 +63,22 @@ def test_every_file_of_hostile_tests_is_named_on_the_page() -> None:
     ]
     assert len(files) > 5
     assert [path.name for path in files if f"/{path.name}" not in text] == []
+
+
+def test_the_size_from_which_topics_are_learnt_in_a_thread_is_that_of_the_code() -> None:
+    from asyncrevoke.core.io.outbox import LARGE_FROM
+    from asyncrevoke.core.metadata.cluster import _READ_TOGETHER
+
+    assert f"from {LARGE_FROM * _READ_TOGETHER:,} topics and partitions on" in PAGE.read_text()
+
+
+def test_examples_listen_on_this_machine_alone() -> None:
+    files = [path for path in (ROOT / "examples").rglob("*") if path.is_file()]
+    files.append(ROOT / "README.md")
+    assert len(files) > 10
+    wide = re.compile(r"0\.0\.0\.0|host=[\"']{2}|host=None|--host +(?!localhost|127\.)\S+|\[::\]")
+    found = {path.name: wide.findall(path.read_text(errors="replace")) for path in files}
+    assert {name for name, hits in found.items() if hits} == set()
 
 
 def test_limits_of_ports_are_those_of_the_code() -> None:

@@ -12,7 +12,8 @@ import pytest
 from asyncrevoke import TopicPartition
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.groups.cluster import GroupsClient
-from asyncrevoke.groups.observer import describe_group, list_groups, retry_until_settled
+from asyncrevoke.groups.observer import describe_group, list_groups
+from asyncrevoke.groups.retry import retry_until_settled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

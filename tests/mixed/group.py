@@ -18,7 +18,8 @@ from asyncrevoke.broker.process.supervisor import die_with_parent
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.groups.cluster import GroupsClient
 from asyncrevoke.groups.errors import NoGroupError
-from asyncrevoke.groups.observer import describe_group, retry_until_settled
+from asyncrevoke.groups.observer import describe_group
+from asyncrevoke.groups.retry import retry_until_settled
 
 if TYPE_CHECKING:
     from asyncrevoke.groups.facts import GroupFacts

@@ -57,7 +57,7 @@ async def test_members_of_all_clients_share_a_group_and_consume_each_record_once
     ("client", "assignor"),
     [("java", "range"), ("java", "cooperative-sticky"), ("librdkafka", "range")],
 )
-async def test_a_classic_group_of_another_client_is_converted_by_ours_and_back(
+async def test_a_classic_group_of_another_client_is_converted_by_asyncrevoke_and_back(
     group: Group, client: Client, assignor: str
 ) -> None:
     async with group:
@@ -73,7 +73,7 @@ async def test_a_classic_group_of_another_client_is_converted_by_ours_and_back(
         await group.ends_with_each_record_consumed_once()
 
 
-async def test_our_classic_members_are_served_beside_those_of_java_by_kip_848(
+async def test_classic_members_of_asyncrevoke_and_kip_848_members_of_java_share_a_group(
     group: Group,
 ) -> None:
     async with group:
@@ -88,7 +88,9 @@ async def test_our_classic_members_are_served_beside_those_of_java_by_kip_848(
         await group.ends_with_each_record_consumed_once()
 
 
-async def test_a_group_that_the_broker_does_not_convert_goes_on_without_us(group: Group) -> None:
+async def test_a_group_that_the_broker_does_not_convert_continues_without_asyncrevoke(
+    group: Group,
+) -> None:
     # It takes librdkafka's cooperative-sticky for a custom assignor.
     async with group:
         for _ in range(2):

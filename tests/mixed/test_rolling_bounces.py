@@ -57,7 +57,7 @@ async def test_an_aiokafka_group_is_upgraded_without_losing_or_repeating_a_recor
         assert await upgrade(group, "aiokafka", "roundrobin") == 0
 
 
-async def test_a_range_group_of_ours_is_upgraded_without_losing_or_repeating_a_record(
+async def test_a_range_group_of_asyncrevoke_is_upgraded_without_losing_or_repeating_a_record(
     group: Group,
 ) -> None:
     async with group:

@@ -23,7 +23,7 @@ _MOST_SHRINK_RUNS = 60
 
 
 @dataclass(slots=True)
-class Outcome:
+class ScheduleOutcome:
     """How one schedule ended. ``failure`` is None if no oracle objected."""
 
     seed: int
@@ -36,7 +36,7 @@ class Outcome:
     digest: str = ""
 
 
-def run(schedule: Schedule, *, digest: bool = False) -> Outcome:
+def run(schedule: Schedule, *, digest: bool = False) -> ScheduleOutcome:
     """Run a schedule. An exception out of a core is a failure like any other.
 
     With ``digest``, the outcome has a digest of all that left the cores (I15).
@@ -44,7 +44,7 @@ def run(schedule: Schedule, *, digest: bool = False) -> Outcome:
     world = SimulatedCluster(schedule)
     if digest:
         world.state.digest = hashlib.sha256()
-    outcome = Outcome(schedule.seed)
+    outcome = ScheduleOutcome(schedule.seed)
     try:
         ScenarioRun(world).run()
     except Violation as violation:
@@ -118,9 +118,9 @@ class Summary:
     seconds: float = 0.0
     counts: Counter[str] = field(default_factory=Counter[str])
     duplicates: Counter[str] = field(default_factory=Counter[str])
-    failures: list[Outcome] = field(default_factory=list[Outcome])
+    failures: list[ScheduleOutcome] = field(default_factory=list[ScheduleOutcome])
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: ScheduleOutcome) -> None:
         """Count one more schedule."""
         self.schedules += 1
         self.alarms += outcome.alarms
@@ -147,7 +147,7 @@ class Summary:
 Job = tuple[int, GroupMode | None, Disturbance | None]
 
 
-def _run_job(job: Job) -> Outcome:
+def _run_job(job: Job) -> ScheduleOutcome:
     return run(draw(*job))
 
 

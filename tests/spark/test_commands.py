@@ -125,3 +125,4 @@ def test_the_report_is_a_page_that_needs_no_network() -> None:
     assert "100% within" in page
     assert "src=" not in page
     assert "href=" not in page
+    assert "content=\"default-src 'none'; style-src 'unsafe-inline'\"" in page

@@ -15,12 +15,7 @@ from wire.test_opening import SASL, SASL_AUTHENTICATE, HostileBroker, scram_chal
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.config.security import client_options
-from asyncrevoke.runtime.net.kafka_clients import (
-    kafka_admin,
-    kafka_client,
-    kafka_consumer,
-    kafka_producer,
-)
+from asyncrevoke.runtime.net.kafka_clients import kafka_admin, kafka_consumer, kafka_producer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,13 +40,13 @@ def test_no_other_module_makes_a_client_of_aiokafka() -> None:
 async def opened(make: Callable[..., Any], options: dict[str, Any]) -> None:
     client = make(**options)
     try:
-        await (client.bootstrap() if make is kafka_client else client.start())
+        await client.start()
     finally:
         await (client.stop() if hasattr(client, "stop") else client.close())
 
 
 @pytest.mark.timeout(30)
-@pytest.mark.parametrize("make", [kafka_producer, kafka_consumer, kafka_admin, kafka_client])
+@pytest.mark.parametrize("make", [kafka_producer, kafka_consumer, kafka_admin])
 @pytest.mark.parametrize("most", [None, 5000])
 async def test_a_client_refuses_a_scram_challenge_beyond_the_option(
     make: Callable[..., Any], most: int | None, caplog: pytest.LogCaptureFixture
@@ -87,13 +82,13 @@ async def test_opening_takes_a_client_no_longer_than_its_request_timeout() -> No
     try:
         async with asyncio.timeout(20):
             with pytest.raises(KafkaConnectionError):
-                await opened(kafka_client, options)
+                await opened(kafka_producer, options)
         await broker.until(lambda: broker.open == 0)
     finally:
         await broker.stop()
 
 
-@pytest.mark.parametrize("make", [kafka_producer, kafka_consumer, kafka_admin, kafka_client])
+@pytest.mark.parametrize("make", [kafka_producer, kafka_consumer, kafka_admin])
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 async def test_no_client_logs_the_password_at_debug(
     make: Callable[..., Any], mechanism: str, caplog: pytest.LogCaptureFixture

@@ -25,14 +25,18 @@ if TYPE_CHECKING:
 FOREVER = 2**62
 
 _DONE = joined(", ", map(literal, TERMINAL))
-# Of a hash, so that the sum of a bucket's stays below 2**63, however often they were done.
+# Of a hash: the sum over a bucket stays below 2**63, however often its records were handled.
 SUMMED = 2**40 - 1
 
 
 def views(sql: SqlDialect, stall_us: int, bare: Sequence[int] = ()) -> dict[str, Text]:
     """The tables that need no records of the topic; each uses only those before it. ``bare`` are
     the partitions in which some records have no hashes."""
-    in_log = "done AND off >= log_lo AND off < log_hi"
+    return {**_events(), **_offsets(sql, bare), **_handovers(stall_us)}
+
+
+def _events() -> dict[str, Text]:
+    """Rows of the journal by kind."""
     return {
         "attempts": compose(
             """
@@ -42,7 +46,7 @@ def views(sql: SqlDialect, stall_us: int, bare: Sequence[int] = ()) -> dict[str,
         """,
             done=_DONE,
         ),
-        # Few rows, compared with those about records.
+        # Few rows, compared with attempts.
         "events": """
             SELECT session, seq, kind, part, off, at_us, generation, outcome
             FROM journal WHERE kind IN ('ASSIGN', 'REVOKE_BEGIN', 'WITHDRAWN', 'RELEASED', 'LOST',
@@ -53,7 +57,7 @@ def views(sql: SqlDialect, stall_us: int, bare: Sequence[int] = ()) -> dict[str,
             FROM events WHERE kind = 'COMMIT' AND outcome = 'ok'
         """,
         "resets": "SELECT session, part, off, at_us FROM events WHERE kind = 'RESET'",
-        # From being assigned to being released or lost; what has no end goes on.
+        # From assigned to released or lost; a span without an end goes on.
         "spans": compose(
             """
             SELECT session, part, off, generation, since, until FROM (
@@ -65,8 +69,15 @@ def views(sql: SqlDialect, stall_us: int, bare: Sequence[int] = ()) -> dict[str,
         """,
             forever=FOREVER,
         ),
-        # All that is said of attempts before any is looked at by itself, from one look at them:
-        # where they lie, and the fingerprints of what was done of what the topic has.
+    }
+
+
+def _offsets(sql: SqlDialect, bare: Sequence[int]) -> dict[str, Text]:
+    """Which offsets were handled, done and committed."""
+    in_log = "done AND off >= log_lo AND off < log_hi"
+    return {
+        # What the comparison needs of attempts, in one pass: their offsets, and the fingerprints of
+        # done records that the topic has.
         "buckets": compose(
             """
             SELECT part, {bucket} AS bucket,
@@ -101,7 +112,7 @@ def views(sql: SqlDialect, stall_us: int, bare: Sequence[int] = ()) -> dict[str,
                    any_value(key_hash) AS key_hash
             FROM attempts WHERE done GROUP BY part, off
         """,
-        # From where the journal (or the log) begins to where the group stands, or has been.
+        # From the start of the journal (or log) to the committed offset or the last attempt.
         "windows": """
             SELECT bounds.part, greatest(bounds.lo, known.lo) AS lo,
                    bounds.lo AS log_start, bounds.hi AS log_end,
@@ -114,6 +125,12 @@ def views(sql: SqlDialect, stall_us: int, bare: Sequence[int] = ()) -> dict[str,
             LEFT JOIN (SELECT part, max(hi) AS off FROM buckets GROUP BY part) tried
                 ON tried.part = bounds.part
         """,
+    }
+
+
+def _handovers(stall_us: int) -> dict[str, Text]:
+    """The handovers that took longer than ``stall_us``."""
+    return {
         "tenures": """
             SELECT spans.part, spans.session, spans.since, spans.until, min(a.s) AS began,
                    min_by(a.off, a.s) AS off,
@@ -122,7 +139,7 @@ def views(sql: SqlDialect, stall_us: int, bare: Sequence[int] = ()) -> dict[str,
                  AND a.s >= spans.since AND a.s <= spans.until
             GROUP BY spans.part, spans.session, spans.since, spans.until
         """,
-        # The last end before a partition went, and the first beginning after it came to somebody.
+        # From the last end of a call of the old owner to the first start of one of the new owner.
         "handovers": compose(
             """
             SELECT o.part, o.session AS giver, min_by(n.session, n.began) AS session,
@@ -206,7 +223,7 @@ def flagged(sql: SqlDialect, *, inverted: bool = False) -> Sql:
     records of the topic there were. With ``inverted``, also the buckets of the records in that
     table, of which nothing was read.
 
-    What was done twice differs, too: then the bucket is compared record by record, and that is all.
+    A bucket with a record that was done twice differs too: it is compared record by record.
     """
     bucket = sql.whole("off", BUCKET)
     more = compose(

@@ -30,7 +30,7 @@ async def read_headers(
     *,
     patience: float,
 ) -> None:
-    """Give those of all batches that have an offset in these ranges to ``take``: columns of
+    """Pass the headers of all batches that have an offset in these ranges to ``take``: columns of
     ``BATCHES``. The ranges are of different partitions. Raises TopicError."""
     options = replace(
         config,
@@ -49,7 +49,7 @@ async def read_headers(
             step = await reader.next()
             if step is None:
                 (partition, end), *_ = reader.left.items()
-                raise nothing_beyond(*partition, reader.positions[partition], end)
+                raise nothing_beyond(partition, reader.positions[partition], end)
             if step.lost:
                 raise TopicError(
                     f"{topic} was deleted, or made anew, while it was read: what the consumers "

@@ -1,5 +1,4 @@
-"""Reads the topic with aiokafka, so that the audit does not trust the audited consumer's own
-reader."""
+"""Reads the topic with aiokafka, so that the audit does not depend on the audited consumer."""
 
 from __future__ import annotations
 
@@ -21,6 +20,7 @@ from asyncrevoke.config.security import client_options
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.format.arrow import Array, RecordBatch, Table, pa
 from asyncrevoke.journal.format.hashing import key_hashes, record_hashes, signed_key_hashes
+from asyncrevoke.model import TopicPartition as Partition
 from asyncrevoke.runtime.net.kafka_clients import kafka_admin, kafka_consumer
 
 if TYPE_CHECKING:
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
 
 _FETCH = 8 * 2**20
-# Records of one fetch: longer lists cost more in the collector of cycles than they save.
+# Records of one call: the garbage collector makes longer lists slower.
 _RECORDS = 2000
-# Objects between two looks of the collector.
+# Allocations between two runs of the garbage collector.
 _GARBAGE = 50_000
 
 
 class Topic:
     """Reads one topic; to be entered. ``isolation_level`` should be that of the consumers, and
-    ``patience`` is for how many seconds no partition may make progress. ``config`` says how to
-    connect, also for this library's own reader: aiokafka tells nothing of record batches."""
+    ``patience``: the seconds without progress after which reading fails. ``config``: how to
+    connect, also for this library's reader, because aiokafka does not return record batches."""
 
     has_batches = True
 
@@ -139,7 +139,7 @@ class Topic:
                     del ends[tp]
             if ends and loop.time() - progress > self._patience:
                 tp, end = next(iter(ends.items()))
-                raise nothing_beyond(self._name, tp.partition, positions[tp], end)
+                raise nothing_beyond(Partition(*tp), positions[tp], end)
 
 
 @contextmanager

@@ -35,7 +35,7 @@ def class_path(*, tools: bool = False, on_progress: OnProgress | None = None) ->
     wanted = [jar for jar in locked_jars() if tools or jar.part == "server"]
     folder = cache_folder()
     if missing(wanted, folder):
-        from asyncrevoke.broker.installation.download import fill_cache  # noqa: PLC0415 - loads jgo
+        from asyncrevoke.broker.installation.download import fill_cache
 
         fill_cache(wanted, folder, on_progress)
     return os.pathsep.join(str(folder / jar.filename) for jar in wanted)

@@ -36,7 +36,7 @@ def fill_cache(
         BrokerStartError: a download failed, or a file differs from its locked digest.
     """
     try:
-        import filelock  # noqa: PLC0415 - an extra
+        import filelock
     except ImportError as error:
         raise BrokerMissingError(f"{error.name} is not installed: {FIX}") from error
     folder.mkdir(parents=True, exist_ok=True)
@@ -116,9 +116,9 @@ def _check(path: Path, jar: Jar) -> None:
 def jgo_fetch() -> FetchJar:
     """Fetching with jgo, from Maven Central and the repositories in the user's jgo settings."""
     try:
-        from jgo.config import GlobalSettings  # noqa: PLC0415 - an extra
-        from jgo.constants import MAVEN_CENTRAL_URL  # noqa: PLC0415
-        from jgo.maven import MavenContext, PythonResolver  # noqa: PLC0415
+        from jgo.config import GlobalSettings
+        from jgo.constants import MAVEN_CENTRAL_URL
+        from jgo.maven import MavenContext, PythonResolver
     except ImportError as error:
         raise BrokerMissingError(f"{error.name} is not installed: {FIX}") from error
     # The user's mirror comes first.

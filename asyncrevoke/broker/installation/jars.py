@@ -61,15 +61,14 @@ def locked_jars() -> list[Jar]:
 def cache_folder() -> Path:
     """Where the jars are kept, in this user's cache folder."""
     try:
-        import platformdirs  # noqa: PLC0415 - an extra
+        import platformdirs
     except ImportError as error:
         raise BrokerMissingError(f"{error.name} is not installed: {FIX}") from error
     return platformdirs.user_cache_path("asyncrevoke", False) / f"kafka-{KAFKA_VERSION}"
 
 
 def missing(jars: Sequence[Jar], folder: Path) -> list[Jar]:
-    """The jars that the folder lacks, or has with another digest. Java would run whatever is
-    there."""
+    """The jars that are not in the folder, or have another digest there."""
     return [jar for jar in jars if not _is_locked(folder / jar.filename, jar)]
 
 

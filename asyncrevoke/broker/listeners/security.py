@@ -150,8 +150,8 @@ def write_certificates(key_store: Path, authority: Path) -> None:
         ConfigError: the packages that make certificates are not installed.
     """
     try:
-        import trustme  # noqa: PLC0415 - an extra
-        from cryptography.hazmat.primitives.serialization import (  # noqa: PLC0415
+        import trustme
+        from cryptography.hazmat.primitives.serialization import (
             Encoding,
             NoEncryption,
             PrivateFormat,

@@ -14,7 +14,7 @@ _LIFE = 3600  # seconds
 
 
 def unsigned_token(name: str) -> str:
-    """A token for this user, good for an hour (RFC 7519, section 6)."""
+    """A token for this user, valid for an hour (RFC 7519, section 6)."""
     now = int(time.time())
     parts = {"alg": "none"}, {"sub": name, "iat": now, "exp": now + _LIFE}
     return "".join(f"{_encoded(json.dumps(part).encode())}." for part in parts)
@@ -33,7 +33,7 @@ class _Tokens:
 
 def unsigned_tokens(name: str) -> AbstractTokenProvider:
     """A token provider for a client, whose tokens are unsigned."""
-    from aiokafka.abc import AbstractTokenProvider  # noqa: PLC0415 - if used
+    from aiokafka.abc import AbstractTokenProvider
 
     _ = AbstractTokenProvider.register(_Tokens)
     return cast("AbstractTokenProvider", _Tokens(name))

@@ -1,4 +1,4 @@
-"""The process of a broker, seen from the process that started it."""
+"""The process of a broker, as the process that started it uses it."""
 
 from __future__ import annotations
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from asyncrevoke.broker.listeners.ports import HOST
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from asyncrevoke.broker.listeners.security import Security
 
@@ -26,18 +28,33 @@ class BrokerNode:
     brokers_port: int
     controller_port: int
 
+    @classmethod
+    def choose(cls, ports: Iterator[int], node_id: int = 1) -> BrokerNode:
+        """A node whose ports are the next three of ``ports``."""
+        return cls(
+            node_id=node_id,
+            clients_port=next(ports),
+            brokers_port=next(ports),
+            controller_port=next(ports),
+        )
 
-# Kafka's own defaults are for machines with disks to spare and minutes of patience.
+
+def new_cluster_id() -> str:
+    """A random cluster id, as Kafka writes UUIDs."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
+# Kafka's defaults need more disk and time than a test has.
 _SMALL: Mapping[str, str] = {
     "log.cleaner.dedupe.buffer.size": "4194304",
     "log.index.size.max.bytes": "1048576",
     "auto.create.topics.enable": "false",
-    # What a test writes may have any timestamp.
+    # Records of tests may have any timestamp.
     "log.retention.ms": "-1",
 }
 
 _QUICK: Mapping[str, str] = {
-    # How long a broker that was killed is remembered as alive: it cannot come back before.
+    # How long a killed broker counts as alive; it cannot register again before.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
     "group.initial.rebalance.delay.ms": "0",
@@ -65,7 +82,7 @@ def broker_properties(
     are Kafka's.
     """
     copies = min(3, len(nodes))
-    # One partition of a coordinator's topic starts fastest; on several brokers let groups spread.
+    # A coordinator topic with one partition starts fastest; several brokers share the groups.
     coordinators = 1 if len(nodes) == 1 else 3
     ports = {
         CLIENTS: node.clients_port,

@@ -1,13 +1,13 @@
-"""Runs one broker and never lets it outlive the process that asked for it.
+"""Runs one broker, and ends it when the process that started it ends.
 
-Started as a script of its own, with nothing but the standard library: it is the broker's parent,
-because Linux ties "kill the child when its parent dies" to the *thread* that started it, and the
-thread that starts a broker in a test may well end before the broker. Its standard input is a pipe
-that nobody writes to: when it ends, the asking process is gone, however it died. Where a forked
-copy of that process still holds the pipe, the changed parent id tells the same.
+It is a script of its own, uses only the standard library, and is the broker's parent process: Linux
+ties "kill the child when its parent dies" to the *thread* that started the child, and in a test the
+thread that starts a broker may end before the broker. Its standard input is a pipe to which nothing
+is written: the pipe ends when the starting process does, also by SIGKILL. If a forked copy of that
+process still has the pipe, the supervisor sees that its parent process has changed.
 
-Usage: supervisor.py PARENT_PID FOLDER LOG COMMAND...   (FOLDER is removed when the parent dies;
-``-`` keeps it). Writes the broker's process id as one line to its standard output.
+Usage: supervisor.py PARENT_PID FOLDER LOG COMMAND... (FOLDER is removed when the parent dies; ``-``
+keeps it). Writes the broker's process id as one line to its standard output.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def die_with_parent() -> None:
 def main() -> int:
     """Run the command until it ends or the parent dies; returns its exit code."""
     parent, folder, log, *command = sys.argv[1:]
-    # A terminal's interrupt is the parent's business.
+    # The parent process handles a terminal's interrupt.
     with contextlib.suppress(AttributeError, ValueError):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -73,7 +73,7 @@ def main() -> int:
     code = child.wait()
     if orphaned.is_set() and folder != "-":
         shutil.rmtree(folder, ignore_errors=True)
-    # The watching threads may sit in a read: leave without waiting for them.
+    # The threads may be blocked in a read: exit without waiting for them.
     os._exit(code & 0xFF)
 
 

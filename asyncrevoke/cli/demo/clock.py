@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 import time
 
-# Counted from the machine's start, and so the same in every process, where Python takes it from
-# CLOCK_MONOTONIC or its like.
+# There Python's monotonic clock counts from the machine's start, in every process alike.
 _SHARED = sys.platform in {"linux", "darwin"}
 
 
 def now() -> float:
-    """Seconds since some moment that is the same in all processes of this machine."""
+    """Seconds since a moment that is the same for all processes of this machine."""
     return time.monotonic() if _SHARED else time.time()

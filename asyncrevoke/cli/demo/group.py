@@ -1,4 +1,4 @@
-"""One consumer group of the demo: its members' processes, its topic and what became of it."""
+"""A consumer group of the demo: its members' processes, its topic, and the members' logs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ERROR_LINES = 20
 
 
 class MemberFailedError(AsyncRevokeError):
-    """A member's process ended unexpectedly; ``lines`` are the last lines of its output."""
+    """A member's process ended unexpectedly; ``lines`` are the end of its output."""
 
     def __init__(self, message: str, lines: str) -> None:
         super().__init__(message)
@@ -41,12 +41,12 @@ class MemberFailedError(AsyncRevokeError):
 
 
 class DemoGroup:
-    """Starts and ends members, and collects what they wrote down.
+    """Starts and ends members, and reads their logs.
 
     Args:
-        template: the configuration of every member but for its name and its log.
-        folder: where the members' logs go.
-        partitions: how many the topic has.
+        template: the configuration of all members, without name and log.
+        folder: of the members' logs.
+        partitions: of the topic.
     """
 
     def __init__(self, template: MemberConfig, folder: Path, partitions: int) -> None:
@@ -63,41 +63,41 @@ class DemoGroup:
         self._folder = folder
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         self._readers: dict[str, LogReader] = {}
-        self._told: set[str] = set()
+        self._signalled: set[str] = set()
 
     @property
     def handled(self) -> list[Started | Ended | Abandoned]:
-        """What the members wrote about handlers."""
+        """Events of handler calls."""
         return [event for event in self.events if isinstance(event, Started | Ended | Abandoned)]
 
     def acknowledged(self, record: Produced) -> None:
-        """A record is in the topic."""
+        """Add a record that the producer got acknowledged."""
         self.produced.append(record)
         self.progress.append((record,))
 
     async def take(
         self, step: ScheduleStep, begin: float, committed: Mapping[TopicPartition, int]
     ) -> None:
-        """Do what the schedule says; the moment is written down.
+        """Start, stop or kill a member, and note when.
 
-        ``committed`` is what the group has committed so far, for a member that is killed.
+        ``committed``: the group's committed offsets, needed if a member is killed.
         """
         self.steps.append(ScheduleStep(now() - begin, step.action, step.member))
         match step.action:
             case Action.JOIN:
                 await self._join(step.member)
             case Action.STOP:
-                self._tell(step.member, signal.SIGTERM, "leaving")
+                self._signal(step.member, signal.SIGTERM, "leaving")
             case Action.KILL:
                 self.killed[step.member] = committed
-                # Windows has only this way to end a process.
-                self._tell(step.member, getattr(signal, "SIGKILL", signal.SIGTERM), "killed")
+                # Windows has no SIGKILL; there SIGTERM kills.
+                self._signal(step.member, getattr(signal, "SIGKILL", signal.SIGTERM), "killed")
 
     def refresh(self) -> None:
-        """Read what the members have written since the last time.
+        """Read new events of the members' logs.
 
         Raises:
-            MemberFailedError: one of them has ended by itself; with its last lines.
+            MemberFailedError: a member's process ended unexpectedly.
         """
         for reader in self._readers.values():
             events = reader.read()
@@ -109,7 +109,7 @@ class DemoGroup:
             self.died[name] = now()
             killed = self.progress.member(name).state == "killed"
             self.progress.ended(name, "killed" if killed else "left")
-            if name not in self._told or (process.returncode != 0 and not killed):
+            if name not in self._signalled or (process.returncode != 0 and not killed):
                 raise MemberFailedError(
                     f"member {name} ({self.client}) ended with exit code {process.returncode}:",
                     self._errors(name),
@@ -117,19 +117,19 @@ class DemoGroup:
 
     @property
     def all_handled(self) -> bool:
-        """Whether every record in the topic was handled."""
+        """Whether every acknowledged record was handled."""
         return self.progress.handled >= len(self.produced)
 
     @property
     def all_gone(self) -> bool:
-        """Whether no member's process is left."""
+        """Whether the processes of all members have ended."""
         return len(self.died) == len(self._processes)
 
     def stop(self) -> None:
-        """Tell every member that is left to leave."""
+        """Send SIGTERM to the members that still run."""
         for name in self._processes:
-            if name not in self._told:
-                self._tell(name, signal.SIGTERM, "leaving")
+            if name not in self._signalled:
+                self._signal(name, signal.SIGTERM, "leaving")
 
     async def close(self) -> None:
         """Kill the processes that still run."""
@@ -152,13 +152,13 @@ class DemoGroup:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=errors,
                 stderr=errors,
-                # A terminal's interrupt is for the demo, which then ends its members.
+                # Ctrl-C must not reach members: the demo ends them itself.
                 start_new_session=True,
             )  # fmt: skip
         self._readers[name] = LogReader(self._folder / f"{self.client}-{name}.log")
 
-    def _tell(self, name: str, number: int, state: str) -> None:
-        self._told.add(name)
+    def _signal(self, name: str, number: int, state: str) -> None:
+        self._signalled.add(name)
         self.progress.member(name).state = state
         process = self._processes[name]
         if process.returncode is None:

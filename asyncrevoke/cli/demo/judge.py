@@ -1,6 +1,6 @@
-"""Judges what a group did, from what was produced, handled and committed, and nothing else.
+"""Judges a group by acknowledged records, logs of handler calls, and committed offsets.
 
-The consumer's own counters are not asked. Definitions, for a record *r* of partition *p*:
+The consumer's own counters are not used. Definitions, for a record *r* of partition *p*:
 
 - *lost*: no handler of r returned, and the group's committed offset of p lies past r.
 - *unfinished*: no handler of r returned, and the committed offset does not lie past r.
@@ -55,7 +55,7 @@ class RecordId(NamedTuple):
 
 
 class Disorder(NamedTuple):
-    """``record`` was begun by ``member`` although ``other``, of the same key, forbade it."""
+    """``member`` started ``record`` although ``other``, of the same key, forbade it."""
 
     record: RecordId
     other: RecordId
@@ -64,7 +64,7 @@ class Disorder(NamedTuple):
 
 
 class Stall(NamedTuple):
-    """A partition stood still for ``seconds`` until ``member`` went on with it."""
+    """No record of the partition was started for ``seconds``, until ``member`` started one."""
 
     partition: TopicPartition
     member: str
@@ -74,15 +74,15 @@ class Stall(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What the judge looks at.
+    """What a run is judged by.
 
     Args:
         produced: all records of the topic.
-        handled: what all members wrote down, in any order between members.
-        committed: the group's committed offsets, read after the members had gone.
-        concurrency: how many handlers a member may run at once.
-        died: when members' processes ended; handlers that they still ran ended then.
-        killed: members that were killed, and what the group had committed just before.
+        handled: the logs of all members, in any order.
+        committed: the group's committed offsets after all members had left.
+        concurrency: the number of handlers that a member may run at once.
+        died: when the processes of members ended, and their running handlers with them.
+        killed: members that were killed, with the committed offsets just before.
     """
 
     produced: Sequence[Produced]
@@ -97,7 +97,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupResult:
-    """What the judge found; see the module for the meaning of each word."""
+    """The result; the module defines the terms."""
 
     produced: int
     handled: int
@@ -118,7 +118,7 @@ class GroupResult:
         return self.stall.seconds if self.stall else 0.0
 
 
-class HandlerCall(NamedTuple):
+class ObservedCall(NamedTuple):
     """One handler call; ``end`` is infinite if it never ended, ``returned`` whether it returned."""
 
     record: RecordId
@@ -132,7 +132,7 @@ class HandlerCall(NamedTuple):
 def judge(evidence: Evidence) -> GroupResult:
     """Judge a run."""
     calls = handler_calls(evidence.handled, evidence.died)
-    by_record: dict[RecordId, list[HandlerCall]] = defaultdict(list)
+    by_record: dict[RecordId, list[ObservedCall]] = defaultdict(list)
     for call in calls:
         by_record[call.record].append(call)
     returned = {call.record: call.end for call in reversed(calls) if call.returned}
@@ -173,10 +173,10 @@ def judge(evidence: Evidence) -> GroupResult:
 
 def handler_calls(
     events: Iterable[Started | Ended | Abandoned], died: Mapping[str, float]
-) -> list[HandlerCall]:
-    """The calls that the events tell of, by the time they began."""
+) -> list[ObservedCall]:
+    """The calls in these events, by the time at which they began."""
     running: dict[tuple[str, RecordId], Started] = {}
-    calls: list[HandlerCall] = []
+    calls: list[ObservedCall] = []
     for event in sorted(events, key=lambda event: (event.at, not isinstance(event, Ended))):
         record = RecordId(TopicPartition(event.topic, event.partition), event.offset)
         if isinstance(event, Started):
@@ -191,12 +191,12 @@ def handler_calls(
     return calls
 
 
-def _call(record: RecordId, started: Started, end: float, *, returned: bool) -> HandlerCall:
-    return HandlerCall(record, started.key, started.member, started.at, end, returned)
+def _call(record: RecordId, started: Started, end: float, *, returned: bool) -> ObservedCall:
+    return ObservedCall(record, started.key, started.member, started.at, end, returned)
 
 
 def _is_excused(
-    calls: Sequence[HandlerCall], killed: Mapping[str, Mapping[TopicPartition, int]]
+    calls: Sequence[ObservedCall], killed: Mapping[str, Mapping[TopicPartition, int]]
 ) -> bool:
     return all(
         call.member in killed
@@ -205,8 +205,8 @@ def _is_excused(
     )
 
 
-def _disorder(calls: Sequence[HandlerCall]) -> list[Disorder]:
-    by_key: dict[tuple[TopicPartition, str], list[HandlerCall]] = defaultdict(list)
+def _disorder(calls: Sequence[ObservedCall]) -> list[Disorder]:
+    by_key: dict[tuple[TopicPartition, str], list[ObservedCall]] = defaultdict(list)
     for call in calls:
         if call.key is not None:
             by_key[call.record.partition, call.key].append(call)
@@ -216,7 +216,7 @@ def _disorder(calls: Sequence[HandlerCall]) -> list[Disorder]:
         highest = lane[0]
         busy = lane[0]
         for call in lane:
-            other: HandlerCall | None = None
+            other: ObservedCall | None = None
             if call is not busy and call.begin < busy.end:
                 other = busy
             elif call.record not in seen and call.record < highest.record:
@@ -243,7 +243,7 @@ class _Key:
         return bool(self.waiting) and not self.running
 
 
-def _stalls(evidence: Evidence, calls: Sequence[HandlerCall]) -> tuple[Stall | None, Stall | None]:
+def _stalls(evidence: Evidence, calls: Sequence[ObservedCall]) -> tuple[Stall | None, Stall | None]:
     busy = {
         member: _full_times([call for call in calls if call.member == member], evidence.concurrency)
         for member in {call.member for call in calls}
@@ -251,7 +251,7 @@ def _stalls(evidence: Evidence, calls: Sequence[HandlerCall]) -> tuple[Stall | N
     produced: dict[TopicPartition, list[Produced]] = defaultdict(list)
     for record in evidence.produced:
         produced[record.partition].append(record)
-    called: dict[TopicPartition, list[HandlerCall]] = defaultdict(list)
+    called: dict[TopicPartition, list[ObservedCall]] = defaultdict(list)
     for call in calls:
         called[call.record.partition].append(call)
     kept: list[Stall] = []
@@ -273,10 +273,10 @@ def _by_seconds(stall: Stall) -> float:
 
 
 class _Pause(NamedTuple):
-    """Something was due from ``since`` on and nothing was called before ``until``."""
+    """Records were due from ``since`` on, and the next call is ``until``."""
 
     since: float
-    until: HandlerCall
+    until: ObservedCall
     moved: bool
 
 
@@ -286,10 +286,10 @@ class _Tenure:
     def __init__(self) -> None:
         self.pauses: list[_Pause] = []
         self._draining: list[_Pause] = []
-        self._previous: HandlerCall | None = None
-        self._advancing: HandlerCall | None = None
+        self._previous: ObservedCall | None = None
+        self._advancing: ObservedCall | None = None
 
-    def call(self, call: HandlerCall, due_since: float | None) -> None:
+    def call(self, call: ObservedCall, due_since: float | None) -> None:
         """The partition's next call; ``due_since`` is None if nothing was due just before it."""
         previous, advancing = self._previous, self._advancing
         self._previous = call
@@ -309,15 +309,15 @@ class _Tenure:
                 self.end()
 
     def end(self) -> None:
-        """What may have been draining was not."""
+        """The latest pauses were not those of a draining member."""
         self.pauses += self._draining
         self._draining.clear()
 
 
-def _pauses(produced: Iterable[Produced], calls: Sequence[HandlerCall]) -> list[_Pause]:
-    """Every pause between two calls of one partition in which something was due."""
-    # At one moment, ends come first, then appends, then calls: that favours nobody.
-    moments: list[tuple[float, int, int, Produced | HandlerCall]] = []
+def _pauses(produced: Iterable[Produced], calls: Sequence[ObservedCall]) -> list[_Pause]:
+    """The pauses between calls of a partition in which a record was due."""
+    # At the same time, ends count before appends, and appends before calls.
+    moments: list[tuple[float, int, int, Produced | ObservedCall]] = []
     moments += [(call.end, 0, call.record.offset, call) for call in calls]
     moments += [(record.at, 1, record.offset, record) for record in produced]
     moments += [(call.begin, 2, call.record.offset, call) for call in calls]
@@ -328,17 +328,17 @@ def _pauses(produced: Iterable[Produced], calls: Sequence[HandlerCall]) -> list[
     due_since = 0.0
     tenure = _Tenure()
     for at, kind, offset, what in moments:
-        # A record without a key waits for nobody.
+        # A record without a key waits for no other record.
         lane = keys[offset if what.key is None else what.key]
         before = lane.due
         if kind == 0:
             lane.running -= 1
         elif kind == 1:
-            # Its handler may have been quicker than the producer's acknowledgement.
+            # Its handler may have started before the producer got the acknowledgement.
             if offset not in begun:
                 lane.waiting.add(offset)
         else:
-            assert isinstance(what, HandlerCall)
+            assert isinstance(what, ObservedCall)
             tenure.call(what, due_since if due else None)
             begun.add(offset)
             lane.running += 1
@@ -353,8 +353,8 @@ def _pauses(produced: Iterable[Produced], calls: Sequence[HandlerCall]) -> list[
     return tenure.pauses
 
 
-def _full_times(calls: Sequence[HandlerCall], concurrency: int) -> list[tuple[float, float]]:
-    """When a member ran as many handlers as it may."""
+def _full_times(calls: Sequence[ObservedCall], concurrency: int) -> list[tuple[float, float]]:
+    """The times in which a member ran ``concurrency`` handlers."""
     changes = sorted([(call.begin, 1) for call in calls] + [(call.end, -1) for call in calls])
     full: list[tuple[float, float]] = []
     running = 0

@@ -1,4 +1,4 @@
-"""Producing the demo's orders at a steady rate, and writing down what the broker acknowledged."""
+"""Produces the demo's orders at a constant rate, and reports what the broker acknowledged."""
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportMissingTypeArgument=false
@@ -36,8 +36,8 @@ async def produce(
 ) -> None:
     """Produce the same orders to each topic, ``rate`` a second, for ``seconds``.
 
-    ``acknowledged`` is called with the topic for each record that the broker has. Cancelling stops
-    the producing.
+    ``acknowledged`` is called with the topic for each record that the broker acknowledged.
+    Cancelling stops the producer.
 
     Raises:
         KafkaError: a record could not be produced.
@@ -69,7 +69,7 @@ async def produce(
 
 def _unfinished(future: asyncio.Future[RecordMetadata]) -> bool:
     if future.done():
-        future.result()  # raises what went wrong
+        future.result()  # raises the error of the producer
         return False
     return True
 

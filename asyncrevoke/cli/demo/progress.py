@@ -1,4 +1,4 @@
-"""Where a group stands while it runs: for the live view, and to know when all is done."""
+"""The progress of a group, for the live view and to know when all records are handled."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class MemberProgress:
-    """One member as its log tells; ``state`` is a word for the reader."""
+    """A member, from its log; ``state`` is shown to users."""
 
     name: str
     state: str = "starting"
@@ -41,7 +41,7 @@ class MemberProgress:
 
 @dataclass(slots=True)
 class PartitionProgress:
-    """One partition: who had it last, what is in its log and not begun, what runs."""
+    """A partition: its last owner, the records without a call (``waiting``), and running calls."""
 
     owner: str = ""
     waiting: int = 0
@@ -50,7 +50,7 @@ class PartitionProgress:
 
 
 class GroupProgress:
-    """Counts what the members' logs and the producer tell."""
+    """Counts records from the members' logs and the producer."""
 
     def __init__(self, partitions: int) -> None:
         self.members: dict[str, MemberProgress] = {}
@@ -66,18 +66,18 @@ class GroupProgress:
         return len(self._returned)
 
     def member(self, name: str) -> MemberProgress:
-        """The member of this name, new if it was not heard of before."""
+        """The member of this name, a new one if there is none."""
         return self.members.setdefault(name, MemberProgress(name))
 
     def append(self, records: Iterable[Produced]) -> None:
-        """These are in the log."""
+        """Add records that the producer got acknowledged."""
         for record in records:
             self.produced += 1
             if (record.partition.partition, record.offset) not in self._begun:
                 self.partitions[record.partition.partition].waiting += 1
 
     def ended(self, name: str, state: str) -> None:
-        """A member's process has ended, and what it ran with it."""
+        """A member's process has ended, and its handlers with it."""
         member = self.member(name)
         for partition, _ in self._running.pop(name, {}):
             self.partitions[partition].in_flight -= 1
@@ -85,7 +85,7 @@ class GroupProgress:
         member.partitions.clear()
 
     def update(self, events: Iterable[Event]) -> None:
-        """Take in what a member has written."""
+        """Add new events of a member's log."""
         for event in events:
             member = self.member(event.member)
             match event:

@@ -1,4 +1,4 @@
-"""The demo's run: load, schedule, and the wait until all is handled."""
+"""Runs the demo: produces orders, follows the schedule, waits until all records are handled."""
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportMissingTypeArgument=false
@@ -39,10 +39,10 @@ class DemoRun:
     """One run of the schedule with one group, or with two side by side.
 
     Args:
-        groups: each with a topic of its own and the same orders in it.
-        steps: what happens to the members of each group.
-        rate: orders a second.
-        show: called several times a second with the seconds since the begin.
+        groups: each with a topic of its own; all topics get the same orders.
+        steps: joins and leaves of the members of each group.
+        rate: orders per second.
+        show: called several times a second with the seconds since the start.
     """
 
     def __init__(
@@ -64,10 +64,10 @@ class DemoRun:
         self.begin = 0.0
 
     async def run(self) -> None:
-        """Run to the end: all orders handled (or given up after a while), all members gone.
+        """Run until all orders are handled, or a time limit, and all members have left.
 
         Raises:
-            MemberFailedError: a member ended by itself.
+            MemberFailedError: a member's process ended unexpectedly.
             KafkaError: an order could not be produced.
         """
         self.begin = now()
@@ -107,8 +107,8 @@ class DemoRun:
             for group in self._groups.values():
                 await group.close()
 
-    async def verdict(self, group: DemoGroup, concurrency: int) -> GroupResult:
-        """What the judge says of a group, after the run."""
+    async def result(self, group: DemoGroup, concurrency: int) -> GroupResult:
+        """Judge a group, after the run."""
         return judge(
             Evidence(
                 produced=group.produced,
@@ -144,17 +144,17 @@ class DemoRun:
             if done() or now() > deadline:
                 return
             if producing.done():
-                producing.result()  # raises what went wrong
+                producing.result()  # raises the error of the producer
             await asyncio.sleep(REFRESH)
 
 
 async def committed_offsets(
     bootstrap_servers: str, group: str, partitions: Sequence[TopicPartition]
 ) -> Mapping[TopicPartition, int]:
-    """The offsets that the group has committed, asked of the broker by an independent client.
+    """The committed offsets of a group, fetched by a client other than the one that is judged.
 
     Raises:
-        AsyncRevokeError: the broker did not tell.
+        AsyncRevokeError: the broker refused the request.
     """
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers)
     await admin.start()

@@ -1,4 +1,4 @@
-"""Who joins and leaves when."""
+"""When members join and leave."""
 
 from __future__ import annotations
 

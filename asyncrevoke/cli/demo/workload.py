@@ -1,4 +1,4 @@
-"""The orders that the demo produces: their customers, and how long each one's handling takes."""
+"""The orders that the demo produces: their customers, and the time that each handler takes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SLOW_SHARE = 0.01
 
 
 class Order(msgspec.Struct):
-    """What a record's value says; ``seconds`` is how long its handler takes."""
+    """The value of a record; its handler takes ``seconds``."""
 
     number: int
     customer: str

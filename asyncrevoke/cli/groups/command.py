@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from asyncrevoke.cli.connection_options import ConnectionOptions, connects
+from asyncrevoke.cli.groups.view import show_group, show_groups
 from asyncrevoke.cli.terminal import print_error
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.groups.errors import GroupsError
@@ -36,12 +37,12 @@ def groups(
     timeout: Annotated[float, typer.Option(help="Seconds for each answer.")] = 10.0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON value for machines.")] = False,
 ) -> None:
-    """List consumer groups, or show one: members, assignments, lag, and who holds it up.
+    """List consumer groups, or show one: members, assignments, lag, and who delays a rebalance.
 
-    Groups of all clients and of both protocols are shown, classic and KIP-848. What a broker does
-    not tell is said to be unknown; while a classic group prepares a rebalance, that is who has not
-    rejoined yet. The exit code is 0 if the answer is shown, 1 if there is no such group or no
-    broker answers, 2 if an option is wrong.
+    Shows groups of all clients and of both protocols, classic and KIP-848. What brokers do not
+    report is shown as unknown: while a classic group prepares a rebalance, they do not report
+    which members have not rejoined. The exit code is 0 if the groups are shown, 1 if the group does
+    not exist or no broker answers, 2 if an option is wrong.
 
     Example: `asyncrevoke groups billing --bootstrap-servers kafka-1:9092`
     """
@@ -64,12 +65,9 @@ def groups(
 
 
 async def _ask(config: ConsumerConfig, name: str | None) -> GroupFacts | Sequence[GroupSummary]:
-    from asyncrevoke.groups.cluster import GroupsClient  # noqa: PLC0415 - loads aiokafka
-    from asyncrevoke.groups.observer import (  # noqa: PLC0415 - and kio
-        describe_group,
-        list_groups,
-        retry_until_settled,
-    )
+    from asyncrevoke.groups.cluster import GroupsClient
+    from asyncrevoke.groups.observer import describe_group, list_groups
+    from asyncrevoke.groups.retry import retry_until_settled
 
     async with GroupsClient(config) as cluster:
         if name is None:
@@ -78,11 +76,9 @@ async def _ask(config: ConsumerConfig, name: str | None) -> GroupFacts | Sequenc
 
 
 def _show(answer: GroupFacts | Sequence[GroupSummary]) -> None:
-    from asyncrevoke.cli.groups.view import show_group, show_groups  # noqa: PLC0415
-
     console = Console()
     if not console.is_terminal:
-        # Piped into a file or a pager: rows are not to be folded at 80 characters.
+        # In a file or a pager, rows are not folded at 80 characters.
         console = Console(width=10 * _NARROWEST)
     if isinstance(answer, GroupFacts):
         show_group(console, answer)

@@ -1,4 +1,4 @@
-"""Groups for people."""
+"""Prints groups as tables."""
 
 from __future__ import annotations
 

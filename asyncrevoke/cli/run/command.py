@@ -81,7 +81,7 @@ def run(
 
 
 def _supervise(settings: WorkerSettings) -> int:
-    from asyncrevoke.cli.run.workers.supervisor import Supervisor  # noqa: PLC0415 - if used
+    from asyncrevoke.cli.run.workers.supervisor import Supervisor
 
     if settings.workers is not None and settings.reload:
         print(

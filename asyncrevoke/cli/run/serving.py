@@ -33,7 +33,7 @@ class ServingError(Exception):
 
 def load(target: str) -> Consumer:
     """The Consumer that ``MODULE:ATTRIBUTE`` names. Raises ServingError."""
-    from asyncrevoke.target import (  # noqa: PLC0415 - loads all
+    from asyncrevoke.target import (
         TargetError,
         find_consumer,
         from_the_module,

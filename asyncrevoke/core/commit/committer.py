@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from asyncrevoke.backoff import Backoff
 from asyncrevoke.core.commit.error_table import COMMIT_ERRORS, CommitErrorAction
 from asyncrevoke.core.commit.partition_backoff import PartitionBackoff
-from asyncrevoke.core.commit.refused_commits import RejectedCommits, commit_error
+from asyncrevoke.core.commit.rejected_commits import RejectedCommits, commit_error
 from asyncrevoke.core.commit.unverified_commits import UnverifiedCommits
 from asyncrevoke.core.commit.waiters import CommitWaiters, Waiter
 from asyncrevoke.core.io.effects import Channel, CompleteRequest, Failed, FailureKind, Node
@@ -92,16 +93,16 @@ class Committer:
         self._in_flight: _InFlightCommit | None = None
         self._due = False
         self._scheduled = False
-        self._backoff = _FIRST_BACKOFF
-        self._waiters = CommitWaiters(outbox, self._satisfied)
+        self._backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
+        self._waiters = CommitWaiters(outbox, self)
         # How many OffsetCommits were sent, and the last one that was acknowledged for an instance.
         self._sent = 0
         self._acknowledged_commits: dict[PartitionInstance, int] = {}
-        self._rejected = RejectedCommits(outbox, self.flush)
+        self._rejected = RejectedCommits(outbox, self)
         # The coordinator has not heard of the topic yet, or it is gone: the metadata will say so.
         self._unknown_topics = PartitionBackoff(
             outbox,
-            self.flush,
+            self,
             timer=_UNKNOWN_TOPIC_TIMER,
             first=_FIRST_BACKOFF,
             longest=_LONGEST_BACKOFF,
@@ -172,17 +173,17 @@ class Committer:
     def request(
         self,
         now: float,
-        ticket: int,
+        call_id: int,
         offsets: Mapping[TopicPartition, OffsetAndMetadata] | None,
     ) -> None:
-        """Answer ``ticket`` when everything that counts now (or ``offsets``) is acknowledged."""
+        """Answer the call when everything that counts now (or ``offsets``) is acknowledged."""
         if offsets is None:
             offsets = self._returned() if self._manual else None
         concerned = self._assignment.live()
         if offsets is not None:
             gone = [tp for tp in offsets if tp not in self._assignment]
             if gone:
-                self._outbox.put(CompleteRequest(ticket, error=PartitionLostError(gone)))
+                self._outbox.put(CompleteRequest(call_id, error=PartitionLostError(gone)))
                 return
             concerned = [i for tp in offsets if (i := self._assignment.get(tp)) is not None]
             for instance in concerned:
@@ -197,7 +198,7 @@ class Committer:
             else:
                 needs[instance] = self._sent + 1
                 self._rejected.end_wait(now, instance)
-        if self._waiters.add(Waiter(ticket, needs)):
+        if self._waiters.add(Waiter(call_id, needs)):
             self.flush(now)
 
     def _returned(self) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -208,7 +209,8 @@ class Committer:
             and tracker.position != instance.committed_offset
         }
 
-    def _satisfied(self, instance: PartitionInstance, number: int) -> bool:
+    def is_satisfied(self, instance: PartitionInstance, number: int) -> bool:
+        """See :class:`.reactions.CommitProgress`."""
         return self._acknowledged_commits.get(instance, 0) >= number or self.entry(instance) is None
 
     def fail_waiters(self, error: Exception) -> None:
@@ -327,7 +329,7 @@ class Committer:
                 if problem is not None:
                     given_up.append((instance, problem))
         if acked:
-            self._backoff = _FIRST_BACKOFF
+            self._backoff.succeeded()
             self._outbox.emit(
                 "debug",
                 "committed",
@@ -425,10 +427,8 @@ class Committer:
 
     def _retry_later(self, now: float) -> None:
         self._due = True
-        self._outbox.set_timer(
-            _RETRY_TIMER, now + self._backoff, self._send, spread=self._backoff / 2
-        )
-        self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)
+        delay = self._backoff.failed()
+        self._outbox.set_timer(_RETRY_TIMER, now + delay, self._send, spread=delay / 2)
 
     def verified(
         self,

@@ -171,7 +171,7 @@ class CompletionTracker:
             self._maps.delivered(instance, instance.tracker)
         else:
             instance.tracker.deliver_untracked(len(records), position, buffer.leader_epoch)
-        self._assignment.in_flight += len(records)
+        self._assignment.records_delivered(len(records))
         self._returned.append((instance, records))
         return instance
 
@@ -263,7 +263,7 @@ class CompletionTracker:
         for record in records:
             instance = self._assignment.instance_of(record.tracker_id)
             if instance is not None and _abandon(instance, record):
-                self._assignment.in_flight -= 1
+                self._assignment.records_ended(1)
         for partition in {record.topic_partition for record in records}:
             instance = self._assignment.get(partition)
             if instance is not None:
@@ -288,7 +288,7 @@ class CompletionTracker:
         return _NO_OFFSET if carried is None else carried
 
     def _records_ended(self, now: float, instance: PartitionInstance, records: int = 1) -> None:
-        self._assignment.in_flight -= records
+        self._assignment.records_ended(records)
         self._commits.schedule(now)
         if self._at_limit:
             self._capacity_freed(now)
@@ -324,7 +324,7 @@ class CompletionTracker:
             return
         dropped = instance.tracker.truncate(offset)
         if dropped:
-            self._assignment.in_flight -= dropped
+            self._assignment.records_ended(dropped)
             self._assignment.rewind(instance, instance.tracker.position)
         if instance.revoking:
             self._revocation.progress(now)

@@ -1,65 +1,85 @@
-"""When a partition is committed again that the coordinator did not accept, each for itself."""
+"""When a partition is committed again whose commit the coordinator has not accepted."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from asyncrevoke.backoff import Backoff
 
+if TYPE_CHECKING:
+    from asyncrevoke.core.commit.reactions import CommitRetries
     from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.partition.instance import PartitionInstance
 
 
+class _Wait:
+    """The backoff of one partition, and when its present delay is over."""
+
+    __slots__ = ("backoff", "until")
+
+    def __init__(self, backoff: Backoff) -> None:
+        self.backoff = backoff
+        self.until = 0.0
+
+    def extend(self, now: float) -> None:
+        """The commit was not accepted (again)."""
+        self.until = now + self.backoff.failed()
+
+    def end(self, now: float) -> None:
+        """Wait no longer than until now."""
+        self.until = min(self.until, now)
+
+
 class PartitionBackoff:
-    """Each partition has a backoff of its own, between ``first`` and ``longest`` seconds, which
-    holds no other partition up. ``timer`` names the timer; ``on_due(now)`` is called when one of
-    them need not wait any more."""
+    """Each partition has a backoff of its own, from ``first`` to ``longest`` seconds, which delays
+    no other partition. ``timer`` is the key of the timer that ends the next delay; ``commits`` is
+    told then."""
 
     def __init__(
         self,
         outbox: Outbox,
-        on_due: Callable[[float], None],
+        commits: CommitRetries,
         *,
         timer: str,
         first: float,
         longest: float,
     ) -> None:
         self._outbox = outbox
-        self._on_due = on_due
+        self._commits = commits
         self._timer = timer
         self._first = first
         self._longest = longest
-        # The last backoff, and when it is over.
-        self._waits: dict[PartitionInstance, tuple[float, float]] = {}
+        self._waits: dict[PartitionInstance, _Wait] = {}
 
     def add(self, now: float, instance: PartitionInstance) -> None:
-        """A commit of it was not accepted."""
-        last, _ = self._waits.get(instance, (self._first / 2, now))
-        backoff = min(2 * last, self._longest)
-        self._waits[instance] = backoff, now + backoff
+        """The coordinator has not accepted a commit of this partition."""
+        wait = self._waits.get(instance)
+        if wait is None:
+            wait = self._waits[instance] = _Wait(Backoff(self._first, self._longest))
+        wait.extend(now)
         self._arm(now)
 
     def end_wait(self, now: float, instance: PartitionInstance) -> None:
-        """It need not wait now; the next backoff is longer all the same."""
-        if instance in self._waits:
-            self._waits[instance] = self._waits[instance][0], now
+        """Commit this partition now; the delay after its next failure is longer all the same."""
+        wait = self._waits.get(instance)
+        if wait is not None:
+            wait.end(now)
 
     def _arm(self, now: float) -> None:
-        ahead = [until for _, until in self._waits.values() if until > now]
+        ahead = [wait.until for wait in self._waits.values() if wait.until > now]
         if ahead:
             due = min(ahead)
             self._outbox.set_timer(self._timer, due, self._over, spread=(due - now) / 2)
 
     def _over(self, now: float) -> None:
         self._arm(now)
-        self._on_due(now)
+        self._commits.flush(now)
 
     def has_to_wait(self, now: float, instance: PartitionInstance) -> bool:
-        """Whether it is not to be committed yet."""
-        _, until = self._waits.get(instance, (0.0, now))
-        return until > now
+        """Whether this partition must not be committed yet."""
+        wait = self._waits.get(instance)
+        return wait is not None and wait.until > now
 
     def forget(self, instance: PartitionInstance) -> None:
-        """It was committed, or has ended."""
+        """The partition was committed, or its instance has ended."""
         self._waits.pop(instance, None)

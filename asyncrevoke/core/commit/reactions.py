@@ -70,6 +70,25 @@ class CommitReactions(Protocol):
         ...
 
 
+class CommitRetries(Protocol):
+    """Who sends commits again after a delay; implemented by
+    :class:`asyncrevoke.core.commit.committer.Committer`."""
+
+    def flush(self, now: float, /) -> None:
+        """The delay of a partition is over: commit what is owed."""
+        ...
+
+
+class CommitProgress(Protocol):
+    """Which commits were acknowledged; implemented by
+    :class:`asyncrevoke.core.commit.committer.Committer`."""
+
+    def is_satisfied(self, instance: PartitionInstance, number: int, /) -> bool:
+        """Whether the OffsetCommit ``number`` or a later one was acknowledged for this instance,
+        or nothing of it is owed any more."""
+        ...
+
+
 class CommitVerification(Protocol):
     """What verifying commits asks and reports; implemented by
     :class:`asyncrevoke.core.commit.committer.Committer`."""

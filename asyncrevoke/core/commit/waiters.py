@@ -9,34 +9,33 @@ from asyncrevoke.core.partition.instance import PartitionInstance
 from asyncrevoke.errors import PartitionLostError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
+    from asyncrevoke.core.commit.reactions import CommitProgress
     from asyncrevoke.core.io.outbox import Outbox
 
 
 class Waiter(NamedTuple):
     """``needs``: for each instance, the number of the first OffsetCommit whose acknowledgement is
-    one of what was asked for. What is acknowledged leaves it; when it is empty, ``ticket`` is
+    one of what was asked for. What is acknowledged leaves it; when it is empty, the call is
     answered."""
 
-    ticket: int
+    call_id: int
     needs: dict[PartitionInstance, int]
 
 
 class CommitWaiters:
-    """Answers each waiting ticket once: when all that it needs is acknowledged, or cannot be."""
+    """Answers each waiting call once: when all that it needs is acknowledged, or cannot be."""
 
-    def __init__(
-        self, outbox: Outbox, is_satisfied: Callable[[PartitionInstance, int], bool]
-    ) -> None:
+    def __init__(self, outbox: Outbox, progress: CommitProgress) -> None:
         self._outbox = outbox
-        self._is_satisfied = is_satisfied
+        self._progress = progress
         self._waiters: list[Waiter] = []
 
     def add(self, waiter: Waiter) -> bool:
         """Let it wait; False if it needs nothing and was answered at once."""
         if not waiter.needs:
-            self._outbox.put(CompleteRequest(waiter.ticket))
+            self._outbox.put(CompleteRequest(waiter.call_id))
             return False
         self._waiters.append(waiter)
         return True
@@ -49,7 +48,7 @@ class CommitWaiters:
         """Answer those whose needs are acknowledged."""
         for waiter in self._waiters:
             for instance in [
-                i for i, number in waiter.needs.items() if self._is_satisfied(i, number)
+                i for i, number in waiter.needs.items() if self._progress.is_satisfied(i, number)
             ]:
                 del waiter.needs[instance]
         self._answer()
@@ -61,28 +60,30 @@ class CommitWaiters:
                 waiter.needs.pop(instance, None)
             self._answer()
         else:
-            self._fail(
-                lambda waiter: instance in waiter.needs, PartitionLostError([instance.partition])
-            )
+            concerned = [waiter for waiter in self._waiters if instance in waiter.needs]
+            self._fail(concerned, PartitionLostError([instance.partition]))
 
     def reject(self, instance: PartitionInstance, number: int, error: Exception) -> None:
         """The commit of this instance in the OffsetCommit ``number`` was refused: whoever needs
         that one gets ``error``, but not who has asked for a later one."""
-        self._fail(lambda waiter: waiter.needs.get(instance, number + 1) <= number, error)
+        concerned = [
+            waiter for waiter in self._waiters if waiter.needs.get(instance, number + 1) <= number
+        ]
+        self._fail(concerned, error)
 
     def fail(self, error: Exception) -> None:
         """Everybody gets ``error``: nothing more will be committed."""
-        self._fail(lambda _waiter: True, error)
+        self._fail(list(self._waiters), error)
 
     def _answer(self) -> None:
-        done = [waiter.ticket for waiter in self._waiters if not waiter.needs]
+        done = [waiter.call_id for waiter in self._waiters if not waiter.needs]
         if done:
             self._waiters = [waiter for waiter in self._waiters if waiter.needs]
-            for ticket in done:
-                self._outbox.put(CompleteRequest(ticket))
+            for call_id in done:
+                self._outbox.put(CompleteRequest(call_id))
 
-    def _fail(self, concerns: Callable[[Waiter], bool], error: Exception) -> None:
-        failed = [waiter for waiter in self._waiters if concerns(waiter)]
-        self._waiters = [waiter for waiter in self._waiters if not concerns(waiter)]
+    def _fail(self, failed: Sequence[Waiter], error: Exception) -> None:
+        calls = {waiter.call_id for waiter in failed}
+        self._waiters = [waiter for waiter in self._waiters if waiter.call_id not in calls]
         for waiter in failed:
-            self._outbox.put(CompleteRequest(waiter.ticket, error=error))
+            self._outbox.put(CompleteRequest(waiter.call_id, error=error))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from asyncrevoke.core.fetch.cursor import FIRST_BACKOFF, PartitionCursor
+from asyncrevoke.backoff import Backoff
+from asyncrevoke.core.fetch.cursor import PartitionCursor
 from asyncrevoke.core.fetch.session import FetchSession
 from asyncrevoke.core.io.effects import Channel, Node
 from asyncrevoke.core.partition.record_buffer import RecordBuffer
@@ -16,7 +17,9 @@ _SHORT_WAIT = 0.1
 # What joins the long poll at its next turn is not asked for again just before that.
 _ALMOST_OVER = 0.02
 _AHEAD = 0.005
-_FIRST_PAUSE = 0.005
+_FIRST_PAUSE = 0.01
+_LONGEST_PAUSE = 0.5
+_FIRST_BACKOFF = 0.1
 # Shorter than a single partition's: nothing of this broker flows before it is tried again.
 _LONGEST_BACKOFF = 2.0
 _SMALLEST_ANSWER = 64 * 1024
@@ -57,7 +60,7 @@ class BrokerFetches:
 
     __slots__ = (
         "_backoff",
-        "_fruitless",
+        "_pause",
         "in_flight",
         "max_response_bytes",
         "needs_fetch",
@@ -78,8 +81,9 @@ class BrokerFetches:
         self.not_before = 0.0
         # Bytes that an answer may bring over this link, None without a limit.
         self.max_response_bytes: int | None = None
-        self._backoff = FIRST_BACKOFF
-        self._fruitless = 0
+        self._backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
+        # After answers with nothing that came at once.
+        self._pause = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
 
     @property
     def is_empty(self) -> bool:
@@ -130,8 +134,7 @@ class BrokerFetches:
 
     def failed(self, now: float) -> None:
         """The broker could not be asked: wait, longer each time."""
-        self.not_before = now + self._backoff
-        self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)
+        self.not_before = now + self._backoff.failed()
 
     def limit_response_size(self, fetch: InFlightFetch) -> None:
         """The answer did not come in time: the link may be too slow for one of that size."""
@@ -139,13 +142,12 @@ class BrokerFetches:
 
     def answered(self, now: float, fetch: InFlightFetch, *, fruitless: bool) -> None:
         """A broker that answers at once, and with nothing, is not asked again at once."""
-        self._backoff = FIRST_BACKOFF
+        self._backoff.succeeded()
         if self.max_response_bytes is not None and not fruitless:
             self.max_response_bytes = (
                 self.max_response_bytes * 2 if self.max_response_bytes < 2**30 else None
             )
         if not fruitless or now - fetch.sent_at >= fetch.max_wait / 2:
-            self._fruitless = 0
+            self._pause.succeeded()
         else:
-            self._fruitless = min(self._fruitless + 1, 10)
-            self.not_before = now + min(_FIRST_PAUSE * 2**self._fruitless, 0.5)
+            self.not_before = now + self._pause.failed()

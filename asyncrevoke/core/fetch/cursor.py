@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from asyncrevoke.backoff import Backoff
 from asyncrevoke.core.fetch.delayed_topic import DueRecords
 from asyncrevoke.core.fetch.replica_choice import ReplicaChoice
 from asyncrevoke.core.partition.instance import InstanceState
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.partition.record_buffer import RecordBuffer
     from asyncrevoke.model import Record
 
-FIRST_BACKOFF = 0.1
+_FIRST_BACKOFF = 0.1
 # A broker that restarts refuses its partitions one after another until it leads them again.
 LONGEST_BACKOFF = 2.0
 # A corrupt batch, or brokers that name each other as the replica to read from, stay so until
@@ -110,7 +111,7 @@ class PartitionCursor:
         # How often the metadata was found older than what was read.
         self.metadata_tries = 0
         self.replica = ReplicaChoice()
-        self.backoff = FIRST_BACKOFF
+        self.backoff = Backoff(_FIRST_BACKOFF, LONGEST_BACKOFF)
         self.not_before = 0.0
         self.error_reported = False
         self.corrupt_record: CorruptRecordError | None = None
@@ -136,7 +137,7 @@ class PartitionCursor:
 
     def reset(self) -> None:
         """Its position, or whether it may flow, has changed: forget what went wrong before."""
-        self.backoff = FIRST_BACKOFF
+        self.backoff.succeeded()
         self.not_before = 0.0
         self.error_reported = False
         self.corrupt_record = None
@@ -197,7 +198,7 @@ class PartitionCursor:
     def recover(self) -> None:
         """What was wrong with it is over: the next error waits no longer than the first."""
         self.corrupt_record = None
-        self.backoff = FIRST_BACKOFF
+        self.backoff.succeeded()
 
     def count_metadata_try(self) -> None:
         """The metadata was found older than what was read."""
@@ -218,9 +219,7 @@ class PartitionCursor:
 
     def delay(self, now: float, longest: float = LONGEST_BACKOFF) -> None:
         """Nothing is fetched for it for a while, longer each time, up to ``longest`` seconds."""
-        self.backoff = min(self.backoff, longest)
-        self.not_before = now + self.backoff
-        self.backoff = min(self.backoff * 2, longest)
+        self.not_before = now + self.backoff.failed(longest)
 
     def move_to(self, home: dict[PartitionCursor, None] | None) -> None:
         """Leave one collection for another."""

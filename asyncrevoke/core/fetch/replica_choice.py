@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.backoff import Backoff
+
 if TYPE_CHECKING:
     from asyncrevoke.core.io.effects import Node
     from asyncrevoke.core.metadata.cluster import ClusterMetadata
@@ -32,7 +34,7 @@ class ReplicaChoice:
         self._lease_until = 0.0
         # Until when the leader is asked without a rack.
         self._leader_until = 0.0
-        self._backoff = _FIRST_BACKOFF
+        self._backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
 
     def prefer(self, replica: int, until: float) -> None:
         """Fetch from this replica ``until`` then, whenever the metadata lists it."""
@@ -46,8 +48,7 @@ class ReplicaChoice:
         was asked without a rack."""
         is_new = now >= self._leader_until
         if is_new or attempt:
-            seconds = max(self._backoff, attempt / _SHARE_OF_ATTEMPTS)
-            self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)
+            seconds = max(self._backoff.failed(), attempt / _SHARE_OF_ATTEMPTS)
             self._leader_until = now + seconds
         self._preferred = awaited
         self._lease_until = self._leader_until
@@ -57,7 +58,7 @@ class ReplicaChoice:
         """This broker has answered; whether it is the preferred replica."""
         if self._preferred != node_id:
             return False
-        self._backoff = _FIRST_BACKOFF
+        self._backoff.succeeded()
         return True
 
     def needs_leader(self, now: float) -> bool:

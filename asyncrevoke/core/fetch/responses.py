@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.fetch.cursor import FIRST_BACKOFF, LONGEST_BACKOFF, LONGEST_FAULT_BACKOFF
+from asyncrevoke.core.fetch.cursor import LONGEST_BACKOFF, LONGEST_FAULT_BACKOFF
 from asyncrevoke.core.partition.instance import InstanceState
 from asyncrevoke.errors import CorruptRecordError, PartitionsError, TopicAuthorizationError
 from asyncrevoke.protocol.messages import ErrorCode
@@ -118,7 +118,7 @@ class FetchResponses:
         self._fetcher.buffer_appended(cursor)
         cursor.end_error()
         # A corrupt batch may split well and show itself only when it is decoded.
-        if cursor.backoff != FIRST_BACKOFF and cursor.corrupt_record is None:
+        if cursor.backoff.has_failed and cursor.corrupt_record is None:
             self.recovered(now, cursor)
         return buffer.fetch_position > before
 
@@ -203,11 +203,11 @@ class FetchResponses:
             self._corrupt(now, cursor, buffer, "the broker finds it corrupt")
         elif error.retriable or error in _PASSING:
             self._cluster.refresh(now, f"fetch {cursor.name}: {error.name}")
-            if cursor.backoff == FIRST_BACKOFF:
+            if cursor.backoff.has_failed:
+                self._wait(now, cursor, error.name)
+            else:
                 # A leader that moves is nothing to warn of, a partition that stays without is.
                 cursor.delay(now)
-            else:
-                self._wait(now, cursor, error.name)
         else:
             self._permanent_error(now, cursor, error)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from asyncrevoke.core.fetch.cursor import FIRST_BACKOFF
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node
 from asyncrevoke.core.io.fatal_error import fatal_error
 from asyncrevoke.core.partition.record_buffer import RecordBuffer
@@ -218,7 +217,7 @@ class TruncationDetection:
 
     def _check_later(self, now: float, cursor: PartitionCursor, why: str) -> None:
         # A leader that moves is nothing to warn of.
-        if cursor.backoff != FIRST_BACKOFF:
+        if cursor.backoff.has_failed:
             self._log.waiting(
                 now, cursor.name, "waiting to check its position", partition=cursor.name, reason=why
             )

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _LARGEST_PORT = 65535
+# No cluster comes near to it; each is looked at on the event loop.
+_MOST_BROKERS = 10_000
 
 
 def find_contradiction(request: Request, answer: Response) -> str | None:
@@ -43,6 +45,8 @@ def _check_address(node_id: int, host: str, port: int) -> str | None:
 
 
 def _check_metadata(_request: Request, answer: MetadataResponse) -> str | None:
+    if len(answer.brokers) > _MOST_BROKERS:
+        return f"{len(answer.brokers)} brokers, more than {_MOST_BROKERS}"
     for broker in answer.brokers:
         if (wrong := _check_address(broker.node_id, broker.host, broker.port)) is not None:
             return wrong

@@ -175,9 +175,10 @@ class Emit(NamedTuple):
 
 
 class CompleteRequest(NamedTuple):
-    """A user's request (commit, look-up, unsubscribe, close) has ended: exactly one per ticket."""
+    """A call of the user (commit, look-up, unsubscribe, close) has ended: one for each number that
+    the core has given to a call."""
 
-    ticket: int
+    call_id: int
     result: object = None
     error: Exception | None = None
 

@@ -25,7 +25,7 @@ class SessionGuard:
         self._config = config
         self._subscription = subscription
         self._pausing = False
-        # The tickets of those that wait for a confirmation.
+        # The calls of those that wait for a confirmation.
         self._waiting: list[int] = []
 
     @property
@@ -58,9 +58,9 @@ class SessionGuard:
         # Where we are no member yet, we cannot have become one before ``now``.
         return max(now, (now if heard is None else heard) + membership.session)
 
-    def wait(self, now: float, ticket: int) -> None:
-        """Complete this ticket as soon as records do not have to wait."""
-        self._waiting.append(ticket)
+    def wait(self, now: float, call_id: int) -> None:
+        """Answer this call as soon as records do not have to wait."""
+        self._waiting.append(call_id)
         self.resume_if_confirmed(now)
 
     def resume_if_confirmed(self, now: float) -> None:
@@ -68,7 +68,7 @@ class SessionGuard:
         held = self._pausing
         if (held or self._waiting) and not self.pauses_delivery(now):
             waiting, self._waiting = self._waiting, []
-            for ticket in waiting:
-                self._outbox.put(CompleteRequest(ticket))
+            for call_id in waiting:
+                self._outbox.put(CompleteRequest(call_id))
             if held:
                 self._outbox.wake()

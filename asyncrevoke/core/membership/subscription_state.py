@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.core.membership.kip848.member import ConsumerGroupMembership
 from asyncrevoke.model import BrokerPattern, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.outbox import Outbox
@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from asyncrevoke.core.partition.assignment import Assignment
 
     Membership = ConsumerGroupMembership | ClassicMembership | ManualMembership
+
+
+class _Choice(NamedTuple):
+    """What is to be read: the topics or the pattern of the subscription, or these partitions."""
+
+    partitions: tuple[TopicPartition, ...] | None = None
 
 
 class SubscriptionState:
@@ -54,7 +60,7 @@ class SubscriptionState:
         self._broker_pattern: str | None = None
         self._topics: frozenset[str] = frozenset()
         self._group_topics: frozenset[str] = frozenset()
-        self._next: Callable[[float], None] | None = None
+        self._next: _Choice | None = None
         self.started = False
 
     def start(self, now: float) -> None:
@@ -71,7 +77,7 @@ class SubscriptionState:
         self._pattern = re.compile(pattern) if isinstance(pattern, str) else None
         self._topics = frozenset(topics)
         if self.started:
-            self._begin(now, self._subscribe)
+            self._begin(now, _Choice())
         else:
             self._use(self._group_membership)
 
@@ -80,7 +86,7 @@ class SubscriptionState:
         wanted = [TopicPartition(*tp) for tp in partitions]
         self._topics = frozenset(tp.topic for tp in wanted)
         self._pattern = self._broker_pattern = None
-        self._begin(now, lambda later: self._assign(later, wanted))
+        self._begin(now, _Choice(tuple(wanted)))
 
     def forget_next(self) -> None:
         """What was chosen while the consumer unsubscribes does not count: it does so again."""
@@ -101,7 +107,7 @@ class SubscriptionState:
         choice, self._next = self._next, None
         if choice is not None:
             self._want_topics(now)
-            choice(now)
+            self._apply(now, choice)
 
     def subscription(self) -> frozenset[str]:
         """The topics that are subscribed to; for a pattern those that match now, and for one that
@@ -128,20 +134,23 @@ class SubscriptionState:
         if self._pattern is not None:
             self._update_membership(now)
 
-    def _begin(self, now: float, choice: Callable[[float], None]) -> None:
+    def _begin(self, now: float, choice: _Choice) -> None:
         self._want_topics(now)
         if self._reactions.is_leaving:
             self._next = choice
         else:
-            choice(now)
+            self._apply(now, choice)
+
+    def _apply(self, now: float, choice: _Choice) -> None:
+        if choice.partitions is None:
+            self._subscribe(now)
+        else:
+            self._use(self._manual)
+            self._manual.assign(now, list(choice.partitions))
 
     def _subscribe(self, now: float) -> None:
         self._use(self._group_membership)
         self._update_membership(now)
-
-    def _assign(self, now: float, wanted: list[TopicPartition]) -> None:
-        self._use(self._manual)
-        self._manual.assign(now, wanted)
 
     def _use(self, membership: Membership) -> None:
         self.membership = membership

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.backoff import Backoff
 from asyncrevoke.core.io.effects import Channel, Failed, Node, ResetConnection
 from asyncrevoke.core.io.fatal_error import FATAL_FAILURES, fatal_error
 from asyncrevoke.core.io.wait_log import WaitLog
-from asyncrevoke.core.metadata.topic import NO_ID, KnownTopic
+from asyncrevoke.core.metadata.topic import NO_ID, KnownTopic, read_topics
 from asyncrevoke.errors import (
     BrokerError,
     TopicAuthorizationError,
@@ -21,10 +22,12 @@ from asyncrevoke.protocol.messages import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from collections.abc import Set as AbstractSet
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.outbox import Outbox, Reply
     from asyncrevoke.core.metadata.reactions import MetadataReactions
+    from asyncrevoke.core.metadata.topic import ReadTopics, TopicPartitions
     from asyncrevoke.protocol.messages import BrokerMetadata, TopicMetadata
 
 _TIMER = "metadata"
@@ -39,6 +42,8 @@ _LONGEST_TOPIC_BACKOFF = 2.0
 _SPACING = 0.1
 # While a broker that leads a partition does not answer: its leader may move at any moment.
 _LOOK_AGAIN = 1.0
+# Reading so many partitions costs what one costs elsewhere: see ``Outbox.compute``.
+_READ_TOGETHER = 4
 _OF_OTHERS = "topics of other members"
 # How many of these a line names.
 _TOLD_TOPICS = 10
@@ -77,8 +82,8 @@ class ClusterMetadata:
         self._heard_of: frozenset[str] | None = frozenset()
         self._again = False
         self._stopped = False
-        self._failures = 0
-        self._unresolved = 0
+        self._backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
+        self._topic_backoff = Backoff(_FIRST_BACKOFF, _LONGEST_TOPIC_BACKOFF)
         self._earliest = float("-inf")
         self._due = float("inf")
 
@@ -100,6 +105,11 @@ class ClusterMetadata:
         """The numbers of a topic's partitions, ascending; None if the topic is unknown."""
         known = self._topics.get(topic)
         return None if known is None else known.numbers
+
+    def partition_set(self, topic: str) -> AbstractSet[int]:
+        """The same in no order, to look numbers up; empty if the topic is unknown."""
+        known = self._topics.get(topic)
+        return frozenset[int]() if known is None else known.leaders.keys()
 
     def racks(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[str]]:
         """Where the replicas of the partitions of these topics are, as far as is known (KIP-881);
@@ -213,7 +223,7 @@ class ClusterMetadata:
             for topic in [name for name in self._reported_errors if name not in topics]:
                 del self._reported_errors[topic]
                 self._log.over(now, f"topic {topic}")
-        self._unresolved = 0
+        self._topic_backoff.succeeded()
         if self._in_flight:
             self._again = True
         else:
@@ -223,9 +233,9 @@ class ClusterMetadata:
         """Ask again, soon; what is under way or due already is not asked twice."""
         if self._in_flight or self._stopped:
             return
-        if self._failures or now < self._earliest:
+        if self._backoff.has_failed or now < self._earliest:
             # After failures the next attempt is timed already.
-            if not self._failures:
+            if not self._backoff.has_failed:
                 self._schedule(now, self._earliest)
             return
         self._outbox.emit("debug", "metadata refresh", reason=reason)
@@ -262,10 +272,11 @@ class ClusterMetadata:
     def _answered(
         self, now: float, node: Node, wanted: frozenset[str] | None, reply: Reply
     ) -> None:
+        if isinstance(reply, MetadataResponse) and reply.brokers:
+            self._read(now, node, wanted, reply)
+            return
         self._in_flight = False
         match reply:
-            case MetadataResponse() if reply.brokers:
-                self._succeeded(now, node, wanted, reply)
             case MetadataResponse():
                 self._retry(now, node, "it knows no brokers yet")
             case Failed() as failed if failed.kind in FATAL_FAILURES:
@@ -291,14 +302,36 @@ class ClusterMetadata:
         if self._again:
             self._send()
             return
-        backoff = min(_FIRST_BACKOFF * 2**self._failures, _LONGEST_BACKOFF)
-        self._failures = min(self._failures + 1, 16)
-        self._schedule(now, now + backoff, spread=backoff / 2)
+        delay = self._backoff.failed()
+        self._schedule(now, now + delay, spread=delay / 2)
 
-    def _succeeded(
+    def _read(
         self, now: float, node: Node, wanted: frozenset[str] | None, answer: MetadataResponse
     ) -> None:
-        self._failures = 0
+        """Read the topics, beside the event loop if there are many partitions. The request counts
+        as in flight until then, so nothing changes what is known meanwhile."""
+        known = dict(self._topics)
+        with_replicas = any(broker.rack for broker in answer.brokers)
+        partitions = sum(len(topic.partitions) for topic in answer.topics)
+        self._outbox.compute(
+            now,
+            (len(answer.topics) + partitions) // _READ_TOGETHER,
+            lambda: read_topics(answer.topics, wanted, known, with_replicas=with_replicas),
+            lambda later, topics: self._succeeded(later, node, wanted, answer, topics),
+        )
+
+    def _succeeded(
+        self,
+        now: float,
+        node: Node,
+        wanted: frozenset[str] | None,
+        answer: MetadataResponse,
+        topics: ReadTopics | Exception,
+    ) -> None:
+        self._in_flight = False
+        if isinstance(topics, Exception):
+            raise topics
+        self._backoff.succeeded()
         self._answered_request = self._sent
         self._heard_of = wanted
         self.note_success(node)
@@ -307,16 +340,15 @@ class ClusterMetadata:
         led: frozenset[int] = self._leading() if failed else frozenset()
         self._learn_brokers(answer.brokers)
         self.cluster_id = answer.cluster_id
-        named = {topic.name: topic for topic in answer.topics}
         expected = self._topics if wanted is None else wanted
         changed = False
         unresolved: list[str] = []
         refused: list[str] = []
-        for name in sorted({*expected, *named}):
-            metadata = named.get(name)
+        for name in sorted({*expected, *topics}):
+            metadata, partitions = topics.get(name, (None, None))
             error = ErrorCode.unknown_topic_or_partition if metadata is None else metadata.error
-            if metadata is not None and error is ErrorCode.none:
-                topic_changed, settled = self._learn_topic(now, metadata)
+            if metadata is not None and partitions is not None:
+                topic_changed, settled = self._learn_topic(now, metadata, partitions)
                 changed |= topic_changed
                 if not settled:
                     unresolved.append(name)
@@ -353,13 +385,12 @@ class ClusterMetadata:
         if self._again:
             self._send()
         elif unresolved or refused:
-            backoff = min(_FIRST_BACKOFF * 2**self._unresolved, _LONGEST_TOPIC_BACKOFF)
-            self._unresolved = min(self._unresolved + 1, 16)
+            delay = self._topic_backoff.failed()
             if not unresolved:
-                backoff = _SLOW
-            self._schedule(now, now + backoff, spread=backoff / 2)
+                delay = _SLOW
+            self._schedule(now, now + delay, spread=delay / 2)
         else:
-            self._unresolved = 0
+            self._topic_backoff.succeeded()
             age = self._config.metadata_max_age
             if self._failed and not self._leading().isdisjoint(self._failed):
                 age = min(age, _LOOK_AGAIN)
@@ -367,9 +398,7 @@ class ClusterMetadata:
 
     def _leading(self) -> frozenset[int]:
         """The ids of the brokers that lead a partition."""
-        return frozenset(
-            leader.node_id for topic in self._topics.values() for leader in topic.leaders.values()
-        )
+        return frozenset[int]().union(*(topic.leader_ids for topic in self._topics.values()))
 
     def _drop_deposed(self, failed: Iterable[Node], led: frozenset[int]) -> None:
         """Whoever was asked about a partition by a broker that does not answer, and leads none any
@@ -391,25 +420,25 @@ class ClusterMetadata:
             if node_id >= 0 and self._nodes.get(node_id) != node:
                 del self._failed[node_id]
 
-    def _learn_topic(self, now: float, metadata: TopicMetadata) -> tuple[bool, bool]:
+    def _learn_topic(
+        self, now: float, metadata: TopicMetadata, partitions: TopicPartitions
+    ) -> tuple[bool, bool]:
         """Whether its set of partitions changed, and whether the answer settles the matter."""
         name = metadata.name
         self._reported_errors.pop(name, None)
         self._log.over(now, f"topic {name}", "topic available", topic=name)
-        partitions = [partition for partition in metadata.partitions if partition.partition >= 0]
-        replicas = {p.partition: p.replicas for p in partitions} if self._racks else {}
         topic = self._topics.get(name)
         if topic is None or topic.is_replaced_by(metadata):
             new = KnownTopic(metadata)
             if topic is not None:
                 new.replace(topic)
                 self._outbox.emit("warning", "topic was deleted and created again", topic=name)
-            new.learn(now, metadata, partitions, replicas)
+            new.learn(now, metadata, partitions)
             self._topics[name] = new
             return True, True
         if metadata.topic_id in topic.former_ids:
             return False, False  # a broker that has not heard of the new one yet
-        return topic.learn(now, metadata, partitions, replicas)
+        return topic.learn(now, metadata, partitions)
 
     def _reported_missing(self, now: float, name: str) -> bool:
         """An answer says that there is no such topic; whether it is believed."""

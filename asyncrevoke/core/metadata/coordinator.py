@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.backoff import Backoff
 from asyncrevoke.core.io.effects import Channel, Failed, Node, ResetConnection
 from asyncrevoke.core.io.fatal_error import FATAL_FAILURES, fatal_error
 from asyncrevoke.errors import (
@@ -67,7 +68,7 @@ class Coordinator:
         self._reactions = reactions
         self._waiting: dict[str, Callable[[float], None]] = {}
         self._searching = False
-        self._backoff = _FIRST_BACKOFF
+        self._backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
         self._since: float | None = None
         self._warned_at: float | None = None
         self._found_at = float("-inf")
@@ -98,7 +99,7 @@ class Coordinator:
                 self._retry(now, why)
                 return
             self._outbox.emit("info", "coordinator unknown", reason=why)
-            self._backoff = _FIRST_BACKOFF
+            self._backoff.succeeded()
             self._since = self._warned_at = None
         self._search(now)
 
@@ -207,10 +208,8 @@ class Coordinator:
         if self.node is not None:
             self._check_later(now)
             return
-        self._outbox.set_timer(
-            "coordinator", now + self._backoff, self._search, spread=self._backoff
-        )
-        self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)
+        delay = self._backoff.failed()
+        self._outbox.set_timer("coordinator", now + delay, self._search, spread=delay)
         waited = now - (self._since if self._since is not None else now)
         if waited >= _WARN_AFTER and (
             self._warned_at is None or now - self._warned_at >= 2 * _WARN_AFTER

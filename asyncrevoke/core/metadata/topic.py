@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from asyncrevoke.protocol.messages import ErrorCode
 
-    from asyncrevoke.protocol.messages import PartitionMetadata, TopicMetadata
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import TypeAlias
+
+    from asyncrevoke.protocol.messages import TopicMetadata
+
+    ReadTopics: TypeAlias = Mapping[str, tuple[TopicMetadata, "TopicPartitions | None"]]
 
 NO_ID = bytes(16)
 # A broker that has just started may not know a topic yet: a second denial must come so much later.
@@ -21,12 +26,33 @@ class PartitionLeader(NamedTuple):
     epoch: int
 
 
+class KnownPartitions(NamedTuple):
+    """Numbers of partitions, ascending, with their leaders, and the ids of all leaders."""
+
+    numbers: tuple[int, ...]
+    leaders: dict[int, PartitionLeader]
+    leader_ids: frozenset[int]
+
+
+class TopicPartitions(NamedTuple):
+    """The partitions of a topic that an answer names. Their leaders are the latest that are known,
+    because a broker that lags behind may name former ones."""
+
+    numbers: tuple[int, ...]
+    leaders: dict[int, PartitionLeader]
+    leader_ids: frozenset[int]
+    replicas: dict[int, tuple[int, ...]]
+    # These and the known ones that the answer does not name; None if it names all.
+    missing: KnownPartitions | None
+
+
 class KnownTopic:
     """What is known of one topic."""
 
     __slots__ = (
         "former_ids",
         "is_internal",
+        "leader_ids",
         "leaders",
         "missing_since",
         "numbers",
@@ -39,6 +65,7 @@ class KnownTopic:
         self.former_ids: tuple[bytes, ...] = ()
         self.is_internal = metadata.is_internal
         self.leaders: dict[int, PartitionLeader] = {}
+        self.leader_ids: frozenset[int] = frozenset()
         # The brokers that have each partition; empty in a cluster without racks.
         self.replicas: dict[int, tuple[int, ...]] = {}
         self.numbers: tuple[int, ...] = ()
@@ -50,47 +77,23 @@ class KnownTopic:
         self.former_ids = (*former.former_ids, former.topic_id)
 
     def learn(
-        self,
-        now: float,
-        metadata: TopicMetadata,
-        partitions: Sequence[PartitionMetadata],
-        replicas: dict[int, tuple[int, ...]],
+        self, now: float, metadata: TopicMetadata, partitions: TopicPartitions
     ) -> tuple[bool, bool]:
         """Take an answer in; whether the set of partitions has changed, and whether the answer
         leaves no doubt."""
         if self.topic_id == NO_ID:
             self.topic_id = metadata.topic_id
         self.is_internal = metadata.is_internal
-        self.replicas = replicas
-        self.update_leaders(partitions)
-        numbers = tuple(sorted({partition.partition for partition in partitions}))
-        if numbers == self.numbers:
-            self.missing_since = None
-            return False, True
-        missing = [number for number in self.numbers if number not in numbers]
-        if missing and not self.is_missing_for_long(now):
-            merged = tuple(sorted({*self.numbers, *numbers}))
-            grown, self.numbers = merged != self.numbers, merged
+        self.replicas = partitions.replicas
+        missing = partitions.missing
+        if missing is not None and not self.is_missing_for_long(now):
+            self.leaders, self.leader_ids = missing.leaders, missing.leader_ids
+            grown, self.numbers = missing.numbers != self.numbers, missing.numbers
             return grown, False
+        self.leaders, self.leader_ids = partitions.leaders, partitions.leader_ids
         self.missing_since = None
-        self.numbers = numbers
-        for number in missing:
-            del self.leaders[number]
-        return True, True
-
-    def update_leaders(self, partitions: Sequence[PartitionMetadata]) -> None:
-        """Learn the leaders that an answer names."""
-        for partition in partitions:
-            known = self.leaders.get(partition.partition)
-            # An answer of a broker that lags behind does not undo what a newer one said.
-            if known is not None and -1 < partition.leader_epoch < known.epoch:
-                continue
-            epoch = partition.leader_epoch
-            if epoch < 0 and known is not None and known.node_id == partition.leader_id:
-                epoch = known.epoch
-            if known is not None and known == (partition.leader_id, epoch):
-                continue
-            self.leaders[partition.partition] = PartitionLeader(partition.leader_id, epoch)
+        changed, self.numbers = partitions.numbers != self.numbers, partitions.numbers
+        return changed, True
 
     def is_replaced_by(self, metadata: TopicMetadata) -> bool:
         """Whether this answer is about a topic that was created anew under the name (KIP-516)."""
@@ -106,3 +109,65 @@ class KnownTopic:
             self.missing_since = now
             return False
         return now - self.missing_since >= _GONE_AFTER
+
+
+def read_topics(
+    topics: Sequence[TopicMetadata],
+    wanted: frozenset[str] | None,
+    known: Mapping[str, KnownTopic],
+    *,
+    with_replicas: bool,
+) -> dict[str, tuple[TopicMetadata, TopicPartitions | None]]:
+    """The topics of an answer that were asked for (``wanted``; None: all), with their partitions
+    unless the answer has an error instead. Changes nothing, so any thread may do it."""
+    found: dict[str, tuple[TopicMetadata, TopicPartitions | None]] = {}
+    for metadata in topics:
+        name = metadata.name
+        if wanted is not None and name not in wanted:
+            continue
+        if metadata.error is not ErrorCode.none:
+            found[name] = (metadata, None)
+            continue
+        topic = known.get(name)
+        if topic is not None and topic.is_replaced_by(metadata):
+            topic = None
+        found[name] = (metadata, _read_partitions(metadata, topic, with_replicas))
+    return found
+
+
+def _read_partitions(
+    metadata: TopicMetadata, known: KnownTopic | None, with_replicas: bool
+) -> TopicPartitions:
+    partitions = [partition for partition in metadata.partitions if partition.partition >= 0]
+    former: Mapping[int, PartitionLeader] = {} if known is None else known.leaders
+    leaders: dict[int, PartitionLeader] = {}
+    for partition in partitions:
+        number, epoch = partition.partition, partition.leader_epoch
+        last = leaders.get(number) or former.get(number)
+        if last is None:
+            leaders[number] = PartitionLeader(partition.leader_id, epoch)
+        elif -1 < epoch < last.epoch:
+            # An answer of a broker that lags behind does not undo what a newer one said.
+            leaders[number] = last
+        elif epoch < 0 and last.node_id == partition.leader_id:
+            leaders[number] = last
+        else:
+            leaders[number] = PartitionLeader(partition.leader_id, epoch)
+    return TopicPartitions(
+        tuple(sorted(leaders)),
+        leaders,
+        _leader_ids(leaders),
+        {each.partition: each.replicas for each in partitions} if with_replicas else {},
+        None if former.keys() <= leaders.keys() else _with_missing(former, leaders),
+    )
+
+
+def _with_missing(
+    former: Mapping[int, PartitionLeader], leaders: Mapping[int, PartitionLeader]
+) -> KnownPartitions:
+    merged = {**former, **leaders}
+    return KnownPartitions(tuple(sorted(merged)), merged, _leader_ids(merged))
+
+
+def _leader_ids(leaders: Mapping[int, PartitionLeader]) -> frozenset[int]:
+    return frozenset(leader.node_id for leader in leaders.values())

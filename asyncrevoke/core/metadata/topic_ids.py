@@ -19,11 +19,11 @@ class TopicIds:
     def exists(self, partition: TopicPartition) -> bool:
         """Whether it is still the partition that it was. One of a topic that was deleted and
         created again is another; of a topic that the cluster has never told, nothing is known."""
-        numbers = self._cluster.partitions(partition.topic)
-        if numbers is None:
+        if self._cluster.partitions(partition.topic) is None:
             return partition.topic not in self._known
         topic_id = self._cluster.topic_id(partition.topic)
         known_id = self._known.get(partition.topic, topic_id)
+        numbers = self._cluster.partition_set(partition.topic)
         return partition.partition in numbers and known_id in (topic_id, None)
 
     def learn(self) -> None:

@@ -223,6 +223,14 @@ class Assignment:
         """Count what the user has taken one by one and left behind; see :class:`HandOut`."""
         self.in_flight -= self.hand_out.count()
 
+    def records_delivered(self, records: int) -> None:
+        """So many more records are in flight."""
+        self.in_flight += records
+
+    def records_ended(self, records: int) -> None:
+        """So many records are in flight no longer."""
+        self.in_flight -= records
+
     def take_back(self) -> None:
         """What may be delivered changes: the user gets the next record by a step."""
         if self.hand_out.is_open:

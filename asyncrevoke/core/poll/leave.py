@@ -30,7 +30,7 @@ class Leaving:
         self._outbox = outbox
         self._close_timeout = config.close_timeout
         self._reactions = reactions
-        self._tickets: list[int] = []
+        self._calls: list[int] = []
         self._deadline: Deadline | None = None
         # The first final commit that was refused while leaving.
         self._refusal: PartitionsError | None = None
@@ -41,22 +41,22 @@ class Leaving:
         self.closing = False
         self.closed = False
 
-    def unsubscribe(self, now: float, ticket: int) -> None:
-        """Leave, and answer ``ticket`` then: after ``close_timeout`` at the latest."""
-        self._tickets.append(ticket)
+    def unsubscribe(self, now: float, call_id: int) -> None:
+        """Leave, and answer the call then: after ``close_timeout`` at the latest."""
+        self._calls.append(call_id)
         self._leave(now, Deadline.after(now, self._close_timeout), wait_for_tasks=True)
 
     def close(
-        self, now: float, ticket: int, *, graceful: bool, joined: bool, deadline: Deadline | None
+        self, now: float, call_id: int, *, graceful: bool, joined: bool, deadline: Deadline | None
     ) -> None:
-        """Leave for good, and answer ``ticket`` then; at once if nothing was ``joined``.
+        """Leave for good, and answer the call then; at once if nothing was ``joined``.
 
         At ``deadline`` at the latest, if it is given: else after ``close_timeout``.
         """
         if self.closed:
-            self._outbox.put(CompleteRequest(ticket))
+            self._outbox.put(CompleteRequest(call_id))
             return
-        self._tickets.append(ticket)
+        self._calls.append(call_id)
         self.closing = True
         self._outbox.wake()
         if joined:
@@ -133,7 +133,7 @@ class Leaving:
         self.finish()
 
     def _answer(self) -> None:
-        tickets, self._tickets = self._tickets, []
+        calls, self._calls = self._calls, []
         error, self._refusal = self._refusal, None
-        for ticket in tickets:
-            self._outbox.put(CompleteRequest(ticket, error=error))
+        for call_id in calls:
+            self._outbox.put(CompleteRequest(call_id, error=error))

@@ -1,4 +1,4 @@
-"""What one step of the iterator returns, and when (R1 to R10 of the polling rules).
+"""What one step of the iterator returns, and when; docs/architecture.md lists the rules of a poll.
 
 A step begins with the first poll after a result: the last batch counts, and what was announced and
 has drained completes. It ends with a result: records, a new revoke, a loss, an error, or the
@@ -229,7 +229,8 @@ class Poller:
         self._revocation.end_iterator()
 
     def boundary(self, now: float, *, inside: bool) -> None:
-        """The user awaits the library outside a poll (R5, R10): what has drained may go."""
+        """The user awaits the library outside a poll: partitions that have drained are released,
+        and ``max_poll_interval`` does not count this time."""
         self._inside += 1 if inside else -1
         if inside:
             self.idle_since = None

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.messages import FetchedOffset, ListedOffset
 
 _TIMER = "positions"
-_LONGEST_BACKOFF = 2.0
 # Somebody has to grant or configure something before it can succeed.
 _SLOW = 10.0
 
@@ -234,7 +233,7 @@ class PositionResolver:
         *,
         slow: bool = False,
     ) -> None:
-        search.retry_later(now, _SLOW if slow else None, _LONGEST_BACKOFF)
+        search.retry_later(now, _SLOW if slow else None)
         self._log.waiting(
             now,
             "position",

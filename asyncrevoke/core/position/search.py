@@ -5,10 +5,13 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
+from asyncrevoke.backoff import Backoff
+
 if TYPE_CHECKING:
     from asyncrevoke.core.partition.offset_tracker import OffsetTracker
 
-FIRST_BACKOFF = 0.1
+_FIRST_BACKOFF = 0.1
+_LONGEST_BACKOFF = 2.0
 
 
 class AwaitedOffset(enum.Enum):
@@ -45,7 +48,7 @@ class PositionSearch:
         self.end: tuple[int, int] | None = None
         self.asked = False
         self.due = now
-        self.backoff = FIRST_BACKOFF
+        self.backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
         self.error_reported = False
         self.topic_unknown = False
 
@@ -65,17 +68,17 @@ class PositionSearch:
         """Whether it waits for the metadata of its topic."""
         self.topic_unknown = unknown
 
-    def retry_later(self, now: float, slow: float | None, longest: float) -> None:
+    def retry_later(self, now: float, slow: float | None) -> None:
         """Ask again after a backoff, or after ``slow`` seconds."""
         self.asked = False
-        self.due = now + (self.backoff if slow is None else slow)
-        self.backoff = min(self.backoff * 2, longest)
+        delay = self.backoff.failed()
+        self.due = now + (delay if slow is None else slow)
 
     def by_time(self, timestamp: int) -> None:
         """Look for the first record at or after this time."""
         self.timestamp = timestamp
         self.awaits = AwaitedOffset.TIMESTAMP if timestamp < 0 else AwaitedOffset.END
-        self.backoff = FIRST_BACKOFF
+        self.backoff.succeeded()
 
     def end_found(self, now: float, end: tuple[int, int]) -> None:
         """The end of the log is known: now look by time."""

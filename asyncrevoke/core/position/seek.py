@@ -53,8 +53,8 @@ class Seeking:
         self._maps = maps
         self._completion_tracker = completion_tracker
         self._reactions = reactions
-        # Instances whose new position is looked up, and the ticket that waits for it.
-        self._tickets: dict[PartitionInstance, int] = {}
+        # Instances whose new position is looked up, and the call that waits for it.
+        self._calls: dict[PartitionInstance, int] = {}
         # Instances whose position is outside the log, as long as it may be another topic's log;
         # and the metadata request whose answer tells.
         self._awaiting_topic_id: dict[PartitionInstance, tuple[OffsetTracker | None, int]] = {}
@@ -104,24 +104,24 @@ class Seeking:
     def seek(self, now: float, partition: TopicPartition, offset: int) -> None:
         """Read ``offset`` next. What runs of earlier records no longer moves the commit point."""
         instance = self._seekable(partition)
-        self._complete_ticket(instance)
+        self._complete_call(instance)
         self._place(now, instance, offset, -1)
 
     def seek_to(
-        self, now: float, ticket: int, partitions: Iterable[TopicPartition], timestamp: int
+        self, now: float, call_id: int, partitions: Iterable[TopicPartition], timestamp: int
     ) -> None:
-        """Read the first record at or after a timestamp next, or EARLIEST/LATEST; ``ticket`` is
+        """Read the first record at or after a timestamp next, or EARLIEST/LATEST; the call is
         answered when all positions are found."""
         instances = [self._seekable(tp) for tp in partitions]
         self._assignment.take_back()
         for instance in instances:
-            self._complete_ticket(instance)
-            self._tickets[instance] = ticket
+            self._complete_call(instance)
+            self._calls[instance] = call_id
             instance.set_seek_pending(True)
             self._resetting.pop(instance, None)
             self._positions.reset(now, instance, timestamp)
         if not instances:
-            self._outbox.put(CompleteRequest(ticket))
+            self._outbox.put(CompleteRequest(call_id))
 
     def position(self, partition: TopicPartition) -> int | None:
         """The offset of the next record that a poll returns; None while it is looked up."""
@@ -171,7 +171,7 @@ class Seeking:
                 # What is no map of ours is left alone until there is something to commit.
                 instance.set_committed(found.offset, "" if finished is None else found.metadata)
                 self._outbox.wake()
-        self._complete_ticket(instance)
+        self._complete_call(instance)
 
     def log_end_known(self, now: float, instance: PartitionInstance) -> None:
         """The first fetch was answered: a completion map can be compared with the log."""
@@ -263,7 +263,7 @@ class Seeking:
         self._fetcher.remove(instance)
         self._awaiting_topic_id.pop(instance, None)
         self._resetting.pop(instance, None)
-        self._complete_ticket(instance)
+        self._complete_call(instance)
 
     def _place(
         self,
@@ -285,16 +285,16 @@ class Seeking:
             self._committer.schedule(now)
         self._outbox.wake()
 
-    def fail_tickets(self, error: Exception) -> None:
+    def fail_calls(self, error: Exception) -> None:
         """End all that waits for a position, because the consumer ends."""
-        for ticket in dict.fromkeys(self._tickets.values()):
-            self._outbox.put(CompleteRequest(ticket, error=error))
-        for instance in self._tickets:
+        for call_id in dict.fromkeys(self._calls.values()):
+            self._outbox.put(CompleteRequest(call_id, error=error))
+        for instance in self._calls:
             instance.set_seek_pending(False)
-        self._tickets.clear()
+        self._calls.clear()
 
-    def _complete_ticket(self, instance: PartitionInstance) -> None:
-        ticket = self._tickets.pop(instance, None)
+    def _complete_call(self, instance: PartitionInstance) -> None:
+        call_id = self._calls.pop(instance, None)
         instance.set_seek_pending(False)
-        if ticket is not None and ticket not in self._tickets.values():
-            self._outbox.put(CompleteRequest(ticket))
+        if call_id is not None and call_id not in self._calls.values():
+            self._outbox.put(CompleteRequest(call_id))

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.core.io.effects import Channel, CompleteRequest, Failed, Node
 from asyncrevoke.core.io.fatal_error import FATAL_FAILURES, fatal_error
-from asyncrevoke.core.queries.pending_query import OffsetSearch, PendingQuery
+from asyncrevoke.core.queries.pending_query import (
+    CommittedQuery,
+    PendingQuery,
+    TimestampQuery,
+    TopicQuery,
+)
 from asyncrevoke.errors import (
     BrokerError,
     ConfigError,
@@ -32,20 +37,19 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.outbox import Outbox, Reply
     from asyncrevoke.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.core.metadata.coordinator import Coordinator
 
-_LONGEST_BACKOFF = 2.0
 _MOVED = frozenset((ErrorCode.not_coordinator, ErrorCode.coordinator_not_available))
 _UNKNOWN = frozenset((ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id))
 
 
 class OffsetQueries:
-    """Answers tickets. Nothing of it depends on the assignment."""
+    """Answers calls. Nothing of it depends on the assignment."""
 
     def __init__(
         self,
@@ -60,173 +64,166 @@ class OffsetQueries:
         self._coordinator = coordinator
         self._open: dict[int, PendingQuery] = {}
 
-    def committed(self, now: float, ticket: int, partitions: Iterable[TopicPartition]) -> None:
+    def committed(self, now: float, call_id: int, partitions: Iterable[TopicPartition]) -> None:
         """Answer with what the group has committed: ``dict[TopicPartition, OffsetAndMetadata |
         None]``."""
         wanted = tuple(dict.fromkeys(TopicPartition(*partition) for partition in partitions))
         if self._config.group_id is None:
             error = ConfigError("committed() needs a group: give the consumer a group_id")
-            self._outbox.put(CompleteRequest(ticket, error=error))
+            self._outbox.put(CompleteRequest(call_id, error=error))
         elif not wanted:
-            self._outbox.put(CompleteRequest(ticket, {}))
+            self._outbox.put(CompleteRequest(call_id, {}))
         else:
-            key = f"lookup {ticket}"
-
-            def ask(at: float) -> None:
-                self._coordinator.call_when_known(
-                    key, lambda _later: self._ask_committed(lookup, wanted), at
-                )
-
-            lookup = self._start(now, ticket, "the committed offsets", ask)
-            lookup.wait_for("the group coordinator")
-            ask(now)
+            self._start(now, CommittedQuery(call_id, wanted))
 
     def offsets_for_times(
-        self, now: float, ticket: int, timestamps: Mapping[TopicPartition, int]
+        self, now: float, call_id: int, timestamps: Mapping[TopicPartition, int]
     ) -> None:
         """Answer with the first offset at or after each timestamp (ms, or EARLIEST or LATEST):
         ``dict[TopicPartition, OffsetAndTimestamp | None]``."""
         wanted = {TopicPartition(*partition): at for partition, at in timestamps.items()}
         if not wanted:
-            self._outbox.put(CompleteRequest(ticket, {}))
+            self._outbox.put(CompleteRequest(call_id, {}))
             return
-        search = OffsetSearch(wanted)
-        lookup = self._start(
-            now, ticket, "offsets", lambda _later: self._ask_offsets(lookup, search)
-        )
-        lookup.ask(now)
+        self._start(now, TimestampQuery(call_id, wanted))
 
-    def partitions_for_topic(self, now: float, ticket: int, topic: str) -> None:
+    def partitions_for_topic(self, now: float, call_id: int, topic: str) -> None:
         """Answer with the numbers of its partitions, ``frozenset[int]``; empty if there is no such
         topic."""
         known = self._cluster.partitions(topic)
         if known is not None:
-            self._outbox.put(CompleteRequest(ticket, frozenset(known)))
+            self._outbox.put(CompleteRequest(call_id, frozenset(known)))
             return
-        lookup = self._start(
-            now, ticket, f"topic {topic!r}", lambda _later: self._ask_topic(lookup, topic)
-        )
-        lookup.ask(now)
+        self._start(now, TopicQuery(call_id, topic))
 
     def fail_all(self, error: Exception) -> None:
         """End all that is open, because the consumer ends."""
-        for lookup in list(self._open.values()):
-            self._end(lookup, error=error)
+        for query in list(self._open.values()):
+            self._end(query, error=error)
 
-    # --- life of a ticket --------------------------------------------------------------------
+    # --- life of a call --------------------------------------------------------------------------
 
-    def _start(
-        self, now: float, ticket: int, what: str, ask: Callable[[float], None]
-    ) -> PendingQuery:
-        lookup = self._open[ticket] = PendingQuery(now, ticket, what, ask)
+    def _start(self, now: float, query: PendingQuery) -> None:
+        self._open[query.call_id] = query
         self._outbox.set_timer(
-            lookup.deadline_timer,
+            query.deadline_timer,
             now + self._config.request_timeout,
             lambda _later: self._end(
-                lookup,
+                query,
                 error=RequestTimeoutError(
-                    f"no answer about {lookup.what} within request_timeout="
-                    f"{self._config.request_timeout:g} s; last waited for: {lookup.waits_for}"
+                    f"no answer about {query.what} within request_timeout="
+                    f"{self._config.request_timeout:g} s; last waited for: {query.waits_for}"
                 ),
             ),
         )
-        return lookup
+        self._ask(now, query)
 
-    def _is_open(self, lookup: PendingQuery) -> bool:
-        return self._open.get(lookup.ticket) is lookup
+    def _ask(self, now: float, query: PendingQuery) -> None:
+        match query:
+            case CommittedQuery():
+                self._coordinator.call_when_known(
+                    f"lookup {query.call_id}", lambda _later: self._ask_committed(query), now
+                )
+            case TimestampQuery():
+                self._ask_offsets(query)
+            case TopicQuery():
+                self._ask_topic(query)
+
+    def _is_open(self, query: PendingQuery) -> bool:
+        return self._open.get(query.call_id) is query
 
     def _end(
-        self, lookup: PendingQuery, result: object = None, error: Exception | None = None
+        self, query: PendingQuery, result: object = None, error: Exception | None = None
     ) -> None:
-        if self._is_open(lookup):
-            del self._open[lookup.ticket]
-            self._outbox.cancel_timer(lookup.retry_timer)
-            self._outbox.cancel_timer(lookup.deadline_timer)
-            self._outbox.put(CompleteRequest(lookup.ticket, result, error))
+        if self._is_open(query):
+            del self._open[query.call_id]
+            self._outbox.cancel_timer(query.retry_timer)
+            self._outbox.cancel_timer(query.deadline_timer)
+            self._outbox.put(CompleteRequest(query.call_id, result, error))
 
-    def _retry_later(self, now: float, lookup: PendingQuery, waits_for: str) -> None:
-        if not self._is_open(lookup):
+    def _retry_later(self, now: float, query: PendingQuery, waits_for: str) -> None:
+        if not self._is_open(query):
             return
-        lookup.wait_for(waits_for)
-        backoff = lookup.next_backoff(_LONGEST_BACKOFF)
-        self._outbox.set_timer(lookup.retry_timer, now + backoff, lookup.ask, spread=backoff / 2)
+        query.wait_for(waits_for)
+        backoff = query.backoff.failed()
+        self._outbox.set_timer(
+            query.retry_timer,
+            now + backoff,
+            lambda later: self._ask(later, query),
+            spread=backoff / 2,
+        )
 
-    def _failed(self, now: float, lookup: PendingQuery, node: Node, reply: Reply) -> None:
+    def _failed(self, now: float, query: PendingQuery, node: Node, reply: Reply) -> None:
         """Anything but the response that was asked for."""
         if not isinstance(reply, Failed):
-            self._retry_later(now, lookup, f"an answer other than {type(reply).__name__}")
+            self._retry_later(now, query, f"an answer other than {type(reply).__name__}")
         elif reply.kind in FATAL_FAILURES:
-            self._end(lookup, error=fatal_error(reply))
+            self._end(query, error=fatal_error(reply))
         else:
             self._cluster.note_failure(node)
             self._retry_later(
-                now, lookup, f"broker {node.host}:{node.port} ({reply.detail or reply.kind.value})"
+                now, query, f"broker {node.host}:{node.port} ({reply.detail or reply.kind.value})"
             )
 
     def _handle_error(
         self,
         now: float,
-        lookup: PendingQuery,
+        query: PendingQuery,
         error: ErrorCode,
         partitions: Sequence[TopicPartition],
     ) -> None:
         """A broker answered with an error: wait for it to pass, or end."""
         names = ", ".join(str(tp) for tp in partitions[:5])
         if error.retriable or error is ErrorCode.unknown_server_error:
-            self._retry_later(now, lookup, f"{names}: {error.name}")
+            self._retry_later(now, query, f"{names}: {error.name}")
         elif error is ErrorCode.topic_authorization_failed:
-            self._end(lookup, error=TopicAuthorizationError(partitions))
+            self._end(query, error=TopicAuthorizationError(partitions))
         elif error is ErrorCode.group_authorization_failed:
             self._end(
-                lookup,
+                query,
                 error=GroupAuthorizationError(
                     f"not authorized to read the offsets of group {self._config.group_id!r}"
                 ),
             )
         else:
             self._end(
-                lookup,
-                error=BrokerError(f"looking up {lookup.what}: {names} {error.name}", int(error)),
+                query,
+                error=BrokerError(f"looking up {query.what}: {names} {error.name}", int(error)),
             )
 
     # --- committed offsets -------------------------------------------------------------------
 
-    def _ask_committed(self, lookup: PendingQuery, wanted: tuple[TopicPartition, ...]) -> None:
+    def _ask_committed(self, query: CommittedQuery) -> None:
         node = self._coordinator.node
-        if node is None or not self._is_open(lookup):
+        if node is None or not self._is_open(query):
             return
         self._outbox.send(
             OffsetFetchRequest(
-                group_id=self._config.group_id or "", partitions=wanted, require_stable=True
+                group_id=self._config.group_id or "",
+                partitions=query.wanted,
+                require_stable=True,
             ),
             node,
             Channel.COMMIT,
             self._config.request_timeout,
-            lambda now, reply: self._committed(now, lookup, node, wanted, reply),
+            lambda now, reply: self._committed(now, query, node, reply),
         )
 
-    def _committed(
-        self,
-        now: float,
-        lookup: PendingQuery,
-        node: Node,
-        wanted: tuple[TopicPartition, ...],
-        reply: Reply,
-    ) -> None:
-        if not self._is_open(lookup):
+    def _committed(self, now: float, query: CommittedQuery, node: Node, reply: Reply) -> None:
+        if not self._is_open(query):
             return
         if not isinstance(reply, OffsetFetchResponse):
             if isinstance(reply, Failed):
                 why = f"offset fetch: {reply.detail or reply.kind.value}"
                 self._coordinator.unanswered(now, why, node)
-            self._failed(now, lookup, node, reply)
+            self._failed(now, query, node, reply)
             return
         found = {offset.partition: offset for offset in reply.offsets}
         errors: dict[ErrorCode, Sequence[TopicPartition]] = {}
         if reply.error is not ErrorCode.none:
-            errors[reply.error] = wanted
+            errors[reply.error] = query.wanted
         result: dict[TopicPartition, OffsetAndMetadata | None] = {}
-        for partition in wanted if not errors else ():
+        for partition in query.wanted if not errors else ():
             offset = found.get(partition)
             if offset is None:
                 errors.setdefault(ErrorCode.network_exception, (partition,))
@@ -239,69 +236,69 @@ class OffsetQueries:
             else:
                 result[partition] = None
         if not errors:
-            self._end(lookup, result)
+            self._end(query, result)
             return
         if not _MOVED.isdisjoint(errors):
             self._coordinator.mark_unknown(now, "offset fetch answered by another broker", node)
         error, partitions = _worst(errors)
-        self._handle_error(now, lookup, error, partitions)
+        self._handle_error(now, query, error, partitions)
 
     # --- offsets by timestamp ----------------------------------------------------------------
 
-    def _ask_offsets(self, lookup: PendingQuery, search: OffsetSearch) -> None:
+    def _ask_offsets(self, query: TimestampQuery) -> None:
         missing = sorted(
             {
                 partition.topic
-                for partition in search.wanted
-                if partition not in search.found and self._leader(search, partition) is None
+                for partition in query.wanted
+                if partition not in query.found and self._leader(query, partition) is None
             }
         )
         if missing:
             node = self._cluster.any_node()
-            lookup.wait_for(f"the leaders of {', '.join(missing)}")
+            query.wait_for(f"the leaders of {', '.join(missing)}")
             self._outbox.send(
                 MetadataRequest(topics=tuple(missing)),
                 node,
                 Channel.METADATA,
                 self._config.request_timeout,
-                lambda later, reply: self._leaders_answered(later, lookup, search, node, reply),
+                lambda later, reply: self._leaders_answered(later, query, node, reply),
             )
         else:
-            self._list_offsets(lookup, search)
+            self._list_offsets(query)
 
-    def _leader(self, search: OffsetSearch, partition: TopicPartition) -> tuple[Node, int] | None:
-        return search.leaders.get(partition) or self._cluster.leader(partition)
+    def _leader(self, query: TimestampQuery, partition: TopicPartition) -> tuple[Node, int] | None:
+        return query.leaders.get(partition) or self._cluster.leader(partition)
 
     def _leaders_answered(
-        self, now: float, lookup: PendingQuery, search: OffsetSearch, node: Node, reply: Reply
+        self, now: float, query: TimestampQuery, node: Node, reply: Reply
     ) -> None:
-        if not self._is_open(lookup):
+        if not self._is_open(query):
             return
         if not isinstance(reply, MetadataResponse):
-            self._failed(now, lookup, node, reply)
+            self._failed(now, query, node, reply)
             return
-        search.learn(reply)
+        query.learn(reply)
         for topic in reply.topics:
             if topic.error is not ErrorCode.none and not topic.error.retriable:
-                concerned = [tp for tp in search.wanted if tp.topic == topic.name]
-                self._handle_error(now, lookup, topic.error, concerned)
+                concerned = [tp for tp in query.wanted if tp.topic == topic.name]
+                self._handle_error(now, query, topic.error, concerned)
                 return
-        lost = [tp for tp in search.wanted if tp not in search.found]
-        lost = [tp for tp in lost if self._leader(search, tp) is None]
+        lost = [tp for tp in query.wanted if tp not in query.found]
+        lost = [tp for tp in lost if self._leader(query, tp) is None]
         if lost:
-            self._handle_error(now, lookup, ErrorCode.leader_not_available, lost)
+            self._handle_error(now, query, ErrorCode.leader_not_available, lost)
         else:
-            self._list_offsets(lookup, search)
+            self._list_offsets(query)
 
-    def _list_offsets(self, lookup: PendingQuery, search: OffsetSearch) -> None:
+    def _list_offsets(self, query: TimestampQuery) -> None:
         by_node: dict[Node, list[OffsetQuery]] = {}
-        for partition, timestamp in search.wanted.items():
-            leader = self._leader(search, partition)
-            if partition not in search.found and leader is not None:
+        for partition, timestamp in query.wanted.items():
+            leader = self._leader(query, partition)
+            if partition not in query.found and leader is not None:
                 by_node.setdefault(leader[0], []).append(
                     OffsetQuery(partition=partition, timestamp=timestamp, leader_epoch=leader[1])
                 )
-        search.begin_attempt(len(by_node))
+        query.begin_attempt(len(by_node))
         for node, queries in by_node.items():
             self._outbox.send(
                 ListOffsetsRequest(
@@ -311,88 +308,85 @@ class OffsetQueries:
                 node,
                 Channel.METADATA,
                 self._config.request_timeout,
-                partial(self._listed, lookup, search, node, queries),
+                partial(self._listed, query, node, queries),
             )
 
     def _listed(
         self,
-        lookup: PendingQuery,
-        search: OffsetSearch,
+        query: TimestampQuery,
         node: Node,
         queries: list[OffsetQuery],
         now: float,
         reply: Reply,
     ) -> None:
-        if not self._is_open(lookup):
+        if not self._is_open(query):
             return
-        search.answered()
+        query.answered()
         asked = [query.partition for query in queries]
         if isinstance(reply, ListOffsetsResponse):
             told = {offset.partition: offset for offset in reply.offsets}
             for partition in asked:
                 offset = told.get(partition)
                 if offset is None:
-                    search.trouble.setdefault(ErrorCode.network_exception, [partition])
+                    query.trouble.setdefault(ErrorCode.network_exception, [partition])
                 elif offset.error is not ErrorCode.none:
-                    search.trouble.setdefault(offset.error, []).append(partition)
+                    query.trouble.setdefault(offset.error, []).append(partition)
                 else:
-                    search.found[partition] = (
+                    query.found[partition] = (
                         OffsetAndTimestamp(offset.offset, offset.timestamp, offset.leader_epoch)
                         if offset.offset >= 0
                         else None
                     )
         elif isinstance(reply, Failed) and reply.kind not in FATAL_FAILURES:
             self._cluster.note_failure(node)
-            search.trouble.setdefault(ErrorCode.network_exception, []).extend(asked)
+            query.trouble.setdefault(ErrorCode.network_exception, []).extend(asked)
         else:
-            self._failed(now, lookup, node, reply)
+            self._failed(now, query, node, reply)
             return
-        if search.outstanding:
+        if query.outstanding:
             return
         # An answer of a former attempt may have come in place of one of this attempt.
-        if missing := [tp for tp in search.wanted if tp not in search.found]:
-            search.trouble.setdefault(ErrorCode.network_exception, missing)
-        if search.trouble:
-            search.leaders.clear()
+        if missing := [tp for tp in query.wanted if tp not in query.found]:
+            query.trouble.setdefault(ErrorCode.network_exception, missing)
+        if query.trouble:
+            query.leaders.clear()
             self._cluster.refresh(now, "offsets could not be looked up")
-            self._handle_error(now, lookup, *_worst(search.trouble))
+            self._handle_error(now, query, *_worst(query.trouble))
         else:
-            self._end(lookup, {partition: search.found[partition] for partition in search.wanted})
+            self._end(query, {partition: query.found[partition] for partition in query.wanted})
 
     # --- topics ------------------------------------------------------------------------------
 
-    def _ask_topic(self, lookup: PendingQuery, topic: str) -> None:
+    def _ask_topic(self, query: TopicQuery) -> None:
         node = self._cluster.any_node()
         self._outbox.send(
-            MetadataRequest(topics=(topic,)),
+            MetadataRequest(topics=(query.topic,)),
             node,
             Channel.METADATA,
             self._config.request_timeout,
-            lambda now, reply: self._topic_answered(now, lookup, topic, node, reply),
+            lambda now, reply: self._topic_answered(now, query, node, reply),
         )
 
-    def _topic_answered(
-        self, now: float, lookup: PendingQuery, topic: str, node: Node, reply: Reply
-    ) -> None:
-        if not self._is_open(lookup):
+    def _topic_answered(self, now: float, query: TopicQuery, node: Node, reply: Reply) -> None:
+        if not self._is_open(query):
             return
         if not isinstance(reply, MetadataResponse):
-            self._failed(now, lookup, node, reply)
+            self._failed(now, query, node, reply)
             return
-        told = next((metadata for metadata in reply.topics if metadata.name == topic), None)
+        told = next((metadata for metadata in reply.topics if metadata.name == query.topic), None)
         error = ErrorCode.unknown_topic_or_partition if told is None else told.error
         if told is not None and error is ErrorCode.none:
-            self._end(lookup, frozenset(p.partition for p in told.partitions))
-        elif error in _UNKNOWN and lookup.denied:
-            self._end(lookup, frozenset[int]())
+            self._end(query, frozenset(p.partition for p in told.partitions))
+        elif error in _UNKNOWN and query.denied:
+            self._end(query, frozenset[int]())
         elif error is ErrorCode.topic_authorization_failed:
-            message = f"not authorized to describe topic {topic!r}: grant DESCRIBE on it"
-            self._end(lookup, error=TopicAuthorizationError([], message))
+            message = f"not authorized to describe topic {query.topic!r}: grant DESCRIBE on it"
+            self._end(query, error=TopicAuthorizationError([], message))
         else:
             # A broker that has just started may not know the topic yet.
             if error in _UNKNOWN:
-                lookup.count_denial()
-            self._handle_error(now, lookup, error, [])
+                query.count_denial()
+            self._handle_error(now, query, error, [])
 
 
 def _worst(

@@ -1,61 +1,72 @@
-"""One look-up of a user that is not answered yet."""
+"""Questions of a user that are not answered yet."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+from asyncrevoke.backoff import Backoff
 from asyncrevoke.core.io.effects import Node
 from asyncrevoke.model import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from asyncrevoke.model import OffsetAndTimestamp
     from asyncrevoke.protocol.messages import ErrorCode, MetadataResponse
 
 _FIRST_BACKOFF = 0.1
+_LONGEST_BACKOFF = 2.0
 
 
-class PendingQuery:
-    """One ticket that is not answered yet."""
+class _Query:
+    """One call that is not answered yet. ``what`` is asked for, in words for errors."""
 
-    def __init__(self, now: float, ticket: int, what: str, ask: Callable[[float], None]) -> None:
-        self.ticket = ticket
+    def __init__(self, call_id: int, what: str) -> None:
+        self.call_id = call_id
         self.what = what
-        self.ask = ask
-        self.started = now
-        self.backoff = _FIRST_BACKOFF
+        self.backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
         self.waits_for = "an answer"
-        self.denied = 0
 
     def wait_for(self, what: str) -> None:
         """What the answer depends on now, for the error of a query that takes too long."""
         self.waits_for = what
 
-    def next_backoff(self, longest: float) -> float:
-        """Seconds until the next attempt; the one after it waits twice as long."""
-        backoff, self.backoff = self.backoff, min(self.backoff * 2, longest)
-        return backoff
+    @property
+    def retry_timer(self) -> str:
+        """The timer of the next attempt."""
+        return f"lookup {self.call_id} again"
+
+    @property
+    def deadline_timer(self) -> str:
+        """The timer of its end."""
+        return f"lookup {self.call_id} deadline"
+
+
+class CommittedQuery(_Query):
+    """What the group has committed for these partitions."""
+
+    def __init__(self, call_id: int, wanted: tuple[TopicPartition, ...]) -> None:
+        super().__init__(call_id, "the committed offsets")
+        self.wanted = wanted
+        self.wait_for("the group coordinator")
+
+
+class TopicQuery(_Query):
+    """The partitions of a topic."""
+
+    def __init__(self, call_id: int, topic: str) -> None:
+        super().__init__(call_id, f"topic {topic!r}")
+        self.topic = topic
+        self.denied = 0
 
     def count_denial(self) -> None:
         """A broker has answered that there is no such topic."""
         self.denied += 1
 
-    @property
-    def retry_timer(self) -> str:
-        """The timer of the next attempt."""
-        return f"lookup {self.ticket} again"
 
-    @property
-    def deadline_timer(self) -> str:
-        """The timer of its end."""
-        return f"lookup {self.ticket} deadline"
+class TimestampQuery(_Query):
+    """Offsets by timestamp: those found so far, and the leaders that the cluster view lacks."""
 
-
-class OffsetSearch:
-    """The offsets found so far, and the leaders that the cluster view lacks."""
-
-    def __init__(self, wanted: dict[TopicPartition, int]) -> None:
+    def __init__(self, call_id: int, wanted: dict[TopicPartition, int]) -> None:
+        super().__init__(call_id, "offsets")
         self.wanted = wanted
         self.found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
         self.leaders: dict[TopicPartition, tuple[Node, int]] = {}
@@ -83,3 +94,6 @@ class OffsetSearch:
                 if node is not None:
                     at = TopicPartition(topic.name, partition.partition)
                     self.leaders[at] = (node, partition.leader_epoch)
+
+
+PendingQuery: TypeAlias = CommittedQuery | TopicQuery | TimestampQuery

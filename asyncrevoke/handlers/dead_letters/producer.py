@@ -95,8 +95,8 @@ class DeadLetterProducer:
             await asyncio.wait(self._stopping, timeout=2 * _STOP_TIMEOUT)
 
     async def _send(self, topic: str, message: DeadLetter) -> None:
-        from aiokafka import errors  # noqa: PLC0415 - if used
-        from aiokafka.partitioner import DefaultPartitioner  # noqa: PLC0415
+        from aiokafka import errors
+        from aiokafka.partitioner import DefaultPartitioner
 
         producer = await self._started()
         timestamp = message.timestamp if message.timestamp >= 0 else None

@@ -13,7 +13,7 @@ from asyncrevoke.handlers.scheduling.backlog import Backlog
 from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter
 from asyncrevoke.handlers.scheduling.lanes import LaneQueue
 from asyncrevoke.handlers.scheduling.ordering import HandlerOrdering, handler_ordering
-from asyncrevoke.handlers.scheduling.worker_pool import WorkerPool
+from asyncrevoke.handlers.workers.worker_pool import WorkerPool
 
 if TYPE_CHECKING:
     from asyncrevoke.handlers.execution.failure_policy import StopReactions

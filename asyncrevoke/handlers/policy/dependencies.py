@@ -51,7 +51,7 @@ class HandlerWithDependencies:
     """
 
     def __init__(self, function: HandlerFunction, first: str, name: str) -> None:
-        from fast_depends import inject  # noqa: PLC0415 - an extra
+        from fast_depends import inject
 
         self._first = first
         models: list[CallModel] = []

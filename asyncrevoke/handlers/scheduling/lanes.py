@@ -59,6 +59,7 @@ class LaneQueue(Generic[T]):
         "_by_key",
         "_has_default_keys",
         "_lane_keys",
+        "_last_started",
         "_limiters",
         "_ordered",
         "_parts",
@@ -79,6 +80,8 @@ class LaneQueue(Generic[T]):
         self._has_default_keys = not (self._by_key and null_keys == "unordered")
         self._ready: deque[Entry[T]] = deque()
         self._parts: dict[TopicPartition, PartitionLanes[T]] = {}
+        # For each value of _parts the highest offset that was taken, -1 if none.
+        self._last_started: dict[PartitionLanes[T], int] = {}
         self._limiters: dict[HandlerLimiter[Entry[T]], None] = {}
         # Entries of each paused partition that would be ready, in order.
         self._paused: dict[TopicPartition, deque[Entry[T]]] = {}
@@ -125,12 +128,17 @@ class LaneQueue(Generic[T]):
         tracker_id = items[0].tracker_id
         part = self._parts.get(partition)
         if part is None or part.tracker_id != tracker_id:
-            lanes = {} if part is None else part.lanes
+            lanes = {}
+            if part is not None:
+                lanes = part.lanes
+                part.supersede()
+                del self._last_started[part]
             # A paused partition delivers nothing, so this is another assignment of it.
             self.resume(partition)
             default_keys = self._has_default_keys and lane_keys is None and limiter is None
             part = PartitionLanes(partition, tracker_id, lanes, limiter, default_keys=default_keys)
             self._parts[partition] = part
+            self._last_started[part] = -1
             if limiter is not None:
                 self._limiters[limiter] = None
         elif part.runs_last is not NO_LANE:
@@ -185,8 +193,9 @@ class LaneQueue(Generic[T]):
         if part.check_on_take:
             return self._take_checked(entry)
         offset = entry[1].offset
-        if offset > part.last_started:  # noqa: PLR1730 - a call of max costs as much as the rest
-            part.last_started = offset
+        last_started = self._last_started
+        if offset > last_started[part]:  # noqa: PLR1730 - a call of max costs as much as the rest
+            last_started[part] = offset
         return entry
 
     def _take_checked(self, entry: Entry[T]) -> Entry[T] | None:
@@ -196,7 +205,8 @@ class LaneQueue(Generic[T]):
             paused.append(entry)
             self.free_limiter(entry)
             return self.take()
-        part.last_started = max(part.last_started, entry[1].offset)
+        if part in self._last_started:
+            self._last_started[part] = max(self._last_started[part], entry[1].offset)
         if part.limiter is not None:
             part.limiter.call_started(entry[1])
         return entry
@@ -349,7 +359,7 @@ class LaneQueue(Generic[T]):
         part = self._parts.get(partition)
         if part is None:
             return []
-        beyond = part.last_started + 1
+        beyond = self._last_started[part] + 1
         first = beyond if droppable_from is None else min(beyond, droppable_from)
         return self._drop(
             lambda entry: (
@@ -380,7 +390,7 @@ class LaneQueue(Generic[T]):
     def last_started(self, partition: TopicPartition) -> int:
         """The highest offset of the partition that was taken, -1 if none."""
         part = self._parts.get(partition)
-        return -1 if part is None else part.last_started
+        return -1 if part is None else self._last_started[part]
 
     def partitions(self) -> list[TopicPartition]:
         """Every partition of which items were ever put."""

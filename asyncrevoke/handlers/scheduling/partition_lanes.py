@@ -20,17 +20,17 @@ class PartitionLanes(Generic[T]):
     """The lanes of one partition, for items of one offset tracker.
 
     After a seek the partition has another tracker, and another object of this class with the same
-    ``lanes``: order holds across the seek. ``last_started`` is the highest offset that was taken,
-    -1 if none. ``default_keys``: the lane keys are those of the queue, and there is no limiter.
-    ``check_on_take``: there is a limiter, or the partition is paused. ``runs_last``: while the
-    partition is revoked, the key of the lane that runs last.
+    ``lanes``: order holds across the seek. ``default_keys``: the lane keys are those of the queue,
+    and there is no limiter. ``check_on_take``: there is a limiter, or the partition is paused, or
+    another object has taken this one's place. ``runs_last``: while the partition is revoked, the
+    key of the lane that runs last.
     """
 
     __slots__ = (
+        "_superseded",
         "check_on_take",
         "default_keys",
         "lanes",
-        "last_started",
         "limiter",
         "partition",
         "runs_last",
@@ -51,8 +51,8 @@ class PartitionLanes(Generic[T]):
         self.partition = partition
         self.tracker_id = tracker_id
         self.lanes = lanes
-        self.last_started = -1
         self.check_on_take = limiter is not None
+        self._superseded = False
         self.runs_last: Hashable = NO_LANE
 
     def pause(self) -> None:
@@ -60,8 +60,12 @@ class PartitionLanes(Generic[T]):
         self.check_on_take = True
 
     def resume(self) -> None:
-        """Entries are checked when they are taken only if they are limited."""
-        self.check_on_take = self.limiter is not None
+        """The partition is not paused any more."""
+        self.check_on_take = self._superseded or self.limiter is not None
+
+    def supersede(self) -> None:
+        """The partition has another offset tracker: entries of this one are from before a seek."""
+        self._superseded = self.check_on_take = True
 
     def run_last(self, key: Hashable) -> None:
         """The partition is revoked: this lane runs after the others."""

@@ -1,5 +1,5 @@
-"""pyarrow, for whoever has the extra. It has no types of its own, so that these names say no more
-than what is meant."""
+"""pyarrow, which the extra ``journal`` installs. It has no type annotations: the types named here
+are for readers only."""
 
 from __future__ import annotations
 

@@ -10,11 +10,11 @@ from asyncrevoke.journal.format.rows import SCHEMA
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_OF_FILES: Final = ("session_id", "group")
+_FILE_COLUMNS: Final = ("session_id", "group")
 
 
 def read_arrow(source: Source) -> tuple[list[RecordBatch], str | None]:
-    """All whole batches, and why the end cannot be read, if it cannot."""
+    """Return all complete batches, and why the end cannot be read (None if it can)."""
     batches: list[RecordBatch] = []
     try:
         with pa.ipc.open_stream(source) as stream:
@@ -29,12 +29,12 @@ def _decoded(batch: RecordBatch, metadata: Mapping[bytes, bytes] | None) -> Reco
     known = metadata or {}
     arrays: list[Array] = []
     for field in SCHEMA:
-        if field.name in _OF_FILES:
+        if field.name in _FILE_COLUMNS:
             value = known.get(field.name.encode())
             text = None if value is None else value.decode()
             arrays.append(pa.repeat(pa.scalar(text, pa.string()), batch.num_rows))
         else:
-            # Which columns there are, and which of them have runs, was different once.
+            # Earlier versions had fewer columns, and encoded some of them in runs.
             if batch.schema.get_field_index(field.name) < 0:
                 arrays.append(pa.nulls(batch.num_rows, field.type))
                 continue

@@ -1,7 +1,7 @@
-"""The table that a journal is: its columns, and the words in them. Imports nothing.
+"""The table of a journal: its columns, and the values of ``kind`` and ``outcome``.
 
-Every engine that reads journals takes names from here. A row is one fact of one *session*, which is
-one consumer from being entered to being closed.
+DuckDB, Spark and Arrow take the names from here. Each row belongs to one *session*: one consumer,
+from being entered to being closed.
 """
 
 from __future__ import annotations
@@ -9,44 +9,44 @@ from __future__ import annotations
 import enum
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-# 2: logs of frames with checksums, and segments that are a chain.
+# 2: logs of frames with checksums; each segment has the digest of the one before it.
 VERSION: Final = 2
 
 
 class RowKind(enum.StrEnum):
-    """What a row says."""
+    """What a row records."""
 
-    BEGIN = "BEGIN"  # of the session; ``facts`` has the options of the consumer
-    TOPIC = "TOPIC"  # a handler has this topic; ``facts`` has its name and its order
+    BEGIN = "BEGIN"  # of a session; ``facts`` has the options of the consumer
+    TOPIC = "TOPIC"  # a handler reads this topic; ``facts`` has its name and its order
     START = "START"  # a handler is about to be called (``strict`` only)
-    ATTEMPT = "ATTEMPT"  # it was called, and this came of it
-    COMMIT = "COMMIT"  # an offset, that of the next record to read
-    ASSIGN = "ASSIGN"  # the partition is ours from this position on
-    REVOKE_BEGIN = "REVOKE_BEGIN"  # the group wants it back
-    WITHDRAWN = "WITHDRAWN"  # it stays ours after all
-    RELEASED = "RELEASED"  # it was given up, all committed
-    LOST = "LOST"  # it was taken away
+    ATTEMPT = "ATTEMPT"  # a call of a handler has ended with ``outcome``
+    COMMIT = "COMMIT"  # a commit; ``offset`` is that of the next record to read
+    ASSIGN = "ASSIGN"  # the partition was assigned; reading begins at ``offset``
+    REVOKE_BEGIN = "REVOKE_BEGIN"  # the revocation of the partition has begun
+    WITHDRAWN = "WITHDRAWN"  # the revocation was withdrawn: the partition stays assigned
+    RELEASED = "RELEASED"  # the partition was released after its final commit
+    LOST = "LOST"  # the partition was lost: no final commit was possible
     FETCHED = "FETCHED"  # a record batch came from the broker, with this checksum
     RESET = "RESET"  # the position was set: by ``seek``, or by ``auto_offset_reset``
-    END = "END"  # of the session; nothing comes after it. ``facts`` has the number of its rows
+    END = "END"  # the last row of a session; ``facts`` has the number of rows
 
 
 class CallOutcome(enum.StrEnum):
-    """What came of an attempt (and of a commit: ok, or unknown)."""
+    """The outcome of an attempt, or of a commit (``ok`` or ``unknown``)."""
 
     OK = "ok"
     SKIPPED = "skipped"
     DEAD_LETTERED = "dead_lettered"  # or sent to a retry topic
-    DELIVERED = "delivered"  # commit_mode="manual": what was done with it is not known
+    DELIVERED = "delivered"  # commit_mode="manual": whether it was processed is unknown
     RETRIED = "retried"  # another attempt was due
     PAUSED = "paused"
     STOPPED = "stopped"
-    GIVEN_UP = "given_up"  # its partition was to go, or the loop was left
+    GIVEN_UP = "given_up"  # not completed: its partition was revoked, or the loop ended
     CANCELLED = "cancelled"
-    UNKNOWN = "unknown"  # a commit without an answer
+    UNKNOWN = "unknown"  # a commit without a response
 
 
-# With these a record is done.
+# A record with one of these outcomes is completed.
 TERMINAL: Final = (
     CallOutcome.OK,
     CallOutcome.SKIPPED,
@@ -54,8 +54,7 @@ TERMINAL: Final = (
     CallOutcome.DELIVERED,
 )
 
-# What is written of the content of records: the checksums of the batches that they came in, or
-# hashes of each record.
+# What a journal has of keys and values: the checksums of record batches, or hashes of each record.
 Content: TypeAlias = Literal["batches", "records"]
 ColumnType: TypeAlias = Literal["string", "long", "int"]
 
@@ -69,36 +68,35 @@ class Column(NamedTuple):
 
 COLUMNS: Final = (
     Column("session_id", "string"),
-    # Counts the rows of a session from 0, without a gap.
+    # The number of the row in its session, from 0 without a gap.
     Column("seq", "long"),
     Column("kind", "string"),
-    # Microseconds since the epoch; of an attempt its end. Within a session they only grow.
+    # Microseconds since the epoch, never decreasing within a session; of an attempt, its end.
     Column("at_us", "long"),
-    # Of an attempt; of a batch when it came.
+    # When an attempt began, or a record batch was received.
     Column("started_us", "long"),
     Column("group", "string"),
-    # Of events of the group and of commits: who we were.
+    # Of commits and changes of assignment: the member id and generation (or member epoch).
     Column("member", "string"),
     Column("generation", "int"),
     Column("topic", "string"),
     Column("partition", "int"),
-    # Of a batch the first one that it was written with.
+    # Of a record batch: its base offset.
     Column("offset", "long"),
-    # xxhash64(key) as Spark has it, null for a null key. Both hashes are always null but in a
-    # session whose BEGIN says ``"content": "records"`` (earlier: nothing of it, or true).
+    # xxhash64(key) of Spark; null for a null key. Both hashes are null unless the BEGIN row has
+    # ``"content": "records"`` (in earlier versions: true, or no ``"content"``).
     Column("key_hash", "long"),
-    # xxhash64(key, value) as Spark has it.
+    # xxhash64(key, value) of Spark.
     Column("record_hash", "long"),
-    # Counts the calls for the record from 1; null where a loop took the record in a batch, so that
-    # nobody knows when the work on it began and ended.
+    # The number of the call for this record, from 1. Null for records of a loop: when processing
+    # one of them began and ended is unknown.
     Column("attempt", "int"),
     Column("outcome", "string"),
     Column("error_type", "string"),
     Column("error", "string"),
     # JSON.
     Column("facts", "string"),
-    # Of a batch: the last offset that it was written with, the records that it holds, and the
-    # CRC-32C of its header (KIP-98).
+    # Of a record batch: its last offset, its number of records, and the CRC-32C of its header.
     Column("last_offset", "long"),
     Column("records", "int"),
     Column("checksum", "long"),

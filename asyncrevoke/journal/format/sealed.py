@@ -1,8 +1,8 @@
-"""Sealed segments: Parquet files that say whether their bytes are those that were written.
+"""Sealed segments: Parquet files with a digest of their own bytes.
 
-The footer has, under ``asyncrevoke.journal``, what the log began with and its digest, and under
-``asyncrevoke.digest`` the SHA-256 of the file, for which these 64 digits are zeros. Pages have
-checksums of their own, for who reads without looking at that.
+The footer's key ``asyncrevoke.journal`` has the header and the digest of the log that was sealed.
+``asyncrevoke.digest`` has the SHA-256 of the file, computed with zeros in place of its 64 digits.
+Each page has a checksum, too, which other readers of Parquet can verify.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _FOUND = re.compile(rb"sha256:([0-9a-f]{64})")
 _STEP: Final = 2**20
 
 ROW_GROUP: Final = 65_536
-# Columns whose values repeat: dictionaries of the others would cost twice what all the rest does,
-# for a larger file.
+# These have no dictionary, because their values seldom repeat: dictionaries would take twice the
+# time of all the rest, and enlarge the file.
 _DISTINCT: Final = (
     "seq",
     "at_us",
@@ -41,7 +41,7 @@ _DISTINCT: Final = (
     "last_offset",
     "checksum",
 )
-# Of these, differences are written.
+# Of these columns, differences are stored.
 _GROWING: Final = dict.fromkeys(
     ("seq", "at_us", "started_us", "offset", "last_offset"), "DELTA_BINARY_PACKED"
 )
@@ -49,7 +49,7 @@ _REPEATED: Final = [name for name in SCHEMA.names if name not in _DISTINCT]
 
 
 class About(msgspec.Struct, frozen=True):
-    """What the footer says of the log that was sealed; digests in hexadecimal."""
+    """Header and digest of the log that was sealed; digests in hexadecimal."""
 
     session: str
     segment: int
@@ -59,10 +59,10 @@ class About(msgspec.Struct, frozen=True):
 
 
 class SealedFile:
-    """Writes a sealed segment. End it with :meth:`seal` or :meth:`abandon`."""
+    """Writes a sealed segment. :meth:`seal` completes the file, :meth:`abandon` removes it."""
 
     def __init__(self, path: Path, mode: int) -> None:
-        """``mode``: the permissions of the file, which :meth:`write` creates."""
+        """``mode``: the permissions of the file, which the first :meth:`write` creates."""
         self._path = path
         self._mode = mode
         self._file: BinaryIO | None = None
@@ -75,7 +75,7 @@ class SealedFile:
         self.abandon()
 
     def write(self, batch: RecordBatch) -> None:
-        """Append a row group. All batches have the same types."""
+        """Append rows, as a row group. All batches have the same types."""
         writer = self._writer
         if writer is None:
             self._file = os.fdopen(create_file(self._path, self._mode), "rb+")
@@ -86,7 +86,7 @@ class SealedFile:
                 use_dictionary=_REPEATED,
                 column_encoding=_GROWING,
                 write_page_checksum=True,
-                # Texts are texts, also if they were numbers of a dictionary.
+                # Readers get strings, not the dictionaries that ``compact`` batches have.
                 store_schema=False,
             )
         writer.write_batch(batch, row_group_size=ROW_GROUP)
@@ -114,7 +114,7 @@ class SealedFile:
             os.fsync(file.fileno())
 
     def abandon(self) -> None:
-        """Remove the file unless it was sealed."""
+        """Remove the file, unless it is sealed."""
         writer, self._writer = self._writer, None
         file, self._file = self._file, None
         if file is not None:
@@ -129,7 +129,8 @@ def _no_rows() -> RecordBatch:
 
 
 class Sealed(NamedTuple):
-    """The content of a sealed segment. ``about`` is None in segments of earlier versions."""
+    """The content of a sealed segment. Those of earlier versions have no ``about``. If ``damaged``
+    says why the file cannot be trusted, there is no table."""
 
     table: Table | None
     about: About | None
@@ -137,7 +138,7 @@ class Sealed(NamedTuple):
 
 
 def read_sealed(path: Path) -> Sealed:
-    """Read a sealed segment; ``damaged`` says why if its bytes have changed."""
+    """Read all rows, after the digest was verified. ConfigError for a link; OSError."""
     with open_file(path) as file:
         return _read(file)
 
@@ -166,7 +167,7 @@ def _read(file: BinaryIO) -> Sealed:
 
 
 def _place_of_digest(file: BinaryIO) -> int | None:
-    """The position of the file's digest, None if it has none."""
+    """The position of the digest's digits in the file; None if it has no digest."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - 8))
     end = file.read(8)
@@ -180,7 +181,7 @@ def _place_of_digest(file: BinaryIO) -> int | None:
 
 
 def _digest(file: BinaryIO, at: int) -> bytes:
-    """Compute the digest of a file, with zeros in place of the digest at ``at``."""
+    """The SHA-256 of a file, with zeros for the 64 digits at ``at``."""
     digest = hashlib.sha256()
     file.seek(0)
     left = at

@@ -38,7 +38,7 @@ class Shipping:
 
     def send(self, log: LogFile, frames: Sequence[Frame]) -> None:
         """Return when the sink has stored them. Raises JournalError."""
-        from asyncrevoke.journal.topic.kafka_sink import pieces  # noqa: PLC0415 - loads aiokafka
+        from asyncrevoke.journal.topic.kafka_sink import pieces
 
         blobs = list(pieces(log.piece_header, frames))
         self._do(self._sink.send(self._session.folder.name, blobs))

@@ -1,11 +1,10 @@
 """Metadata and FindCoordinator."""
 
 # Each version of a message is a module of kio; only versions in use are imported.
-# ruff: noqa: PLC0415
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.protocol.dialects.dialect import Dialect, make
 from asyncrevoke.protocol.messages import (
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
     from kio.schema.metadata.v12 import response as metadata12
 
 __all__ = ["find_coordinator_v2", "find_coordinator_v3", "metadata_v8", "metadata_v12"]
+
+_NO_ID: Final = bytes(16)
 
 
 def metadata_v12() -> Dialect:
@@ -52,13 +53,7 @@ def metadata_v12() -> Dialect:
         return _metadata(
             entity,
             tuple(
-                TopicMetadata(
-                    error=topic.error_code,
-                    name=topic.name or "",
-                    topic_id=topic.topic_id.bytes if topic.topic_id else bytes(16),
-                    is_internal=topic.is_internal,
-                    partitions=tuple(_partition(each, known) for each in topic.partitions),
-                )
+                _topic(topic, topic.topic_id.bytes if topic.topic_id else _NO_ID, known)
                 for topic in entity.topics
             ),
         )
@@ -87,15 +82,7 @@ def metadata_v8() -> Dialect:
         known: dict[tuple[int, ...], tuple[int, ...]] = {}
         return _metadata(
             entity,
-            tuple(
-                TopicMetadata(
-                    error=topic.error_code,
-                    name=topic.name,
-                    is_internal=topic.is_internal,
-                    partitions=tuple(_partition(each, known) for each in topic.partitions),
-                )
-                for topic in entity.topics
-            ),
+            tuple(_topic(topic, _NO_ID, known) for topic in entity.topics),
         )
 
     return make(q.MetadataRequest, build, r.MetadataResponse, read)
@@ -115,6 +102,20 @@ def _metadata(
         topics=topics,
         cluster_id=entity.cluster_id,
         controller_id=entity.controller_id,
+    )
+
+
+def _topic(
+    entity: metadata8.MetadataResponseTopic | metadata12.MetadataResponseTopic,
+    topic_id: bytes,
+    known: dict[tuple[int, ...], tuple[int, ...]],
+) -> TopicMetadata:
+    return TopicMetadata(
+        error=entity.error_code,
+        name=entity.name or "",
+        topic_id=topic_id,
+        is_internal=entity.is_internal,
+        partitions=tuple(_partition(each, known) for each in entity.partitions),
     )
 
 

@@ -1,11 +1,10 @@
 """JoinGroup, SyncGroup, Heartbeat and LeaveGroup of the classic group protocol."""
 
 # Each version of a message is a module of kio; only versions in use are imported.
-# ruff: noqa: PLC0415
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from asyncrevoke.protocol.dialects.dialect import Dialect, duration, make
 from asyncrevoke.protocol.messages import (
@@ -22,12 +21,12 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
     from kio.schema.heartbeat.v3.response import HeartbeatResponse as Heartbeat3
     from kio.schema.heartbeat.v4.response import HeartbeatResponse as Heartbeat4
-    from kio.schema.join_group.v5.response import JoinGroupResponseMember as Member5
-    from kio.schema.join_group.v9.response import JoinGroupResponseMember as Member9
+    from kio.schema.join_group.v5.response import JoinGroupResponse as Join5
+    from kio.schema.join_group.v9.response import JoinGroupResponse as Join9
     from kio.schema.leave_group.v3.response import LeaveGroupResponse as Leave3
     from kio.schema.leave_group.v5.response import LeaveGroupResponse as Leave5
     from kio.schema.sync_group.v3.response import SyncGroupResponse as Sync3
@@ -52,33 +51,13 @@ def join_group_v9() -> Dialect:
     """With a reason (KIP-800), and with skip_assignment for a static leader (KIP-814)."""
     from kio.schema.join_group.v9 import request as q
     from kio.schema.join_group.v9 import response as r
-    from kio.schema.types import GroupId
 
     def build(message: JoinGroupRequest) -> q.JoinGroupRequest:
-        return q.JoinGroupRequest(
-            group_id=GroupId(message.group_id),
-            session_timeout=duration(message.session_timeout),
-            rebalance_timeout=duration(message.rebalance_timeout),
-            member_id=message.member_id,
-            group_instance_id=message.group_instance_id,
-            protocol_type=_PROTOCOL_TYPE,
-            protocols=tuple(
-                q.JoinGroupRequestProtocol(name=name, metadata=metadata)
-                for name, metadata in message.protocols
-            ),
-            reason=message.reason[:_LONGEST_REASON] or None,
-        )
+        fields = _join_fields(message, q.JoinGroupRequestProtocol)
+        return q.JoinGroupRequest(**fields, reason=message.reason[:_LONGEST_REASON] or None)
 
     def read(entity: r.JoinGroupResponse) -> JoinGroupResponse:
-        return JoinGroupResponse(
-            error=entity.error_code,
-            generation=entity.generation_id,
-            protocol_name=entity.protocol_name,
-            leader=entity.leader,
-            skip_assignment=entity.skip_assignment,
-            member_id=entity.member_id,
-            members=_members(entity.members),
-        )
+        return _joined(entity, skip_assignment=entity.skip_assignment)
 
     return make(q.JoinGroupRequest, build, r.JoinGroupResponse, read)
 
@@ -87,43 +66,46 @@ def join_group_v5() -> Dialect:
     """With static members (KIP-345); Kafka 2.3 to 3.1."""
     from kio.schema.join_group.v5 import request as q
     from kio.schema.join_group.v5 import response as r
-    from kio.schema.types import GroupId
 
     def build(message: JoinGroupRequest) -> q.JoinGroupRequest:
-        return q.JoinGroupRequest(
-            group_id=GroupId(message.group_id),
-            session_timeout=duration(message.session_timeout),
-            rebalance_timeout=duration(message.rebalance_timeout),
-            member_id=message.member_id,
-            group_instance_id=message.group_instance_id,
-            protocol_type=_PROTOCOL_TYPE,
-            protocols=tuple(
-                q.JoinGroupRequestProtocol(name=name, metadata=metadata)
-                for name, metadata in message.protocols
-            ),
-        )
+        return q.JoinGroupRequest(**_join_fields(message, q.JoinGroupRequestProtocol))
 
     def read(entity: r.JoinGroupResponse) -> JoinGroupResponse:
-        return JoinGroupResponse(
-            error=entity.error_code,
-            generation=entity.generation_id,
-            protocol_name=entity.protocol_name or None,
-            leader=entity.leader,
-            member_id=entity.member_id,
-            members=_members(entity.members),
-        )
+        return _joined(entity, skip_assignment=False)
 
     return make(q.JoinGroupRequest, build, r.JoinGroupResponse, read)
 
 
-def _members(entities: Sequence[Member5 | Member9]) -> tuple[JoinGroupMember, ...]:
-    return tuple(
-        JoinGroupMember(
-            member_id=member.member_id,
-            group_instance_id=member.group_instance_id,
-            metadata=member.metadata,
-        )
-        for member in entities
+def _join_fields(message: JoinGroupRequest, protocol: Callable[..., object]) -> dict[str, Any]:
+    return {
+        "group_id": message.group_id,
+        "session_timeout": duration(message.session_timeout),
+        "rebalance_timeout": duration(message.rebalance_timeout),
+        "member_id": message.member_id,
+        "group_instance_id": message.group_instance_id,
+        "protocol_type": _PROTOCOL_TYPE,
+        "protocols": tuple(
+            protocol(name=name, metadata=metadata) for name, metadata in message.protocols
+        ),
+    }
+
+
+def _joined(entity: Join5 | Join9, *, skip_assignment: bool) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error=entity.error_code,
+        generation=entity.generation_id,
+        protocol_name=entity.protocol_name or None,
+        leader=entity.leader,
+        skip_assignment=skip_assignment,
+        member_id=entity.member_id,
+        members=tuple(
+            JoinGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                metadata=member.metadata,
+            )
+            for member in entity.members
+        ),
     )
 
 
@@ -131,21 +113,12 @@ def sync_group_v5() -> Dialect:
     """With the assignor's name, which the broker checks (KIP-559)."""
     from kio.schema.sync_group.v5 import request as q
     from kio.schema.sync_group.v5 import response as r
-    from kio.schema.types import GroupId
-    from kio.static.primitive import i32
 
     def build(message: SyncGroupRequest) -> q.SyncGroupRequest:
         return q.SyncGroupRequest(
-            group_id=GroupId(message.group_id),
-            generation_id=i32(message.generation),
-            member_id=message.member_id,
-            group_instance_id=message.group_instance_id,
+            **_sync_fields(message, q.SyncGroupRequestAssignment),
             protocol_type=_PROTOCOL_TYPE,
             protocol_name=message.protocol_name,
-            assignments=tuple(
-                q.SyncGroupRequestAssignment(member_id=member_id, assignment=assignment)
-                for member_id, assignment in message.assignments
-            ),
         )
 
     return make(q.SyncGroupRequest, build, r.SyncGroupResponse, _synced)
@@ -155,22 +128,30 @@ def sync_group_v3() -> Dialect:
     """With static members; Kafka 2.3 and 2.4."""
     from kio.schema.sync_group.v3 import request as q
     from kio.schema.sync_group.v3 import response as r
-    from kio.schema.types import GroupId
-    from kio.static.primitive import i32
 
     def build(message: SyncGroupRequest) -> q.SyncGroupRequest:
-        return q.SyncGroupRequest(
-            group_id=GroupId(message.group_id),
-            generation_id=i32(message.generation),
-            member_id=message.member_id,
-            group_instance_id=message.group_instance_id,
-            assignments=tuple(
-                q.SyncGroupRequestAssignment(member_id=member_id, assignment=assignment)
-                for member_id, assignment in message.assignments
-            ),
-        )
+        return q.SyncGroupRequest(**_sync_fields(message, q.SyncGroupRequestAssignment))
 
     return make(q.SyncGroupRequest, build, r.SyncGroupResponse, _synced)
+
+
+def _sync_fields(message: SyncGroupRequest, assignment: Callable[..., object]) -> dict[str, Any]:
+    return {
+        **_generation_fields(message),
+        "assignments": tuple(
+            assignment(member_id=member_id, assignment=data)
+            for member_id, data in message.assignments
+        ),
+    }
+
+
+def _generation_fields(message: SyncGroupRequest | HeartbeatRequest) -> dict[str, Any]:
+    return {
+        "group_id": message.group_id,
+        "generation_id": message.generation,
+        "member_id": message.member_id,
+        "group_instance_id": message.group_instance_id,
+    }
 
 
 def _synced(entity: Sync3 | Sync5) -> SyncGroupResponse:
@@ -181,16 +162,9 @@ def heartbeat_v3() -> Dialect:
     """With static members. Version 4 adds tagged fields, of which there are none yet."""
     from kio.schema.heartbeat.v3 import request as q
     from kio.schema.heartbeat.v3 import response as r
-    from kio.schema.types import GroupId
-    from kio.static.primitive import i32
 
     def build(message: HeartbeatRequest) -> q.HeartbeatRequest:
-        return q.HeartbeatRequest(
-            group_id=GroupId(message.group_id),
-            generation_id=i32(message.generation),
-            member_id=message.member_id,
-            group_instance_id=message.group_instance_id,
-        )
+        return q.HeartbeatRequest(**_generation_fields(message))
 
     return make(q.HeartbeatRequest, build, r.HeartbeatResponse, _heartbeat)
 
@@ -199,16 +173,9 @@ def heartbeat_v4() -> Dialect:
     """With tagged fields."""
     from kio.schema.heartbeat.v4 import request as q
     from kio.schema.heartbeat.v4 import response as r
-    from kio.schema.types import GroupId
-    from kio.static.primitive import i32
 
     def build(message: HeartbeatRequest) -> q.HeartbeatRequest:
-        return q.HeartbeatRequest(
-            group_id=GroupId(message.group_id),
-            generation_id=i32(message.generation),
-            member_id=message.member_id,
-            group_instance_id=message.group_instance_id,
-        )
+        return q.HeartbeatRequest(**_generation_fields(message))
 
     return make(q.HeartbeatRequest, build, r.HeartbeatResponse, _heartbeat)
 

@@ -1,7 +1,6 @@
 """ListOffsets."""
 
 # Each version of a message is a module of kio; only versions in use are imported.
-# ruff: noqa: PLC0415
 
 from __future__ import annotations
 

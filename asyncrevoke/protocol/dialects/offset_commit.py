@@ -5,7 +5,6 @@ committed for a new topic of that name.
 """
 
 # Each version of a message is a module of kio; only versions in use are imported.
-# ruff: noqa: PLC0415
 
 from __future__ import annotations
 

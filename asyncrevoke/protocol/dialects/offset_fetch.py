@@ -5,7 +5,6 @@ not used for a new topic of that name.
 """
 
 # Each version of a message is a module of kio; only versions in use are imported.
-# ruff: noqa: PLC0415
 
 from __future__ import annotations
 
@@ -115,7 +114,9 @@ _NOTHING = OffsetFetchResponse(error=ErrorCode.unknown_server_error)
 
 def _topics(
     message: OffsetFetchRequest, topic: Callable[..., _Part], field: str, named: TopicReference
-) -> tuple[_Part, ...]:
+) -> tuple[_Part, ...] | None:
+    if message.all_partitions:
+        return None
     numbers: dict[str, list[int]] = {}
     for name, number in message.partitions:
         numbers.setdefault(name, []).append(number)
@@ -126,7 +127,7 @@ def _topics(
 
 
 def _group(
-    message: OffsetFetchRequest, group: Callable[..., _Part], topics: tuple[object, ...]
+    message: OffsetFetchRequest, group: Callable[..., _Part], topics: tuple[object, ...] | None
 ) -> _Part:
     return group(
         group_id=message.group_id,

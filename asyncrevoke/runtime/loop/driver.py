@@ -137,7 +137,7 @@ class Driver:
         self._decode_threads = DecodeThreads()
         self._computing_thread = ComputingThread()
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._tickets: dict[int, asyncio.Future[object]] = {}
+        self._calls: dict[int, asyncio.Future[object]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._root: asyncio.Task[None] | None = None
         self._stopping = self._loop.create_future()
@@ -193,14 +193,14 @@ class Driver:
             self.fail(error)
         self.flush()
 
-    def ticket(self, number: int) -> asyncio.Future[object]:
-        """The future of a ticket that the core has just issued. Cancelling it has no effect on the
-        request."""
+    def result_of(self, call_id: int) -> asyncio.Future[object]:
+        """The future of a call that the core has just numbered. Cancelling it has no effect on
+        the call."""
         future = self._loop.create_future()
         if self.error is not None:
             future.set_exception(self.error)
             return future
-        self._tickets[number] = future
+        self._calls[call_id] = future
         self.flush()
         return future
 
@@ -291,8 +291,8 @@ class Driver:
                     self._reactions.core_reported(effect)
                 case Notify():
                     notifications.append(effect)
-                case CompleteRequest(ticket, result, error):
-                    self._complete_ticket(ticket, result, error)
+                case CompleteRequest(call_id, result, error):
+                    self._complete_call(call_id, result, error)
                 case DecodeBatch() | Compute():
                     self._supervise(self._loop.create_task(self._run_in_thread(effect)))
         if notifications:
@@ -323,8 +323,8 @@ class Driver:
         del self._timers[key]
         self._handle(TimerFired(key))
 
-    def _complete_ticket(self, ticket: int, result: object, error: Exception | None) -> None:
-        future = self._tickets.pop(ticket, None)
+    def _complete_call(self, call_id: int, result: object, error: Exception | None) -> None:
+        future = self._calls.pop(call_id, None)
         if future is None or future.done():
             return  # the caller was cancelled
         if error is None:
@@ -433,7 +433,7 @@ class Driver:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        waiting, self._tickets = self._tickets, {}
+        waiting, self._calls = self._calls, {}
         for future in waiting.values():
             if not future.done():
                 if self.error is not None:

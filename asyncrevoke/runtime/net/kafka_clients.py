@@ -14,45 +14,37 @@ from typing import Any
 from asyncrevoke.config.checks import SCRAM_MAX_ITERATIONS
 from asyncrevoke.runtime.net.authentication.credentials_filter import keep_credentials_out_of_logs
 
-__all__ = ["kafka_admin", "kafka_client", "kafka_consumer", "kafka_producer"]
+__all__ = ["kafka_admin", "kafka_consumer", "kafka_producer"]
 
 
 def kafka_producer(**options: object) -> Any:  # noqa: ANN401 - half typed, as all of these
     """A producer, not started yet."""
-    from aiokafka import AIOKafkaProducer  # noqa: PLC0415 - if used
+    from aiokafka import AIOKafkaProducer
 
     return _limited(AIOKafkaProducer, options, "client")
 
 
 def kafka_consumer(**options: object) -> Any:  # noqa: ANN401
     """A consumer, not started yet."""
-    from aiokafka import AIOKafkaConsumer  # noqa: PLC0415 - if used
+    from aiokafka import AIOKafkaConsumer
 
     return _limited(AIOKafkaConsumer, options, "_client")
 
 
 def kafka_admin(**options: object) -> Any:  # noqa: ANN401
     """An admin client, not started yet."""
-    from aiokafka.admin import AIOKafkaAdminClient  # noqa: PLC0415 - if used
+    from aiokafka.admin import AIOKafkaAdminClient
 
     return _limited(AIOKafkaAdminClient, options, "_client")
 
 
-def kafka_client(**options: object) -> Any:  # noqa: ANN401
-    """A client for single requests, not connected yet."""
-    from aiokafka.client import AIOKafkaClient  # noqa: PLC0415 - if used
-
-    return _limited(AIOKafkaClient, options, None)
-
-
-def _limited(kind: Any, options: dict[str, object], client: str | None) -> Any:  # noqa: ANN401
-    """A ``kind`` with limited connections. ``client`` is its attribute that opens connections; None
-    if it opens them itself."""
+def _limited(kind: Any, options: dict[str, object], client: str) -> Any:  # noqa: ANN401
+    """A ``kind`` with limited connections. ``client`` is its attribute that opens connections."""
     keep_credentials_out_of_logs()
     # aiokafka does not know this one.
     most_iterations = options.pop("sasl_scram_max_iterations", SCRAM_MAX_ITERATIONS)
     made = kind(**options)
-    _limit(made if client is None else getattr(made, client), most_iterations)
+    _limit(getattr(made, client), most_iterations)
     return made
 
 
@@ -62,9 +54,9 @@ def _limit(client: Any, most_iterations: object) -> None:  # noqa: ANN401
     aiokafka opens connections by a function of a module. The two methods that call it are replaced
     on this client only; other clients in the process are not changed.
     """
-    from aiokafka.client import AIOKafkaClient  # noqa: PLC0415 - if used
+    from aiokafka.client import AIOKafkaClient
 
-    from asyncrevoke.runtime.net.limited_connection import open_limited  # noqa: PLC0415
+    from asyncrevoke.runtime.net.limited_connection import open_limited
 
     opening = partial(open_limited, scram_max_iterations=most_iterations)
     kind: Any = AIOKafkaClient

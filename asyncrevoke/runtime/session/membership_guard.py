@@ -49,7 +49,7 @@ class ConsumerMembership:
 
     def confirmation(self) -> asyncio.Future[object]:
         """Done when the coordinator has confirmed the membership."""
-        return self._driver.ticket(self._core.await_confirmation(self._driver.now()))
+        return self._driver.result_of(self._core.await_confirmation(self._driver.now()))
 
 
 class NoMembership:

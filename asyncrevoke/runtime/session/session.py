@@ -113,7 +113,7 @@ class Session:
             self._driver.flush()
 
     async def ask(self, request: Callable[[], int]) -> object:
-        """Call the core for a ticket and wait for its result.
+        """Call the core, and wait for the result of the call.
 
         If cancelled, the request goes on without being waited for.
         """
@@ -121,7 +121,7 @@ class Session:
         if self._driver.error is not None:
             raise self._driver.error
         try:
-            future = self._driver.ticket(request())
+            future = self._driver.result_of(request())
         finally:
             self._driver.flush()
         try:
@@ -144,9 +144,9 @@ class Session:
         """Like :meth:`seek`, to the offset of a timestamp, which is looked up."""
 
         def begin() -> int:
-            ticket = self.core.seek_to(self.now(), partitions, timestamp)
+            call_id = self.core.seek_to(self.now(), partitions, timestamp)
             self._owners.drop(partitions)
-            return ticket
+            return call_id
 
         await self.ask(begin)
 

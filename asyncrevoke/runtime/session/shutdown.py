@@ -193,7 +193,7 @@ class Shutdown:
         ended: asyncio.Future[object] | None = None
         if driver.error is None:
             if not self._urgent.done():
-                ended = driver.ticket(
+                ended = driver.result_of(
                     self._core.close(driver.now(), graceful=True, deadline=deadline)
                 )
                 await self._wait(ended, self._urgent, until=deadline.work)
@@ -201,7 +201,7 @@ class Shutdown:
                 if self._urgent.done():
                     left = max(0.0, deadline.end - driver.now())
                     deadline = Deadline.after(driver.now(), min(URGENT_CLOSE_SECONDS, left))
-                ended = driver.ticket(
+                ended = driver.result_of(
                     self._core.close(driver.now(), graceful=False, deadline=deadline)
                 )
                 await self._wait(ended, until=deadline.end + _AFTER_DEADLINE / 2)

@@ -85,7 +85,7 @@ def audit(
     TopicError where the topic cannot be read.
     """
     check_spark(more=["duckdb"])
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - of the extra
+    from pyspark.errors import PySparkException
 
     try:
         audited = _audit(

@@ -10,11 +10,12 @@ from asyncrevoke.audit.comparison import Bounds, Range
 from asyncrevoke.audit.topic.batch_headers import BATCHES
 from asyncrevoke.audit.topic.topic import is_compacted
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.runtime.net.single_request import run_blocking
 from asyncrevoke.spark.arrow import map_in_arrow
 from asyncrevoke.spark.audits.database import over, small_frame
 from asyncrevoke.spark.audits.hash_tasks import FINGERPRINTS, RECORDS, HashTask
 from asyncrevoke.spark.audits.header_tasks import HeaderTask
-from asyncrevoke.spark.reading.offsets import OffsetRange, find_ranges, run_blocking
+from asyncrevoke.spark.reading.offsets import OffsetRange, find_ranges
 from asyncrevoke.spark.source.options import SourceOptions
 
 if TYPE_CHECKING:

@@ -11,12 +11,15 @@ from kio.schema.errors import ErrorCode
 from asyncrevoke.groups import requests
 from asyncrevoke.groups.cluster import GroupsClient
 from asyncrevoke.groups.errors import CoordinatorUnavailableError, NoGroupError
-from asyncrevoke.groups.observer import committed_offsets, describe_group, retry_until_settled
+from asyncrevoke.groups.observer import committed_offsets, describe_group
+from asyncrevoke.groups.retry import retry_until_settled
 from asyncrevoke.model import TopicPartition
+from asyncrevoke.protocol.messages import OffsetCommitResponse
 from asyncrevoke.ranges.consumers import consumer_of
+from asyncrevoke.runtime.net.single_request import run_blocking
 from asyncrevoke.spark.errors import HandoverError
 from asyncrevoke.spark.handovers.checkpoint import CheckpointOffsets, read_checkpoint
-from asyncrevoke.spark.reading.offsets import LogBounds, configured, run_blocking
+from asyncrevoke.spark.reading.offsets import LogBounds, configured
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -222,13 +225,8 @@ async def _apply(config: ConsumerConfig, plan: Handover) -> dict[TopicPartition,
 
 async def _commit(cluster: GroupsClient, group: str, offsets: Mapping[TopicPartition, int]) -> None:
     node = await cluster.coordinator(group)
-    answer = await cluster.ask(node, requests.commit(group, offsets))
-    errors = {
-        TopicPartition(topic.name, int(partition.partition_index)): partition.error_code
-        for topic in answer.topics
-        for partition in topic.partitions
-        if partition.error_code is not ErrorCode.none
-    }
+    answer = await cluster.send(node, requests.commit(group, offsets), OffsetCommitResponse)
+    errors = {tp: code for tp, code in answer.errors if code is not ErrorCode.none}
     if not errors:
         return
     code = next(iter(errors.values()))

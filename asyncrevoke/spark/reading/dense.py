@@ -10,7 +10,8 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from asyncrevoke.config.security import client_options
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.runtime.net.kafka_clients import kafka_admin
-from asyncrevoke.spark.reading.offsets import configured, run_blocking
+from asyncrevoke.runtime.net.single_request import run_blocking
+from asyncrevoke.spark.reading.offsets import configured
 from asyncrevoke.spark.reading.range_reader import RangeReader
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def dense_offsets(
     """
     if check:
         check_dense(bootstrap, ranges)
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - of the extra
+    from pyspark.sql import functions as F  # noqa: N812
 
     frames = [
         spark.range(each.start, each.end).select(

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from threading import Thread
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.config.security import security_options
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.groups.cluster import GroupsClient
+from asyncrevoke.groups.observer import committed_offsets
+from asyncrevoke.groups.retry import retry_until_settled
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.ranges.consumers import consumer_of
 from asyncrevoke.runtime.hooks.event_log import EventLog
+from asyncrevoke.runtime.net.single_request import run_blocking
 from asyncrevoke.spark.errors import DataLossError
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Sequence
 
     from asyncrevoke.consumer import Consumer
 
@@ -263,27 +265,5 @@ class LogBounds(NamedTuple):
 
 async def group_offsets(config: ConsumerConfig, group_id: str) -> dict[TopicPartition, int]:
     """The committed offsets of a group. Raises GroupsError."""
-    from asyncrevoke.groups.cluster import GroupsClient  # noqa: PLC0415 - loads aiokafka
-    from asyncrevoke.groups.observer import committed_offsets, retry_until_settled  # noqa: PLC0415 - and kio
-
     async with GroupsClient(config) as cluster:
         return await retry_until_settled(lambda: committed_offsets(cluster, group_id))
-
-
-def run_blocking(work: Coroutine[object, object, T]) -> T:
-    """Run a coroutine to its end, also in a thread that runs an event loop, as a notebook does."""
-    results: list[T] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(asyncio.run(work))
-        except BaseException as error:  # noqa: BLE001 - raised below, in the caller's thread
-            errors.append(error)
-
-    thread = Thread(target=run, name="asyncrevoke planning", daemon=True)
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return results[0]

@@ -112,7 +112,7 @@ class PythonWorker:
         return opened
 
     async def _open(self, consumer: Consumer, target: Target) -> Opened:
-        from asyncrevoke.handlers.dead_letters.producer import (  # noqa: PLC0415 - if used
+        from asyncrevoke.handlers.dead_letters.producer import (
             DeadLetterProducer,
         )
 
@@ -163,7 +163,7 @@ def keep_freed_memory() -> None:
 def new_event_loop() -> asyncio.AbstractEventLoop:
     """A uvloop event loop if uvloop is installed, else asyncio's."""
     try:
-        import uvloop  # noqa: PLC0415 - where there is one
+        import uvloop
     except ModuleNotFoundError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()

@@ -104,7 +104,7 @@ class ReplayJob:
         return self.target.bootstrap_servers or ",".join(config.bootstrap_servers)
 
     def _by_source(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
-        from asyncrevoke.spark.source.data_source import register  # noqa: PLC0415 - of the extra
+        from asyncrevoke.spark.source.data_source import register
 
         register(spark)
         options = self.options_of_source(ranges[0].topic)
@@ -140,8 +140,8 @@ class ReplayJob:
         return given | dict(self.source_options)
 
     def _by_connector(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
-        from pyspark.errors import AnalysisException  # noqa: PLC0415 - of the extra
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415 - of the extra
+        from pyspark.errors import AnalysisException
+        from pyspark.sql import functions as F  # noqa: N812 - of the extra
 
         config = self._config()
         topic = ranges[0].topic
@@ -179,6 +179,6 @@ class ReplayJob:
 
 
 def _millis(frame: DataFrame) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - of the extra
+    from pyspark.sql import functions as F  # noqa: N812
 
     return F.unix_millis(frame["timestamp"])

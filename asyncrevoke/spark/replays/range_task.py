@@ -244,7 +244,7 @@ def _batch(
 
 def task_attempt() -> int:
     """The attempt number of this Spark task, from 0; 0 outside of a task."""
-    from pyspark import TaskContext  # noqa: PLC0415 - on workers
+    from pyspark import TaskContext
 
     context = TaskContext.get()
     return 0 if context is None else context.attemptNumber()

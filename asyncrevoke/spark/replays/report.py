@@ -52,8 +52,8 @@ def read_report(
     resumed: bool,
 ) -> ReplayReport:
     """Count the rows of a run."""
-    from pyspark.errors import AnalysisException  # noqa: PLC0415 - of the extra
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as F  # noqa: N812
 
     outcomes: dict[str, int] = {}
     errors: dict[str, int] = {}

@@ -209,7 +209,7 @@ class ReplayRun:
 
     def write(self, rows: DataFrame) -> None:
         """Write rows. The rows of a successful task count even if other tasks fail."""
-        from pyspark.errors import PySparkException  # noqa: PLC0415 - of the extra
+        from pyspark.errors import PySparkException
 
         writer = (
             rows.write.mode("append")
@@ -226,7 +226,7 @@ class ReplayRun:
             raise told from error
 
     def _written(self) -> DataFrame | None:
-        from pyspark.errors import AnalysisException  # noqa: PLC0415 - of the extra
+        from pyspark.errors import AnalysisException
 
         try:
             rows = self.spark.read.parquet(self._rows)
@@ -240,7 +240,7 @@ class ReplayRun:
 
 def read_lines(spark: SparkSession, folder: str) -> list[str] | None:
     """The lines of a text file that Spark has written; None if it does not exist."""
-    from pyspark.errors import AnalysisException  # noqa: PLC0415 - of the extra
+    from pyspark.errors import AnalysisException
 
     try:
         return [row[0] for row in spark.read.text(folder).collect()] or None

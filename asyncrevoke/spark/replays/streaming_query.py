@@ -56,9 +56,9 @@ def replay_stream(
     check_target(target)
     if not trigger:
         raise ConfigError('trigger="": use "availableNow", or an interval like "10 seconds"')
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - of the extra
+    from pyspark.sql import functions as F  # noqa: N812
 
-    from asyncrevoke.spark.source.data_source import register  # noqa: PLC0415
+    from asyncrevoke.spark.source.data_source import register
 
     settings.send_files(spark)
     job = ReplayJob(

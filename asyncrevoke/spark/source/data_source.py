@@ -21,6 +21,7 @@ from pyspark.sql.streaming.datasource import (
 
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.ranges.consumers import consumer_of
+from asyncrevoke.runtime.net.single_request import run_blocking
 from asyncrevoke.spark.reading.batch_reader import BatchReader
 from asyncrevoke.spark.reading.offsets import (
     LogBounds,
@@ -28,7 +29,6 @@ from asyncrevoke.spark.reading.offsets import (
     find_ranges,
     log_missing_offsets,
     plan_range,
-    run_blocking,
 )
 from asyncrevoke.spark.reading.range_reader import RangeReader
 from asyncrevoke.spark.reading.read_ahead import read_ahead
@@ -116,7 +116,7 @@ class _Reading:
             columns = RecordColumns(self.columns)
             yield from map(columns.batch, read_ahead(singly, singly.read))
             return
-        from asyncrevoke.spark.reading.batch_columns import BatchColumns  # noqa: PLC0415 - needs numpy
+        from asyncrevoke.spark.reading.batch_columns import BatchColumns
 
         reader = BatchReader(config, part, no_progress_timeout=patience)
         in_batches = BatchColumns(part, self.columns)

@@ -1,5 +1,5 @@
-"""Brokers and group coordinators in memory and in virtual time, by the rules of Apache Kafka (4.x).
+"""Brokers and group coordinators in memory and in virtual time, by the rules of Apache Kafka 4.x.
 
-:class:`~asyncrevoke.testing.TestConsumer` reads from them, and the simulation in the repository's
-tests runs whole groups against them.
+:class:`~asyncrevoke.testing.TestConsumer` uses them, and so does the simulation in the repository's
+tests.
 """

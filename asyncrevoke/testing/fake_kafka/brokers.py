@@ -1,4 +1,4 @@
-"""Brokers: who leads which partition, who coordinates the group, and what each answers."""
+"""Brokers: which leads each partition, which coordinates the group, and what each answers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _PORT = 9092
 
 
 class Brokers:
-    """The whole cluster: ``count`` brokers, one group, and topics by name."""
+    """A cluster of ``count`` brokers with one group; topics are by name."""
 
     def __init__(
         self, clock: Clock, rng: Random, count: int, group: Group, topics: Topics | None = None
@@ -79,60 +79,60 @@ class Brokers:
         # that all connections to it broke.
         self._loaded_on = 0
         self.loads_again = self.was_away = False
-        # Topics that may not be committed, and until when.
+        # Topics whose commits are rejected, and until when.
         self._refused: dict[str, float] = {}
-        # Brokers learn of a new coordinator a little later than it.
+        # The other brokers learn of a new coordinator a little later.
         self._told: tuple[float, int] = (0.0, 0)
 
     # --- topics ----------------------------------------------------------------------------------
 
     def create_topic(self, name: str, partitions: int) -> None:
-        """Create a topic, or add partitions so that it has so many."""
+        """Create a topic with so many partitions, or add partitions to it."""
         self._described.clear()
         self.topics.create(name, partitions, self.count)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic, with what was committed of it; another one may have its name."""
+        """Delete a topic and its committed offsets. Another topic may get its name."""
         self._described.clear()
         for number in range(self.topics.count_of(name)):
             self.group.offsets.pop(TopicPartition(name, number), None)
         self.topics.delete(name)
 
     def refuse_commits(self, topic: str, until: float) -> None:
-        """From now on nobody may commit a topic."""
+        """Reject commits for a topic."""
         self._refused[topic] = max(self._refused.get(topic, 0.0), until)
 
     def end_refusals(self) -> None:
-        """All topics may be committed again."""
+        """Accept commits for all topics again."""
         self._refused.clear()
 
     # --- brokers come and go ---------------------------------------------------------------------
 
     def bootstrap(self) -> list[Node]:
-        """The addresses that a client starts with."""
+        """The bootstrap addresses."""
         return [Node(-1 - number, f"broker-{number}", _PORT) for number in range(self.count)]
 
     def resolve(self, node: Node) -> int | None:
-        """Which broker has this address."""
+        """The broker that has this address."""
         name, _, number = node.host.partition("-")
         if name != "broker" or not number.isdigit() or int(number) >= self.count:
             return None
         return int(number)
 
     def is_up(self, broker: int) -> bool:
-        """Whether it accepts connections."""
+        """Whether a broker accepts connections."""
         return self._up[broker]
 
     def stalled_until(self, broker: int) -> float:
-        """The time at which a paused broker goes on."""
+        """The time until which a paused broker is paused."""
         return self._stalled[broker]
 
     def stall(self, broker: int, until: float) -> None:
-        """Let a broker read and answer nothing for a while."""
+        """Pause a broker: it reads nothing and answers nothing until then."""
         self._stalled[broker] = max(self._stalled[broker], until)
 
     def stop(self, broker: int) -> None:
-        """A broker is killed. Its partitions and its group go to another one, if there is one."""
+        """Kill a broker. Another broker, if there is one, gets its partitions and the group."""
         self._up[broker] = False
         self._described.clear()
         for logs in self.topics.values():
@@ -146,7 +146,7 @@ class Brokers:
             self._become_coordinator(self._rng.choice(others) if others else broker, others != [])
 
     def start(self, broker: int) -> None:
-        """It comes back, and leads what nobody else could."""
+        """Start a broker again; it leads partitions that no other broker could lead."""
         self._up[broker] = True
         self._described.clear()
         for logs in self.topics.values():
@@ -157,7 +157,7 @@ class Brokers:
             self._become_coordinator(broker, loads=True)
 
     def elect_unclean(self, partition: TopicPartition, end: int) -> None:
-        """A replica whose log ends at ``end`` (or with the batch before) becomes the leader."""
+        """Elect a leader whose log ends at ``end`` (or with the batch before it)."""
         log = self.topics.log(partition)
         if log is None:
             raise ValueError(f"there is no {partition}")
@@ -174,11 +174,11 @@ class Brokers:
 
     @property
     def loads(self) -> bool:
-        """Whether the coordinator is loading: what it knows of the group is of another one."""
+        """Whether the coordinator is loading the group, and does not know it yet."""
         return self._clock.now < self._loading_until
 
     def move_coordinator(self, load_time: float) -> None:
-        """Another broker becomes the coordinator (or the same one anew), and loads for a while."""
+        """Move the group to another broker (or load it again on the same), which takes a while."""
         former = {self.coordinator, self._loaded_on if self.count > 2 else None}
         others = [n for n in range(self.count) if self._up[n] and n not in former]
         self.group.unload()
@@ -254,7 +254,7 @@ class Brokers:
     def _denied(
         self, partitions: Iterable[TopicPartition], ids: dict[str, bytes] | None
     ) -> dict[TopicPartition, ErrorCode]:
-        """Those of topics that do not exist, or not with these ids."""
+        """Those whose topics do not exist, or have other ids."""
         denied: dict[TopicPartition, ErrorCode] = {}
         for partition in partitions:
             if not self.topics.has(partition.topic, ids):
@@ -344,7 +344,7 @@ def _coordinator_error(message: Request, error: ErrorCode) -> Response:
         case SyncGroupRequest():
             return SyncGroupResponse(error=error)
         case HeartbeatRequest():
-            # A broker that still loads the group answers blindly that all is well.
+            # A broker that still loads the group answers that all is well.
             blind = error is ErrorCode.coordinator_load_in_progress
             return HeartbeatResponse(error=ErrorCode.none if blind else error)
         case LeaveGroupRequest():

@@ -1,7 +1,7 @@
-"""The group coordinator: a running group, its offsets, and what survives a move.
+"""The coordinator of a classic group: its members, its offsets, and what it writes to the log.
 
-What a restarted or moved coordinator knows is what was written: the last generation that became
-STABLE or EMPTY, with the metadata of the chosen protocol alone, and the offsets.
+After a restart or a move, a coordinator knows only what was written: the last generation that
+became STABLE or EMPTY, with the metadata of the chosen protocol alone, and the offsets.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from asyncrevoke.protocol.messages import (
 from asyncrevoke.testing.fake_kafka.classic_group import ClassicGroup, refused
 from asyncrevoke.testing.fake_kafka.group_state import (
     ON_COMMIT,
+    CommittedGroupOffsets,
     GroupMember,
     GroupMembers,
-    GroupOffsets,
     GroupState,
     StoredGroup,
 )
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 
 class ClassicCoordinator(ClassicGroup):
-    """Answers everything that is sent about the group."""
+    """Answers all requests of the group."""
 
     def consumer_heartbeat(
         self, _client: int, _request: ConsumerGroupHeartbeatRequest
     ) -> ConsumerGroupHeartbeatResponse:
-        """As a coordinator that has only the classic protocol."""
+        """Answer like a coordinator that supports only the classic protocol."""
         return ConsumerGroupHeartbeatResponse(error=ErrorCode.unsupported_version)
 
     # --- offsets ---------------------------------------------------------------------------------
@@ -92,11 +92,11 @@ class ClassicCoordinator(ClassicGroup):
     # --- loading and unloading -------------------------------------------------------------------
 
     def unload(self) -> None:
-        """The broker is no longer the coordinator: whoever waits is told so."""
+        """The broker is not the coordinator any more: parked requests get NOT_COORDINATOR."""
         self.end(ErrorCode.not_coordinator)
 
     def end(self, error: ErrorCode) -> None:
-        """Whoever waits is told this, and nothing happens any more."""
+        """Answer all parked requests with ``error``, and stop."""
         for member in self.members.values():
             if member.join is not None:
                 answer, member.join = member.join, None
@@ -107,7 +107,7 @@ class ClassicCoordinator(ClassicGroup):
         self._forget()
 
     def crash(self) -> None:
-        """The broker is gone, and nobody is told."""
+        """The broker ends; parked requests get no answer."""
         self._forget()
 
     def _forget(self) -> None:
@@ -121,7 +121,7 @@ class ClassicCoordinator(ClassicGroup):
             member.join = member.sync = None
 
     def load(self) -> None:
-        """Become what the log says: sessions are re-armed for all its members."""
+        """Restore the group from the log; the sessions of all members begin anew."""
         self.events.loaded()
         stored = self.stored
         if stored.generation < self.generation:
@@ -153,14 +153,14 @@ class ClassicCoordinator(ClassicGroup):
     # --- becoming a classic group ----------------------------------------------------------------
 
     @property
-    def stored_offsets(self) -> GroupOffsets:
-        """Where the offsets are."""
+    def stored_offsets(self) -> CommittedGroupOffsets:
+        """The committed offsets."""
         return self._offsets
 
     def adopt(
         self, generation: int, members: Iterable[GroupMember], *, rebalance: bool = True
     ) -> None:
-        """Become a group of these members with these assignments; ``rebalance`` it at once."""
+        """Become a group with these members and assignments; ``rebalance``: at once."""
         self._forget()
         self._group = GroupMembers()
         self.pending_sync = {}

@@ -1,11 +1,11 @@
-"""The membership of a group, by the rules of Kafka's coordinator (4.x, classic groups).
+"""The membership of a classic group, by the rules of Kafka's coordinator (4.x).
 
-Theory of operation. A group is EMPTY, PREPARING (collecting JoinGroups), COMPLETING (waiting for
-the leader's assignment) or STABLE. Any change of its members prepares a rebalance; the join phase
-ends when all have rejoined or the rebalance timer (the longest of the members') has run out, and
-who has not rejoined is then removed, unless it is a static member. The tables in :mod:`.group` are
-what a valid member of the running generation is answered in each state; a wrong member or
-generation is answered before.
+A group is EMPTY, PREPARING (collecting JoinGroups), COMPLETING (waiting for the leader's
+assignment) or STABLE. Any change of its members begins a rebalance. The join phase ends when all
+members have rejoined, or after the longest rebalance timeout among them; members that have not
+rejoined are removed then, unless they are static. The tables in :mod:`.group_state` have the
+answers to valid members of the current generation in each state; invalid members and generations
+are rejected before.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from asyncrevoke.testing.fake_kafka.group_state import (
     NO_SYNC,
     ON_HEARTBEAT,
     ON_SYNC,
+    CommittedGroupOffsets,
     CoordinatorEvents,
     GroupMember,
     GroupMembers,
-    GroupOffsets,
     GroupState,
     Reply,
     StoredGroup,
@@ -48,7 +48,7 @@ _NEW_MEMBER_JOIN_TIMEOUT = 300.0
 
 @dataclass
 class ClassicGroup:
-    """One group as long as its coordinator lives. ``initial_delay`` is the broker's
+    """The membership of one group, until its coordinator ends. ``initial_delay`` is the broker's
     group.initial.rebalance.delay."""
 
     clock: Clock
@@ -65,12 +65,12 @@ class ClassicGroup:
         self.stored = StoredGroup()
         self.rebalances = 0
         self._group = GroupMembers()
-        self._offsets = GroupOffsets()
+        self._offsets = CommittedGroupOffsets()
         self._join_timer: Alarm | None = None
         self._sync_timer: Alarm | None = None
         self._new_member_added = False
         self._member_ids = 0
-        self._epoch = 0  # grows with each load: what was under way before is void
+        self._epoch = 0  # grows with each load, and invalidates what was scheduled before
 
     @property
     def members(self) -> dict[str, GroupMember]:
@@ -90,7 +90,7 @@ class ClassicGroup:
     # --- JoinGroup -------------------------------------------------------------------------------
 
     def join_group(self, client: int, request: JoinGroupRequest, reply: Reply) -> None:
-        """Answer a JoinGroup, mostly later."""
+        """Answer a JoinGroup, mostly when the join phase ends."""
         member_id = request.member_id
         if not member_id:
             self._join_as_new(client, request, reply)
@@ -122,7 +122,7 @@ class ClassicGroup:
             self._add(client, member_id, request, reply)
 
     def new_member_id(self, client: int, instance_id: str | None) -> str:
-        """An id that no member has had."""
+        """An id that no member had before."""
         self._member_ids += 1
         return f"{instance_id or f'client{client}'}-{self._member_ids}"
 
@@ -132,7 +132,7 @@ class ClassicGroup:
             self.state is GroupState.COMPLETING
             or (self.state is GroupState.STABLE and member.member_id != self.leader)
         ):
-            # It may have missed the first answer.
+            # Its first answer may be lost.
             reply(self._joined(member))
         elif self.state is GroupState.EMPTY:
             reply(refused(ErrorCode.unknown_member_id, member.member_id))
@@ -157,7 +157,7 @@ class ClassicGroup:
         self._rebalance()
 
     def _update(self, member: GroupMember, request: JoinGroupRequest, reply: Reply) -> None:
-        # An earlier JoinGroup of it is never answered: its connection is dead.
+        # An earlier JoinGroup of it gets no answer: its connection is closed.
         member.join = reply
         self._group.offer(member, request.protocols)
         member.session_timeout = request.session_timeout
@@ -183,7 +183,7 @@ class ClassicGroup:
         if self.state is GroupState.STABLE and self._group.select_protocol() == self.protocol:
             member.join = None
             self.stored = self._snapshot({m.member_id: m.assignment for m in self.members.values()})
-            # KIP-814: the returning leader is told who is there, and not to assign.
+            # KIP-814: the returning leader gets the members, and skips the assignment.
             reply(self._joined(member, skip_assignment=was_leader))
         else:
             self._rebalance()
@@ -262,7 +262,7 @@ class ClassicGroup:
         self._enter(GroupState.COMPLETING)
         for member in self.members.values():
             self.pending_sync[member.member_id] = None
-        # Whoever is told first may act before the others hear of it, but not before all is set.
+        # A member may react before the others get their answers, but not before the state is final.
         for member in self.members.values():
             answer, member.join = member.join, None
             if answer is not None:
@@ -315,7 +315,7 @@ class ClassicGroup:
         if member.member_id == self.leader:
             assignments = dict(request.assignments)
             generation, epoch = self.generation, self._epoch
-            # What is on its way to the log is there even if the group moves on meanwhile.
+            # A write to the log completes even if the group changes meanwhile.
             self.stored = self._snapshot(assignments)
             self.clock.after(
                 self.append_delay, lambda: self._assigned(generation, epoch, assignments)
@@ -361,7 +361,7 @@ class ClassicGroup:
     # --- Heartbeat, LeaveGroup, sessions ---------------------------------------------------------
 
     def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
-        """Answer a heartbeat; a valid one re-arms the session in every state."""
+        """Answer a Heartbeat; a valid one renews the session in every state."""
         error = self._check_running(
             request.member_id, request.group_instance_id, request.generation
         )
@@ -372,7 +372,7 @@ class ClassicGroup:
         return HeartbeatResponse(error=error)
 
     def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
-        """Remove a member, also one that was only given an id."""
+        """Remove a member, also one that got an id and has not joined."""
         member_id = request.member_id
         if not member_id and request.group_instance_id is not None:
             member_id = self._group.static.get(request.group_instance_id, "")
@@ -456,5 +456,5 @@ class ClassicGroup:
 
 
 def refused(error: ErrorCode, member_id: str) -> JoinGroupResponse:
-    """The answer to a JoinGroup that is not accepted."""
+    """The answer to a rejected JoinGroup."""
     return JoinGroupResponse(error=error, member_id=member_id)

@@ -1,4 +1,4 @@
-"""The group as brokers see it, if its members may speak the classic protocol."""
+"""What brokers need of a group whose members may use the classic protocol."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ServesClassicMembers(Protocol):
 
     @property
     def events(self) -> CoordinatorEvents:
-        """What is told of each event."""
+        """Is told of each event."""
         ...
 
     @property
@@ -51,7 +51,7 @@ class ServesClassicMembers(Protocol):
 
     @property
     def generation(self) -> int:
-        """The generation, or the group epoch."""
+        """The generation of a classic group, or the group epoch."""
         ...
 
     @property
@@ -61,7 +61,7 @@ class ServesClassicMembers(Protocol):
 
     @property
     def rebalances(self) -> int:
-        """How many rebalances there have been."""
+        """The number of rebalances so far."""
         ...
 
     @property
@@ -70,7 +70,7 @@ class ServesClassicMembers(Protocol):
         ...
 
     def accepts(self, client: int, identity: GroupMetadata) -> bool:
-        """Whether a commit of this client with this identity would be stored."""
+        """Whether a commit of this client with this member id and generation would be accepted."""
         ...
 
     def consumer_heartbeat(
@@ -104,13 +104,13 @@ class ServesClassicMembers(Protocol):
         ...
 
     def unload(self) -> None:
-        """The broker is no longer the coordinator."""
+        """The broker is not the coordinator any more."""
         ...
 
     def crash(self) -> None:
-        """The broker was killed."""
+        """The broker ends; parked requests get no answer."""
         ...
 
     def load(self) -> None:
-        """Restore what was written to the log."""
+        """Restore the group from the log."""
         ...

@@ -1,4 +1,4 @@
-"""Virtual time: what happens when, in an order that depends on nothing but the calls made."""
+"""Virtual time. The order of alarms depends on the calls made and nothing else."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _MOST_AT_ONCE = 100_000
 
 
 class StandstillError(Exception):
-    """Things happen without end at one moment: somebody turns in circles."""
+    """Alarms set alarms for the same moment without end, so that time does not advance."""
 
 
 class Alarm:
-    """Something that happens at ``at``, unless it is cancelled before."""
+    """An action at the time ``at``, unless it is cancelled before."""
 
     __slots__ = ("action", "at")
 
@@ -25,12 +25,12 @@ class Alarm:
         self.action: Action | None = action
 
     def cancel(self) -> None:
-        """Do not let it happen. Cancelling twice, or after it happened, does nothing."""
+        """Cancel the action. Does nothing if it was cancelled before or has run."""
         self.action = None
 
 
 class Clock:
-    """A queue of alarms. Those of one moment happen in the order in which they were set."""
+    """A queue of alarms. Alarms of the same moment run in the order in which they were set."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -40,19 +40,22 @@ class Clock:
         self._at_once = 0
 
     def at(self, when: float, action: Action) -> Alarm:
-        """Let ``action`` happen at ``when``, or now if that has passed."""
+        """Run ``action`` at ``when``, or now if that is in the past."""
         self._order += 1
         alarm = Alarm(max(when, self.now), action)
         heapq.heappush(self._queue, (alarm.at, self._order, alarm))
         return alarm
 
     def after(self, seconds: float, action: Action) -> Alarm:
-        """Let ``action`` happen ``seconds`` from now."""
+        """Run ``action`` in ``seconds``."""
         return self.at(self.now + seconds, action)
 
     def step(self, until: float) -> bool:
-        """Let the next alarm happen that is due by ``until``. If there is none: False, and time
-        is ``until``. Raises :class:`StandstillError` when time does not go on."""
+        """Run the next alarm that is due by ``until``. If there is none, set the time to ``until``
+        and return False.
+
+        Raises :class:`StandstillError` if time does not advance.
+        """
         queue = self._queue
         while queue and queue[0][0] <= until:
             when, _, alarm = heapq.heappop(queue)
@@ -71,7 +74,7 @@ class Clock:
         return False
 
     def run_until(self, until: float, done: Callable[[], bool] | None = None) -> bool:
-        """Let everything happen that is due by ``until``; True as soon as ``done()`` holds."""
+        """Run all alarms that are due by ``until``; returns True as soon as ``done()`` is true."""
         while self.step(until):
             if done is not None and done():
                 return True

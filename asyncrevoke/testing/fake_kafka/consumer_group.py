@@ -1,10 +1,10 @@
-"""A consumer group whose coordinator assigns, by the rules of Kafka's (4.x, KIP-848).
+"""A KIP-848 group, whose coordinator assigns partitions, by the rules of Kafka 4.x.
 
-Theory of operation. A heartbeat may change what its member subscribes to; then the group's epoch
-grows, and a new target assignment is made. Each heartbeat takes its member one step towards the
-target: partitions that it has to give up are taken from what it may use, and nothing else happens
-to it until it says that it does not own them any more; then it gets what others have released.
-Everything is in the log before it is answered, so that a coordinator that is loaded knows it all.
+A heartbeat may change the member's subscription. Then the group epoch grows, and the coordinator
+computes a new target assignment. Each heartbeat moves its member one step towards the target: first
+the member has to revoke partitions, and nothing else changes until it reports that it does not own
+them any more; then it gets partitions that others have released. Everything is written to the log
+before it is answered, so that a coordinator that loads the group knows all of it.
 """
 
 from __future__ import annotations
@@ -27,12 +27,16 @@ from asyncrevoke.protocol.messages import (
     OffsetFetchResponse,
 )
 from asyncrevoke.testing.fake_kafka.consumer_group_member import (
+    BrokerMemberState,
     ConsumerGroupMember,
-    MemberState,
     by_id,
     by_key,
 )
-from asyncrevoke.testing.fake_kafka.group_state import CoordinatorEvents, GroupOffsets, GroupState
+from asyncrevoke.testing.fake_kafka.group_state import (
+    CommittedGroupOffsets,
+    CoordinatorEvents,
+    GroupState,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -45,9 +49,12 @@ _HEARTBEAT_INTERVAL = 1.0
 
 @dataclass
 class ConsumerGroup:
-    """One group. ``partitions(topic)`` says how many there are, and ``key(topic)`` which topic of
-    that name; ``lenient`` accepts commits of older epochs for partitions that have been the
-    member's since (KIP-1251). ``on_removed(member)`` may take the group over."""
+    """One group.
+
+    ``partitions(topic)`` is the number of a topic's partitions, ``key(topic)`` its key. ``lenient``
+    accepts commits with older epochs for partitions that the member has owned since then
+    (KIP-1251). ``on_removed(member)`` may convert the group.
+    """
 
     clock: Clock
     partitions: Callable[[str], int]
@@ -67,17 +74,17 @@ class ConsumerGroup:
         self._target_epoch = 0
         self._target: dict[str, frozenset[TopicPartition]] = {}
         self._assigned_at = float("-inf")
-        # By topic, its key and the number of its partitions.
+        # The key and the number of partitions of each topic.
         self._assigned_by: dict[str, tuple[str, int]] = {}
-        # Whose client has what, and whatever it has to give up.
+        # The client that owns each partition, including partitions that it has to revoke.
         self._owners: dict[TopicPartition, int] = {}
-        # Since which epoch of its member a partition is what it is.
+        # The member epoch at which each partition was assigned or had to be revoked.
         self._since: dict[TopicPartition, int] = {}
-        self._offsets = GroupOffsets()
+        self._offsets = CommittedGroupOffsets()
 
     @property
     def owners(self) -> dict[TopicPartition, int]:
-        """Whose client has what, and whatever it has to give up."""
+        """The client that owns each partition, including partitions that it has to revoke."""
         return self._owners
 
     @property
@@ -86,7 +93,7 @@ class ConsumerGroup:
         return self._target_epoch
 
     def target(self, member: ConsumerGroupMember) -> frozenset[TopicPartition]:
-        """What the newest target assignment gives a member."""
+        """The newest target assignment of a member."""
         return self._target.get(member.member_id, frozenset())
 
     @property
@@ -96,11 +103,11 @@ class ConsumerGroup:
 
     @property
     def state(self) -> GroupState:
-        """The state of the group, in the words of a classic one."""
+        """The state of the group, as that of a classic group."""
         if not self.members:
             return GroupState.EMPTY
         settled = self._target_epoch == self.generation and all(
-            member.state is MemberState.STABLE and member.epoch in (self.generation, -2)
+            member.state is BrokerMemberState.STABLE and member.epoch in (self.generation, -2)
             for member in self.members.values()
         )
         return GroupState.STABLE if settled else GroupState.PREPARING
@@ -149,9 +156,11 @@ class ConsumerGroup:
         *,
         may_assign: bool = True,
     ) -> None:
-        """A member says what it subscribes to, and maybe what it owns: one step to the target.
-        Without ``may_assign`` to no other target than the newest there is, if that is of the
-        group's epoch."""
+        """Update a member's subscription and owned partitions, and move it one step towards its
+        target.
+
+        Without ``may_assign`` no new target assignment is computed.
+        """
         if (topics, regex) != (member.topics, member.regex) or self._topics_have_changed():
             member.topics, member.regex = topics, regex
             self._bump()
@@ -195,7 +204,7 @@ class ConsumerGroup:
         return None
 
     def add(self, member_id: str, client: int, instance_id: str | None) -> ConsumerGroupMember:
-        """A new member joins."""
+        """Add a new member."""
         member = self.members[member_id] = ConsumerGroupMember(member_id, client, instance_id)
         self._bump()
         return member
@@ -203,7 +212,7 @@ class ConsumerGroup:
     def replace(
         self, member: ConsumerGroupMember, client: int, member_id: str
     ) -> ConsumerGroupMember:
-        """A static member is back, and has what its former self had."""
+        """A static member has returned, and gets the assignment that it had before."""
         former, old = member.member_id, member.client
         self.members = {
             member_id if known == former else known: other for known, other in self.members.items()
@@ -222,7 +231,7 @@ class ConsumerGroup:
     def _is_valid(member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest) -> bool:
         if request.member_epoch == member.epoch:
             return True
-        # The answer that moved its epoch on may have been lost.
+        # The response with its newest epoch may be lost.
         return (
             request.member_epoch == member.previous_epoch
             and request.member_epoch < member.epoch
@@ -244,7 +253,7 @@ class ConsumerGroup:
         else:
             member.epoch = LEAVE_STATIC_EPOCH
             before, member.pending = member.assigned | member.pending, frozenset()
-            member.state = MemberState.STABLE
+            member.state = BrokerMemberState.STABLE
             if member.rebalance is not None:
                 member.rebalance.cancel()
             self._tell(member, before)
@@ -264,7 +273,7 @@ class ConsumerGroup:
         return self.key(topic), self.partitions(topic)
 
     def _assign(self) -> None:
-        """Make a new target, as sticky as it can be, if it is due."""
+        """Compute a new target assignment that moves few partitions, if one is due."""
         if self._target_epoch == self.generation or (
             self.clock.now < self._assigned_at + self.assignment_interval
         ):
@@ -285,7 +294,7 @@ class ConsumerGroup:
         plan: dict[str, set[TopicPartition]] = {member_id: set() for member_id in self.members}
         for topic, (key, count) in self._assigned_by.items():
             readers = [m.member_id for m in members if topic in self._subscribed(m)]
-            # Each reader's load as it was when it was last looked at: it can only have grown.
+            # Each member's load when it was compared last; it only grows.
             loads = [(len(plan[reader]), place) for place, reader in enumerate(readers)]
             heapq.heapify(loads)
             of_topic = dict.fromkeys(readers, 0)
@@ -305,16 +314,16 @@ class ConsumerGroup:
         self, member: ConsumerGroupMember, owned: frozenset[TopicPartition] | None
     ) -> None:
         match member.state:
-            case MemberState.STABLE:
+            case BrokerMemberState.STABLE:
                 if member.epoch != self._target_epoch:
                     self._step(member, member.epoch, owned)
-            case MemberState.UNREVOKED:
+            case BrokerMemberState.UNREVOKED:
                 if owned is not None and not owned & member.pending:
-                    # Brokers before 4.3 move its epoch on, though there is more to give up.
+                    # Brokers before 4.3 advance its epoch although it has more to revoke.
                     self._step(member, member.epoch + (not self.lenient), owned)
-            case MemberState.UNRELEASED:
+            case BrokerMemberState.UNRELEASED:
                 self._step(member, member.epoch, owned)
-        if member.state is not MemberState.UNREVOKED and member.rebalance is not None:
+        if member.state is not BrokerMemberState.UNREVOKED and member.rebalance is not None:
             member.rebalance.cancel()
 
     def _step(
@@ -325,27 +334,29 @@ class ConsumerGroup:
         kept, pending = member.assigned & target, member.assigned - target
         was = (member.state, member.epoch, member.pending)
         if pending and (owned is None or owned & pending):
-            member.state = MemberState.UNREVOKED
+            member.state = BrokerMemberState.UNREVOKED
             member.assigned, member.pending = kept, pending
         else:
             free = frozenset(
                 tp for tp in target - kept if self._owners.get(tp) in (None, member.client)
             )
-            member.state = MemberState.UNRELEASED if target - kept - free else MemberState.STABLE
+            member.state = (
+                BrokerMemberState.UNRELEASED if target - kept - free else BrokerMemberState.STABLE
+            )
             member.assigned, member.pending = kept | free, frozenset()
             epoch = self._target_epoch
             self._since |= dict.fromkeys(free, epoch)
         if epoch != member.epoch:
             member.previous_epoch, member.epoch = member.epoch, epoch
         is_new = was != (member.state, member.epoch, member.pending)
-        if member.state is MemberState.UNREVOKED and is_new and not member.is_classic:
+        if member.state is BrokerMemberState.UNREVOKED and is_new and not member.is_classic:
             self._arm_rebalance(member)
         self._tell(member, before)
 
     def _tell(self, member: ConsumerGroupMember, before: frozenset[TopicPartition]) -> None:
         now = member.assigned | member.pending
         for partition in before - now:
-            # One client may be two members, if it has unsubscribed and the group was not told.
+            # One client may be two members, if its LeaveGroup was lost.
             self._owners.pop(partition, None)
         self._owners |= dict.fromkeys(now - before, member.client)
         self.events.owned(self._owners)
@@ -353,7 +364,7 @@ class ConsumerGroup:
     # --- timers ----------------------------------------------------------------------------------
 
     def arm_session(self, member: ConsumerGroupMember) -> None:
-        """It has been heard of."""
+        """Renew a member's session."""
         if member.session is not None:
             member.session.cancel()
         timeout = self.session_timeout if member.session_timeout is None else member.session_timeout
@@ -370,17 +381,17 @@ class ConsumerGroup:
         )
 
     def _rebalance_expired(self, member: ConsumerGroupMember, epoch: int) -> None:
-        if member.epoch == epoch and member.state is MemberState.UNREVOKED:
+        if member.epoch == epoch and member.state is BrokerMemberState.UNREVOKED:
             self.put_out(member, "it did not give up its partitions in time")
 
     def put_out(self, member: ConsumerGroupMember, reason: str) -> None:
-        """A timer of this member has run out."""
+        """Remove a member whose timer has expired."""
         if self.members.get(member.member_id) is member:
             self.remove(member)
             self.events.member_removed(member.client, member.member_id, reason)
 
     def remove(self, member: ConsumerGroupMember) -> None:
-        """A member has left, or was put out."""
+        """Remove a member that has left or whose timer has expired."""
         member.cancel()
         del self.members[member.member_id]
         self._target.pop(member.member_id, None)
@@ -408,7 +419,7 @@ class ConsumerGroup:
         )
 
     def accepts(self, client: int, identity: GroupMetadata) -> bool:
-        """Whether a commit of this client with this identity would be stored."""
+        """Whether a commit of this client with this member id and epoch would be accepted."""
         member = self.members.get(identity.member_id)
         return (
             member is not None and member.client == client and identity.generation == member.epoch
@@ -449,30 +460,30 @@ class ConsumerGroup:
     # --- loading and unloading -------------------------------------------------------------------
 
     def unload(self) -> None:
-        """The broker is no longer the coordinator; nobody waits for an answer of it."""
+        """The broker is not the coordinator any more; no parked requests are answered."""
         for member in self.members.values():
             member.cancel()
 
     def crash(self) -> None:
-        """The broker is gone."""
+        """The broker ends."""
         self.unload()
 
     def load(self) -> None:
-        """Become what the log says: sessions and revocations have all their time anew."""
+        """Restore the group from the log; sessions and revocations have their full time again."""
         self.events.loaded()
         for member in self.members.values():
             self.arm_session(member)
-            if member.state is MemberState.UNREVOKED and not member.is_classic:
+            if member.state is BrokerMemberState.UNREVOKED and not member.is_classic:
                 self._arm_rebalance(member)
 
     # --- becoming another kind of group ----------------------------------------------------------
 
-    def share_offsets(self, offsets: GroupOffsets) -> None:
-        """Offsets belong to the group, whatever kind it is."""
+    def share_offsets(self, offsets: CommittedGroupOffsets) -> None:
+        """Use these offsets: they belong to the group and survive its conversion."""
         self._offsets = offsets
 
     def adopt(self, generation: int, members: Iterable[ConsumerGroupMember]) -> None:
-        """Become a group of these members, who have what they are assigned."""
+        """Become a group with these members and assignments."""
         self.members = {member.member_id: member for member in members}
         self.generation = self._target_epoch = generation
         self._target = {id_: member.assigned for id_, member in self.members.items()}

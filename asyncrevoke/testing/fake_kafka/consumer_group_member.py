@@ -1,7 +1,7 @@
-"""What a coordinator that assigns keeps of each member, and how topics are named to it.
+"""The members of a KIP-848 group, as their coordinator has them, and the keys of topics.
 
-A topic has a *key*: its name, and a number if it was deleted and created again since. The id of a
-topic is made of its key, so that a new topic of the same name is another one.
+A topic's *key* is its name, with a number if it was deleted and created again. A topic's id is
+derived from its key, so that a new topic of the same name has another id.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from asyncrevoke.testing.fake_kafka.group_state import Protocols
 
 
-class MemberState(enum.Enum):
-    """How far a member is on its way to the target."""
+class BrokerMemberState(enum.Enum):
+    """A member's progress towards its target assignment."""
 
     STABLE = "Stable"
     UNREVOKED = "UnrevokedPartitions"
@@ -30,8 +30,11 @@ class MemberState(enum.Enum):
 
 @dataclass(slots=True)
 class ConsumerGroupMember:
-    """What the coordinator knows of one member. One with ``protocols`` speaks the classic
-    protocol, with a ``session_timeout`` of its own. Partitions are by the keys of their topics."""
+    """One member. A member with ``protocols`` uses the classic protocol and has a
+    ``session_timeout`` of its own.
+
+    Partitions have the keys of their topics, not the names.
+    """
 
     member_id: str
     client: int
@@ -41,7 +44,7 @@ class ConsumerGroupMember:
     regex: str = ""
     epoch: int = 0
     previous_epoch: int = 0
-    state: MemberState = MemberState.STABLE
+    state: BrokerMemberState = BrokerMemberState.STABLE
     assigned: frozenset[TopicPartition] = frozenset()
     pending: frozenset[TopicPartition] = frozenset()
     session: Alarm | None = None
@@ -53,7 +56,7 @@ class ConsumerGroupMember:
 
     @property
     def is_classic(self) -> bool:
-        """Whether it speaks the classic protocol."""
+        """Whether it uses the classic protocol."""
         return bool(self.protocols)
 
     @property
@@ -63,7 +66,7 @@ class ConsumerGroupMember:
         return f"{kind}{self.state.value} at epoch {self.epoch}, pending {sorted(self.pending)}"
 
     def cancel(self) -> None:
-        """Let none of its timers run out."""
+        """Cancel its timers."""
         for alarm in (self.session, self.rebalance, self.must_join, self.must_sync):
             if alarm is not None:
                 alarm.cancel()
@@ -71,12 +74,12 @@ class ConsumerGroupMember:
 
 
 def topic_id(key: str) -> bytes:
-    """The id of a simulated topic."""
+    """The id of the topic with this key."""
     return key.encode().ljust(16, b"\0")[:16]
 
 
 def by_key(partitions: Iterable[TopicIdPartitions]) -> frozenset[TopicPartition]:
-    """Partitions of simulated topics."""
+    """Partitions by the keys of their topics."""
     return frozenset(
         TopicPartition(id_.rstrip(b"\0").decode(), number)
         for id_, numbers in partitions
@@ -85,7 +88,7 @@ def by_key(partitions: Iterable[TopicIdPartitions]) -> frozenset[TopicPartition]
 
 
 def by_id(partitions: frozenset[TopicPartition]) -> tuple[TopicIdPartitions, ...]:
-    """What :func:`by_key` reads."""
+    """The inverse of :func:`by_key`."""
     topics: dict[bytes, list[int]] = {}
     for key, number in sorted(partitions):
         topics.setdefault(topic_id(key), []).append(number)

@@ -1,4 +1,4 @@
-"""What a group coordinator keeps of a group, and what it answers in each state."""
+"""What a group coordinator stores for a classic group, and its answers in each state."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Reply: TypeAlias = Callable[[Response], None]
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
 
 MAX_METADATA_CHARACTERS = 4096
-# Why a member is put out.
+# Why a member is removed.
 NO_SYNC = "it sent no SyncGroup in time"
 
 
@@ -50,7 +50,7 @@ ON_HEARTBEAT: dict[GroupState, ErrorCode] = {
     GroupState.COMPLETING: ErrorCode.none,
     GroupState.STABLE: ErrorCode.none,
 }
-# None: the answer waits for the leader.
+# None: the request is parked until the leader has sent the assignment.
 ON_SYNC: dict[GroupState, ErrorCode | None] = {
     GroupState.EMPTY: ErrorCode.unknown_member_id,
     GroupState.PREPARING: ErrorCode.rebalance_in_progress,
@@ -61,7 +61,8 @@ ON_SYNC: dict[GroupState, ErrorCode | None] = {
 
 @dataclass(slots=True)
 class GroupMember:
-    """What the coordinator knows of one member. ``client`` is who it is outside the protocol."""
+    """One member. ``client`` identifies its connection in the simulation; the protocol does not
+    have it."""
 
     member_id: str
     client: int
@@ -81,13 +82,13 @@ class GroupMember:
         return "join" if self.join else "sync" if self.sync else "nothing"
 
     def vote(self, candidates: set[str]) -> str:
-        """The first of its protocols that everybody supports."""
+        """Its most preferred protocol among those that all members support."""
         return next(name for name, _ in self.protocols if name in candidates)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredMember:
-    """A member as the log has it: with the metadata of the chosen protocol alone."""
+    """A member as it is in the log: with the metadata of the chosen protocol alone."""
 
     member_id: str
     client: int
@@ -109,52 +110,57 @@ class StoredGroup:
 
 
 class CoordinatorEvents:
-    """What oracles may want to know; each call comes after the fact. Override what is needed."""
+    """Events for the invariants of a simulation; each method is called after the event. Override
+    those that are needed."""
 
     def commit_accepted(
         self, client: int, partition: TopicPartition, old: int | None, new: OffsetAndMetadata
     ) -> None:
-        """An offset was stored."""
+        """An offset was committed."""
 
     def commit_refused(self, client: int, partition: TopicPartition) -> None:
-        """An offset was not stored, since the client may not commit the topic."""
+        """An offset was rejected: the client may not commit offsets of the topic."""
 
     def offsets_fetched(self, client: int, partitions: tuple[TopicPartition, ...]) -> None:
-        """Offsets were read."""
+        """Offsets were fetched."""
 
     def member_removed(self, client: int, member_id: str, reason: str) -> None:
-        """A member was put out of the group by a timer (a static one: left behind)."""
+        """A timer has removed a member, or has ended the wait for a static one, which stays a
+        member."""
 
     def member_replaced(self, old: int, new: int) -> None:
-        """A static member has come back, and has what its former self had."""
+        """A static member has returned, with the assignment that it had before."""
 
     def stable(self, generation: int, assignments: dict[int, bytes]) -> None:
-        """A generation has its assignment; ``assignments`` by client."""
+        """A generation has got its assignments, which are by client."""
 
     def owned(self, owners: dict[TopicPartition, int]) -> None:
-        """A coordinator that assigns has changed who has which partition."""
+        """The coordinator of a KIP-848 group has changed the owners of partitions."""
 
     def converted(self, owners: dict[TopicPartition, int], behind: tuple[int, ...]) -> None:
-        """The group has become of another kind; ``owners`` by client, as far as the coordinator
-        knows. Members in ``behind`` had not reached its epoch, and are no valid ones now."""
+        """The group was converted to the other type.
+
+        ``owners`` are by client, as the coordinator has them. Members in ``behind`` had not reached
+        the group epoch, and are not valid any more.
+        """
 
     def loaded(self) -> None:
-        """A coordinator was loaded."""
+        """A coordinator has loaded the group."""
 
     def generation_forgotten(self, generation: int, clients: tuple[int, ...]) -> None:
-        """A coordinator was loaded that does not know the generation in which these had joined."""
+        """A coordinator has loaded the group without the generation that these members joined."""
 
 
 class GroupMembers:
-    """Who is in the group, and what they have in common. In the order in which they came."""
+    """The members in the order in which they joined, and the protocols that all support."""
 
     def __init__(self) -> None:
         self.by_id: dict[str, GroupMember] = {}
         self.static: dict[str, str] = {}
-        # Members that were only given an id; they hold up the join phase.
+        # Members that got an id and have not joined; the join phase waits for them.
         self.pending: dict[str, Alarm] = {}
         self.leader: str | None = None
-        # How many members offer each protocol: asked for at every join.
+        # The number of members that support each protocol; needed for each JoinGroup.
         self._offered: Counter[str] = Counter()
 
     def check(self, member_id: str, instance_id: str | None) -> ErrorCode:
@@ -168,7 +174,7 @@ class GroupMembers:
         return ErrorCode.none if member_id in self.by_id else ErrorCode.unknown_member_id
 
     def add(self, member: GroupMember) -> None:
-        """Add a member; the first one leads."""
+        """Add a member; the first one becomes the leader."""
         self.by_id[member.member_id] = member
         self._offered.update(dict(member.protocols).keys())
         if member.instance_id is not None:
@@ -177,7 +183,7 @@ class GroupMembers:
             self.leader = member.member_id
 
     def remove(self, member: GroupMember) -> None:
-        """Remove a member. If it led, the first of the others does."""
+        """Remove a member. If it was the leader, the first of the others becomes the leader."""
         del self.by_id[member.member_id]
         self._offered.subtract(dict(member.protocols).keys())
         if member.instance_id is not None:
@@ -186,7 +192,7 @@ class GroupMembers:
             self.leader = next(iter(self.by_id), None)
 
     def rename(self, member: GroupMember, member_id: str) -> None:
-        """A static member has come back: it has another id from now on."""
+        """A static member has returned, with a new member id."""
         del self.by_id[member.member_id]
         self._offered.subtract(dict(member.protocols).keys())
         if self.leader == member.member_id:
@@ -195,13 +201,13 @@ class GroupMembers:
         self.add(member)
 
     def offer(self, member: GroupMember, protocols: Protocols) -> None:
-        """A member offers other protocols, or the same with other metadata."""
+        """Set the protocols that a member supports, with their metadata."""
         self._offered.subtract(dict(member.protocols).keys())
         member.protocols = protocols
         self._offered.update(dict(protocols).keys())
 
     def elect(self) -> bool:
-        """Have a leader who has joined; False if nobody has."""
+        """Choose a leader among those that have joined; False if nobody has."""
         leader = self.by_id.get(self.leader or "")
         if leader is not None and leader.join is not None:
             return True
@@ -212,22 +218,22 @@ class GroupMembers:
         return False
 
     def all_joined(self) -> bool:
-        """Whether nobody has to be waited for in the join phase."""
+        """Whether all members have joined."""
         return not self.pending and all(m.join is not None for m in self.by_id.values())
 
     def rebalance_timeout(self) -> float:
-        """The longest of the members'."""
+        """The longest rebalance timeout among the members."""
         return max((m.rebalance_timeout for m in self.by_id.values()), default=0.0)
 
     def supports(self, protocols: Protocols) -> bool:
-        """Whether one of these protocols is offered by everybody."""
+        """Whether all members support one of these protocols."""
         if not protocols:
             return False
         common = self._common()
         return not self.by_id or any(name in common for name, _ in protocols)
 
     def select_protocol(self) -> str:
-        """The one that most members prefer among those that all offer."""
+        """The protocol that most members prefer among those that all support."""
         common = self._common()
         votes: dict[str, int] = {}
         for member in self.by_id.values():
@@ -240,8 +246,8 @@ class GroupMembers:
         return {name for name, offers in self._offered.items() if offers == everybody > 0}
 
 
-class GroupOffsets:
-    """The committed offsets. Who owns a partition is not checked: Kafka does not check it."""
+class CommittedGroupOffsets:
+    """The committed offsets. Like Kafka, it does not check who owns a partition."""
 
     def __init__(self) -> None:
         self.stored: dict[TopicPartition, OffsetAndMetadata] = {}

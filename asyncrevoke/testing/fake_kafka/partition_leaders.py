@@ -1,4 +1,5 @@
-"""Leaders of partitions: the requests that only the broker answers which leads the partition."""
+"""The requests that only the leader of a partition answers: ListOffsets, OffsetsForLeaderEpoch,
+Fetch."""
 
 from __future__ import annotations
 
@@ -31,14 +32,14 @@ if TYPE_CHECKING:
 
 
 class Leaders:
-    """Answers ListOffsets, OffsetsForLeaderEpoch and Fetch from the logs that ``broker`` leads."""
+    """Answers these requests from the logs that ``broker`` leads."""
 
     def __init__(self, clock: Clock, topics: Topics) -> None:
         self._clock = clock
         self._topics = topics
 
     def list_offsets(self, broker: int, message: ListOffsetsRequest) -> ListOffsetsResponse:
-        """Where logs begin or end, or have a time."""
+        """Answer ListOffsets."""
         return ListOffsetsResponse(
             offsets=tuple(self._list_offset(broker, query) for query in message.queries)
         )
@@ -59,7 +60,7 @@ class Leaders:
     def epoch_ends(
         self, broker: int, message: OffsetsForLeaderEpochRequest
     ) -> OffsetsForLeaderEpochResponse:
-        """Where epochs end."""
+        """Answer OffsetsForLeaderEpoch."""
         return OffsetsForLeaderEpochResponse(
             ends=tuple(self._epoch_end(broker, query) for query in message.queries)
         )
@@ -86,7 +87,7 @@ class Leaders:
         return log, ErrorCode.none
 
     def fetch(self, broker: int, message: FetchRequest, reply: Reply) -> None:
-        """Records, once there are any."""
+        """Answer a Fetch, when there are records or its ``max_wait`` is over."""
         ids, find = message.topic_ids, self._topics.log
         _Fetch(self._clock, lambda entry: self._read(broker, entry, ids), find, message, reply)
 
@@ -111,7 +112,7 @@ class Leaders:
 
 
 class _Fetch:
-    """One fetch, which waits for something to be there for at most ``max_wait``."""
+    """One Fetch that waits at most ``max_wait`` for records."""
 
     __slots__ = ("_answered", "_message", "_read", "_reply")
 

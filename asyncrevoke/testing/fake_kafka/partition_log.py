@@ -22,8 +22,8 @@ _KEYS = tuple(f"key-{number}".encode() for number in range(7))
 
 
 class LoggedBatch(NamedTuple):
-    """``records`` records from ``base`` on; the offsets up to ``end`` are holes, as compaction and
-    control batches leave them."""
+    """A batch of ``records`` records from ``base`` on. Its other offsets up to ``end`` have no
+    records, as after compaction, or in a control batch."""
 
     base: int
     end: int
@@ -32,9 +32,9 @@ class LoggedBatch(NamedTuple):
 
 
 class PartitionLog:
-    """One partition: its batches, its leader, and who waits for it to grow.
+    """One partition: its batches, its leader, and the fetches that wait for records.
 
-    The high watermark is always the end of the log. ``offsets`` lists every offset that holds a
+    The high watermark is always the end of the log. ``offsets`` lists every offset that has a
     record, in order.
     """
 
@@ -51,7 +51,8 @@ class PartitionLog:
         self._epochs: list[tuple[int, int]] = [(0, 0)]
 
     def append(self, count: int, hole: int = 0) -> None:
-        """Append a batch of ``count`` records (0: a control batch) and ``hole`` empty offsets."""
+        """Append a batch of ``count`` records (0: a control batch) and ``hole`` offsets without
+        records."""
         base = self.end
         self.end = base + count + hole
         self._batches.append(LoggedBatch(base, self.end, count, self.leader_epoch))
@@ -60,13 +61,13 @@ class PartitionLog:
         self.wake()
 
     def wake(self) -> None:
-        """Let those who wait look again."""
+        """Let the waiting fetches read again."""
         waiting, self.waiting = self.waiting, []
         for tell in waiting:
             tell()
 
     def begin_epoch(self) -> None:
-        """A leader was elected."""
+        """Begin a leader epoch: a leader was elected."""
         self.leader_epoch += 1
         while self._epochs and self._epochs[-1][1] >= self.end:
             self._epochs.pop()
@@ -83,7 +84,7 @@ class PartitionLog:
         return max(until, default=epoch), min(later)
 
     def truncate(self, end: int) -> None:
-        """Cut off what lies at ``end`` and after it, and the batch in which it lies."""
+        """Remove the offsets from ``end`` on, and the whole batch that contains ``end``."""
         while self._batches and self._batches[-1].end > end:
             self._ends.pop()
             self.end = self._batches.pop().base
@@ -92,11 +93,11 @@ class PartitionLog:
         self._epochs = [entry for entry in self._epochs if entry[1] < self.end]
 
     def delete_before(self, offset: int) -> None:
-        """Retention: what lies before ``offset`` can no longer be read."""
+        """Delete the records before ``offset``, as retention does."""
         self.start = max(self.start, min(offset, self.end))
 
     def read(self, offset: int, max_bytes: int) -> bytes:
-        """Whole batches from the one that holds ``offset`` on; one at least if there is any."""
+        """Whole batches, from the one that contains ``offset``; at least one if there is any."""
         first = bisect_right(self._ends, offset)
         taken: list[bytes] = []
         size = 0
@@ -108,7 +109,7 @@ class PartitionLog:
         return b"".join(taken)
 
     def first_record_at_or_after(self, offset: int) -> int:
-        """The next offset that holds a record, or the end of the log."""
+        """The first offset from there on that has a record, or the end of the log."""
         index = bisect_left(self.offsets, offset)
         return self.offsets[index] if index < len(self.offsets) else self.end
 
@@ -128,7 +129,7 @@ def _fields(batch: LoggedBatch) -> tuple[int, int, int, int]:
 
 
 class SimulatedBatch:
-    """A batch as the core sees it: its header is known, its records are made on demand."""
+    """A batch as the core expects it; its records are created when it is decoded."""
 
     __slots__ = ("base_offset", "count", "leader_epoch", "next_offset", "size")
 
@@ -141,16 +142,16 @@ class SimulatedBatch:
 
     @property
     def unpacked_size(self) -> int:
-        """As large as it is."""
+        """Its size: it is not compressed."""
         return self.size
 
     @property
     def checksum(self) -> int:
-        """Of when it was written: two batches of one epoch do not begin at the same offset."""
+        """Unique among the batches of one leader epoch."""
         return self.leader_epoch
 
     def decode(self, topic: str, partition: int, tracker_id: int, from_offset: int) -> list[Record]:
-        """The records at ``from_offset`` and after."""
+        """The records from ``from_offset`` on."""
         return [
             Record(topic, partition, offset, 0, 0, _KEYS[offset % len(_KEYS)], b"", (), tracker_id)
             for offset in range(max(self.base_offset, from_offset), self.base_offset + self.count)
@@ -158,7 +159,7 @@ class SimulatedBatch:
 
 
 def decode_simulated(fetched: FetchedPartition, read_committed: bool) -> list[RecordBatch]:
-    """The simulation's record decoder, to be given to a core."""
+    """Decode a partition of a Fetch response of simulated brokers."""
     del read_committed  # there are no transactions here
     data = fetched.records
     if len(data) % _HEADER.size:

@@ -1,4 +1,5 @@
-"""The topics that there are: their partitions' logs, and which topic of a name each one is."""
+"""The existing topics and their partitions' logs. Topics that were deleted and created again are
+told apart."""
 
 from __future__ import annotations
 
@@ -16,16 +17,16 @@ if TYPE_CHECKING:
 
 
 class Topics(Mapping[str, list[PartitionLog]]):
-    """Logs by the name of the topic and the number of the partition.
+    """Logs by topic name and partition.
 
-    ``make_log`` makes one, given the broker that leads it. A topic that was deleted may come back,
-    as another one: names are the same then, keys and ids are not.
+    ``make_log`` creates a log, given the id of the broker that leads it. A topic that was deleted
+    and created again has the same name, but another key and another id.
     """
 
     def __init__(self, make_log: Callable[[int], PartitionLog] = PartitionLog) -> None:
         self._make_log = make_log
         self._logs: dict[str, list[PartitionLog]] = {}
-        # How often each topic was deleted.
+        # How many times each topic was deleted.
         self._deleted: dict[str, int] = {}
         self._partitions: list[TopicPartition] = []
 
@@ -39,15 +40,14 @@ class Topics(Mapping[str, list[PartitionLog]]):
         return len(self._logs)
 
     def create(self, name: str, partitions: int, brokers: int) -> None:
-        """Create a topic, or add partitions so that it has so many; ``brokers`` lead them in
-        turn."""
+        """Create a topic with so many partitions, or add some; ``brokers`` lead them in turn."""
         logs = self._logs.setdefault(name, [])
         while len(logs) < partitions:
             logs.append(self._make_log(len(logs) % brokers))
         self._list_partitions()
 
     def delete(self, name: str) -> None:
-        """Delete a topic; who waits for something new of it is told."""
+        """Delete a topic; fetches that wait for its records are answered."""
         logs = self._logs.pop(name)
         self._deleted[name] = self._deleted.get(name, 0) + 1
         self._list_partitions()
@@ -62,11 +62,11 @@ class Topics(Mapping[str, list[PartitionLog]]):
         ]
 
     def partitions(self) -> list[TopicPartition]:
-        """Every partition there is."""
+        """All partitions of all topics."""
         return self._partitions
 
     def count_of(self, topic: str) -> int:
-        """How many partitions a topic has."""
+        """The number of partitions of a topic."""
         return len(self._logs.get(topic, ()))
 
     def log(self, partition: TopicPartition) -> PartitionLog | None:
@@ -75,21 +75,21 @@ class Topics(Mapping[str, list[PartitionLog]]):
         return logs[partition.partition] if 0 <= partition.partition < len(logs) else None
 
     def key(self, topic: str) -> str:
-        """Which topic of that name there is, or will be."""
+        """The key of the topic that has this name, or of the next one that gets it."""
         deleted = self._deleted.get(topic, 0)
         return f"{topic}+{deleted}" if deleted else topic
 
     def id_of(self, topic: str) -> bytes:
-        """The id of the topic of that name that there is, or will be."""
+        """The id of the existing topic of that name."""
         return topic_id(self.key(topic))
 
     def has(self, topic: str, ids: Mapping[str, bytes] | None) -> bool:
-        """Whether there is a topic of that name and the id that ``ids`` have for it. Without ids,
-        every name will do."""
+        """Whether a topic of that name exists with the id that ``ids`` have for it; without
+        ``ids``, with any id."""
         return ids is None or (topic in self._logs and ids[topic] == self.id_of(topic))
 
     def by_name(self, partitions: Iterable[TopicIdPartitions]) -> frozenset[TopicPartition]:
-        """Partitions by the names of their topics; those of former topics are left out."""
+        """Partitions by the names of their topics, without those of deleted topics."""
         named = {self.key(topic): topic for topic in self._logs}
         return frozenset(
             TopicPartition(named[key], number) for key, number in by_key(partitions) if key in named

@@ -63,7 +63,7 @@ async def test_a_group_is_shown_from_outside_until_the_command_is_interrupted(
     assert (page.returncode, errors.decode()) == (0, "Ctrl-C ends it\n")
 
 
-async def test_a_port_in_use_is_told_in_a_sentence() -> None:
+async def test_dashboard_command_reports_a_port_in_use() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         page = await run("--group", "billing", "--port", port)

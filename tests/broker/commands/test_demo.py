@@ -63,7 +63,7 @@ def test_demo_loses_repeats_and_reorders_nothing(
 
 
 @pytest.mark.slow
-def test_demo_beside_aiokafka_judges_both_and_repeats_only_what_a_kill_left(
+def test_demo_compares_with_aiokafka_and_repeats_only_records_of_killed_members(
     kafka_broker: RunningBroker, tmp_path: Path
 ) -> None:
     demo = command(
@@ -88,14 +88,13 @@ def test_demo_without_a_broker_ends_with_the_reason(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_broker_command_runs_until_it_is_told_to_end(number: signal.Signals) -> None:
+def test_broker_command_runs_until_it_is_interrupted(number: signal.Signals) -> None:
     broker = command("broker", "--port", "0", "--topic", "orders:3", "--json")
     assert broker.stdout is not None
     line = broker.stdout.readline()
     facts: dict[str, Any] = json.loads(line)
     host, port = facts["bootstrap_servers"].split(":")
-    with Admin(f"{host}:{port}") as admin:
-        assert admin.partitions("orders") == 3
+    assert Admin(f"{host}:{port}").partitions("orders") == 3
     broker.send_signal(number)
     _, errors = broker.communicate(timeout=30)
     assert broker.returncode == 0, errors

@@ -57,7 +57,9 @@ class Delaying(Member):
                 assert self.consumer.delay_revoke(batch.to_be_revoked)
 
 
-async def test_it_names_the_member_that_has_not_released_yet(numbers: Numbers) -> None:
+async def test_groups_command_names_the_member_that_has_not_released_partitions(
+    numbers: Numbers,
+) -> None:
     await numbers.send(20)
     async with Delaying(numbers.consumer(client_id="slow", client_rack="east")) as slow:
         await slow.has_all(numbers)
@@ -79,14 +81,14 @@ async def test_it_names_the_member_that_has_not_released_yet(numbers: Numbers) -
             await until(lambda: len(new.consumer.assignment()) == 2, "two partitions each")
             await until(lambda: slow.consumer.health().state == "stable", "a stable group")
             told = await facts(numbers)
-            assert told["rebalance"]["says"] == "No rebalance is under way."
+            assert told["rebalance"]["says"] == "No rebalance is in progress."
             assert sorted(p["end"] for p in told["partitions"]) == [5, 5, 5, 5]
     told = await facts(numbers)
     assert (told["state"], told["members"]) == ("Empty", [])
     assert [p["lag"] for p in told["partitions"]] == [0, 0, 0, 0]
 
 
-async def test_while_an_eager_group_waits_it_says_that_a_broker_does_not_tell_for_whom(
+async def test_groups_command_says_that_brokers_do_not_report_whom_an_eager_rebalance_awaits(
     numbers: Numbers,
 ) -> None:
     async with Delaying(numbers.consumer(assignors=("range",))) as slow:
@@ -102,7 +104,7 @@ async def test_while_an_eager_group_waits_it_says_that_a_broker_does_not_tell_fo
             await until(lambda: len(new.consumer.assignment()) == 2, "two partitions each")
 
 
-async def test_people_get_a_list_and_a_table(numbers: Numbers) -> None:
+async def test_groups_command_prints_a_list_and_a_table(numbers: Numbers) -> None:
     async with Member(numbers.consumer(client_id="only")) as member:
         await numbers.send(8)
         await member.has_all(numbers)
@@ -114,7 +116,7 @@ async def test_people_get_a_list_and_a_table(numbers: Numbers) -> None:
         assert (code, err) == (0, "")
         assert f"{numbers.group}: classic, Stable, cooperative-sticky, coordinated by" in out
         assert f"{numbers.topic}-0..3" in out
-        assert "No rebalance is under way." in out
+        assert "No rebalance is in progress." in out
 
 
 async def test_a_group_that_does_not_exist_is_an_error(numbers: Numbers) -> None:

@@ -108,7 +108,7 @@ async def finish(
 @pytest.mark.parametrize(
     ("mode", "verdict"), [("fast", "INCONCLUSIVE"), ("bare", "INCONCLUSIVE"), ("strict", "PASS")]
 )
-async def test_what_a_killed_process_had_committed_is_in_its_journal(
+async def test_the_journal_contains_all_records_that_a_killed_process_committed(
     kafka_broker: RunningBroker, kafka_topic: str, tmp_path: Path, mode: str, verdict: str
 ) -> None:
     servers = kafka_broker.bootstrap_servers
@@ -185,7 +185,7 @@ async def test_members_that_join_and_leave_pass_the_audit(
     assert len({span[1] for span in result.spans}) == 3
 
 
-async def test_aborted_transactions_are_no_loss(
+async def test_the_audit_counts_no_loss_for_aborted_transactions(
     kafka_broker: RunningBroker, kafka_topic: str, tmp_path: Path
 ) -> None:
     servers = kafka_broker.bootstrap_servers
@@ -197,7 +197,7 @@ async def test_aborted_transactions_are_no_loss(
     assert (result.verdict, result.anomalies, result.read) == ("PASS", [], 30)
 
 
-async def test_a_record_that_the_topic_has_otherwise_fails_with_its_batch(
+async def test_the_audit_reports_the_batch_of_a_record_that_differs_from_the_topic(
     kafka_broker: RunningBroker, kafka_topic: str, tmp_path: Path
 ) -> None:
     servers, other = kafka_broker.bootstrap_servers, f"{kafka_topic}-other"
@@ -226,7 +226,7 @@ async def test_a_record_that_the_topic_has_otherwise_fails_with_its_batch(
     assert (anomaly.evidence["batch_from"], anomaly.evidence["batch_to"]) == (10, 19)
 
 
-async def test_the_command_tells_a_loss_by_its_exit_code(
+async def test_the_audit_command_reports_a_lost_record_by_its_exit_code(
     kafka_broker: RunningBroker, kafka_topic: str, tmp_path: Path
 ) -> None:
     servers = kafka_broker.bootstrap_servers
@@ -264,7 +264,7 @@ async def test_the_command_tells_a_loss_by_its_exit_code(
     assert "FAIL" in (tmp_path / "out" / "report.html").read_text()
 
 
-async def test_an_open_transaction_ends_the_reading_with_a_sentence(
+async def test_an_open_transaction_ends_the_audit_with_an_error(
     kafka_broker: RunningBroker, kafka_topic: str, tmp_path: Path
 ) -> None:
     servers = kafka_broker.bootstrap_servers
@@ -315,7 +315,7 @@ async def test_a_journal_in_a_topic_is_collected_and_audited(
         await collect("nothing", tmp_path / "none", bootstrap_servers=servers)
 
 
-async def test_nothing_is_committed_that_the_topic_of_the_journal_does_not_take(
+async def test_no_offset_is_committed_if_the_journal_topic_rejects_the_journal(
     kafka_broker: RunningBroker, kafka_topic: str, tmp_path: Path
 ) -> None:
     servers = kafka_broker.bootstrap_servers

@@ -137,7 +137,7 @@ async def group(broker: RunningBroker, name: str) -> tuple[int, int]:
         await admin.close()
 
 
-async def test_sigterm_lets_a_running_handler_end_commits_it_and_exits_with_zero(
+async def test_sigterm_waits_for_the_running_handler_commits_and_exits_with_0(
     app: App, kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
     values = [b"order %d" % number for number in range(RECORDS)]
@@ -157,7 +157,9 @@ async def test_sigterm_lets_a_running_handler_end_commits_it_and_exits_with_zero
     assert "Traceback" not in app.log
 
 
-async def test_sigint_drains_too(app: App, kafka_broker: RunningBroker, kafka_topic: str) -> None:
+async def test_sigint_waits_for_the_running_handler_too(
+    app: App, kafka_broker: RunningBroker, kafka_topic: str
+) -> None:
     await produce(kafka_broker, kafka_topic, b"order")
     app.start()
     await app.until(lambda: app.said("ended") == ["order"])
@@ -166,7 +168,7 @@ async def test_sigint_drains_too(app: App, kafka_broker: RunningBroker, kafka_to
     assert await group(kafka_broker, kafka_topic) == (1, 0)
 
 
-async def test_a_failing_handler_ends_it_with_one_and_its_traceback_is_shown_once(
+async def test_a_failed_handler_exits_with_1_and_its_traceback_is_shown_once(
     app: App, kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
     await produce(kafka_broker, kafka_topic, b"bad")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
 import random
 import re
@@ -28,7 +27,7 @@ from wire.faulty_proxy import (
 from asyncrevoke import CorruptRecordError
 from asyncrevoke.broker import KafkaBroker
 from asyncrevoke.broker.listeners.ports import free_ports
-from asyncrevoke.broker.process.properties import BrokerNode
+from asyncrevoke.broker.process.properties import BrokerNode, new_cluster_id
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -48,14 +47,10 @@ def proxy_port() -> int:
 @pytest.fixture(scope="module")
 def broker(proxy_port: int) -> Iterator[KafkaBroker]:
     """A broker that tells its clients to come to the proxy."""
-    clients, brokers, controller = (port for port, _ in zip(free_ports(), range(3), strict=False))
-    node = BrokerNode(
-        node_id=1, clients_port=clients, brokers_port=brokers, controller_port=controller
-    )
-    advertised = f"CLIENTS://{HOST}:{proxy_port},BROKERS://{HOST}:{brokers}"
+    node = BrokerNode.choose(free_ports())
+    advertised = f"CLIENTS://{HOST}:{proxy_port},BROKERS://{HOST}:{node.brokers_port}"
     broker = KafkaBroker(properties={"advertised.listeners": advertised})
-    cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    broker.join_cluster(1, (node,), cluster_id)
+    broker.join_cluster(1, (node,), new_cluster_id())
     with broker:
         yield broker
 
@@ -86,7 +81,7 @@ CUT = [api for api in Api if api not in RARE]
 
 @pytest.mark.parametrize("lost", ["request", "answer"])
 @pytest.mark.parametrize("api", CUT, ids=name)
-async def test_a_connection_that_ends_in_mid_frame_costs_nothing(
+async def test_a_connection_that_ends_in_mid_frame_loses_and_repeats_nothing(
     numbers: Numbers, proxy: FaultyProxy, api: Api, lost: str
 ) -> None:
     await numbers.send(100)
@@ -104,7 +99,7 @@ async def test_a_connection_that_ends_in_mid_frame_costs_nothing(
 
 
 @pytest.mark.parametrize("api", [Api.FETCH, Api.HEARTBEAT, Api.OFFSET_COMMIT], ids=name)
-async def test_an_answer_that_never_comes_is_given_up_and_asked_for_again(
+async def test_a_request_without_a_response_is_sent_again(
     numbers: Numbers, proxy: FaultyProxy, api: Api
 ) -> None:
     consumer = numbers.consumer(commit_interval=0.05, request_timeout=1.0)
@@ -126,7 +121,7 @@ async def test_an_answer_that_never_comes_is_given_up_and_asked_for_again(
 
 
 @pytest.mark.parametrize(("way", "attempts"), [("silent", 8), ("hanging up", 15)])
-async def test_a_broker_that_is_out_of_order_is_waited_for_without_haste(
+async def test_a_broker_that_is_silent_or_drops_connections_is_retried_with_backoff(
     numbers: Numbers,
     proxy: FaultyProxy,
     caplog: pytest.LogCaptureFixture,
@@ -155,7 +150,7 @@ async def test_a_broker_that_is_out_of_order_is_waited_for_without_haste(
     assert any("waiting for a broker" in line and proxy.address in line for line in lines), lines
 
 
-async def test_a_member_that_begins_before_its_broker_says_so_and_begins_with_it(
+async def test_a_member_started_before_its_broker_logs_it_and_reads_once_the_broker_is_up(
     numbers: Numbers, proxy: FaultyProxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     await numbers.send(30)
@@ -168,7 +163,7 @@ async def test_a_member_that_begins_before_its_broker_says_so_and_begins_with_it
     assert len([r for r in caplog.records if r.levelno >= logging.WARNING]) <= 2, caplog.text
 
 
-async def test_closing_while_no_broker_answers_waits_for_nothing_but_a_goodbye(
+async def test_closing_while_no_broker_answers_waits_for_leave_group_only(
     numbers: Numbers, proxy: FaultyProxy
 ) -> None:
     clock = asyncio.get_running_loop().time
@@ -186,7 +181,7 @@ async def test_closing_while_no_broker_answers_waits_for_nothing_but_a_goodbye(
 
 
 @pytest.mark.parametrize("live", [0, 1, 2])
-async def test_one_live_address_among_dead_ones_is_enough(
+async def test_one_reachable_bootstrap_address_is_enough(
     numbers: Numbers, proxy: FaultyProxy, live: int
 ) -> None:
     ports = free_ports()
@@ -205,7 +200,7 @@ async def test_one_live_address_among_dead_ones_is_enough(
 # -- answers that lie
 
 
-async def test_a_batch_that_is_spoiled_on_the_way_is_reported_and_read_when_it_is_whole(
+async def test_a_corrupt_batch_is_reported_and_read_once_it_is_received_intact(
     numbers: Numbers, proxy: FaultyProxy
 ) -> None:
     await numbers.send(20)
@@ -232,7 +227,7 @@ async def test_a_batch_that_is_spoiled_on_the_way_is_reported_and_read_when_it_i
     assert len(member.errors) < 10
 
 
-async def test_a_batch_that_stays_spoiled_can_be_sought_past(
+async def test_a_batch_that_stays_corrupt_can_be_skipped_by_seek(
     numbers: Numbers, proxy: FaultyProxy
 ) -> None:
     consumer = numbers.consumer()
@@ -273,7 +268,7 @@ async def test_a_slow_link_delays_records_and_not_heartbeats(
 # -- brokers that freeze and restart
 
 
-async def test_a_broker_that_freezes_for_a_while_costs_nothing(
+async def test_a_broker_frozen_for_less_than_the_session_loses_and_repeats_nothing(
     numbers: Numbers, broker: KafkaBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Member(numbers.consumer(request_timeout=1.0), tasks=True) as member:
@@ -291,7 +286,7 @@ async def test_a_broker_that_freezes_for_a_while_costs_nothing(
     assert await numbers.committed() == member.handled.total()
 
 
-async def test_a_member_that_was_away_for_longer_than_its_session_begins_anew(
+async def test_a_member_disconnected_beyond_its_session_joins_again(
     numbers: Numbers, proxy: FaultyProxy
 ) -> None:
     consumer = numbers.consumer(
@@ -317,7 +312,7 @@ async def test_a_member_that_was_away_for_longer_than_its_session_begins_anew(
 
 
 @pytest.mark.parametrize("way", ["orderly", pytest.param("killed", marks=pytest.mark.slow)])
-async def test_a_broker_that_restarts_costs_nothing(
+async def test_a_broker_restart_loses_and_repeats_nothing(
     numbers: Numbers, broker: KafkaBroker, way: str
 ) -> None:
     async with Member(numbers.consumer(), tasks=True) as member:
@@ -330,7 +325,7 @@ async def test_a_broker_that_restarts_costs_nothing(
     assert await numbers.committed() == member.handled.total()
 
 
-async def test_a_check_of_positions_that_is_cut_off_is_made_again(
+async def test_a_position_check_interrupted_by_a_disconnect_is_repeated(
     numbers: Numbers, proxy: FaultyProxy, broker: KafkaBroker
 ) -> None:
     async with Member(numbers.consumer(), tasks=True) as member:
@@ -347,7 +342,7 @@ async def test_a_check_of_positions_that_is_cut_off_is_made_again(
 # -- everything at once
 
 
-async def test_steps_that_are_cancelled_while_connections_break_lose_nothing(
+async def test_cancelled_polls_during_disconnects_lose_no_record(
     numbers: Numbers, proxy: FaultyProxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     chance = random.Random(7)

@@ -102,7 +102,7 @@ def looked_through(said: list[str], caplog: pytest.LogCaptureFixture) -> None:
     ],
     ids=str,
 )
-async def test_refused_credentials_are_told_without_them(
+async def test_rejected_credentials_are_reported_without_their_secrets(
     options: dict[str, Any], sasl_broker: KafkaBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -117,7 +117,7 @@ async def test_refused_credentials_are_told_without_them(
     looked_through(await fate_of(bootstrap_servers=address, **options, **credentials), caplog)
 
 
-async def test_a_broker_that_is_away_is_told_without_credentials(
+async def test_an_unreachable_broker_is_reported_without_credentials(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -128,7 +128,7 @@ async def test_a_broker_that_is_away_is_told_without_credentials(
 
 
 @pytest.mark.parametrize("kind", ["PLAIN", "SCRAM over TLS"])
-async def test_a_consumer_that_is_let_in_logs_nothing_of_them_either(
+async def test_an_authenticated_consumer_logs_no_credentials(
     kind: str,
     sasl_broker: KafkaBroker,
     secure_broker: KafkaBroker,
@@ -150,7 +150,7 @@ async def test_a_consumer_that_is_let_in_logs_nothing_of_them_either(
     assert [text for text in (*said, *lines) if secret in text] == []
 
 
-async def test_a_token_that_lets_a_consumer_in_is_in_no_line_at_debug(
+async def test_no_debug_line_contains_an_accepted_token(
     token_broker: KafkaBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -183,7 +183,7 @@ async def test_a_token_that_lets_a_consumer_in_is_in_no_line_at_debug(
     assert [text for text in (*said, *lines) for secret in secrets if secret in text] == []
 
 
-async def test_a_token_that_is_refused_is_in_no_line_at_debug(
+async def test_no_debug_line_contains_a_rejected_token(
     token_broker: KafkaBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -198,7 +198,7 @@ async def test_a_token_that_is_refused_is_in_no_line_at_debug(
 
 
 @pytest.mark.parametrize("password", [SECRET.encode(), [SECRET], {"password": SECRET}])
-def test_a_password_of_the_wrong_type_is_refused_without_repeating_it(password: Any) -> None:
+def test_a_password_of_the_wrong_type_raises_an_error_without_it(password: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         Consumer(
             "orders",

@@ -86,7 +86,7 @@ async def test_the_groups_command_takes_a_bearer_token_and_never_shows_it(
     assert SECRET not in out + err
 
 
-async def test_a_bearer_token_that_is_refused_is_an_authentication_error(
+async def test_a_rejected_bearer_token_is_an_authentication_error(
     bearer_broker: KafkaBroker,
 ) -> None:
     tokens = given_token(f"{SECRET}.{SECRET}.")

@@ -122,7 +122,7 @@ def longest_gap(times: list[float], begun: float, end: float) -> float:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_a_frozen_coordinator_holds_consumption_and_commits_up_for_a_session_at_most(
+async def test_a_frozen_coordinator_delays_records_and_commits_by_session_timeout_plus_5_s_at_most(
     three: TunnelledCluster, protocol: str
 ) -> None:
     numbers = numbers_on(three)

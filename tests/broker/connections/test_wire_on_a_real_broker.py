@@ -373,7 +373,7 @@ async def test_every_request_is_answered_in_each_version(
     assert set(used_versions) == set(codec.REQUESTS)
 
 
-async def test_a_commit_or_a_fetch_of_a_deleted_topic_does_not_count_for_a_new_one_of_that_name(
+async def test_commits_and_fetches_of_a_deleted_topic_do_not_apply_to_a_new_one_of_its_name(
     client: Client, kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
     tp = TopicPartition(kafka_topic, 0)
@@ -447,7 +447,7 @@ async def test_a_commit_or_a_fetch_of_a_deleted_topic_does_not_count_for_a_new_o
 
 
 @pytest.mark.parametrize("by_id", [True, False])
-async def test_a_fetch_session_tells_of_changes_alone(
+async def test_a_fetch_session_returns_changed_partitions_only(
     client: Client, kafka_topic: str, by_id: bool
 ) -> None:
     topic_ids: dict[str, bytes] | None = None
@@ -516,7 +516,7 @@ async def test_records_of_every_compression_are_read(
     ]
 
 
-async def test_aborted_transactions_are_hidden_and_passed(
+async def test_records_of_aborted_transactions_are_skipped(
     client: Client, kafka_topic: str, kafka_broker: RunningBroker
 ) -> None:
     producer = AIOKafkaProducer(

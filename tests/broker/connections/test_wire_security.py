@@ -55,18 +55,18 @@ def failed(outcome: Replied | Failed) -> tuple[FailureKind, str]:
     return outcome.kind, outcome.detail
 
 
-async def test_scram_over_tls_is_let_in(secure_broker: KafkaBroker) -> None:
+async def test_scram_over_tls_authenticates(secure_broker: KafkaBroker) -> None:
     outcome = await ask(secure_broker)
     assert isinstance(outcome, Replied), outcome
 
 
-async def test_sasl_plain_is_let_in(sasl_broker: KafkaBroker) -> None:
+async def test_sasl_plain_authenticates(sasl_broker: KafkaBroker) -> None:
     outcome = await ask(sasl_broker)
     assert isinstance(outcome, Replied), outcome
 
 
 @pytest.mark.parametrize("wrong", ["sasl_plain_username", "sasl_plain_password"])
-async def test_wrong_credentials_are_refused_and_not_repeated_in_the_sentence(
+async def test_wrong_credentials_are_rejected_and_the_message_does_not_repeat_them(
     secure_broker: KafkaBroker, sasl_broker: KafkaBroker, wrong: str
 ) -> None:
     for broker in (secure_broker, sasl_broker):
@@ -83,7 +83,9 @@ async def test_a_mechanism_that_is_not_enabled_is_named(sasl_broker: KafkaBroker
     assert "has not enabled sasl_mechanism SCRAM-SHA-256" in detail
 
 
-async def test_a_certificate_of_an_unknown_authority_is_refused(secure_broker: KafkaBroker) -> None:
+async def test_a_certificate_of_an_unknown_authority_is_rejected(
+    secure_broker: KafkaBroker,
+) -> None:
     kind, detail = failed(await ask(secure_broker, ssl_context=ssl.create_default_context()))
     assert kind is FailureKind.AUTHENTICATION
     assert "no TLS" in detail

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import uuid
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 from asyncrevoke.broker import KafkaBroker
 from asyncrevoke.broker.listeners.ports import free_ports
-from asyncrevoke.broker.process.properties import BrokerNode
+from asyncrevoke.broker.process.properties import BrokerNode, new_cluster_id
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -116,16 +114,8 @@ class TunnelledCluster:
 
     def __init__(self, size: int, properties: Mapping[str, str] | None = None) -> None:
         ports = free_ports()
-        nodes = tuple(
-            BrokerNode(
-                node_id=node_id,
-                clients_port=next(ports),
-                brokers_port=next(ports),
-                controller_port=next(ports),
-            )
-            for node_id in range(1, size + 1)
-        )
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        nodes = tuple(BrokerNode.choose(ports, node_id) for node_id in range(1, size + 1))
+        cluster_id = new_cluster_id()
         self.ways: dict[int, int] = {}
         self.brokers: list[KafkaBroker] = []
         for node in nodes:

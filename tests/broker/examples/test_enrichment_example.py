@@ -105,7 +105,7 @@ async def committed(address: str, group: str) -> int:
         await admin.close()
 
 
-async def test_orders_are_enriched_and_those_of_nobody_are_dead_letters(
+async def test_orders_are_enriched_and_orders_without_customer_are_dead_lettered(
     kafka_broker: RunningBroker, kafka_topic: str, service: Service, tmp_path: Path
 ) -> None:
     address = kafka_broker.bootstrap_servers

@@ -86,7 +86,7 @@ async def test_an_example_bills_every_record_once_and_commits_it(
 
 
 @every_example
-async def test_two_of_an_example_share_the_records_and_none_is_billed_twice(
+async def test_two_processes_of_an_example_share_the_records_and_bill_none_twice(
     name: str, kafka_broker: RunningBroker, kafka_topic: str, tmp_path: Path
 ) -> None:
     """The second one joins while the first one works; both are stopped by SIGINT."""

@@ -254,7 +254,7 @@ async def test_the_example_bills_the_orders_that_were_posted_to_it(
     assert await group(kafka_broker, kafka_topic) == (20, 0)
 
 
-async def test_an_order_that_cannot_be_billed_ends_the_example_and_does_not_count(
+async def test_an_order_that_cannot_be_billed_ends_the_example_and_is_not_committed(
     server: Server, kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
     address = await server.start("fastapi_app:app", ROOT / "examples")
@@ -314,7 +314,7 @@ async def test_composed_lifespans_and_several_consumers_end_in_order(
 
 
 @both_servers
-async def test_a_handler_that_never_ends_holds_a_shutdown_up_for_close_timeout_only(
+async def test_a_handler_that_never_ends_delays_shutdown_by_close_timeout_only(
     server: Server, kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
     await produce(kafka_broker, kafka_topic, b"slow")
@@ -340,7 +340,7 @@ async def test_a_failing_handler_shuts_the_server_down(
     assert await group(kafka_broker, kafka_topic) == (0, 0)
 
 
-async def test_with_report_the_server_goes_on_after_a_handler_failed(
+async def test_with_report_the_server_keeps_running_after_a_handler_failed(
     server: Server, kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
     address = await server.start_plain("reporting")

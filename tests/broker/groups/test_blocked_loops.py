@@ -36,7 +36,7 @@ def numbers(kafka_broker: RunningBroker, kafka_topic: str) -> Numbers:
 
 
 @pytest.mark.parametrize("block", [sleep, compute])
-async def test_a_member_that_is_blocked_beyond_its_session_stays_in_the_group(
+async def test_the_heartbeat_thread_keeps_a_blocked_member_in_the_group(
     numbers: Numbers, block: Callable[[], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "asyncrevoke"):
@@ -52,7 +52,7 @@ async def test_a_member_that_is_blocked_beyond_its_session_stays_in_the_group(
     assert not threads()
 
 
-async def test_without_the_thread_the_same_member_is_put_out_and_repeats_records(
+async def test_without_the_heartbeat_thread_a_blocked_member_is_removed_and_records_repeat(
     numbers: Numbers,
 ) -> None:
     member = await blocked_once(numbers, sleep, heartbeat_thread=False)
@@ -61,7 +61,7 @@ async def test_without_the_thread_the_same_member_is_put_out_and_repeats_records
     assert set(member.handled) == set(await numbers.written())
 
 
-async def test_the_thread_does_not_hold_the_membership_beyond_max_poll_interval(
+async def test_the_heartbeat_thread_stops_at_max_poll_interval(
     numbers: Numbers,
 ) -> None:
     member = await blocked_once(
@@ -71,7 +71,7 @@ async def test_the_thread_does_not_hold_the_membership_beyond_max_poll_interval(
     assert len(member.members) == 2
 
 
-async def test_a_rebalance_that_begins_while_a_member_is_blocked_costs_nothing(
+async def test_a_rebalance_while_a_member_is_blocked_loses_and_repeats_nothing(
     numbers: Numbers,
 ) -> None:
     async with BlockedMember(numbers) as member:
@@ -96,7 +96,7 @@ async def test_a_rebalance_that_begins_while_a_member_is_blocked_costs_nothing(
     assert member.handled + second.handled == await numbers.written()
 
 
-async def test_a_coordinator_that_goes_while_a_member_is_blocked_costs_no_membership(
+async def test_a_blocked_member_stays_in_the_group_when_the_coordinator_moves(
     kafka_cluster: KafkaCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = f"numbers-{uuid.uuid4().hex[:8]}"

@@ -48,7 +48,7 @@ def numbers(broker: KafkaBroker) -> Numbers:
     return Numbers(address, address, topic, partitions=4)
 
 
-async def test_a_member_that_is_blocked_beyond_its_session_stays_in_the_group(
+async def test_the_heartbeat_thread_keeps_a_blocked_member_in_the_group(
     numbers: Numbers,
 ) -> None:
     member = await blocked_once(numbers, sleep, group_protocol="consumer")
@@ -57,7 +57,7 @@ async def test_a_member_that_is_blocked_beyond_its_session_stays_in_the_group(
     assert await numbers.committed() == 80
 
 
-async def test_without_the_thread_the_same_member_is_put_out_and_repeats_records(
+async def test_without_the_heartbeat_thread_a_blocked_member_is_removed_and_records_repeat(
     numbers: Numbers,
 ) -> None:
     member = await blocked_once(numbers, sleep, group_protocol="consumer", heartbeat_thread=False)
@@ -65,7 +65,7 @@ async def test_without_the_thread_the_same_member_is_put_out_and_repeats_records
     assert set(member.handled) == set(await numbers.written())
 
 
-async def test_a_member_that_comes_while_another_is_blocked_waits_and_it_costs_nothing(
+async def test_a_member_that_joins_while_another_is_blocked_waits_and_no_record_repeats(
     numbers: Numbers,
 ) -> None:
     async with BlockedMember(numbers, group_protocol="consumer") as member:
@@ -89,7 +89,7 @@ async def test_a_member_that_comes_while_another_is_blocked_waits_and_it_costs_n
     assert member.handled + second.handled == await numbers.written()
 
 
-async def test_partitions_that_come_while_a_member_is_blocked_are_its_own_afterwards(
+async def test_partitions_assigned_to_a_blocked_member_are_read_once_it_continues(
     numbers: Numbers,
 ) -> None:
     member = BlockedMember(numbers, group_protocol="consumer")

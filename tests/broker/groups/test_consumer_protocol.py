@@ -160,7 +160,7 @@ def numbers(count: int) -> Counter[bytes]:
 # -- members that come and go
 
 
-async def test_members_share_the_partitions_and_nothing_is_read_twice(kafka: Kafka) -> None:
+async def test_kip848_members_share_the_partitions_and_no_record_repeats(kafka: Kafka) -> None:
     first, second = kafka.member(), kafka.member()
     async with kafka.producing() as produce, first:
         await produce(100)
@@ -180,7 +180,9 @@ async def test_members_share_the_partitions_and_nothing_is_read_twice(kafka: Kaf
     assert await kafka.committed() == kafka.sent
 
 
-async def test_kept_partitions_flow_and_commit_while_a_revoke_is_delayed(kafka: Kafka) -> None:
+async def test_kept_partitions_are_read_and_committed_while_a_revocation_is_delayed(
+    kafka: Kafka,
+) -> None:
     first, second = kafka.member(commit_interval=0.1), kafka.member()
     first.keep_all = True
     async with kafka.producing() as produce, first:
@@ -242,7 +244,7 @@ async def test_at_the_deadline_only_overdue_partitions_are_lost(kafka: Kafka) ->
     assert set(first.values + second.values) == set(numbers(kafka.sent))
 
 
-async def test_a_member_that_was_removed_loses_everything_and_joins_again(kafka: Kafka) -> None:
+async def test_a_removed_member_loses_its_partitions_and_joins_again(kafka: Kafka) -> None:
     member = kafka.member()
     async with kafka.producing() as produce, member:
         await shared(member)
@@ -278,7 +280,7 @@ async def _remove(kafka: Kafka, member_id: str) -> None:
     await channels.close()
 
 
-async def test_a_static_member_that_restarts_keeps_its_partitions_and_moves_nobody_elses(
+async def test_a_static_member_that_restarts_keeps_its_partitions_and_no_others_move(
     kafka: Kafka,
 ) -> None:
     other = kafka.member()
@@ -296,7 +298,7 @@ async def test_a_static_member_that_restarts_keeps_its_partitions_and_moves_nobo
     assert other.lost == set()
 
 
-async def test_an_instance_id_in_use_is_waited_for(kafka: Kafka) -> None:
+async def test_joining_waits_while_the_instance_id_is_in_use(kafka: Kafka) -> None:
     successor = kafka.member(group_instance_id="one")
     async with kafka.member(group_instance_id="one") as member:
         await shared(member)
@@ -312,7 +314,9 @@ async def test_an_instance_id_in_use_is_waited_for(kafka: Kafka) -> None:
 # -- what the broker decides
 
 
-async def test_the_broker_resolves_a_pattern_and_changes_are_drained(kafka: Kafka) -> None:
+async def test_the_broker_resolves_a_pattern_and_topics_that_no_longer_match_are_revoked(
+    kafka: Kafka,
+) -> None:
     first, other = f"{kafka.topic}-a", f"{kafka.topic}-b"
     for topic in (first, other):
         kafka.broker.create_topic(topic, 2)
@@ -339,7 +343,7 @@ async def test_the_broker_resolves_a_pattern_and_changes_are_drained(kafka: Kafk
     assert member.lost == set()
 
 
-async def test_the_assignor_of_the_broker_can_be_chosen(kafka: Kafka) -> None:
+async def test_the_server_side_assignor_can_be_chosen(kafka: Kafka) -> None:
     other = f"{kafka.topic}-b"
     kafka.broker.create_topic(other, 4)
     topics = (kafka.topic, other)
@@ -360,14 +364,16 @@ async def _refused(consumer: Consumer) -> FatalError:
     return raised.value
 
 
-async def test_an_assignor_that_the_broker_lacks_is_explained(kafka: Kafka) -> None:
+async def test_an_unsupported_server_side_assignor_is_an_error_that_names_the_fix(
+    kafka: Kafka,
+) -> None:
     error = await _refused(kafka.member(server_assignor="best").consumer)
     assert isinstance(error, InconsistentGroupError)
     assert "server_assignor='best'" in str(error)
     assert "group.consumer.assignors" in str(error)
 
 
-async def test_a_pattern_that_is_no_re2_is_explained(kafka: Kafka) -> None:
+async def test_a_pattern_that_is_not_re2_is_an_error_that_names_the_fix(kafka: Kafka) -> None:
     consumer = Consumer(
         pattern=BrokerPattern("(?<=x)y"),
         bootstrap_servers=kafka.broker.bootstrap_servers,
@@ -382,7 +388,7 @@ async def test_a_pattern_that_is_no_re2_is_explained(kafka: Kafka) -> None:
 # -- the classic protocol beside it
 
 
-async def test_auto_uses_the_consumer_protocol_where_there_is_one(kafka: Kafka) -> None:
+async def test_auto_uses_the_consumer_protocol_if_the_broker_supports_it(kafka: Kafka) -> None:
     async with kafka.member(group_protocol="auto") as member, kafka.producing() as produce:
         await shared(member)
         # By KIP-848 the client names the member; by the classic protocol the broker does.
@@ -449,7 +455,7 @@ def classic_kafka(classic_broker: KafkaBroker, request: pytest.FixtureRequest) -
     return Kafka(classic_broker, topic)
 
 
-async def test_auto_falls_back_where_the_broker_has_no_consumer_protocol(
+async def test_auto_uses_the_classic_protocol_if_the_broker_lacks_the_consumer_protocol(
     classic_kafka: Kafka,
 ) -> None:
     first = classic_kafka.member(group_protocol="auto")
@@ -465,7 +471,7 @@ async def test_auto_falls_back_where_the_broker_has_no_consumer_protocol(
     assert await classic_kafka.committed() == 80
 
 
-async def test_a_broker_without_the_consumer_protocol_is_explained(
+async def test_a_broker_without_the_consumer_protocol_is_an_error_that_names_the_fix(
     classic_kafka: Kafka,
 ) -> None:
     error = await _refused(classic_kafka.member().consumer)

@@ -31,7 +31,7 @@ async def end(broker: KafkaBroker, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_coordinator_that_goes_costs_neither_records_nor_a_search_in_haste(
+async def test_a_coordinator_failure_repeats_no_record_and_lookups_back_off(
     kafka_cluster: KafkaCluster, caplog: pytest.LogCaptureFixture, way: str
 ) -> None:
     topic = f"numbers-{uuid.uuid4().hex[:8]}"

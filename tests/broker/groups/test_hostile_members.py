@@ -42,7 +42,7 @@ def claims_of_everything(topic: str) -> bytes:
 
 
 @pytest.mark.parametrize("metadata", [names_that_cannot_be, claims_of_everything])
-async def test_a_member_that_makes_things_up_does_not_end_its_leader(
+async def test_an_invalid_subscription_of_one_member_does_not_end_the_group_leader(
     kafka_broker: RunningBroker, kafka_topic: str, metadata: Callable[[str], bytes]
 ) -> None:
     address = kafka_broker.bootstrap_servers
@@ -70,7 +70,7 @@ async def test_a_member_that_makes_things_up_does_not_end_its_leader(
         await _goes_on(leader, numbers)
 
 
-async def test_a_member_whose_subscription_no_broker_can_read_ends_no_other(
+async def test_a_subscription_that_brokers_cannot_decode_ends_no_other_member(
     kafka_broker: RunningBroker, kafka_topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "asyncrevoke")

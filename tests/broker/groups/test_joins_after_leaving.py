@@ -1,7 +1,7 @@
 """What a real Apache Kafka makes of a JoinGroup that it processes after its member's LeaveGroup.
 
 The simulated coordinators follow it (``tests/simulation/test_converting_group.py``), and classic
-members leave accordingly (``tests/unit/core/membership/classic/test_leaving_while_joining.py``).
+members leave accordingly (``tests/unit/core/membership/leaving/test_leaving_while_joining.py``).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def test_a_coordinator_that_assigns_adds_the_member_that_has_left(kafka: K
     await kafka.put_out(classic.member_id)
 
 
-async def test_a_classic_group_refuses_the_member_that_has_left(kafka: Kafka) -> None:
+async def test_a_classic_group_rejects_the_member_that_has_left(kafka: Kafka) -> None:
     first = Classic(kafka)
     await first.join()
     await kafka.put_out(first.member_id)

@@ -36,7 +36,7 @@ async def _asked_for_half(kafka: Kafka) -> Modern:
     return first
 
 
-async def test_an_acknowledgement_whose_answer_was_lost_is_repeated(kafka: Kafka) -> None:
+async def test_a_heartbeat_acknowledgement_without_a_response_is_sent_again(kafka: Kafka) -> None:
     member = await _asked_for_half(kafka)
     lost = await member.ask(member.assigned)
     assert lost.error is ErrorCode.none
@@ -46,7 +46,7 @@ async def test_an_acknowledgement_whose_answer_was_lost_is_repeated(kafka: Kafka
     assert again.member_epoch == lost.member_epoch
 
 
-async def test_what_a_lost_answer_asked_for_is_asked_again_of_who_says_all_that_it_owns(
+async def test_a_full_heartbeat_returns_the_assignment_of_a_lost_response(
     kafka: Kafka,
 ) -> None:
     member = await _asked_for_half(kafka)

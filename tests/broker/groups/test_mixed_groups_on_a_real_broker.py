@@ -55,7 +55,9 @@ def has(member: Member, partitions: int) -> bool:
     return member.running and len(member.consumer.assignment()) == partitions
 
 
-async def test_who_shares_no_assignor_is_refused_and_the_others_go_on(numbers: Numbers) -> None:
+async def test_a_member_without_a_common_assignor_is_rejected_and_the_others_continue(
+    numbers: Numbers,
+) -> None:
     async with Member(numbers.consumer()) as member:
         await until(lambda: has(member, PARTITIONS), "all partitions")
         generation = member.consumer.group_metadata().generation
@@ -68,7 +70,7 @@ async def test_who_shares_no_assignor_is_refused_and_the_others_go_on(numbers: N
         assert member.lost == set()
 
 
-async def test_a_member_that_is_downgraded_takes_the_group_back_to_range(
+async def test_a_downgraded_member_returns_the_group_to_range(
     numbers: Numbers,
 ) -> None:
     async with Member(numbers.consumer(assignors=BOTH)) as stays, AsyncExitStack() as stack:
@@ -92,7 +94,7 @@ async def test_a_member_that_is_downgraded_takes_the_group_back_to_range(
     assert await numbers.committed() == 80
 
 
-async def test_a_static_member_restarts_while_others_delay_and_nothing_moves(
+async def test_a_static_member_restarts_during_delayed_revocations_and_no_partition_moves(
     numbers: Numbers,
 ) -> None:
     async with Delaying(numbers) as delays, AsyncExitStack() as stack:
@@ -128,7 +130,7 @@ async def test_a_static_member_restarts_while_others_delay_and_nothing_moves(
         assert delays.lost == third.lost == again.lost == set()
 
 
-async def test_a_static_member_whose_name_another_takes_is_fenced(numbers: Numbers) -> None:
+async def test_a_static_member_is_fenced_when_its_instance_id_is_reused(numbers: Numbers) -> None:
     async with numbers.consumer(group_instance_id="one") as former:
         while len(former.assignment()) < PARTITIONS:
             await former.poll(timeout=0.1)
@@ -141,7 +143,9 @@ async def test_a_static_member_whose_name_another_takes_is_fenced(numbers: Numbe
             await successor.has_all(numbers)
 
 
-async def test_a_static_member_that_is_told_to_leave_hands_over_at_once(numbers: Numbers) -> None:
+async def test_a_static_member_that_leaves_on_close_releases_partitions_immediately(
+    numbers: Numbers,
+) -> None:
     async with Member(numbers.consumer()) as stays:
         await until(lambda: has(stays, 6), "all partitions")
         static = numbers.consumer(group_instance_id="one", session_timeout=40.0)
@@ -152,7 +156,7 @@ async def test_a_static_member_that_is_told_to_leave_hands_over_at_once(numbers:
         await until(lambda: has(stays, 6), "all partitions", within=10.0)
 
 
-async def test_a_dynamic_member_that_is_told_to_stay_is_missed_after_its_session(
+async def test_a_dynamic_member_that_stays_on_close_is_removed_after_session_timeout(
     numbers: Numbers,
 ) -> None:
     async with Member(numbers.consumer()) as waits:

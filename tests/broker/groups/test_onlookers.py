@@ -58,7 +58,7 @@ def hang(stack: ExitStack, port: int, request: bytes) -> None:
     client.send(request)
 
 
-async def test_viewers_and_scrapers_that_never_read_do_not_slow_the_consumer(
+async def test_http_clients_that_never_read_do_not_slow_the_consumer(
     kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
     address = kafka_broker.bootstrap_servers

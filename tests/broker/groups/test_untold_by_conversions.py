@@ -28,7 +28,7 @@ async def kafka(kafka_broker: RunningBroker, kafka_topic: str) -> AsyncIterator[
         yield kafka
 
 
-async def test_what_a_member_waits_for_when_a_static_one_converts_the_group_is_read_by_nobody(
+async def test_a_partition_that_a_member_awaits_when_the_group_is_converted_has_no_owner(
     kafka: Kafka,
 ) -> None:
     everything = frozenset(range(4))
@@ -61,7 +61,7 @@ async def test_what_a_member_waits_for_when_a_static_one_converts_the_group_is_r
     assert await waiting.join() == everything - kept
 
 
-async def test_a_member_that_was_put_out_is_taken_for_a_new_one_of_the_same_id(
+async def test_a_removed_member_joins_again_as_a_new_member_with_its_old_id(
     kafka: Kafka,
 ) -> None:
     modern, member = Modern(kafka, "by-epochs"), Classic(kafka)
@@ -75,7 +75,7 @@ async def test_a_member_that_was_put_out_is_taken_for_a_new_one_of_the_same_id(
 
 
 @pytest.mark.slow
-async def test_the_rebalance_of_a_group_made_classic_is_forgotten_with_its_coordinator() -> None:
+async def test_a_coordinator_restart_drops_the_rebalance_of_a_group_converted_to_classic() -> None:
     everything = frozenset(range(4))
     with KafkaBroker() as broker:
         await asyncio.to_thread(broker.create_topic, "orders", 4)

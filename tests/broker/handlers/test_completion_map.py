@@ -94,7 +94,7 @@ async def successor(servers: str, topic: str, completion_map: int, last: int) ->
     return handled
 
 
-async def test_after_a_kill_only_the_record_that_was_stuck_is_handled_again(
+async def test_with_a_completion_map_only_the_stuck_record_repeats_after_a_kill(
     kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
     servers = kafka_broker.bootstrap_servers
@@ -109,7 +109,7 @@ async def test_after_a_kill_only_the_record_that_was_stuck_is_handled_again(
     assert await committed(servers, kafka_topic) == OffsetAndMetadata(COUNT + 1, "", 0)
 
 
-async def test_without_a_map_everything_beyond_the_stuck_record_is_handled_again(
+async def test_without_a_completion_map_all_records_after_the_stuck_one_repeat(
     kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
     servers = kafka_broker.bootstrap_servers
@@ -123,7 +123,7 @@ async def test_without_a_map_everything_beyond_the_stuck_record_is_handled_again
     assert sorted(handled) == list(range(COUNT + 1))
 
 
-async def test_another_owner_of_a_revoked_partition_skips_what_was_finished(
+async def test_the_next_owner_of_a_revoked_partition_skips_completed_records(
     kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
     """The stuck handler is given up when closing has waited for it long enough."""

@@ -75,7 +75,7 @@ async def send_large(kafka: Kafka) -> None:
 
 
 @pytest.mark.kafka_topic(partitions=1, config=ROOMY)
-async def test_a_value_of_10_mb_is_handled_retried_later_and_buried_like_any_other(
+async def test_a_value_of_10_mb_is_handled_retried_and_dead_lettered(
     kafka: Kafka,
 ) -> None:
     later = RetryTopic(f"{kafka.topic}.retry", delay=0.2, attempts=1)
@@ -133,7 +133,7 @@ async def test_a_value_of_10_mb_that_a_dead_letter_topic_refuses_is_not_dropped(
 
 
 @pytest.mark.kafka_topic(partitions=2)
-async def test_a_handler_that_blocks_the_loop_holds_everything_up_and_loses_nothing(
+async def test_a_handler_that_blocks_the_event_loop_delays_all_and_loses_no_record(
     kafka: Kafka, caplog: pytest.LogCaptureFixture
 ) -> None:
     await kafka.produce(40, partitions=2)

@@ -93,7 +93,7 @@ async def until(condition: Callable[[], object]) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_what_fails_is_tried_again_and_then_goes_to_the_dead_letter_topic(
+async def test_a_failed_record_is_retried_and_then_dead_lettered(
     kafka: Kafka,
 ) -> None:
     await kafka.create(kafka.dead, 2)
@@ -134,7 +134,7 @@ async def test_what_fails_is_tried_again_and_then_goes_to_the_dead_letter_topic(
     )
 
 
-async def test_what_does_not_decode_goes_to_the_dead_letter_topic_a_tombstone_too(
+async def test_undecodable_values_and_tombstones_go_to_the_dead_letter_topic(
     kafka: Kafka,
 ) -> None:
     await kafka.create(kafka.dead)
@@ -164,7 +164,7 @@ async def test_what_does_not_decode_goes_to_the_dead_letter_topic_a_tombstone_to
     assert await kafka.committed() == 4
 
 
-async def test_a_letter_that_the_broker_refuses_halts_its_partition_and_drops_nothing(
+async def test_a_dead_letter_that_the_broker_rejects_pauses_its_partition_and_drops_nothing(
     kafka: Kafka,
 ) -> None:
     await kafka.create(kafka.dead, settings={"max.message.bytes": "300"})
@@ -307,7 +307,7 @@ async def test_a_handler_that_takes_too_long_is_cancelled_and_tried_again(kafka:
     assert await kafka.committed() == 3
 
 
-async def test_a_record_that_waits_for_its_retry_does_not_hold_up_closing(kafka: Kafka) -> None:
+async def test_a_record_that_waits_for_its_retry_does_not_delay_closing(kafka: Kafka) -> None:
     await kafka.produce(14)
     consumer = Consumer(**kafka.options())
     calls: Counter[int] = Counter()

@@ -99,7 +99,7 @@ def check_that_keys_are_in_order(*members: Member) -> None:
 
 @pytest.mark.kafka_topic(partitions=PARTITIONS)
 @pytest.mark.parametrize("assignor", ["cooperative-sticky", "range"])
-async def test_the_new_owner_waits_for_running_handlers_only_and_repeats_nothing(
+async def test_the_new_owner_waits_for_running_handlers_only_and_no_record_repeats(
     kafka_broker: RunningBroker, kafka_topic: str, assignor: str
 ) -> None:
     """The other records of the slow key end only when the new owner has begun."""
@@ -128,7 +128,7 @@ async def test_the_new_owner_waits_for_running_handlers_only_and_repeats_nothing
 
 
 @pytest.mark.kafka_topic(partitions=PARTITIONS)
-async def test_with_a_member_of_aiokafka_the_gap_is_processed_and_nothing_repeated(
+async def test_unstarted_records_are_processed_before_aiokafka_takes_over_and_none_repeats(
     kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
     """It shares the group, and reads nothing: what ours leaves undone stays so."""

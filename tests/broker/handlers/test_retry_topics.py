@@ -23,7 +23,7 @@ def kafka(kafka_broker: RunningBroker, kafka_topic: str) -> Kafka:
 
 
 @pytest.mark.kafka_topic(partitions=1)
-async def test_what_fails_comes_back_after_its_delay_and_then_goes_to_the_dead_letter_topic(
+async def test_a_failed_record_is_retried_after_its_delay_and_then_dead_lettered(
     kafka: Kafka,
 ) -> None:
     tp = TopicPartition(kafka.topic, 0)
@@ -76,7 +76,9 @@ async def test_what_fails_comes_back_after_its_delay_and_then_goes_to_the_dead_l
 
 
 @pytest.mark.kafka_topic(partitions=2)
-async def test_what_waits_is_handled_by_whoever_has_its_partition_then(kafka: Kafka) -> None:
+async def test_a_delayed_record_is_handled_by_the_owner_of_its_partition_when_it_is_due(
+    kafka: Kafka,
+) -> None:
     later = RetryTopic(f"{kafka.topic}.retry", delay=3.0)
     await kafka.create(later.topic, 2)
     await kafka.produce(20, partitions=2)
@@ -104,7 +106,7 @@ async def test_what_waits_is_handled_by_whoever_has_its_partition_then(kafka: Ka
 
 
 @pytest.mark.kafka_topic(partitions=1)
-async def test_a_retry_topic_that_does_not_exist_stops_the_partition_and_drops_nothing(
+async def test_a_missing_retry_topic_pauses_the_partition_and_drops_no_record(
     kafka: Kafka,
 ) -> None:
     later = RetryTopic(f"{kafka.topic}.retry", delay=0.2)

@@ -228,7 +228,7 @@ async def test_a_worker_that_dies_is_started_again_while_the_other_goes_on(app: 
     assert await app.committed() == 8
 
 
-async def test_a_second_sigterm_ends_all_at_once(app: App) -> None:
+async def test_a_second_sigterm_ends_all_workers_immediately(app: App) -> None:
     await app.produce(*[b"slow"] * 4)
     app.start("--workers", "2")
     await app.until(lambda: app.said("started"))
@@ -244,7 +244,7 @@ async def test_a_second_sigterm_ends_all_at_once(app: App) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_what_has_not_drained_within_the_grace_is_killed(app: App) -> None:
+async def test_workers_that_have_not_drained_within_shutdown_timeout_are_killed(app: App) -> None:
     await app.produce(b"slow")
     app.start("--workers", "1", "--shutdown-timeout", "1")
     await app.until(lambda: app.said("started"))
@@ -280,9 +280,7 @@ async def test_each_worker_has_a_static_id_of_its_own(app: App) -> None:
     assert await app.ended() == 0, app.log
 
 
-async def test_a_worker_whose_static_id_another_process_has_taken_ends_all(
-    app: App, tmp_path: Path
-) -> None:
+async def test_a_fenced_worker_ends_all_workers(app: App, tmp_path: Path) -> None:
     app.write('group_instance_id="billing"')
     app.start("--workers", "1")
     await app.until_members(1)
@@ -316,7 +314,7 @@ async def test_a_changed_file_is_loaded_again_also_after_one_that_cannot_be(app:
     assert await app.ended() == 0, app.log
 
 
-async def test_one_process_tells_its_health_and_slow_clients_do_not_hold_it_up(app: App) -> None:
+async def test_one_process_reports_health_and_slow_clients_do_not_delay_it(app: App) -> None:
     port = free_port()
     app.start("--health-port", str(port))
     await until_ready(app, port)

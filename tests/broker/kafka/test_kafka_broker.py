@@ -71,31 +71,27 @@ async def test_records_go_in_and_out(kafka_broker: RunningBroker, kafka_topic: s
 
 
 def test_topic_has_four_partitions(kafka_broker: RunningBroker, kafka_topic: str) -> None:
-    with Admin(kafka_broker.admin_addresses[0]) as admin:
-        assert admin.partitions(kafka_topic) == 4
+    assert Admin(kafka_broker.admin_addresses[0]).partitions(kafka_topic) == 4
 
 
 @pytest.mark.kafka_topic(partitions=7)
 def test_marker_sets_the_number_of_partitions(
     kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
-    with Admin(kafka_broker.admin_addresses[0]) as admin:
-        assert admin.partitions(kafka_topic) == 7
+    assert Admin(kafka_broker.admin_addresses[0]).partitions(kafka_topic) == 7
 
 
 @pytest.mark.parametrize("kafka_topic", [2], indirect=True)
 def test_indirect_parameter_sets_the_number_of_partitions(
     kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
-    with Admin(kafka_broker.admin_addresses[0]) as admin:
-        assert admin.partitions(kafka_topic) == 2
+    assert Admin(kafka_broker.admin_addresses[0]).partitions(kafka_topic) == 2
 
 
 async def test_blocking_calls_work_while_a_loop_runs(kafka_broker: RunningBroker) -> None:
     kafka_broker.create_topic("made-in-a-loop", 2)
     kafka_broker.add_partitions("made-in-a-loop", 5)
-    with Admin(kafka_broker.admin_addresses[0]) as admin:
-        assert admin.partitions("made-in-a-loop") == 5
+    assert Admin(kafka_broker.admin_addresses[0]).partitions("made-in-a-loop") == 5
     kafka_broker.delete_topic("made-in-a-loop")
 
 
@@ -124,19 +120,15 @@ async def test_restart_keeps_data_and_port(own_broker: KafkaBroker, orderly: boo
 def test_paused_broker_is_silent_until_it_is_resumed(own_broker: KafkaBroker) -> None:
     own_broker.pause()
     try:
-        with (
-            pytest.raises(TimeoutError),
-            Admin(own_broker.admin_addresses[0], timeout=0.5) as admin,
-        ):
-            admin.brokers()
+        with pytest.raises(TimeoutError):
+            Admin(own_broker.admin_addresses[0], timeout=0.5).brokers()
     finally:
         own_broker.resume()
     wait_until(lambda: own_broker_answers(own_broker))
 
 
 def own_broker_answers(broker: KafkaBroker) -> bool:
-    with Admin(broker.admin_addresses[0]) as admin:
-        return broker.node_id in admin.brokers()
+    return broker.node_id in Admin(broker.admin_addresses[0]).brokers()
 
 
 def test_broken_property_is_an_error_with_the_logs_tail() -> None:
@@ -247,8 +239,8 @@ def test_cluster_goes_on_without_one_of_its_brokers(kafka_cluster: KafkaCluster)
     try:
 
         def led_by_others() -> bool:
-            with Admin(survivor.admin_addresses[0]) as admin:
-                return set(admin.brokers()) == {2, 3} and admin.partitions("survives") == 3
+            admin = Admin(survivor.admin_addresses[0])
+            return set(admin.brokers()) == {2, 3} and admin.partitions("survives") == 3
 
         wait_until(led_by_others)
     finally:

@@ -38,7 +38,7 @@ async def bill(order: dict) -> None:
 
 
 @pytest.mark.parametrize("amount", [1, 2])
-async def test_a_consumer_of_a_module_is_entered_again_and_reads_nothing_old(
+async def test_a_module_level_consumer_reads_only_records_of_the_present_test(
     consumer_for, amount
 ):
     billed.clear()
@@ -59,7 +59,7 @@ async def test_dead_letters_go_to_the_tests_broker(consumer_for):
         assert [record.value for record in batch.records] == [b'{"amount":-1}']
 
 
-async def test_what_a_consumer_fails_with_is_raised(consumer_for):
+async def test_a_failure_of_the_consumer_is_raised_by_the_test(consumer_for):
     failing = Consumer(group_id="failing")
 
     @failing.handler("failing")

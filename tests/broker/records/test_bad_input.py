@@ -66,7 +66,7 @@ def guarded(guarded_broker: KafkaBroker) -> Guarded:
 
 
 @pytest.mark.parametrize("allowed", ["nothing", pytest.param("describe", marks=pytest.mark.slow)])
-async def test_a_topic_that_may_not_be_read_is_an_error_and_flows_when_that_is_granted(
+async def test_an_unauthorized_topic_raises_an_error_and_is_read_once_access_is_granted(
     guarded: Guarded, allowed: Literal["nothing", "describe"]
 ) -> None:
     guarded.allow_group("read")
@@ -86,7 +86,7 @@ async def test_a_topic_that_may_not_be_read_is_an_error_and_flows_when_that_is_g
 
 
 @pytest.mark.parametrize("allowed", ["nothing", "describe"])
-async def test_a_group_that_may_not_be_used_is_a_fatal_error_that_names_the_right(
+async def test_an_unauthorized_group_is_a_fatal_error_that_names_the_missing_acl(
     guarded: Guarded, allowed: Literal["nothing", "describe"]
 ) -> None:
     guarded.allow_topic("read")
@@ -114,7 +114,7 @@ async def test_a_wrong_password_is_a_fatal_error_that_names_the_option(
     assert "not-this-one" not in str(caught.value)
 
 
-async def test_a_protocol_that_the_broker_does_not_speak_is_named_in_a_warning(
+async def test_a_security_protocol_that_the_listener_does_not_speak_is_named_in_a_warning(
     guarded: Guarded, caplog: pytest.LogCaptureFixture
 ) -> None:
     consumer = Consumer(guarded.topic, bootstrap_servers=guarded.bootstrap, group_id="plain")
@@ -126,7 +126,7 @@ async def test_a_protocol_that_the_broker_does_not_speak_is_named_in_a_warning(
 # -- topics
 
 
-async def test_a_topic_that_does_not_exist_yet_flows_when_it_is_created(
+async def test_a_missing_topic_is_read_once_it_is_created(
     kafka_broker: RunningBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     here, later = (

@@ -47,7 +47,7 @@ def share(*members: Member) -> list[int]:
 
 
 @BOTH_PROTOCOLS
-async def test_added_partitions_are_found_and_read_from_their_beginning(
+async def test_added_partitions_are_read_from_their_beginning(
     numbers: Numbers, kafka_broker: RunningBroker, protocol: Protocol
 ) -> None:
     async with AsyncExitStack() as stack:
@@ -100,7 +100,7 @@ async def test_a_topic_created_again_is_read_from_its_beginning_with_earliest(
 
 
 @BOTH_PROTOCOLS
-async def test_a_topic_created_again_goes_on_at_its_end_with_latest(
+async def test_a_topic_created_again_is_read_from_its_end_with_latest(
     numbers: Numbers, kafka_broker: RunningBroker, protocol: Protocol
 ) -> None:
     async with Member(

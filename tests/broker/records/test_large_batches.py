@@ -23,7 +23,7 @@ VALUE = b"0123456789abcdef" * 64
 
 
 @pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
-async def test_a_large_batch_comes_whole_while_the_loop_and_other_partitions_go_on(
+async def test_a_large_batch_blocks_neither_the_event_loop_nor_other_partitions(
     kafka_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch, compression: str
 ) -> None:
     topic = f"large-{uuid.uuid4().hex[:8]}"

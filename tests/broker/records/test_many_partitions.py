@@ -30,7 +30,7 @@ PARTITIONS = 60
 ROUNDS = 5
 
 
-async def test_what_arrives_now_here_and_now_there_is_read_in_a_session(
+async def test_sparse_records_of_many_partitions_are_read_in_one_fetch_session(
     kafka_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     epochs: list[int] = []

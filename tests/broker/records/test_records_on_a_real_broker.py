@@ -92,7 +92,7 @@ class Trickle:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-async def test_records_are_read_once_through_a_rebalance_a_seek_and_changes_of_style(
+async def test_records_are_read_once_across_a_rebalance_a_seek_and_changes_of_iteration_style(
     kafka_broker: RunningBroker, kafka_topic: str, protocol: GroupProtocol
 ) -> None:
     bootstrap = kafka_broker.bootstrap_servers

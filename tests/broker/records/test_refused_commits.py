@@ -90,7 +90,7 @@ async def until_refused(consumer: Consumer, guarded: Guarded) -> None:
 
 
 @pytest.mark.parametrize("group_protocol", PROTOCOLS)
-async def test_a_refused_commit_is_raised_and_tried_again_until_access_is_given_back(
+async def test_a_rejected_commit_is_raised_and_retried_until_access_is_granted(
     guarded: Guarded, group_protocol: Literal["classic", "consumer"]
 ) -> None:
     await guarded.send(30)
@@ -119,7 +119,7 @@ async def until_committed(guarded: Guarded, count: int) -> None:
 
 
 @pytest.mark.parametrize("group_protocol", PROTOCOLS)
-async def test_closing_while_commits_are_refused_leaves_in_time_and_raises(
+async def test_closing_while_commits_are_rejected_leaves_in_time_and_raises(
     guarded: Guarded,
     group_protocol: Literal["classic", "consumer"],
     caplog: pytest.LogCaptureFixture,
@@ -145,7 +145,7 @@ async def test_closing_while_commits_are_refused_leaves_in_time_and_raises(
         await until(lambda: len(successor.assignment()) == 3, "the group was left")
 
 
-async def test_an_offset_that_was_refused_is_committed_when_it_is_asked_for_again(
+async def test_a_rejected_offset_is_committed_when_commit_is_called_again(
     guarded: Guarded,
 ) -> None:
     await guarded.send(30)

@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 
 import msgspec
 import pytest
 from aiokafka import AIOKafkaProducer
 from broker.groups.noted_requests import change_answers, note_requests
+from kio.schema.metadata.v9 import request as metadata9
+from kio.schema.metadata.v9.response import MetadataResponse as Metadata9
+from kio.schema.types import TopicName
 
 from asyncrevoke import Consumer, LogTruncationError, TopicPartition
 from asyncrevoke.broker.admin import Admin
 from asyncrevoke.core.io.effects import Replied
 from asyncrevoke.protocol.messages import (
+    Entities,
+    EntityRequest,
     FetchRequest,
     FetchResponse,
     MetadataRequest,
@@ -42,10 +47,20 @@ class Replicas(NamedTuple):
     in_sync: list[int]
 
 
+class DescribeTopics(EntityRequest[Metadata9], frozen=True, kw_only=True):
+    """With the replicas that are in sync."""
+
+    entities: ClassVar[Entities] = ((metadata9.MetadataRequest, Metadata9),)
+    topics: tuple[metadata9.MetadataRequestTopic, ...]
+    allow_auto_topic_creation: bool = False
+    include_cluster_authorized_operations: bool = False
+    include_topic_authorized_operations: bool = False
+
+
 def replicas(cluster: KafkaCluster, topic: str) -> Replicas:
     """Where partition 0 is, as a running broker knows it."""
-    with Admin(cluster.admin_addresses[0]) as admin:
-        (described,) = admin._metadata([topic]).topics
+    request = DescribeTopics(topics=(metadata9.MetadataRequestTopic(name=TopicName(topic)),))
+    (described,) = Admin(cluster.admin_addresses[0])._ask(request).topics
     (partition,) = described.partitions
     return Replicas(
         int(partition.leader_id),
@@ -74,7 +89,7 @@ async def read(consumer: Consumer, count: int) -> list[str]:
     return values
 
 
-async def test_records_come_from_the_replica_in_our_rack(
+async def test_records_are_fetched_from_the_replica_in_the_same_rack(
     kafka_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from_node: list[int] = []
@@ -101,7 +116,7 @@ async def test_records_come_from_the_replica_in_our_rack(
     assert set(from_node) == {follower}
 
 
-async def test_until_the_metadata_lists_the_preferred_replica_the_leader_is_read(
+async def test_the_leader_is_fetched_from_until_metadata_lists_the_preferred_replica(
     kafka_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[FetchRequest | MetadataRequest] = []
@@ -150,7 +165,7 @@ async def test_until_the_metadata_lists_the_preferred_replica_the_leader_is_read
 
 
 @pytest.mark.slow
-async def test_after_an_unclean_election_nothing_of_the_new_leader_s_log_is_skipped(
+async def test_after_an_unclean_election_no_record_of_the_new_leaders_log_is_skipped(
     kafka_cluster: KafkaCluster,
 ) -> None:
     cluster, topic = kafka_cluster, f"cut-{uuid.uuid4().hex[:8]}"

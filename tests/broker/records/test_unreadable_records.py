@@ -33,7 +33,7 @@ SPOILED = raw_batch(
 
 
 @pytest.mark.kafka_topic(partitions=1)
-async def test_handlers_go_on_and_unreadable_records_go_to_the_dead_letter_topic(
+async def test_unreadable_records_go_to_the_dead_letter_topic_and_others_are_handled(
     kafka: Kafka,
 ) -> None:
     await kafka.create(kafka.dead)
@@ -64,7 +64,9 @@ async def test_handlers_go_on_and_unreadable_records_go_to_the_dead_letter_topic
 
 
 @pytest.mark.kafka_topic(partitions=1)
-async def test_a_loop_gets_an_error_at_each_and_goes_on_where_it_seeks(kafka: Kafka) -> None:
+async def test_a_loop_gets_an_error_at_each_unreadable_record_and_can_seek_past_it(
+    kafka: Kafka,
+) -> None:
     await send_raw(
         kafka.address, kafka.topic, SPOILED, header_bomb(), raw_batch(record(0, key=b"c"))
     )

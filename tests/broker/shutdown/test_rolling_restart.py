@@ -26,7 +26,7 @@ def handled_by(members: list[Member]) -> Counter[Place]:
     return total
 
 
-async def test_a_rolling_restart_under_members_that_come_and_go_loses_and_repeats_nothing(
+async def test_a_rolling_broker_restart_while_members_join_and_leave_loses_and_repeats_nothing(
     kafka_cluster: KafkaCluster,
 ) -> None:
     topic = f"numbers-{uuid.uuid4().hex[:8]}"

@@ -118,7 +118,7 @@ BOTH = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 
 @BOTH
 @pytest.mark.parametrize("stuck", ["handler", "swallowing handler", "listener"])
-async def test_what_does_not_end_does_not_outlast_close_timeout(
+async def test_handlers_that_do_not_end_are_abandoned_after_close_timeout(
     kafka_broker: RunningBroker, kafka_topic: str, member: Member, protocol: str, stuck: str
 ) -> None:
     await produce(kafka_broker, kafka_topic, b"key")
@@ -136,7 +136,7 @@ async def test_what_does_not_end_does_not_outlast_close_timeout(
 
 
 @BOTH
-async def test_a_segment_that_is_being_sealed_does_not_keep_the_process(
+async def test_sealing_a_journal_segment_does_not_delay_the_exit_of_the_process(
     kafka_broker: RunningBroker, kafka_topic: str, member: Member, protocol: str
 ) -> None:
     await produce(kafka_broker, kafka_topic, b"key")
@@ -153,7 +153,7 @@ async def test_a_segment_that_is_being_sealed_does_not_keep_the_process(
 
 
 @BOTH
-async def test_records_that_wait_behind_a_slow_key_are_given_up_at_once(
+async def test_closing_abandons_records_that_wait_behind_a_slow_key(
     kafka_broker: RunningBroker, kafka_topic: str, member: Member, protocol: str
 ) -> None:
     keys = [b"slow" if number % 2 else b"%d" % number for number in range(RECORDS)]

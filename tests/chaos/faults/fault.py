@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -57,6 +58,18 @@ class World:
                 return False
             missing &= await kept_offsets(self.stage, self.group.topic)
         return True
+
+    async def recovered(self, patience: float) -> bool:
+        """Wait until records are acknowledged in each partition and then handled; returns False if
+        they are not within ``patience`` seconds, twice. All members have connections again then."""
+        since = now()
+
+        def acknowledged() -> bool:
+            records = (record for record in reversed(self.traffic.produced))
+            recent = itertools.takewhile(lambda record: record.at > since, records)
+            return len({record.partition for record in recent}) >= self.partitions
+
+        return await self.until(acknowledged, patience) and await self.caught_up(patience)
 
     async def until(self, done: Callable[[], bool], patience: float) -> bool:
         """Wait until something holds; returns False if it does not within ``patience`` seconds."""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from asyncrevoke.audit.anomalies import Anomaly, AnomalyKind, Severity
 from asyncrevoke.audit.report import counts
-from asyncrevoke.cli.demo.judge import Evidence, HandlerCall, RecordId, handler_calls, judge
+from asyncrevoke.cli.demo.judge import Evidence, ObservedCall, RecordId, handler_calls, judge
 from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, Started
 from asyncrevoke.model import TopicPartition
 
@@ -52,16 +52,16 @@ class Ending(NamedTuple):
     committed: Mapping[TopicPartition, int]
     partitions: frozenset[TopicPartition] | None = None
 
-    def covers(self, call: HandlerCall) -> bool:
+    def covers(self, call: ObservedCall) -> bool:
         """Whether another call after this one is excused."""
         place = call.record.partition
         return self._concerns(call) and call.record.offset >= self.committed.get(place, 0)
 
-    def comes_after(self, call: HandlerCall) -> bool:
+    def comes_after(self, call: ObservedCall) -> bool:
         """Whether this call is one of a member that had not been told of its loss yet."""
         return self.why == "lost" and self._concerns(call)
 
-    def _concerns(self, call: HandlerCall) -> bool:
+    def _concerns(self, call: ObservedCall) -> bool:
         return (
             call.member == self.member
             and call.begin <= self.at
@@ -213,9 +213,9 @@ def _cut_at_freezes(facts: Facts) -> list[Handling]:
 
 
 def _excuses(
-    facts: Facts, calls: Iterable[HandlerCall], repeated: Iterable[RecordId]
+    facts: Facts, calls: Iterable[ObservedCall], repeated: Iterable[RecordId]
 ) -> tuple[list[RecordId], dict[str, int]]:
-    by_record: dict[RecordId, list[HandlerCall]] = defaultdict(list)
+    by_record: dict[RecordId, list[ObservedCall]] = defaultdict(list)
     for call in calls:
         by_record[call.record].append(call)
     unexcused: list[RecordId] = []
@@ -230,7 +230,7 @@ def _excuses(
     return unexcused, counts
 
 
-def _excuse(facts: Facts, call: HandlerCall, number: int, calls: int) -> Ending | None:
+def _excuse(facts: Facts, call: ObservedCall, number: int, calls: int) -> Ending | None:
     for ending in facts.endings:
         if number < calls - 1 and ending.covers(call):
             return ending

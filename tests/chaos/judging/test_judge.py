@@ -102,12 +102,12 @@ def test_an_acknowledged_record_in_a_partition_that_nobody_has_read_is_a_fault()
     assert any("not handled" in fault for fault in found.faults)
 
 
-def test_what_was_done_and_not_committed_in_the_end_is_a_fault() -> None:
+def test_a_processed_record_that_is_not_committed_at_the_end_is_a_fault() -> None:
     found = judgement(changed(committed={P0: 99}), STRICT)
     assert any("not committed" in fault for fault in found.faults)
 
 
-def test_a_repeated_record_is_a_fault_also_where_endings_are_allowed() -> None:
+def test_a_repeated_record_is_a_fault_also_where_kills_are_allowed() -> None:
     facts = changed(handled=again(call("b", 30, 6.0)))
     for allowed in (STRICT, ENDINGS):
         found = judgement(facts, allowed)
@@ -135,7 +135,7 @@ def test_records_that_wait_for_longer_than_is_allowed_are_a_fault() -> None:
     assert judgement(changed(handled=handled), Allowed(stall=25, exit=9)).faults == []
 
 
-def test_a_hand_over_that_takes_longer_than_is_allowed_is_a_fault() -> None:
+def test_a_partition_transfer_that_takes_longer_than_allowed_is_a_fault() -> None:
     handled = [
         e
         for n in range(RECORDS)
@@ -161,7 +161,7 @@ def killed(at: float, committed: int) -> Ending:
     return Ending("killed", "a", at, {P0: committed})
 
 
-def test_what_a_killed_member_had_begun_and_not_committed_may_be_repeated() -> None:
+def test_uncommitted_records_of_a_killed_member_may_be_repeated() -> None:
     handled = again(call("b", 48, 5.0), call("b", 49, 5.1))
     facts = changed(handled=handled, endings=[killed(4.95, 48)])
     found = judgement(facts, ENDINGS)
@@ -169,19 +169,19 @@ def test_what_a_killed_member_had_begun_and_not_committed_may_be_repeated() -> N
     assert list(found.repeats_by_ending.values()) == [2]
 
 
-def test_what_a_killed_member_had_committed_may_not_be_repeated() -> None:
+def test_committed_records_of_a_killed_member_may_not_be_repeated() -> None:
     handled = again(call("b", 47, 4.99), call("b", 48, 5.0))
     found = judgement(changed(handled=handled, endings=[killed(4.95, 48)]), ENDINGS)
     assert (found.repeated, found.unexcused) == (2, 1)
 
 
-def test_what_was_repeated_by_a_member_that_lives_is_not_excused_by_the_death_of_another() -> None:
+def test_a_kill_permits_no_repeats_by_members_that_were_not_killed() -> None:
     handled = again(call("b", 60, 8.0))
     found = judgement(changed(handled=handled, endings=[killed(4.95, 40)]), ENDINGS)
     assert found.unexcused == 1
 
 
-def test_a_kill_excuses_no_more_than_is_in_flight_and_done_since_the_last_commit() -> None:
+def test_a_kill_permits_repeats_of_records_in_flight_or_done_since_the_last_commit_only() -> None:
     # With commits at 3.0 and 4.0 s, and concurrency=4: 20 done after 3.0 s, and 4.
     repeats = [call("b", n, 5 + n / 100) for n in range(22, 50)]
     facts = changed(handled=again(*repeats), endings=[killed(4.95, 0)], commits=clean().commits[:4])
@@ -190,14 +190,12 @@ def test_a_kill_excuses_no_more_than_is_in_flight_and_done_since_the_last_commit
     assert [f for f in found.faults if "28 repeated, at most 24 were expected" in f]
 
 
-def test_an_ending_that_no_fault_of_the_run_allows_is_a_fault() -> None:
+def test_a_kill_that_no_fault_of_the_run_allows_is_a_fault() -> None:
     found = judgement(changed(endings=[killed(4.95, 48)]), STRICT)
     assert any("no fault of this run allows that" in fault for fault in found.faults)
 
 
-def test_what_a_member_begins_before_it_is_told_of_its_loss_is_excused_if_it_does_not_pause() -> (
-    None
-):
+def test_records_begun_before_a_loss_is_reported_may_repeat_unless_the_member_pauses() -> None:
     handled = [*clean().handled, *call("a", 60, 8.0)]
     lost = Ending("lost", "a", 8.1, {P0: 70}, frozenset((P0,)))
     facts = changed(handled=handled, endings=[lost], died={"a": 9.0, "b": 10.5})
@@ -207,7 +205,7 @@ def test_what_a_member_begins_before_it_is_told_of_its_loss_is_excused_if_it_doe
     assert judgement(dataclasses.replace(facts, handled=late), ENDINGS).unexcused == 1
 
 
-def test_a_lost_partition_excuses_only_its_own_records() -> None:
+def test_a_lost_partition_permits_repeats_of_its_own_records_only() -> None:
     handled = again(call("b", 49, 5.1))
     own = Ending("lost", "a", 5.0, {P0: 49}, frozenset((P0,)))
     other = own._replace(partitions=frozenset((TopicPartition("orders", 1),)))
@@ -215,7 +213,7 @@ def test_a_lost_partition_excuses_only_its_own_records() -> None:
     assert judgement(changed(handled=handled, endings=[other]), ENDINGS).unexcused == 1
 
 
-def test_a_handler_that_was_frozen_is_not_at_work_while_another_member_handles_its_record() -> None:
+def test_a_frozen_handler_does_not_overlap_with_the_handler_of_another_member() -> None:
     frozen = [*without(49), *call("a", 49, 4.9, 15.0), *call("b", 49, 4.95)]
     facts = changed(handled=frozen, died={"a": 30.0, "b": 30.0})
     assert judgement(facts, ENDINGS).out_of_order > 0
@@ -234,7 +232,7 @@ def test_handlers_that_were_cancelled_and_called_again_by_the_same_member_are_re
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-def test_what_an_audit_of_the_journals_finds_is_a_fault(tmp_path: Path, case: Injected) -> None:
+def test_findings_of_the_journal_audit_are_faults(tmp_path: Path, case: Injected) -> None:
     topic = written(tmp_path, case)
     facts = changed(audited=audited(tmp_path, topic=topic))
     bad = {

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
-import uuid
 from typing import TYPE_CHECKING
 
 from chaos.world.administration import USER
@@ -14,11 +12,12 @@ from typing_extensions import override
 
 from asyncrevoke.broker import KafkaBroker, Security
 from asyncrevoke.broker.listeners.ports import free_ports
-from asyncrevoke.broker.process.properties import BROKERS, CLIENTS, BrokerNode
+from asyncrevoke.broker.process.properties import BROKERS, CLIENTS, BrokerNode, new_cluster_id
 from asyncrevoke.broker.running import RunningBroker
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.groups.cluster import GroupsClient
 from asyncrevoke.groups.observer import committed_offsets
+from asyncrevoke.groups.retry import retry_until_settled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -48,16 +47,8 @@ class Stage(RunningBroker):
 
     def __init__(self, size: int = 1) -> None:
         ports = free_ports()
-        nodes = tuple(
-            BrokerNode(
-                node_id=node_id,
-                clients_port=next(ports),
-                brokers_port=next(ports),
-                controller_port=next(ports),
-            )
-            for node_id in range(1, size + 1)
-        )
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        nodes = tuple(BrokerNode.choose(ports, node_id) for node_id in range(1, size + 1))
+        cluster_id = new_cluster_id()
         self.proxy_ports = [next(ports) for _ in nodes]
         self.brokers: list[KafkaBroker] = []
         for node, port in zip(nodes, self.proxy_ports, strict=True):
@@ -141,7 +132,7 @@ class Stage(RunningBroker):
     async def committed(self, group: str) -> Mapping[TopicPartition, int]:
         """What the group has committed, asked by another client."""
         async with GroupsClient(ConsumerConfig(bootstrap_servers=self.direct)) as cluster:
-            return await committed_offsets(cluster, group)
+            return await retry_until_settled(lambda: committed_offsets(cluster, group))
 
     async def restore(self) -> None:
         """Resume and start whatever a fault has left paused or ended."""

@@ -106,7 +106,7 @@ async def test_frames_pass(proxy: Proxy, connect: Connect) -> None:
 
 
 @pytest.mark.parametrize("directions", [BOTH, (Direction.TO_BROKER,), (Direction.TO_CLIENT,)])
-async def test_what_is_held_arrives_when_the_network_is_healed(
+async def test_held_bytes_arrive_when_the_network_is_healed(
     proxy: Proxy, connect: Connect, directions: tuple[Direction, ...]
 ) -> None:
     old = await connect(proxy)
@@ -122,7 +122,7 @@ async def test_what_is_held_arrives_when_the_network_is_healed(
         assert await client.ask(b"after") == b"after"
 
 
-async def test_a_connection_in_a_black_hole_is_silent_for_ever_and_new_ones_work(
+async def test_a_black_hole_silences_present_connections_and_new_ones_work(
     proxy: Proxy,
     connect: Connect,
 ) -> None:
@@ -136,7 +136,7 @@ async def test_a_connection_in_a_black_hole_is_silent_for_ever_and_new_ones_work
     assert not old.reader.at_eof()
 
 
-async def test_a_delay_is_that_of_each_way_and_does_not_add_up(
+async def test_a_delay_applies_to_each_direction_and_does_not_accumulate(
     proxy: Proxy, connect: Connect
 ) -> None:
     client = await connect(proxy)

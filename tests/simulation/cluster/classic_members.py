@@ -28,7 +28,10 @@ from asyncrevoke.protocol.subscription import (
     encode_assignment,
 )
 from asyncrevoke.testing.fake_kafka.classic_group import refused
-from asyncrevoke.testing.fake_kafka.consumer_group_member import ConsumerGroupMember, MemberState
+from asyncrevoke.testing.fake_kafka.consumer_group_member import (
+    BrokerMemberState,
+    ConsumerGroupMember,
+)
 from asyncrevoke.testing.fake_kafka.group_state import NO_SYNC
 
 if TYPE_CHECKING:
@@ -122,7 +125,7 @@ class ClassicMembers:
         if request.protocol_name != member.protocols[0][0]:
             return SyncGroupResponse(error=ErrorCode.inconsistent_group_protocol)
         group = self._group
-        if group.target_epoch > member.epoch and member.state is not MemberState.UNREVOKED:
+        if group.target_epoch > member.epoch and member.state is not BrokerMemberState.UNREVOKED:
             self._wants_join(member)
             return SyncGroupResponse(error=ErrorCode.rebalance_in_progress)
         if member.must_sync is not None:
@@ -140,8 +143,8 @@ class ClassicMembers:
         self._group.arm_session(member)
         if (
             member.epoch < self._group.target_epoch
-            or member.state is MemberState.UNREVOKED
-            or (member.state is MemberState.UNRELEASED and not self._waits_for_others(member))
+            or member.state is BrokerMemberState.UNREVOKED
+            or (member.state is BrokerMemberState.UNRELEASED and not self._waits_for_others(member))
         ):
             self._wants_join(member)
             return HeartbeatResponse(error=ErrorCode.rebalance_in_progress)

@@ -28,7 +28,7 @@ R = TypeVar("R", bound=Response)
 ORDERS = TopicPartition("orders", 0)
 
 
-class Cluster:
+class ScriptedCluster:
     """A clock, brokers and a network."""
 
     def __init__(self, brokers: int = 1, initial_delay: float = 0.0) -> None:
@@ -39,20 +39,20 @@ class Cluster:
         self.brokers.create_topic("orders", 2)
         self._clients = 0
 
-    def client(self) -> "Client":
+    def client(self) -> "ScriptedClient":
         self._clients += 1
-        return Client(self, self._clients - 1)
+        return ScriptedClient(self, self._clients - 1)
 
     def wait(self, seconds: float) -> None:
         self.clock.run_until(self.clock.now + seconds)
 
 
-class Client:
+class ScriptedClient:
     """``ask`` waits for the answer in virtual time, ``send`` does not."""
 
     beside = False
 
-    def __init__(self, cluster: Cluster, client: int) -> None:
+    def __init__(self, cluster: ScriptedCluster, client: int) -> None:
         self.cluster = cluster
         self.client = client
         self.events: dict[int, list[Event]] = {}

@@ -11,7 +11,7 @@ from simulation.cluster.network import Network
 from simulation.invariants.invariant_checker import InvariantChecker
 from simulation.invariants.oracle_state import OracleState
 from simulation.members.application import OPTIONS, Application, ConsumerStyle, WorkTime
-from simulation.members.member import Member
+from simulation.members.member import SimulatedMember
 from simulation.schedules.schedule import (
     INEXCUSABLE,
     GroupMode,
@@ -151,7 +151,7 @@ class SimulatedCluster:
         config = ConsumerConfig.from_options(**options)
         rng = self.rng(f"member {client}")
         core = self.make_core(config, client)
-        member = Member(
+        member = SimulatedMember(
             self.clock,
             self.network,
             self.checker,

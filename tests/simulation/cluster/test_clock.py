@@ -3,8 +3,8 @@
 from random import Random
 
 import pytest
-from simulation.cluster.scripted_client import Cluster
-from simulation.members.member import Member, Observer
+from simulation.cluster.scripted_client import ScriptedCluster
+from simulation.members.member import CoreObserver, SimulatedMember
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.consumer_core import ConsumerCore
@@ -33,19 +33,19 @@ def test_much_may_happen_at_one_moment_and_the_next_one_has_a_count_of_its_own()
     assert clock.happened == 120_000
 
 
-class _Fired(Observer):
+class _Fired(CoreObserver):
     def __init__(self) -> None:
         self.at: list[float] = []
 
-    def before(self, member: Member, event: Event) -> None:
+    def before(self, member: SimulatedMember, event: Event) -> None:
         self.at.append(member.now)
 
 
 def test_a_timer_of_a_member_whose_clock_has_jumped_fires_no_earlier_than_it_was_set_to() -> None:
-    cluster, rng, fired = Cluster(), Random(1), _Fired()
+    cluster, rng, fired = ScriptedCluster(), Random(1), _Fired()
     config = ConsumerConfig(bootstrap_servers="broker-0:9092", group_id="group")
     core = ConsumerCore(config, cluster.brokers.bootstrap(), decode_simulated)
-    member = Member(cluster.clock, cluster.network, fired, 0, rng, config, core)
+    member = SimulatedMember(cluster.clock, cluster.network, fired, 0, rng, config, core)
     for _ in range(1000):
         member.jump(rng.random())
         at = member.now + rng.random()

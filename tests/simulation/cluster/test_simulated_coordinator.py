@@ -2,7 +2,7 @@
 
 import pytest
 from simulation.cluster.network import RequestFate
-from simulation.cluster.scripted_client import ORDERS, Client, Cluster
+from simulation.cluster.scripted_client import ORDERS, ScriptedClient, ScriptedCluster
 
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Replied
 from asyncrevoke.protocol.messages import (
@@ -21,8 +21,8 @@ from asyncrevoke.protocol.messages import (
 from asyncrevoke.testing.fake_kafka.group_state import GroupState
 
 
-def two_stable_members() -> tuple[Cluster, Client, Client]:
-    cluster = Cluster()
+def two_stable_members() -> tuple[ScriptedCluster, ScriptedClient, ScriptedClient]:
+    cluster = ScriptedCluster()
     first, second = cluster.client(), cluster.client()
     first.become_sole_member()
     second.get_id()
@@ -45,9 +45,9 @@ def two_stable_members() -> tuple[Cluster, Client, Client]:
     return cluster, first, second
 
 
-def group_in(state: GroupState) -> tuple[Cluster, Client]:
+def group_in(state: GroupState) -> tuple[ScriptedCluster, ScriptedClient]:
     """A group in this state, and a client that is a member of its running generation, if any is."""
-    cluster = Cluster()
+    cluster = ScriptedCluster()
     client = cluster.client()
     if state is GroupState.EMPTY:
         client.member_id, client.generation = "nobody", 0
@@ -113,7 +113,7 @@ def test_a_heartbeat_is_answered_by_the_state_of_the_group(state: GroupState, ex
 
 
 def test_a_member_without_an_id_is_given_one_and_has_to_join_again() -> None:
-    cluster = Cluster()
+    cluster = ScriptedCluster()
     client = cluster.client()
     answer = client.ask(client.join_request(), JoinGroupResponse)
     assert answer.error is E.member_id_required
@@ -122,7 +122,7 @@ def test_a_member_without_an_id_is_given_one_and_has_to_join_again() -> None:
 
 
 def test_a_join_of_an_unknown_id_is_refused() -> None:
-    client = Cluster().client()
+    client = ScriptedCluster().client()
     client.member_id = "nobody"
     assert client.ask(client.join_request(), JoinGroupResponse).error is E.unknown_member_id
 
@@ -136,8 +136,8 @@ def test_a_member_without_a_common_protocol_is_refused() -> None:
 
 
 def test_the_protocol_that_most_members_prefer_among_the_common_ones_is_chosen() -> None:
-    cluster = Cluster(initial_delay=1.0)
-    joins: list[tuple[Client, int]] = []
+    cluster = ScriptedCluster(initial_delay=1.0)
+    joins: list[tuple[ScriptedClient, int]] = []
     for names in (("a", "b"), ("b", "a"), ("c", "b", "a")):
         client = cluster.client()
         protocols = tuple((name, b"") for name in names)
@@ -153,9 +153,9 @@ def test_the_protocol_that_most_members_prefer_among_the_common_ones_is_chosen()
 
 
 def test_the_leader_is_told_the_members_and_the_others_are_not() -> None:
-    cluster = Cluster(initial_delay=1.0)
+    cluster = ScriptedCluster(initial_delay=1.0)
     first, second = cluster.client(), cluster.client()
-    requests: list[tuple[Client, int]] = []
+    requests: list[tuple[ScriptedClient, int]] = []
     for client in (first, second):
         client.get_id()
         requests.append((client, client.send(client.join_request(), Channel.JOIN)))
@@ -219,7 +219,7 @@ def test_the_rebalance_timer_is_the_longest_of_the_members() -> None:
 
 
 def test_a_static_member_that_does_not_rejoin_stays() -> None:
-    cluster = Cluster()
+    cluster = ScriptedCluster()
     static = cluster.client()
     request = static.join_request(group_instance_id="one", session_timeout=60.0)
     answer = static.ask(request, JoinGroupResponse, Channel.JOIN)
@@ -233,7 +233,7 @@ def test_a_static_member_that_does_not_rejoin_stays() -> None:
 
 
 def test_an_old_incarnation_of_a_static_member_is_fenced() -> None:
-    cluster = Cluster()
+    cluster = ScriptedCluster()
     old, new = cluster.client(), cluster.client()
     for client in (old, new):
         request = client.join_request(group_instance_id="one")
@@ -388,7 +388,7 @@ def test_committed_offsets_are_read_and_missing_ones_are_minus_one() -> None:
 
 
 def test_a_moved_coordinator_knows_the_members_and_the_offsets() -> None:
-    cluster = Cluster(brokers=2)
+    cluster = ScriptedCluster(brokers=2)
     client = cluster.client()
     client.become_sole_member()
     client.commit(7)

@@ -1,7 +1,8 @@
 """Members that the coordinator has removed from the group or has forgotten, and why.
 
 It may remove neither a healthy member ("undue removal") nor a frozen one whose heartbeat thread
-keeps its membership ("standby").
+keeps its membership ("standby"). A member whose consumer has ended with a fatal error is not
+healthy: it sends no heartbeats, and its session expires.
 """
 
 from __future__ import annotations
@@ -151,6 +152,10 @@ class Evictions:
         self.evict(client, cause)
         state.counts["members put out"] += 1
         if view is None or not view.member.alive:
+            return
+        if view.failed:
+            # Whether it had to fail is judged by the error that its application gets.
+            state.permit_duplicates(client, cause)
             return
         config = view.member.config
         if view.kept and view.member.frozen and reason == "its session expired":

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from simulation.invariants.answers import Answers
 from simulation.invariants.evictions import Evictions
 from simulation.invariants.liveness.busy_loop_oracle import BusyLoopOracle
+from simulation.invariants.liveness.call_oracle import CallOracle
 from simulation.invariants.liveness.silence_oracle import SilenceOracle
 from simulation.invariants.liveness.stall_oracle import StallOracle
-from simulation.invariants.liveness.ticket_oracle import TicketOracle
 from simulation.invariants.oracle_state import MemberView, OracleState, Violation
 from simulation.invariants.ownership.follow_up_oracle import FollowUpOracle
 from simulation.invariants.ownership.notice_oracle import NoticeOracle
@@ -18,7 +18,7 @@ from simulation.invariants.ownership.request_oracle import RequestOracle
 from simulation.invariants.records.commit_oracle import CommitOracle
 from simulation.invariants.records.delivery_oracles import DeliveryOracles
 from simulation.members.application_events import ApplicationEvents
-from simulation.members.member import Member, Observer
+from simulation.members.member import CoreObserver, SimulatedMember
 
 from asyncrevoke.core.io.effects import (
     BackgroundHeartbeat,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.messages import Request
 
 
-class InvariantChecker(Observer, ApplicationEvents, CoordinatorEvents):
+class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
     """Raises :class:`OwnershipViolation` as soon as an invariant does not hold.
 
     Each oracle knows only those that are made before it, from what was decided and what was worked
@@ -62,26 +62,26 @@ class InvariantChecker(Observer, ApplicationEvents, CoordinatorEvents):
             state, self._evictions, self._follow_ups, self.deliveries, self._acknowledgements
         )
         self._answers = Answers(state, self._evictions, self._follow_ups, self.deliveries)
-        self._tickets = TicketOracle(state)
-        self._requests = RequestOracle(state, self._follow_ups, self._tickets)
+        self._calls = CallOracle(state)
+        self._requests = RequestOracle(state, self._follow_ups, self._calls)
         self._busy_loops = BusyLoopOracle(state)
         self._stalls = StallOracle(state)
         self._silence = SilenceOracle(state)
         self.loads = 0
 
-    def admit(self, member: Member) -> None:
+    def admit(self, member: SimulatedMember) -> None:
         """A member comes into the world."""
         eager = (
             member.config.assignors[0] != "cooperative-sticky" or len(member.config.assignors) > 1
         )
         self.state.views[member.client] = MemberView(member, eager)
 
-    def _view(self, member: Member) -> MemberView:
+    def _view(self, member: SimulatedMember) -> MemberView:
         return self.state.views[member.client]
 
     # --- the core --------------------------------------------------------------------------------
 
-    def before(self, member: Member, event: Event) -> None:
+    def before(self, member: SimulatedMember, event: Event) -> None:
         """An event is about to enter a core."""
         if isinstance(event, (Replied, Failed)):
             if not isinstance(event, Replied) or type(event.message).__name__ != "FetchResponse":
@@ -94,7 +94,7 @@ class InvariantChecker(Observer, ApplicationEvents, CoordinatorEvents):
         elif isinstance(event, TimerFired):
             self._busy_loops.fired(member, event.key)
 
-    def effect(self, member: Member, effect: Effect) -> None:
+    def effect(self, member: SimulatedMember, effect: Effect) -> None:
         """An effect leaves a core."""
         self.state.fold(member.client, effect)
         view = self._view(member)
@@ -110,7 +110,7 @@ class InvariantChecker(Observer, ApplicationEvents, CoordinatorEvents):
                 self.state.note(member.client, effect)
                 self._notices.notified(view, effect)
             case CompleteRequest():
-                self._tickets.answered(member.client, effect.ticket)
+                self._calls.answered(member.client, effect.call_id)
                 self._acknowledgements.answered(view, effect)
             case Emit():
                 self.state.note(member.client, effect)
@@ -124,16 +124,18 @@ class InvariantChecker(Observer, ApplicationEvents, CoordinatorEvents):
     def _emitted(self, view: MemberView, emit: Emit) -> None:
         if emit.event == "joining":
             self._follow_ups.decided(view, emit.fields["reason"])
+        elif emit.event == "the consumer cannot go on":
+            view.failed = True
         elif emit.event.startswith("the log was truncated"):
             raise Violation("undue truncation", f"client {view.member.client}: {emit.fields}")
 
-    def settled(self, member: Member) -> None:
+    def settled(self, member: SimulatedMember) -> None:
         """A call into a core has ended."""
         view = self._view(member)
         self._notices.settled(view)
         self._follow_ups.settled(view)
 
-    def is_kept(self, member: Member) -> bool:
+    def is_kept(self, member: SimulatedMember) -> bool:
         """Whether the thread of a member that is about to be frozen has to keep its membership:
         it is a settled one, and nothing else goes wrong."""
         state, view = self.state, self._view(member)
@@ -150,11 +152,11 @@ class InvariantChecker(Observer, ApplicationEvents, CoordinatorEvents):
 
     # --- the application -------------------------------------------------------------------------
 
-    def polled_in_vain(self, member: Member) -> None:
+    def polled_in_vain(self, member: SimulatedMember) -> None:
         """A poll has returned nothing."""
         self._busy_loops.polled_in_vain(member)
 
-    def began(self, member: Member) -> None:
+    def began(self, member: SimulatedMember) -> None:
         """A record begins: nothing does while the membership is in doubt, if the member waits."""
         view = self._view(member)
         if member.config.on_unconfirmed_membership != "pause" or view.heard_at is None:
@@ -167,7 +169,7 @@ class InvariantChecker(Observer, ApplicationEvents, CoordinatorEvents):
                 f"as a member's for {unheard:.3f} s",
             )
 
-    def returned(self, member: Member, result: PollResult) -> None:
+    def returned(self, member: SimulatedMember, result: PollResult) -> None:
         """A step has returned this."""
         if any(result.by_partition().values()):
             self.began(member)
@@ -177,36 +179,38 @@ class InvariantChecker(Observer, ApplicationEvents, CoordinatorEvents):
         self._acknowledgements.returned(self._view(member), result)
 
     def committing(
-        self, member: Member, ticket: int, unfinished: Mapping[TopicPartition, int] | None
+        self, member: SimulatedMember, call_id: int, unfinished: Mapping[TopicPartition, int] | None
     ) -> None:
         """The application asks to commit what it has done."""
-        self._acknowledgements.requested(self._view(member), ticket, unfinished)
+        self._acknowledgements.requested(self._view(member), call_id, unfinished)
 
-    def delayed(self, member: Member, wanted: frozenset[TopicPartition], ours: bool) -> None:
+    def delayed(
+        self, member: SimulatedMember, wanted: frozenset[TopicPartition], ours: bool
+    ) -> None:
         """``delay_revoke`` has answered."""
         self.state.note(member.client, ("delay_revoke", sorted(wanted), ours))
         self.deliveries.delayed(self._view(member), wanted, ours)
 
     def dropped(
-        self, member: Member, partition: TopicPartition, offset: int, gaps: frozenset[int]
+        self, member: SimulatedMember, partition: TopicPartition, offset: int, gaps: frozenset[int]
     ) -> None:
         """Records after ``offset``, and ``gaps`` before it, were given up unstarted."""
         self.state.note(member.client, ("dropped", partition, offset, sorted(gaps)))
         self.deliveries.dropped(self._view(member), partition, offset, gaps)
 
-    def sought(self, member: Member, partition: TopicPartition, offset: int) -> None:
+    def sought(self, member: SimulatedMember, partition: TopicPartition, offset: int) -> None:
         """It has sought back to the first record that it was given and had not worked on."""
         self.state.note(member.client, ("seek", partition, offset))
         self.state.counts["seeks"] += 1
         self.deliveries.sought(self._view(member), partition, offset)
 
-    def seeking_to(self, member: Member, partition: TopicPartition, to_end: bool) -> None:
+    def seeking_to(self, member: SimulatedMember, partition: TopicPartition, to_end: bool) -> None:
         """It is about to seek to an end of a partition, which is looked up."""
         self.state.note(member.client, ("seek to the end" if to_end else "rewind", partition))
         self.state.counts["seeks to an end"] += 1
         self.deliveries.seeking_to(self._view(member), partition, to_end)
 
-    def sought_to(self, member: Member, partitions: Sequence[TopicPartition]) -> None:
+    def sought_to(self, member: SimulatedMember, partitions: Sequence[TopicPartition]) -> None:
         """The ends of these that it wanted were found."""
         self.state.note(member.client, ("sought to", partitions))
         for partition in partitions:
@@ -216,7 +220,7 @@ class InvariantChecker(Observer, ApplicationEvents, CoordinatorEvents):
 
     def told_committed(
         self,
-        member: Member,
+        member: SimulatedMember,
         seconds: float,
         answer: Mapping[TopicPartition, OffsetAndMetadata | None],
     ) -> None:
@@ -224,7 +228,7 @@ class InvariantChecker(Observer, ApplicationEvents, CoordinatorEvents):
         self.state.counts["committed offsets asked for"] += len(answer)
         self._acknowledgements.told_committed(self._view(member), seconds, answer)
 
-    def paused(self, member: Member, partition: TopicPartition, on: bool) -> None:
+    def paused(self, member: SimulatedMember, partition: TopicPartition, on: bool) -> None:
         """It has paused a partition, or resumed it."""
         self.state.note(member.client, ("pause" if on else "resume", partition))
         self.state.counts["pauses"] += on
@@ -232,11 +236,11 @@ class InvariantChecker(Observer, ApplicationEvents, CoordinatorEvents):
         if holding is not None:
             holding.paused = on
 
-    def done(self, member: Member, record: Record) -> None:
+    def done(self, member: SimulatedMember, record: Record) -> None:
         """The application has worked on a record."""
         self.deliveries.done(self._view(member), record)
 
-    def failed(self, member: Member, error: Exception) -> None:
+    def failed(self, member: SimulatedMember, error: Exception) -> None:
         """A step, or a request of the application, has raised this."""
         self.state.note(member.client, ("raised", error))
         # A coordinator that was loaded knows only the protocol that was in use: a member that
@@ -256,7 +260,7 @@ class InvariantChecker(Observer, ApplicationEvents, CoordinatorEvents):
         if not (isinstance(error, PartitionsError) and self.state.disturbed(member.client, 60.0)):
             raise Violation("errors", f"client {member.client} is told {error!r}")
 
-    def subscribed(self, member: Member) -> None:
+    def subscribed(self, member: SimulatedMember) -> None:
         """What it does not want any more may be on its way out, and its deadline run; of an eager
         member all that it has."""
         wanted = member.core.subscription()
@@ -266,17 +270,19 @@ class InvariantChecker(Observer, ApplicationEvents, CoordinatorEvents):
             if partition.topic not in wanted and holding.dropped_since is None:
                 holding.dropped_since = self.state.clock.now
 
-    def requested(self, member: Member, ticket: int, call: str, bound: float | None) -> None:
+    def requested(
+        self, member: SimulatedMember, call_id: int, call: str, bound: float | None
+    ) -> None:
         """It waits for the answer to a call, for ``bound`` seconds at most."""
-        self.state.note(member.client, (call, ticket))
+        self.state.note(member.client, (call, call_id))
         self.state.counts["requests of applications"] += 1
-        self._tickets.asked(member, ticket, call, bound)
+        self._calls.asked(member, call_id, call, bound)
 
     def look(self) -> None:
         """Time has gone on."""
         self._stalls.look()
 
-    def changed_style(self, member: Member, tracked: bool) -> None:
+    def changed_style(self, member: SimulatedMember, tracked: bool) -> None:
         """From the next step on it takes records in another way; ``tracked``: in a task group."""
         self.state.note(
             member.client,
@@ -284,7 +290,7 @@ class InvariantChecker(Observer, ApplicationEvents, CoordinatorEvents):
         )
         self.state.counts["changes of style"] += 1
 
-    def unsubscribing(self, member: Member) -> None:
+    def unsubscribing(self, member: SimulatedMember) -> None:
         """It unsubscribes: what it has is given back, and nothing follows for now."""
         self.state.note(member.client, "unsubscribe")
         self.state.counts["unsubscribed"] += 1
@@ -293,7 +299,7 @@ class InvariantChecker(Observer, ApplicationEvents, CoordinatorEvents):
         view.unsubscribes_since = self.state.clock.now
         view.left_as = member.core.group_metadata().member_id
 
-    def unsubscribed(self, member: Member) -> None:
+    def unsubscribed(self, member: SimulatedMember) -> None:
         """It has unsubscribed."""
         self.state.note(member.client, "unsubscribed")
         self._has_left(member, "unsubscribe")
@@ -301,12 +307,12 @@ class InvariantChecker(Observer, ApplicationEvents, CoordinatorEvents):
         view.closing = False
         view.granted_before = view.granted = frozenset()
 
-    def closing(self, member: Member) -> None:
+    def closing(self, member: SimulatedMember) -> None:
         """The application is about to close its consumer."""
         self.state.note(member.client, "close")
         self._leaves(member)
 
-    def _leaves(self, member: Member) -> None:
+    def _leaves(self, member: SimulatedMember) -> None:
         view = self._view(member)
         view.closing = True
         for holding in view.held.values():
@@ -314,17 +320,17 @@ class InvariantChecker(Observer, ApplicationEvents, CoordinatorEvents):
                 holding.revoking_since = self.state.clock.now
         view.closing_since = self.state.clock.now
 
-    def left_uncounted(self, member: Member) -> None:
+    def left_uncounted(self, member: SimulatedMember) -> None:
         """It left the loop with work that does not count."""
         self.state.permit_duplicates(member.client, "the loop was left before its work counted")
 
-    def closed(self, member: Member) -> None:
+    def closed(self, member: SimulatedMember) -> None:
         """The consumer has closed."""
         self.state.note(member.client, "closed")
         self._acknowledgements.closed(self._view(member))
         self._has_left(member, "close")
 
-    def _has_left(self, member: Member, what: str) -> None:
+    def _has_left(self, member: SimulatedMember, what: str) -> None:
         view = self._view(member)
         took = self.state.clock.now - view.closing_since
         if took > member.config.close_timeout + 0.5 + self.state.client_frozen.get(
@@ -388,7 +394,7 @@ class InvariantChecker(Observer, ApplicationEvents, CoordinatorEvents):
         """A coordinator that assigns has changed who has which partition."""
         self._ownership.owned(owners)
 
-    def silence(self, member: Member) -> None:
+    def silence(self, member: SimulatedMember) -> None:
         """The connections of a member have just died without a word."""
         self._silence.began(self._view(member))
 
@@ -413,7 +419,7 @@ class InvariantChecker(Observer, ApplicationEvents, CoordinatorEvents):
         return [
             *self._unsettled(live),
             *self.deliveries.missing().values(),
-            *self._tickets.unanswered(),
+            *self._calls.unanswered(),
         ]
 
     def lacks_readers_alone(self, live: list[int], unread: frozenset[TopicPartition]) -> bool:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from simulation.cluster.network import Network
-    from simulation.members.member import Member
+    from simulation.members.member import SimulatedMember
 
     from asyncrevoke.testing.fake_kafka.brokers import Brokers
     from asyncrevoke.testing.fake_kafka.clock import Clock
@@ -87,7 +87,7 @@ class Holding:
 class MemberView:
     """What the oracles know of one member."""
 
-    member: Member
+    member: SimulatedMember
     eager: bool
     held: dict[TopicPartition, Holding] = field(default_factory=dict[TopicPartition, Holding])
     # The newest assignment that the core was given.
@@ -125,6 +125,8 @@ class MemberView:
     changed_at: float = -1.0
     # What may be sent for it while it is frozen.
     standbys: dict[int, Request] = field(default_factory=dict[int, Request])
+    # Its consumer has ended with a fatal error, and sends nothing more for its membership.
+    failed: bool = False
     # It was frozen as a settled member, whose heartbeat thread has to keep the membership.
     kept: bool = False
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from simulation.invariants.oracle_state import OracleState
-    from simulation.members.member import Member
+    from simulation.members.member import SimulatedMember
     from simulation.schedules.schedule import Schedule
 
     from asyncrevoke.config import ConsumerConfig
@@ -53,7 +53,7 @@ class Scribe(InvariantChecker):
         self.next_shape = ConsumerStyle.LOOP
         self._commits: dict[tuple[int, int], OffsetCommitRequest] = {}
 
-    def admit(self, member: Member) -> None:
+    def admit(self, member: SimulatedMember) -> None:
         """A member comes into the world, and its consumer is entered."""
         super().admit(member)
         config = member.config
@@ -76,7 +76,7 @@ class Scribe(InvariantChecker):
         """An answer to a member."""
         return self._recorders[client].decoder(decode_some_large)(fetched, read_committed)
 
-    def before(self, member: Member, event: Event) -> None:
+    def before(self, member: SimulatedMember, event: Event) -> None:
         """An event is about to enter a core."""
         if isinstance(event, (Replied, Failed)):
             request = self._commits.pop((member.client, event.request_id), None)
@@ -84,7 +84,7 @@ class Scribe(InvariantChecker):
                 self._recorders[member.client].committed(request, event)
         super().before(member, event)
 
-    def effect(self, member: Member, effect: Effect) -> None:
+    def effect(self, member: SimulatedMember, effect: Effect) -> None:
         """An effect leaves a core."""
         recorder = self._recorders[member.client]
         if isinstance(effect, Send) and isinstance(effect.message, OffsetCommitRequest):
@@ -96,24 +96,24 @@ class Scribe(InvariantChecker):
             recorder.core_reported(effect)
         super().effect(member, effect)
 
-    def asked(self, member: Member) -> None:
+    def asked(self, member: SimulatedMember) -> None:
         """A step begins."""
         if not self._tracked[member.client]:
             self._recorders[member.client].step_begun(counts=True)
         super().asked(member)
 
-    def returned(self, member: Member, result: PollResult) -> None:
+    def returned(self, member: SimulatedMember, result: PollResult) -> None:
         """A step has returned this."""
         self._recorders[member.client].batch_returned(result)
         super().returned(member, result)
 
-    def done(self, member: Member, record: Record) -> None:
+    def done(self, member: SimulatedMember, record: Record) -> None:
         """The application has worked on a record."""
         if self._tracked[member.client]:
             self._recorders[member.client].record_completed(record)
         super().done(member, record)
 
-    def changed_style(self, member: Member, tracked: bool) -> None:
+    def changed_style(self, member: SimulatedMember, tracked: bool) -> None:
         """From the next step on it takes records in another way; ``tracked``: in a task group."""
         if tracked:
             # What it has worked on counts with that step.
@@ -121,17 +121,17 @@ class Scribe(InvariantChecker):
         self._tracked[member.client] = tracked
         super().changed_style(member, tracked)
 
-    def sought(self, member: Member, partition: TopicPartition, offset: int) -> None:
+    def sought(self, member: SimulatedMember, partition: TopicPartition, offset: int) -> None:
         """It has sought back to what it was given, and has not worked on."""
         self._recorders[member.client].step_begun(counts=False)
         super().sought(member, partition, offset)
 
-    def left_uncounted(self, member: Member) -> None:
+    def left_uncounted(self, member: SimulatedMember) -> None:
         """It left the loop with work that does not count."""
         self._recorders[member.client].step_begun(counts=False)
         super().left_uncounted(member)
 
-    def closed(self, member: Member) -> None:
+    def closed(self, member: SimulatedMember) -> None:
         """The consumer has closed."""
         _now(self._recorders[member.client].aclose())
         super().closed(member)

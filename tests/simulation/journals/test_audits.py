@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from simulation.journals.journalled_cluster import JournalledCluster
 from simulation.schedules.scenario_run import ScenarioRun
-from simulation.schedules.schedule import Disturbance, GroupMode, Kind, draw
+from simulation.schedules.schedule import Disturbance, GroupMode, IncidentKind, draw
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +30,7 @@ DISTURBANCES = (Disturbance.NONE, Disturbance.LOSS)
 def test_a_chaotic_run_that_loses_nothing_does_not_fail(tmp_path: Path, run: int) -> None:
     schedule = draw(run, MODES[run % len(MODES)], DISTURBANCES[run // len(MODES) % 2])
     # A topic that is created again is another one, of which the journal says nothing.
-    incidents = tuple(each for each in schedule.incidents if each.kind is not Kind.RECREATE)
+    incidents = tuple(each for each in schedule.incidents if each.kind is not IncidentKind.RECREATE)
     schedule = replace(schedule, incidents=incidents)
     # Modes and disturbances repeat by an even number of runs.
     content = CONTENTS[run % len(CONTENTS)]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from simulation.members.application_events import ApplicationEvents
-    from simulation.members.member import Member
+    from simulation.members.member import SimulatedMember
 
     from asyncrevoke.core.io.effects import CompleteRequest
     from asyncrevoke.model import OffsetAndMetadata, Record
@@ -87,7 +87,11 @@ class Application:
     """One application; ``start`` begins to poll. The member's events call back into it."""
 
     def __init__(
-        self, member: Member, shape: ConsumerStyle, pace: WorkTime, witness: ApplicationEvents
+        self,
+        member: SimulatedMember,
+        shape: ConsumerStyle,
+        pace: WorkTime,
+        witness: ApplicationEvents,
     ) -> None:
         self.member = member
         self.shape = shape
@@ -116,7 +120,7 @@ class Application:
         self._busy: dict[TopicPartition, int] = {}
         self._next_step: Alarm | None = None
         self._waits_for_confirmation = False
-        self.tickets = PendingCalls(member, witness)
+        self.calls = PendingCalls(member, witness)
         self.paused = PausedPartitions(member, witness)
         self._wanted = shape
         # Whether it has changed its style or sought back: then it does not follow what counts.
@@ -255,7 +259,7 @@ class Application:
         self._batch = []
         self._uncounted = True
         if self.shape is ConsumerStyle.MANUAL:
-            self.tickets.commit(self._manual_committed, self._first_unfinished())
+            self.calls.commit(self._manual_committed, self._first_unfinished())
         elif self._reader is not None:
             away = self.paused_until - self.member.now
             self._next_step = self.member.later(max(away, 0.0), self._take_next)
@@ -265,6 +269,10 @@ class Application:
     def _manual_committed(self, complete: CompleteRequest) -> None:
         if complete.error is not None and not isinstance(complete.error, PartitionLostError):
             self._witness.failed(self.member, complete.error)
+            if isinstance(complete.error, FatalError):
+                if not self.closing:
+                    self._close_consumer()
+                return
             if not self.closing:
                 # Nobody else commits what was refused.
                 self._next_step = self.member.later(0.5, self._commit_again)
@@ -275,7 +283,7 @@ class Application:
     def _commit_again(self) -> None:
         self._next_step = None
         if not self.closing:
-            self.tickets.commit(self._manual_committed, self._first_unfinished())
+            self.calls.commit(self._manual_committed, self._first_unfinished())
 
     def _start_tasks(self, result: PollResult) -> None:
         self._delayed = frozenset()
@@ -343,7 +351,7 @@ class Application:
     def _begin_when_confirmed(self) -> None:
         if not self._waits_for_confirmation:
             self._waits_for_confirmation = True
-            self.tickets.await_confirmation(self._confirmed)
+            self.calls.await_confirmation(self._confirmed)
 
     def _confirmed(self, _complete: CompleteRequest) -> None:
         self._waits_for_confirmation = False
@@ -405,13 +413,13 @@ class Application:
         """Flush what counts."""
         # In manual mode this would commit the batch that is being worked on.
         if not self.closing and self.shape is not ConsumerStyle.MANUAL:
-            self.tickets.commit(
+            self.calls.commit(
                 lambda complete: self._flushed(complete.error), self._first_unfinished()
             )
 
     def commit_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Commit these (manual mode)."""
-        self.tickets.commit_offsets(offsets, lambda complete: self._flushed(complete.error))
+        self.calls.commit_offsets(offsets, lambda complete: self._flushed(complete.error))
 
     def _first_unfinished(self) -> dict[TopicPartition, int] | None:
         """The first record of each partition that is not done, if there is one; None while the
@@ -464,7 +472,7 @@ class Application:
         self._witness.unsubscribing(self.member)
         self._unsubscribed_from = core.subscription()
         core.boundary(self.member.now, inside=True)
-        self.tickets.unsubscribe(partial(self._unsubscribed, seconds))
+        self.calls.unsubscribe(partial(self._unsubscribed, seconds))
 
     def _unsubscribed(self, seconds: float, complete: CompleteRequest) -> None:
         self._witness.unsubscribed(self.member)
@@ -497,7 +505,7 @@ class Application:
         if partitions:
             for partition in partitions:
                 self._witness.seeking_to(self.member, partition, to_end)
-            self.tickets.seek_to(partitions, self._sought_to, to_end=to_end)
+            self.calls.seek_to(partitions, self._sought_to, to_end=to_end)
 
     def _sought_to(self, complete: CompleteRequest) -> None:
         self._flushed(complete.error)
@@ -582,7 +590,7 @@ class Application:
     def _close_consumer(self) -> None:
         self.closing = self.ending = True
         self._witness.closing(self.member)
-        self.tickets.close(self._closed)
+        self.calls.close(self._closed)
 
     def _closed(self, _complete: CompleteRequest) -> None:
         self._witness.closed(self.member)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from simulation.members.member import Member
+    from simulation.members.member import SimulatedMember
 
     from asyncrevoke.model import OffsetAndMetadata, PollResult, Record, TopicPartition
 
@@ -15,78 +15,82 @@ if TYPE_CHECKING:
 class ApplicationEvents:
     """Sees what the application experiences; the oracles are one."""
 
-    def asked(self, member: Member) -> None:
+    def asked(self, member: SimulatedMember) -> None:
         """A step begins: the last batch counts."""
 
-    def polled_in_vain(self, member: Member) -> None:
+    def polled_in_vain(self, member: SimulatedMember) -> None:
         """A poll has returned nothing: the step goes on."""
 
-    def returned(self, member: Member, result: PollResult) -> None:
+    def returned(self, member: SimulatedMember, result: PollResult) -> None:
         """The step has returned this."""
 
-    def began(self, member: Member) -> None:
+    def began(self, member: SimulatedMember) -> None:
         """A record that was returned before is begun, or handed out, only now."""
 
-    def subscribed(self, member: Member) -> None:
+    def subscribed(self, member: SimulatedMember) -> None:
         """It has subscribed to other topics."""
 
-    def delayed(self, member: Member, wanted: frozenset[TopicPartition], ours: bool) -> None:
+    def delayed(
+        self, member: SimulatedMember, wanted: frozenset[TopicPartition], ours: bool
+    ) -> None:
         """``delay_revoke(wanted)`` has returned ``ours``."""
 
     def dropped(
-        self, member: Member, partition: TopicPartition, offset: int, gaps: frozenset[int]
+        self, member: SimulatedMember, partition: TopicPartition, offset: int, gaps: frozenset[int]
     ) -> None:
         """Records after ``offset``, and ``gaps`` before it, were given up unstarted."""
 
-    def requested(self, member: Member, ticket: int, call: str, bound: float | None) -> None:
+    def requested(
+        self, member: SimulatedMember, call_id: int, call: str, bound: float | None
+    ) -> None:
         """It waits for the answer to a call, for ``bound`` seconds at most."""
 
     def committing(
-        self, member: Member, ticket: int, unfinished: Mapping[TopicPartition, int] | None
+        self, member: SimulatedMember, call_id: int, unfinished: Mapping[TopicPartition, int] | None
     ) -> None:
         """The application asks to commit what it has done; ``unfinished`` is the first record of a
         partition that it has not done. None: it cannot know what counts."""
 
-    def changed_style(self, member: Member, tracked: bool) -> None:
+    def changed_style(self, member: SimulatedMember, tracked: bool) -> None:
         """From the next step on it takes records in another way; ``tracked``: in a task group."""
 
-    def unsubscribing(self, member: Member) -> None:
+    def unsubscribing(self, member: SimulatedMember) -> None:
         """It unsubscribes."""
 
-    def unsubscribed(self, member: Member) -> None:
+    def unsubscribed(self, member: SimulatedMember) -> None:
         """It has unsubscribed, and left the group."""
 
-    def sought(self, member: Member, partition: TopicPartition, offset: int) -> None:
+    def sought(self, member: SimulatedMember, partition: TopicPartition, offset: int) -> None:
         """It has sought back to the first record that it was given and had not worked on."""
 
-    def seeking_to(self, member: Member, partition: TopicPartition, to_end: bool) -> None:
+    def seeking_to(self, member: SimulatedMember, partition: TopicPartition, to_end: bool) -> None:
         """It is about to seek to an end of a partition, which is looked up."""
 
-    def sought_to(self, member: Member, partitions: Sequence[TopicPartition]) -> None:
+    def sought_to(self, member: SimulatedMember, partitions: Sequence[TopicPartition]) -> None:
         """The ends of these that it wanted were found."""
 
     def told_committed(
         self,
-        member: Member,
+        member: SimulatedMember,
         seconds: float,
         answer: Mapping[TopicPartition, OffsetAndMetadata | None],
     ) -> None:
         """It has asked for committed offsets so many seconds ago, and gets this answer."""
 
-    def paused(self, member: Member, partition: TopicPartition, on: bool) -> None:
+    def paused(self, member: SimulatedMember, partition: TopicPartition, on: bool) -> None:
         """It has paused a partition, or resumed it."""
 
-    def done(self, member: Member, record: Record) -> None:
+    def done(self, member: SimulatedMember, record: Record) -> None:
         """The application has worked on a record, whatever the library then makes of it."""
 
-    def failed(self, member: Member, error: Exception) -> None:
+    def failed(self, member: SimulatedMember, error: Exception) -> None:
         """A step, or a request of the application, has raised this."""
 
-    def closing(self, member: Member) -> None:
+    def closing(self, member: SimulatedMember) -> None:
         """The application is about to close its consumer."""
 
-    def left_uncounted(self, member: Member) -> None:
+    def left_uncounted(self, member: SimulatedMember) -> None:
         """The application left the loop with work that does not count: it will come again."""
 
-    def closed(self, member: Member) -> None:
+    def closed(self, member: SimulatedMember) -> None:
         """The consumer has closed."""

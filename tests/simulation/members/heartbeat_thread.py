@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 PATIENCE = 2.0
 
 
-class Watched(Protocol):
+class FreezableMember(Protocol):
     """The member whose thread it is."""
 
     @property
@@ -55,7 +55,7 @@ class Watched(Protocol):
         ...
 
 
-class HeartbeatThread:
+class SimulatedHeartbeatThread:
     """``deliver`` takes an answer when the event loop runs again."""
 
     beside = True
@@ -64,7 +64,7 @@ class HeartbeatThread:
         self,
         clock: Clock,
         network: Network,
-        member: Watched,
+        member: FreezableMember,
         deliver: Callable[[BackgroundHeartbeatReply], None],
     ) -> None:
         self.client = member.client

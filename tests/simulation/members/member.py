@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from simulation.members.heartbeat_thread import HeartbeatThread
+from simulation.members.heartbeat_thread import SimulatedHeartbeatThread
 
 from asyncrevoke.core.io.effects import (
     BackgroundHeartbeat,
@@ -49,28 +49,28 @@ DECODING = 0.05  # seconds that a large batch takes
 COMPUTING = 0.2  # seconds that an assignment takes at the most
 
 
-class Observer:
+class CoreObserver:
     """Sees everything that enters and leaves a core; the oracles are one."""
 
-    def before(self, member: Member, event: Event) -> None:
+    def before(self, member: SimulatedMember, event: Event) -> None:
         """The core is about to handle this event."""
 
-    def effect(self, member: Member, effect: Effect) -> None:
+    def effect(self, member: SimulatedMember, effect: Effect) -> None:
         """The core has asked for this."""
 
-    def settled(self, member: Member) -> None:
+    def settled(self, member: SimulatedMember) -> None:
         """A call into the core has ended, and all its effects were seen."""
 
 
 @dataclass(slots=True)
-class Health:
+class Impairments:
     """What the simulation did to a member, which permits later losses and duplicates."""
 
     crashed: bool = False
     impaired_until: float = 0.0
 
 
-class Member:
+class SimulatedMember:
     """``client`` is its number in the simulation: a member that comes back is a new one.
 
     ``beside``: whether its connections are those of a thread beside the event loop.
@@ -82,7 +82,7 @@ class Member:
         self,
         clock: Clock,
         network: Network,
-        observer: Observer,
+        observer: CoreObserver,
         client: int,
         rng: Random,
         config: ConsumerConfig,
@@ -95,7 +95,7 @@ class Member:
         self.rng = rng
         self.core = core
         self.alive = True
-        self.health = Health()
+        self.health = Impairments()
         self.wake: Callable[[], None] = lambda: None
         self.completed: Callable[[CompleteRequest], None] = lambda _complete: None
         self._clock = clock
@@ -106,7 +106,9 @@ class Member:
         self._frozen_until = 0.0
         self._backlog: list[Callable[[], None]] = []
         self._woken = False
-        self.thread = HeartbeatThread(clock, network, self, self.receive) if has_thread else None
+        self.thread = (
+            SimulatedHeartbeatThread(clock, network, self, self.receive) if has_thread else None
+        )
 
     @property
     def now(self) -> float:

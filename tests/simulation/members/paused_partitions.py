@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from simulation.members.application_events import ApplicationEvents
-    from simulation.members.member import Member
+    from simulation.members.member import SimulatedMember
 
     from asyncrevoke.model import TopicPartition
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class PausedPartitions:
     """What one application has paused."""
 
-    def __init__(self, member: Member, witness: ApplicationEvents) -> None:
+    def __init__(self, member: SimulatedMember, witness: ApplicationEvents) -> None:
         self._member = member
         self._witness = witness
 

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from simulation.members.application_events import ApplicationEvents
-    from simulation.members.member import Member
+    from simulation.members.member import SimulatedMember
 
     from asyncrevoke.core.io.effects import CompleteRequest
     from asyncrevoke.model import OffsetAndMetadata, TopicPartition
@@ -19,7 +19,7 @@ _EARLIEST, _LATEST = -2, -1
 class PendingCalls:
     """Calls whose answers come later: each is asked for here, and its answer handed on."""
 
-    def __init__(self, member: Member, witness: ApplicationEvents) -> None:
+    def __init__(self, member: SimulatedMember, witness: ApplicationEvents) -> None:
         self._member = member
         self._witness = witness
         self._then: dict[int, Callable[[CompleteRequest], None]] = {}
@@ -32,9 +32,9 @@ class PendingCalls:
     ) -> None:
         """Commit what counts: for as long as no coordinator answers. ``unfinished``: see
         :meth:`ApplicationEvents.committing`."""
-        ticket = self._member.core.commit(self._member.now)
-        self._witness.committing(self._member, ticket, unfinished)
-        self._expect(ticket, "commit", None, then)
+        call_id = self._member.core.commit(self._member.now)
+        self._witness.committing(self._member, call_id, unfinished)
+        self._expect(call_id, "commit", None, then)
 
     def commit_offsets(
         self,
@@ -42,18 +42,18 @@ class PendingCalls:
         then: Callable[[CompleteRequest], None],
     ) -> None:
         """Commit these (manual mode)."""
-        ticket = self._member.core.commit(self._member.now, offsets)
-        self._expect(ticket, "commit", None, then)
+        call_id = self._member.core.commit(self._member.now, offsets)
+        self._expect(call_id, "commit", None, then)
 
     def unsubscribe(self, then: Callable[[CompleteRequest], None]) -> None:
         """Give everything back, and leave the group."""
-        ticket = self._member.core.unsubscribe(self._member.now)
-        self._expect(ticket, "unsubscribe", self._member.config.close_timeout, then)
+        call_id = self._member.core.unsubscribe(self._member.now)
+        self._expect(call_id, "unsubscribe", self._member.config.close_timeout, then)
 
     def close(self, then: Callable[[CompleteRequest], None]) -> None:
         """Close the consumer."""
-        ticket = self._member.core.close(self._member.now)
-        self._expect(ticket, "close", self._member.config.close_timeout, then)
+        call_id = self._member.core.close(self._member.now)
+        self._expect(call_id, "close", self._member.config.close_timeout, then)
 
     def await_confirmation(self, then: Callable[[CompleteRequest], None]) -> None:
         """Wait until the membership is confirmed, which may be never."""
@@ -69,47 +69,47 @@ class PendingCalls:
     ) -> None:
         """Seek to the ends of logs: for as long as no leader answers."""
         core, now = self._member.core, self._member.now
-        ticket = core.seek_to(now, partitions, _LATEST if to_end else _EARLIEST)
+        call_id = core.seek_to(now, partitions, _LATEST if to_end else _EARLIEST)
 
         def done(complete: CompleteRequest) -> None:
             if complete.error is None:
                 self._witness.sought_to(self._member, partitions)
             then(complete)
 
-        self._expect(ticket, "seek_to", None, done)
+        self._expect(call_id, "seek_to", None, done)
 
     def committed(self, partitions: Sequence[TopicPartition]) -> None:
         """Ask what the group has committed."""
         asked_at, member = self._member.now, self._member
-        ticket = member.core.committed(asked_at, partitions)
+        call_id = member.core.committed(asked_at, partitions)
 
         def told(complete: CompleteRequest) -> None:
             if complete.error is None:
                 answer = cast("Mapping[TopicPartition, OffsetAndMetadata | None]", complete.result)
                 self._witness.told_committed(member, member.now - asked_at, answer)
 
-        self._expect(ticket, "committed", member.config.request_timeout, told)
+        self._expect(call_id, "committed", member.config.request_timeout, told)
 
     def look_up(self, topics: tuple[str, ...]) -> None:
         """Ask for partitions, and where they begin."""
         core, now = self._member.core, self._member.now
         bound = self._member.config.request_timeout
         for topic in topics:
-            ticket = core.partitions_for_topic(now, topic)
-            self._expect(ticket, "partitions_for_topic", bound, _ignore)
+            call_id = core.partitions_for_topic(now, topic)
+            self._expect(call_id, "partitions_for_topic", bound, _ignore)
         beginnings = dict.fromkeys(sorted(core.assignment()), _EARLIEST)
-        ticket = core.offsets_for_times(now, beginnings)
-        self._expect(ticket, "offsets_for_times", bound, _ignore)
+        call_id = core.offsets_for_times(now, beginnings)
+        self._expect(call_id, "offsets_for_times", bound, _ignore)
 
     def _expect(
-        self, ticket: int, call: str, bound: float | None, then: Callable[[CompleteRequest], None]
+        self, call_id: int, call: str, bound: float | None, then: Callable[[CompleteRequest], None]
     ) -> None:
-        self._then[ticket] = then
-        self._witness.requested(self._member, ticket, call, bound)
+        self._then[call_id] = then
+        self._witness.requested(self._member, call_id, call, bound)
         self._member.take_effects()
 
     def _completed(self, complete: CompleteRequest) -> None:
-        then = self._then.pop(complete.ticket, None)
+        then = self._then.pop(complete.call_id, None)
         if then is not None:
             then(complete)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from simulation.cluster.network import Network
-from simulation.members.member import Member, Observer
+from simulation.members.member import CoreObserver, SimulatedMember
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.consumer_core import ConsumerCore
@@ -49,11 +49,13 @@ class Reader:
         self.errors: list[Exception] = []
         self.member = self.start()
 
-    def start(self) -> Member:
+    def start(self) -> SimulatedMember:
         config = ConsumerConfig.from_options(**self.options)
         core = ConsumerCore(config, self.brokers.bootstrap(), decode_simulated)
         core.track(on=False)
-        member = Member(self.clock, self.network, Observer(), self.clients, Random(3), config, core)
+        member = SimulatedMember(
+            self.clock, self.network, CoreObserver(), self.clients, Random(3), config, core
+        )
         self.clients += 1
         core.start(member.now)
         core.assign(member.now, [ORDERS])

@@ -11,14 +11,14 @@ from simulation.schedules.schedule import (
     Disturbance,
     GroupMode,
     Incident,
-    Kind,
+    IncidentKind,
     MemberPlan,
     Schedule,
 )
 
 from asyncrevoke.core.commit.committer import Committer
 from asyncrevoke.core.commit.error_table import COMMIT_ERRORS, CommitErrorAction
-from asyncrevoke.core.commit.refused_commits import RejectedCommits
+from asyncrevoke.core.commit.rejected_commits import RejectedCommits
 from asyncrevoke.core.commit.waiters import CommitWaiters
 from asyncrevoke.protocol.messages import ErrorCode
 
@@ -34,10 +34,10 @@ def refusals_amid_joins(schedule: Schedule) -> Schedule:
         MemberPlan(0.1 * n, ConsumerStyle.ACK, WorkTime(0.05, 0.2, 0.1)) for n in range(2)
     )
     incidents = (
-        Incident(2.0, Kind.REFUSE_COMMITS, schedule.seed, 4.0),
-        *(Incident(1.5 + 0.2 * n, Kind.COMMIT, n) for n in range(30)),
-        Incident(3.0, Kind.JOIN, 0),
-        Incident(4.0, Kind.JOIN, 1),
+        Incident(2.0, IncidentKind.REFUSE_COMMITS, schedule.seed, 4.0),
+        *(Incident(1.5 + 0.2 * n, IncidentKind.COMMIT, n) for n in range(30)),
+        Incident(3.0, IncidentKind.JOIN, 0),
+        Incident(4.0, IncidentKind.JOIN, 1),
     )
     return dataclasses.replace(
         schedule,
@@ -71,7 +71,7 @@ def any_answer_satisfies_commit(patch: pytest.MonkeyPatch) -> None:
         _self: CommitWaiters, _instance: PartitionInstance, _number: int, _error: Exception
     ) -> None: ...
 
-    patch.setattr(Committer, "_satisfied", is_satisfied)
+    patch.setattr(Committer, "is_satisfied", is_satisfied)
     patch.setattr(CommitWaiters, "reject", refuse)
 
 

@@ -16,7 +16,7 @@ from simulation.schedules.schedule import (
     Disturbance,
     GroupMode,
     Incident,
-    Kind,
+    IncidentKind,
     MemberPlan,
     Schedule,
     draw,
@@ -29,7 +29,7 @@ from asyncrevoke.core.commit.completion_maps import CompletionMaps
 from asyncrevoke.core.commit.error_table import COMMIT_ERRORS, CommitErrorAction
 from asyncrevoke.core.fetch.cursor import PartitionCursor
 from asyncrevoke.core.io.effects import NotifyKind
-from asyncrevoke.core.membership.classic import leader, led_generation
+from asyncrevoke.core.membership.classic.leader import group_leader, led_generation
 from asyncrevoke.core.membership.classic.member import ClassicMembership
 from asyncrevoke.core.membership.classic.staged_rejoin import StagedRejoin
 from asyncrevoke.core.membership.classic.state_table import ClassicState
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from asyncrevoke.core.membership.classic.assignment_user_data import AssignmentUserData
     from asyncrevoke.core.partition.completion_map import CompletionMap
     from asyncrevoke.model import GroupMetadata, TopicPartition
     from asyncrevoke.protocol.messages import ConsumerGroupHeartbeatRequest, TopicIdPartitions
@@ -83,8 +84,8 @@ class Mutant:
 def long_freezes(schedule: Schedule) -> Schedule:
     """Two members are frozen for longer than their session, and thus lose what they have."""
     freezes = (
-        Incident(3.0, Kind.FREEZE, schedule.seed, 8.0),
-        Incident(4.0, Kind.FREEZE, schedule.seed + 1, 8.0),
+        Incident(3.0, IncidentKind.FREEZE, schedule.seed, 8.0),
+        Incident(4.0, IncidentKind.FREEZE, schedule.seed + 1, 8.0),
     )
     return dataclasses.replace(
         schedule, incidents=schedule.incidents + freezes, session_timeout=6.0, duration=14.0
@@ -100,7 +101,9 @@ def slow_tasks_and_a_crowd(
         members = tuple(
             MemberPlan(0.1 * number, shape, WorkTime(0.3, 2.5, 0.5)) for number in range(2)
         )
-        crowd = tuple(Incident(3.0 + 0.7 * number, Kind.JOIN, number) for number in range(5))
+        crowd = tuple(
+            Incident(3.0 + 0.7 * number, IncidentKind.JOIN, number) for number in range(5)
+        )
         return dataclasses.replace(
             schedule,
             members=members,
@@ -118,7 +121,7 @@ def crashes_amid_slow_tasks(schedule: Schedule) -> Schedule:
     members = tuple(
         MemberPlan(0.1 * n, ConsumerStyle.TASKS, WorkTime(0.05, 4.0, 0.1)) for n in range(3)
     )
-    crashes = tuple(Incident(3.0 + n, Kind.CRASH, schedule.seed + n) for n in range(2))
+    crashes = tuple(Incident(3.0 + n, IncidentKind.CRASH, schedule.seed + n) for n in range(2))
     return dataclasses.replace(
         schedule, members=members, incidents=crashes, topics=(4,), duration=9.0, produce_every=0.15
     )
@@ -135,8 +138,8 @@ def parked_behind_an_eager_member(schedule: Schedule) -> Schedule:
         later_assignors=("cooperative-sticky", "range"),
         members=members,
         incidents=(
-            Incident(1.0, Kind.REPLACE, 0),
-            *(Incident(5.0 + 0.8 * n, Kind.JOIN, n) for n in range(4)),
+            Incident(1.0, IncidentKind.REPLACE, 0),
+            *(Incident(5.0 + 0.8 * n, IncidentKind.JOIN, n) for n in range(4)),
         ),
         topics=(8,),
         duration=11.0,
@@ -146,20 +149,22 @@ def parked_behind_an_eager_member(schedule: Schedule) -> Schedule:
 
 def many_lost_answers(schedule: Schedule) -> Schedule:
     """Members come and go while a quarter of all requests breaks its connection."""
-    crowd = tuple(Incident(1.0 + 1.5 * n, Kind.JOIN, n) for n in range(3))
+    crowd = tuple(Incident(1.0 + 1.5 * n, IncidentKind.JOIN, n) for n in range(3))
     return dataclasses.replace(schedule, loss=0.25, incidents=crowd, topics=(6,))
 
 
 def slow_commits(schedule: Schedule) -> Schedule:
     """Every second packet takes its time, so that a commit may arrive after a later heartbeat."""
-    crowd = tuple(Incident(1.0 + 0.7 * n, Kind.JOIN, n) for n in range(5))
+    crowd = tuple(Incident(1.0 + 0.7 * n, IncidentKind.JOIN, n) for n in range(5))
     return dataclasses.replace(schedule, slow=0.5, incidents=crowd, topics=(6,), produce_every=0.05)
 
 
 def moves_amid_rebalances(schedule: Schedule) -> Schedule:
     """Members join one by one, and most times the coordinator moves before they are assigned."""
-    joins = tuple(Incident(1.5 * n, Kind.JOIN, n) for n in range(1, 6))
-    moves = tuple(Incident(1.5 * n - 0.1, Kind.MOVE_AMID, n, 0.003 * n) for n in range(1, 6))
+    joins = tuple(Incident(1.5 * n, IncidentKind.JOIN, n) for n in range(1, 6))
+    moves = tuple(
+        Incident(1.5 * n - 0.1, IncidentKind.MOVE_AMID, n, 0.003 * n) for n in range(1, 6)
+    )
     return dataclasses.replace(
         schedule, brokers=3, incidents=joins + moves, topics=(8,), duration=9.0, slow=0.3
     )
@@ -208,30 +213,35 @@ def lost_instance_commits(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_stale_verdict_rule(patch: pytest.MonkeyPatch) -> None:
-    def is_verdict(_self: ClassicMembership, _sent: GroupMetadata, _sent_at: float) -> bool:
+    def is_current(_self: ClassicMembership, _sent: GroupMetadata, _sent_at: float) -> bool:
         return True
 
-    patch.setattr(ClassicMembership, "is_current_membership", is_verdict)
+    patch.setattr(ClassicMembership, "is_current_membership", is_current)
 
 
 def refusals_of_before_the_sync_are_verdicts(patch: pytest.MonkeyPatch) -> None:
-    def is_verdict(self: ClassicMembership, sent: GroupMetadata, _sent_at: float) -> bool:
+    def is_current(self: ClassicMembership, sent: GroupMetadata, _sent_at: float) -> bool:
         return sent == self.member_identity and self.state in (
             ClassicState.STABLE,
             ClassicState.REVOKING,
         )
 
-    patch.setattr(ClassicMembership, "is_current_membership", is_verdict)
+    patch.setattr(ClassicMembership, "is_current_membership", is_current)
 
 
 def no_follow_up_after_a_release_while_parked(patch: pytest.MonkeyPatch) -> None:
-    synced = ClassicMembership._synced
+    received = ClassicMembership.assignment_received
 
-    def forgetful(self: ClassicMembership, now: float, data: bytes) -> None:
+    def forgetful(
+        self: ClassicMembership,
+        now: float,
+        assigned: tuple[TopicPartition, ...],
+        user_data: AssignmentUserData | None,
+    ) -> None:
         self._partitions._owned &= self._assignment.partitions()
-        synced(self, now, data)
+        received(self, now, assigned, user_data)
 
-    patch.setattr(ClassicMembership, "_synced", forgetful)
+    patch.setattr(ClassicMembership, "assignment_received", forgetful)
 
 
 def no_commit_of_a_reset_position(patch: pytest.MonkeyPatch) -> None:
@@ -324,15 +334,20 @@ def commits_do_not_wait_for_each_other(patch: pytest.MonkeyPatch) -> None:
 
 
 def kept_partitions_start_again_at_their_commit(patch: pytest.MonkeyPatch) -> None:
-    synced = ClassicMembership._synced
+    received = ClassicMembership.assignment_received
 
-    def forgetful(self: ClassicMembership, now: float, data: bytes) -> None:
+    def forgetful(
+        self: ClassicMembership,
+        now: float,
+        assigned: tuple[TopicPartition, ...],
+        user_data: AssignmentUserData | None,
+    ) -> None:
         for instance in self._assignment.live():
             if instance.state is InstanceState.ACTIVE and instance.committed_offset is not None:
                 self._assignment.set_position(instance, instance.committed_offset)
-        synced(self, now, data)
+        received(self, now, assigned, user_data)
 
-    patch.setattr(ClassicMembership, "_synced", forgetful)
+    patch.setattr(ClassicMembership, "assignment_received", forgetful)
 
 
 def commits_rewind(patch: pytest.MonkeyPatch) -> None:
@@ -399,7 +414,7 @@ def waits_for_the_slowest_of_a_round(patch: pytest.MonkeyPatch) -> None:
 
 def joins_for_each_release(patch: pytest.MonkeyPatch) -> None:
     def released(self: StagedRejoin, now: float) -> None:
-        self._outbox.set_timer("staged-release", now, self._on_due)
+        self._outbox.set_timer("staged-release", now, self._member.staged_rejoin_due)
 
     patch.setattr(StagedRejoin, "released", released)
 
@@ -469,32 +484,32 @@ def forgets_that_an_answer_was_lost(patch: pytest.MonkeyPatch) -> None:
 def stale_epochs_are_verdicts(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(COMMIT_ERRORS, ErrorCode.stale_member_epoch, CommitErrorAction.MEMBERSHIP)
 
-    def is_verdict(_self: ConsumerGroupMembership, _sent: GroupMetadata, _sent_at: float) -> bool:
+    def is_current(_self: ConsumerGroupMembership, _sent: GroupMetadata, _sent_at: float) -> bool:
         return True
 
-    patch.setattr(ConsumerGroupMembership, "is_current_membership", is_verdict)
+    patch.setattr(ConsumerGroupMembership, "is_current_membership", is_current)
 
 
 def stages_too_early(patch: pytest.MonkeyPatch) -> None:
     def released(self: StagedRejoin, now: float) -> None:
         if not self._outbox.has_timer("staged-release"):
             at = self._joined_at + 0.8 * max(1.0, 2 * self._took)
-            self._outbox.set_timer("staged-release", max(now, at), self._on_due)
+            self._outbox.set_timer("staged-release", max(now, at), self._member.staged_rejoin_due)
 
     patch.setattr(StagedRejoin, "released", released)
 
 
 def leader_does_not_watch_its_topics(patch: pytest.MonkeyPatch) -> None:
-    def has_changed(_self: leader.GroupLeader) -> bool:
+    def has_changed(_self: group_leader.GroupLeader) -> bool:
         return False
 
-    patch.setattr(leader.GroupLeader, "has_changed", has_changed)
+    patch.setattr(group_leader.GroupLeader, "has_changed", has_changed)
 
 
 def partitions_are_added_late(schedule: Schedule) -> Schedule:
     """When all have joined, topics grow, and nobody joins or leaves any more."""
     members = tuple(dataclasses.replace(member, at=0.1) for member in schedule.members)
-    grown = tuple(Incident(5.0 + n, Kind.PARTITIONS, n) for n in range(2))
+    grown = tuple(Incident(5.0 + n, IncidentKind.PARTITIONS, n) for n in range(2))
     return dataclasses.replace(schedule, members=members, incidents=grown, duration=9.0)
 
 

@@ -11,7 +11,7 @@ from simulation.schedules.schedule import (
     Disturbance,
     GroupMode,
     Incident,
-    Kind,
+    IncidentKind,
     MemberPlan,
     Schedule,
 )
@@ -84,14 +84,16 @@ def unsubscribing_has_no_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Outbox, "set_timer", endless)
 
 
-def calls_while_a_broker_is_silent(kind: Kind) -> Callable[[Schedule], Schedule]:
+def calls_while_a_broker_is_silent(kind: IncidentKind) -> Callable[[Schedule], Schedule]:
     """Members ask for something again and again while they are cut off from a broker."""
 
     def tweak(schedule: Schedule) -> Schedule:
         members = tuple(
             MemberPlan(0.1 * number, ConsumerStyle.LOOP, WorkTime()) for number in range(2)
         )
-        cuts = tuple(Incident(3.0, Kind.CUT_COORDINATOR, number, 30.0) for number in range(2))
+        cuts = tuple(
+            Incident(3.0, IncidentKind.CUT_COORDINATOR, number, 30.0) for number in range(2)
+        )
         calls = tuple(Incident(3.1 + 0.2 * n, kind, n, 1.0) for n in range(6))
         return dataclasses.replace(
             schedule, brokers=3, members=members, incidents=(*cuts, *calls), duration=25.0
@@ -114,7 +116,7 @@ def frozen_with_queued_records(schedule: Schedule) -> Schedule:
     shapes = (ConsumerStyle.TASKS, ConsumerStyle.GROUP, ConsumerStyle.TASKS, ConsumerStyle.GROUP)
     pace = WorkTime(0.5, 3.0, 0.1)
     members = tuple(MemberPlan(0.1 * n, shape, pace) for n, shape in enumerate(shapes))
-    freezes = tuple(Incident(4.0 + n, Kind.FREEZE, n, 9.0) for n in range(4))
+    freezes = tuple(Incident(4.0 + n, IncidentKind.FREEZE, n, 9.0) for n in range(4))
     return dataclasses.replace(
         schedule,
         members=members,
@@ -152,14 +154,14 @@ MUTANTS = [
         look_ups_have_no_end,
         ("time bound",),
         disturbance=Disturbance.FAULTS,
-        tweak=calls_while_a_broker_is_silent(Kind.ASK),
+        tweak=calls_while_a_broker_is_silent(IncidentKind.ASK),
     ),
     Mutant(
         "unsubscribing has no end",
         unsubscribing_has_no_end,
         ("time bound",),
         disturbance=Disturbance.FAULTS,
-        tweak=calls_while_a_broker_is_silent(Kind.UNSUBSCRIBE),
+        tweak=calls_while_a_broker_is_silent(IncidentKind.UNSUBSCRIBE),
     ),
     Mutant(
         "a waiting poll wakes itself",

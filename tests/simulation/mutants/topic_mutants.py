@@ -13,7 +13,7 @@ from simulation.schedules.schedule import (
     Disturbance,
     GroupMode,
     Incident,
-    Kind,
+    IncidentKind,
     MemberPlan,
     Protocol,
     Schedule,
@@ -40,7 +40,7 @@ def topics_again_and_again(schedule: Schedule) -> Schedule:
     members = tuple(
         MemberPlan(0.1 * n, ConsumerStyle.TASKS, WorkTime(0.05, 1.5, 0.2)) for n in range(2)
     )
-    again = tuple(Incident(3.0 + 2 * n, Kind.RECREATE, n, 0.0) for n in range(3))
+    again = tuple(Incident(3.0 + 2 * n, IncidentKind.RECREATE, n, 0.0) for n in range(3))
     return dataclasses.replace(
         schedule, members=members, incidents=again, topics=(3,), duration=10.0, produce_every=0.1
     )
@@ -51,7 +51,10 @@ def long_freezes_of_members_at_rest(schedule: Schedule) -> Schedule:
     members = tuple(
         MemberPlan(0.1, ConsumerStyle.TASKS, WorkTime(0.03, 0.3, 0.1)) for _ in range(2)
     )
-    freezes = (Incident(6.0, Kind.FREEZE, 0, 7.5), Incident(6.0, Kind.FREEZE, 1, 7.5))
+    freezes = (
+        Incident(6.0, IncidentKind.FREEZE, 0, 7.5),
+        Incident(6.0, IncidentKind.FREEZE, 1, 7.5),
+    )
     return dataclasses.replace(
         schedule,
         members=members,
@@ -69,7 +72,7 @@ def frozen_while_another_joins(schedule: Schedule) -> Schedule:
     return dataclasses.replace(
         schedule,
         members=(MemberPlan(0.1, ConsumerStyle.TASKS, WorkTime(0.2, 1.5, 0.3)),),
-        incidents=(Incident(5.0, Kind.FREEZE, 0, 4.5), Incident(5.2, Kind.JOIN, 0)),
+        incidents=(Incident(5.0, IncidentKind.FREEZE, 0, 4.5), Incident(5.2, IncidentKind.JOIN, 0)),
         topics=(6,),
         session_timeout=10.0,
         rebalance_timeout=12.0,
@@ -87,8 +90,8 @@ def switches_amid_slow_tasks(schedule: Schedule) -> Schedule:
         MemberPlan(0.1 * n, ConsumerStyle.TASKS, WorkTime(0.3, 2.5, 0.5), protocol)
         for n, protocol in enumerate(plans)
     )
-    crowd = tuple(Incident(3.0 + 0.9 * n, Kind.JOIN, n) for n in range(4))
-    switches = (Incident(5.0, Kind.SWITCH, 1), Incident(8.0, Kind.SWITCH, 0))
+    crowd = tuple(Incident(3.0 + 0.9 * n, IncidentKind.JOIN, n) for n in range(4))
+    switches = (Incident(5.0, IncidentKind.SWITCH, 1), Incident(8.0, IncidentKind.SWITCH, 0))
     return dataclasses.replace(
         schedule, members=members, incidents=crowd + switches, topics=(6,), duration=12.0
     )
@@ -97,7 +100,7 @@ def switches_amid_slow_tasks(schedule: Schedule) -> Schedule:
 def crashes_amid_slow_tasks_and_retention(schedule: Schedule) -> Schedule:
     """What had not been committed is not there any more when the next one takes over."""
     amid = crashes_amid_slow_tasks(schedule)
-    deleted = tuple(Incident(4.2 + 0.1 * n, Kind.RETENTION, n, 0.1) for n in range(8))
+    deleted = tuple(Incident(4.2 + 0.1 * n, IncidentKind.RETENTION, n, 0.1) for n in range(8))
     return dataclasses.replace(amid, incidents=(*amid.incidents, *deleted), session_timeout=6.0)
 
 
@@ -106,7 +109,7 @@ def cancelled_steps_amid_slow_tasks(schedule: Schedule) -> Schedule:
     members = tuple(
         MemberPlan(0.1 + 2 * n, ConsumerStyle.TASKS, WorkTime(0.03, 2.5, 0.2)) for n in range(3)
     )
-    cancelled = tuple(Incident(2.2 + 0.3 * n, Kind.CANCEL, n, 0.28) for n in range(20))
+    cancelled = tuple(Incident(2.2 + 0.3 * n, IncidentKind.CANCEL, n, 0.28) for n in range(20))
     return dataclasses.replace(
         schedule, members=members, incidents=cancelled, topics=(6,), duration=9.0
     )
@@ -159,7 +162,7 @@ def the_thread_says_that_nothing_is_owned(patch: pytest.MonkeyPatch) -> None:
 
 
 def joins_without_what_drains(patch: pytest.MonkeyPatch) -> None:
-    start = ClassicMembership._start_join
+    start = ClassicMembership.start_join
 
     def forgetful(self: ClassicMembership, now: float, reason: str) -> None:
         live = self._assignment.partitions
@@ -168,7 +171,7 @@ def joins_without_what_drains(patch: pytest.MonkeyPatch) -> None:
             meanwhile.setattr(self._assignment, "partitions", lambda: live() - draining)
             start(self, now, reason)
 
-    patch.setattr(ClassicMembership, "_start_join", forgetful)
+    patch.setattr(ClassicMembership, "start_join", forgetful)
 
 
 MUTANTS = [

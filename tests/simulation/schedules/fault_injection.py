@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from simulation.cluster.network import RequestFate
 from simulation.members.application import Application, ConsumerStyle, WorkTime
-from simulation.schedules.schedule import GroupMode, Kind, Protocol, draw_shape
+from simulation.schedules.schedule import GroupMode, IncidentKind, Protocol, draw_shape
 
 from asyncrevoke.model import OffsetAndMetadata
 from asyncrevoke.protocol.messages import OffsetCommitRequest, Request
@@ -34,57 +34,57 @@ class FaultInjector:
         self._rng = world.rng("faults")
         self._loss = 0.0
         self._late_commits_until = 0.0
-        self._acts: dict[Kind, Callable[[Incident, Application], None]] = {
-            Kind.STOP: self._stop,
-            Kind.LEAVE: self._leave,
-            Kind.REPLACE: self._replace,
-            Kind.SWITCH: self._switch,
-            Kind.SUBSCRIBE: self._subscribe,
-            Kind.COMMIT: self._commit,
-            Kind.CANCEL: self._cancel,
-            Kind.EXPIRE: self._expire,
-            Kind.AWAY: self._away,
-            Kind.STYLE: self._change_style,
-            Kind.UNSUBSCRIBE: self._unsubscribe,
-            Kind.ASK: self._ask,
-            Kind.REREAD: self._read_again,
-            Kind.SEEK_TO: self._seek_to,
-            Kind.PAUSE: self._pause,
-            Kind.CRASH: self._crash,
-            Kind.FREEZE: self._freeze,
-            Kind.JUMP: self._jump,
-            Kind.CUT: self._cut,
-            Kind.CUT_COORDINATOR: self._cut_coordinator,
-            Kind.DROP: self._drop,
-            Kind.BLACK_HOLE: self._black_hole,
-            Kind.SLOW_LINK: self._slow_link,
+        self._acts: dict[IncidentKind, Callable[[Incident, Application], None]] = {
+            IncidentKind.STOP: self._stop,
+            IncidentKind.LEAVE: self._leave,
+            IncidentKind.REPLACE: self._replace,
+            IncidentKind.SWITCH: self._switch,
+            IncidentKind.SUBSCRIBE: self._subscribe,
+            IncidentKind.COMMIT: self._commit,
+            IncidentKind.CANCEL: self._cancel,
+            IncidentKind.EXPIRE: self._expire,
+            IncidentKind.AWAY: self._away,
+            IncidentKind.STYLE: self._change_style,
+            IncidentKind.UNSUBSCRIBE: self._unsubscribe,
+            IncidentKind.ASK: self._ask,
+            IncidentKind.REREAD: self._read_again,
+            IncidentKind.SEEK_TO: self._seek_to,
+            IncidentKind.PAUSE: self._pause,
+            IncidentKind.CRASH: self._crash,
+            IncidentKind.FREEZE: self._freeze,
+            IncidentKind.JUMP: self._jump,
+            IncidentKind.CUT: self._cut,
+            IncidentKind.CUT_COORDINATOR: self._cut_coordinator,
+            IncidentKind.DROP: self._drop,
+            IncidentKind.BLACK_HOLE: self._black_hole,
+            IncidentKind.SLOW_LINK: self._slow_link,
         }
 
     def apply(self, incident: Incident) -> None:
         """Let an incident happen."""
         match incident.kind:
-            case Kind.JOIN:
+            case IncidentKind.JOIN:
                 self._world.join(draw_shape(self._rng), WorkTime())
-            case Kind.PARTITIONS:
+            case IncidentKind.PARTITIONS:
                 self._add_partitions(incident)
-            case Kind.RETENTION:
+            case IncidentKind.RETENTION:
                 self._delete_oldest(incident)
-            case Kind.RECREATE:
+            case IncidentKind.RECREATE:
                 self._recreate(incident)
-            case Kind.MOVE:
+            case IncidentKind.MOVE:
                 self._disturb_brokers(incident.amount + 0.5)
                 self._world.brokers.move_coordinator(0.1 + incident.amount)
-            case Kind.MOVE_AMID:
+            case IncidentKind.MOVE_AMID:
                 self._move_amid(incident)
-            case Kind.RESTART:
+            case IncidentKind.RESTART:
                 self._restart(incident)
-            case Kind.STALL:
+            case IncidentKind.STALL:
                 self._disturb_brokers(incident.amount)
                 broker = incident.target % self._world.brokers.count
                 self._world.brokers.stall(broker, self._world.clock.now + incident.amount)
-            case Kind.REFUSE_COMMITS:
+            case IncidentKind.REFUSE_COMMITS:
                 self._refuse_commits(incident)
-            case Kind.LATE_COMMITS:
+            case IncidentKind.LATE_COMMITS:
                 self._late_commits_until = self._world.clock.now + incident.amount
                 self._world.network.fate = self._fate
             case kind:
@@ -215,10 +215,10 @@ class FaultInjector:
         partitions = self._world.brokers.topics.partitions()
 
         def ask() -> None:
-            application.tickets.look_up(topics)
+            application.calls.look_up(topics)
             # Of its own ones the oracles follow what the core itself is told.
             own = application.member.core.assignment()
-            application.tickets.committed([tp for tp in partitions if tp not in own])
+            application.calls.committed([tp for tp in partitions if tp not in own])
 
         application.member.later(0.0, ask)
 

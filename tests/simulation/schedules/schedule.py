@@ -57,7 +57,7 @@ _UNDISTURBED = (Disturbance.NONE, *INEXCUSABLE)
 _LONGEST_CALM_WORK = 1.0
 
 
-class Kind(enum.Enum):
+class IncidentKind(enum.Enum):
     """What an incident is. ``target`` chooses a living member; ``amount`` is mostly seconds."""
 
     # The life of a group.
@@ -98,59 +98,59 @@ class Kind(enum.Enum):
 
 
 CHURN = (
-    (Kind.JOIN, 5),
-    (Kind.STOP, 3),
-    (Kind.LEAVE, 3),
-    (Kind.COMMIT, 2),
-    (Kind.CANCEL, 2),
-    (Kind.EXPIRE, 2),
-    (Kind.AWAY, 1),
-    (Kind.PARTITIONS, 1),
-    (Kind.RETENTION, 1),
-    (Kind.SUBSCRIBE, 2),
+    (IncidentKind.JOIN, 5),
+    (IncidentKind.STOP, 3),
+    (IncidentKind.LEAVE, 3),
+    (IncidentKind.COMMIT, 2),
+    (IncidentKind.CANCEL, 2),
+    (IncidentKind.EXPIRE, 2),
+    (IncidentKind.AWAY, 1),
+    (IncidentKind.PARTITIONS, 1),
+    (IncidentKind.RETENTION, 1),
+    (IncidentKind.SUBSCRIBE, 2),
 )
 FAULTS = (
-    (Kind.CRASH, 3),
-    (Kind.FREEZE, 4),
-    (Kind.JUMP, 1),
-    (Kind.CUT, 2),
-    (Kind.CUT_COORDINATOR, 2),
-    (Kind.DROP, 4),
-    (Kind.MOVE, 3),
-    (Kind.RESTART, 2),
-    (Kind.STALL, 2),
-    (Kind.LATE_COMMITS, 2),
+    (IncidentKind.CRASH, 3),
+    (IncidentKind.FREEZE, 4),
+    (IncidentKind.JUMP, 1),
+    (IncidentKind.CUT, 2),
+    (IncidentKind.CUT_COORDINATOR, 2),
+    (IncidentKind.DROP, 4),
+    (IncidentKind.MOVE, 3),
+    (IncidentKind.RESTART, 2),
+    (IncidentKind.STALL, 2),
+    (IncidentKind.LATE_COMMITS, 2),
 )
 _STYLES = (
-    Kind.STYLE,
-    Kind.STYLE,
-    Kind.PAUSE,
-    Kind.REREAD,
-    Kind.REREAD,
-    Kind.SEEK_TO,
-    Kind.UNSUBSCRIBE,
-    Kind.ASK,
+    IncidentKind.STYLE,
+    IncidentKind.STYLE,
+    IncidentKind.PAUSE,
+    IncidentKind.REREAD,
+    IncidentKind.REREAD,
+    IncidentKind.SEEK_TO,
+    IncidentKind.UNSUBSCRIBE,
+    IncidentKind.ASK,
 )
-_CALM_STYLES = (Kind.STYLE, Kind.PAUSE, Kind.ASK)
-_MOVES = (Kind.MOVE, Kind.MOVE_AMID, Kind.MOVE_AMID, Kind.RESTART)
-_SILENCE = (Kind.BLACK_HOLE, Kind.BLACK_HOLE, Kind.SLOW_LINK)
-_LONGEST: Mapping[Kind, float] = {
-    Kind.SLOW_LINK: 2.0,
-    Kind.CANCEL: 1.0,
-    Kind.AWAY: 2.0,
-    Kind.UNSUBSCRIBE: 2.0,
-    Kind.PAUSE: 3.0,
-    Kind.RECREATE: 3.0,
-    Kind.FREEZE: 9.0,
-    Kind.JUMP: 9.0,
-    Kind.CUT: 9.0,
-    Kind.CUT_COORDINATOR: 9.0,
-    Kind.MOVE: 2.0,
-    Kind.MOVE_AMID: 0.03,
-    Kind.RESTART: 4.0,
-    Kind.STALL: 5.0,
-    Kind.LATE_COMMITS: 3.0,
-    Kind.REFUSE_COMMITS: 8.0,
+_CALM_STYLES = (IncidentKind.STYLE, IncidentKind.PAUSE, IncidentKind.ASK)
+_MOVES = (IncidentKind.MOVE, IncidentKind.MOVE_AMID, IncidentKind.MOVE_AMID, IncidentKind.RESTART)
+_SILENCE = (IncidentKind.BLACK_HOLE, IncidentKind.BLACK_HOLE, IncidentKind.SLOW_LINK)
+_LONGEST: Mapping[IncidentKind, float] = {
+    IncidentKind.SLOW_LINK: 2.0,
+    IncidentKind.CANCEL: 1.0,
+    IncidentKind.AWAY: 2.0,
+    IncidentKind.UNSUBSCRIBE: 2.0,
+    IncidentKind.PAUSE: 3.0,
+    IncidentKind.RECREATE: 3.0,
+    IncidentKind.FREEZE: 9.0,
+    IncidentKind.JUMP: 9.0,
+    IncidentKind.CUT: 9.0,
+    IncidentKind.CUT_COORDINATOR: 9.0,
+    IncidentKind.MOVE: 2.0,
+    IncidentKind.MOVE_AMID: 0.03,
+    IncidentKind.RESTART: 4.0,
+    IncidentKind.STALL: 5.0,
+    IncidentKind.LATE_COMMITS: 3.0,
+    IncidentKind.REFUSE_COMMITS: 8.0,
 }
 
 
@@ -159,7 +159,7 @@ class Incident:
     """Something that happens at ``at``, in virtual seconds."""
 
     at: float
-    kind: Kind
+    kind: IncidentKind
     target: int = 0
     amount: float = 0.0
 
@@ -287,7 +287,9 @@ def _calm(schedule: Schedule) -> Schedule:
         for member in schedule.members
     )
     incidents = tuple(
-        dataclasses.replace(incident, kind=Kind.STOP) if incident.kind is Kind.LEAVE else incident
+        dataclasses.replace(incident, kind=IncidentKind.STOP)
+        if incident.kind is IncidentKind.LEAVE
+        else incident
         for incident in schedule.incidents
     )
     return dataclasses.replace(schedule, members=members, incidents=incidents, revoke_timeout=None)
@@ -302,7 +304,9 @@ def _with_conversions(schedule: Schedule) -> Schedule:
         for member in schedule.members
     )
     drawn = [
-        Incident(1.0 + rng.random() * (schedule.duration - 2), Kind.SWITCH, rng.randrange(1000))
+        Incident(
+            1.0 + rng.random() * (schedule.duration - 2), IncidentKind.SWITCH, rng.randrange(1000)
+        )
         for _ in members
         for _ in range(rng.choice((0, 1, 1, 2)))
     ]
@@ -317,7 +321,8 @@ def _with_new_topics(schedule: Schedule) -> Schedule:
     if rng.random() >= 0.15:
         return schedule
     drawn = [
-        _incident(rng, Kind.RECREATE, 1.0, schedule.duration - 2) for _ in range(rng.choice((1, 2)))
+        _incident(rng, IncidentKind.RECREATE, 1.0, schedule.duration - 2)
+        for _ in range(rng.choice((1, 2)))
     ]
     return dataclasses.replace(schedule, incidents=_in_order((*schedule.incidents, *drawn)))
 
@@ -325,7 +330,7 @@ def _with_new_topics(schedule: Schedule) -> Schedule:
 def _with_moves(schedule: Schedule) -> Schedule:
     """Now and then the coordinator moves before what it has agreed on is written."""
     rng = Random(f"moves {schedule.seed}")
-    kinds = [Kind.MOVE_AMID for _ in range(rng.choice((0, 0, 0, 0, 0, 1, 2)))]
+    kinds = [IncidentKind.MOVE_AMID for _ in range(rng.choice((0, 0, 0, 0, 0, 1, 2)))]
     if schedule.disturbance is Disturbance.MOVES:
         kinds = rng.choices(_MOVES, k=rng.choice((1, 2, 3)))
     elif schedule.disturbance is not Disturbance.FAULTS:
@@ -347,7 +352,9 @@ def _with_styles(schedule: Schedule) -> Schedule:
         else member
         for member in schedule.members
     )
-    kinds: tuple[Kind, ...] = _CALM_STYLES if schedule.disturbance in INEXCUSABLE else _STYLES
+    kinds: tuple[IncidentKind, ...] = (
+        _CALM_STYLES if schedule.disturbance in INEXCUSABLE else _STYLES
+    )
     drawn = [
         _incident(rng, rng.choice(kinds), 0.5, schedule.duration - 1.5)
         for _ in range(rng.choice((0, 0, 0, 2, 4)))
@@ -363,7 +370,7 @@ def _with_refusals(schedule: Schedule) -> Schedule:
     if schedule.disturbance is not Disturbance.FAULTS or rng.random() >= 0.2:
         return schedule
     drawn = [
-        _incident(rng, Kind.REFUSE_COMMITS, 0.5, schedule.duration - 1)
+        _incident(rng, IncidentKind.REFUSE_COMMITS, 0.5, schedule.duration - 1)
         for _ in range(rng.choice((1, 1, 2)))
     ]
     return dataclasses.replace(schedule, incidents=_in_order((*schedule.incidents, *drawn)))
@@ -382,7 +389,11 @@ def _with_silence(schedule: Schedule) -> Schedule:
     drawn = [_incident(rng, kind, 0.5, schedule.duration - 1.5) for kind in kinds]
     if schedule.disturbance is Disturbance.FAULTS and rng.random() < 0.5:
         (first,) = drawn
-        other = Kind.SLOW_LINK if first.kind is Kind.BLACK_HOLE else Kind.BLACK_HOLE
+        other = (
+            IncidentKind.SLOW_LINK
+            if first.kind is IncidentKind.BLACK_HOLE
+            else IncidentKind.BLACK_HOLE
+        )
         second = _incident(rng, other, first.at, 3.0)
         drawn.append(dataclasses.replace(second, target=first.target))
     incidents = _in_order((*schedule.incidents, *drawn))
@@ -456,17 +467,17 @@ def _incidents(
     drawn = [_incident(rng, kind, begin, crowd) for kind in kinds]
     if mode is GroupMode.MIXED:
         drawn += [
-            Incident(2.0 + rng.random() * (duration - 3), Kind.REPLACE, target)
+            Incident(2.0 + rng.random() * (duration - 3), IncidentKind.REPLACE, target)
             for target in range(members)
         ]
     return _in_order(tuple(drawn))
 
 
-def _weighted(rng: Random, kinds: tuple[tuple[Kind, int], ...]) -> Kind:
+def _weighted(rng: Random, kinds: tuple[tuple[IncidentKind, int], ...]) -> IncidentKind:
     return rng.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])[0]
 
 
-def _incident(rng: Random, kind: Kind, begin: float, seconds: float) -> Incident:
+def _incident(rng: Random, kind: IncidentKind, begin: float, seconds: float) -> Incident:
     at = begin + rng.random() * seconds
     amount = rng.random() ** 2 * _LONGEST.get(kind, 1.0)
     return Incident(at, kind, rng.randrange(1000), amount)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from simulation.command import COMMAND, command_environment
 from simulation.members.application import ConsumerStyle, WorkTime
-from simulation.runner import Outcome, run, run_many
+from simulation.runner import ScheduleOutcome, run, run_many
 from simulation.schedules.schedule import (
     INEXCUSABLE,
     Disturbance,
@@ -20,7 +20,7 @@ from simulation.schedules.schedule import (
 )
 
 
-def _explain(failures: list[Outcome]) -> str:
+def _explain(failures: list[ScheduleOutcome]) -> str:
     return "\n\n".join(
         f"{draw(outcome.seed).describe()}\n{outcome.failure}" for outcome in failures
     )

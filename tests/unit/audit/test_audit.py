@@ -20,7 +20,7 @@ from unit.journal.written_journal import (
 )
 
 from asyncrevoke.audit import comparison, local_engine
-from asyncrevoke.audit.anomalies import DESCRIPTIONS, AnomalyKind
+from asyncrevoke.audit.anomalies import DESCRIPTIONS, Anomaly, AnomalyKind
 from asyncrevoke.audit.comparison import AuditSettings
 from asyncrevoke.audit.local_database import LocalDatabase
 from asyncrevoke.audit.report import as_html, for_machines
@@ -323,6 +323,33 @@ def test_the_report_is_one_page_without_network(tmp_path: Path) -> None:
     assert page.count("<svg") == 2
     assert "http" not in page
     assert for_machines(result)["anomalies"][0]["offset_lo"] == 30
+
+
+def test_the_page_shows_names_and_evidence_of_strangers_as_text(tmp_path: Path) -> None:
+    hostile = "<script>alert(1)</script>\n\x1b'\""
+    result = audited(tmp_path, *clean_run())
+    stall = Anomaly(
+        AnomalyKind.STALL,
+        "orders",
+        0,
+        sessions=(hostile,),
+        evidence={"seconds": 2.0, hostile: hostile},
+    )
+    facts = {"host": hostile, "pid": hostile}
+    page = as_html(
+        result._replace(
+            topic=hostile,
+            group=hostile,
+            anomalies=[stall, Anomaly(AnomalyKind.JOURNAL_GAP, sessions=(hostile,))],
+            sessions=tuple(each._replace(name=hostile, facts=facts) for each in result.sessions),
+            spans=[(part, hostile, since, until) for part, _, since, until in result.spans],
+        )
+    )
+    assert "<script" not in page
+    assert page.isprintable()
+    assert page.count("&lt;script&gt;") > 8
+    assert "content=\"default-src 'none'; style-src 'unsafe-inline'\"" in page
+    assert 'stroke="#b00020"' in page
 
 
 def test_a_topic_that_the_journal_does_not_know_is_named(tmp_path: Path) -> None:

@@ -114,13 +114,15 @@ def name_of(options: dict[str, object]) -> str:
 @pytest.mark.parametrize(
     ("options", "fix"), MISTAKES, ids=[name_of(options) for options, _ in MISTAKES]
 )
-def test_a_mistake_is_answered_with_its_fix(options: dict[str, object], fix: str) -> None:
+def test_an_invalid_option_raises_an_error_that_names_the_fix(
+    options: dict[str, object], fix: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         ConsumerConfig.from_options(**options)
     assert fix in str(caught.value)
 
 
-def test_the_defaults_are_those_that_are_documented() -> None:
+def test_defaults_are_as_documented() -> None:
     config = ConsumerConfig()
     assert config.bootstrap_servers == ("localhost:9092",)
     assert (config.session_timeout, config.heartbeat_interval) == (45.0, 1.0)
@@ -137,7 +139,7 @@ def test_the_defaults_are_those_that_are_documented() -> None:
     assert config.revoke_timeout is None
 
 
-def test_each_option_is_typed_for_the_constructor_as_it_is_here() -> None:
+def test_each_option_has_the_same_type_in_the_constructor_and_the_config() -> None:
     ours = {field.name for field in dataclasses.fields(ConsumerConfig)}
     assert set(ConsumerOptions.__annotations__) == ours
     for field in dataclasses.fields(ConsumerConfig):
@@ -145,7 +147,7 @@ def test_each_option_is_typed_for_the_constructor_as_it_is_here() -> None:
         assert annotation.__forward_arg__ == field.type
 
 
-def test_the_assignors_named_here_are_those_that_exist() -> None:
+def test_the_config_accepts_exactly_the_existing_assignors() -> None:
     from asyncrevoke.core.assignors.registry import ASSIGNORS as EXISTING
 
     assert set(ASSIGNORS) == set(EXISTING)
@@ -165,7 +167,9 @@ def test_the_assignors_named_here_are_those_that_exist() -> None:
         ("10.0.0.1:29092", [("10.0.0.1", 29092)]),
     ],
 )
-def test_addresses_are_read(servers: str | list[str], addresses: list[tuple[str, int]]) -> None:
+def test_bootstrap_addresses_are_parsed(
+    servers: str | list[str], addresses: list[tuple[str, int]]
+) -> None:
     assert list(ConsumerConfig(bootstrap_servers=servers).addresses) == addresses
 
 
@@ -179,7 +183,7 @@ def test_any_text_is_an_address_or_a_config_error(text: str) -> None:
     assert all(host and 0 < port < 65536 for host, port in addresses)
 
 
-def test_secrets_are_shown_in_no_repr() -> None:
+def test_no_repr_contains_a_secret() -> None:
     config = ConsumerConfig(
         security_protocol="SASL_PLAINTEXT", sasl_plain_username="me", sasl_plain_password="hunter2"
     )
@@ -193,7 +197,7 @@ def test_a_secret_of_the_wrong_type_is_not_shown_in_the_error() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_tls_has_a_context_without_being_given_one() -> None:
+def test_tls_without_a_given_context_uses_a_default_one() -> None:
     assert isinstance(ConsumerConfig(security_protocol="SSL").ssl_context, ssl.SSLContext)
 
 

@@ -80,21 +80,21 @@ def with_handler() -> ScriptedConsumer:
         (lambda: aiter(with_handler()), "has handlers"),
     ],
 )
-def test_a_wrong_choice_of_topics_or_calls_names_the_fix(
+def test_invalid_subscriptions_and_calls_raise_errors_that_name_the_fix(
     make: Callable[[], object], fix: str
 ) -> None:
     with pytest.raises(ConfigError, match=re.escape(fix)):
         make()
 
 
-def test_topics_and_assign_exclude_each_other_in_this_order_too() -> None:
+def test_subscribing_after_assign_raises_an_error() -> None:
     ours = consumer()
     ours.assign([ORDERS])
     with pytest.raises(ConfigError, match="unsubscribe"):
         ours.subscribe("a")
 
 
-def test_a_sync_handler_is_refused_with_the_way_to_call_it() -> None:
+def test_registering_a_sync_handler_raises_an_error_that_says_how_to_call_it() -> None:
     def blocking(value: bytes) -> None:
         del value
 
@@ -117,20 +117,20 @@ CALLS: list[Callable[[ScriptedConsumer], object]] = [
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_using_it_before_entering_says_how_to_enter(
+def test_a_call_before_the_consumer_is_entered_raises_an_error_that_says_how(
     call: Callable[[ScriptedConsumer], object],
 ) -> None:
     with pytest.raises(IllegalStateError, match="async with consumer"):
         call(consumer("orders", commit_mode="ack"))
 
 
-async def test_iterating_before_entering_says_how_to_enter() -> None:
+async def test_iterating_before_the_consumer_is_entered_raises_an_error_that_says_how() -> None:
     with pytest.raises(IllegalStateError, match="async with consumer"):
         async for _ in consumer("orders"):
             pass
 
 
-async def test_it_is_entered_once() -> None:
+async def test_a_consumer_can_be_entered_only_once() -> None:
     ours = consumer("orders")
     async with ours:
         with pytest.raises(IllegalStateError, match="entered once"):
@@ -139,7 +139,7 @@ async def test_it_is_entered_once() -> None:
         await ours.start()
 
 
-async def test_it_is_closed_for_good() -> None:
+async def test_a_closed_consumer_cannot_be_used_again() -> None:
     ours = consumer("orders")
     async with ours:
         pass
@@ -161,18 +161,18 @@ async def test_a_topic_without_handler_is_an_error_at_start() -> None:
         await ours.start()
 
 
-async def test_run_needs_handlers() -> None:
+async def test_run_without_handlers_raises_an_error() -> None:
     with pytest.raises(ConfigError, match="run\\(\\) needs handlers"):
         await consumer("orders").run()
 
 
-async def test_handlers_are_registered_before_entering() -> None:
+async def test_registering_a_handler_after_entering_raises_an_error() -> None:
     async with consumer("orders") as ours:
         with pytest.raises(IllegalStateError, match="before the consumer is entered"):
             ours.handler("orders")
 
 
-async def test_a_second_loop_is_refused() -> None:
+async def test_a_second_loop_over_one_consumer_raises_an_error() -> None:
     async with consumer("orders") as ours:
         first = asyncio.create_task(anext(ours))
         await asyncio.sleep(0)
@@ -182,14 +182,14 @@ async def test_a_second_loop_is_refused() -> None:
         assert len((await first).records) == 1
 
 
-async def test_another_thread_is_refused_with_the_way_in() -> None:
+async def test_a_call_from_another_thread_raises_an_error_that_says_how_to_call() -> None:
     async with consumer("orders", commit_mode="ack") as ours:
         for call in (lambda: ours.ack(record(0)), lambda: ours.pause(ORDERS)):
             with pytest.raises(RuntimeError, match="call_soon_threadsafe"):
                 await asyncio.to_thread(call)
 
 
-async def test_another_event_loop_is_refused() -> None:
+async def test_a_call_from_another_event_loop_raises_an_error() -> None:
     async with consumer("orders") as ours:
         errors: list[BaseException] = []
 
@@ -205,14 +205,14 @@ async def test_another_event_loop_is_refused() -> None:
         assert "entered in" in str(errors[0])
 
 
-async def test_stop_may_come_from_another_thread() -> None:
+async def test_stop_may_be_called_from_another_thread() -> None:
     async with consumer("orders") as ours:
         await asyncio.to_thread(ours.stop)
         assert [batch async for batch in ours] == []
 
 
 @pytest.mark.parametrize("mode", ["processed", "ack"])
-async def test_offsets_of_ones_own_need_the_manual_mode(mode: CommitMode) -> None:
+async def test_committing_given_offsets_requires_the_manual_mode(mode: CommitMode) -> None:
     async with consumer("orders", commit_mode=mode) as ours:
         for what in (record(0), {ORDERS: 5}):
             with pytest.raises(ConfigError, match='commit_mode="manual"'):
@@ -221,7 +221,7 @@ async def test_offsets_of_ones_own_need_the_manual_mode(mode: CommitMode) -> Non
         assert ours.core.asked("commit") == [None]
 
 
-async def test_what_is_committed_by_hand_is_the_next_offset() -> None:
+async def test_a_manual_commit_of_a_record_commits_the_offset_after_it() -> None:
     async with consumer("orders", commit_mode="manual") as ours:
         await ours.commit(record(4))
         await ours.commit({ORDERS: 9})
@@ -236,7 +236,7 @@ async def test_what_is_committed_by_hand_is_the_next_offset() -> None:
                 await ours.commit(wrong)  # type: ignore[arg-type]
 
 
-async def test_a_record_of_a_lost_partition_cannot_be_committed_by_hand() -> None:
+async def test_a_manual_commit_of_a_record_of_a_lost_partition_raises_an_error() -> None:
     async with consumer("orders", commit_mode="manual") as ours:
         ours.core.gone.add(4)
         with pytest.raises(PartitionLostError, match="orders-0"):
@@ -244,7 +244,7 @@ async def test_a_record_of_a_lost_partition_cannot_be_committed_by_hand() -> Non
         assert ours.core.asked("commit") == []
 
 
-async def test_committing_needs_a_group() -> None:
+async def test_committing_without_a_group_raises_an_error() -> None:
     async with consumer("orders", group_id=None) as ours:
         for call in (ours.commit, ours.committed):
             with pytest.raises(ConfigError, match="group_id"):
@@ -253,19 +253,19 @@ async def test_committing_needs_a_group() -> None:
             ours.group_metadata()
 
 
-async def test_ack_needs_its_mode() -> None:
+async def test_ack_outside_of_ack_mode_raises_an_error() -> None:
     async with consumer("orders") as ours:
         with pytest.raises(ConfigError, match='commit_mode="ack"'):
             ours.ack(record(0))
 
 
-async def test_a_task_group_needs_the_processed_mode() -> None:
+async def test_a_task_group_outside_of_processed_mode_raises_an_error() -> None:
     async with consumer("orders", commit_mode="ack") as ours:
         with pytest.raises(ConfigError, match='commit_mode="processed"'):
             ours.task_group()
 
 
-async def test_offsets_and_partitions_that_cannot_be_are_refused() -> None:
+async def test_negative_offsets_and_partitions_raise_errors() -> None:
     async with consumer("orders") as ours:
         with pytest.raises(ValueError, match="seek_to_beginning"):
             ours.seek(ORDERS, -1)
@@ -300,13 +300,13 @@ def test_resources_are_an_async_context_manager() -> None:
         ScriptedConsumer(group_id="billing", resources=cast("Any", 7))
 
 
-async def test_resources_need_handlers() -> None:
+async def test_resources_without_handlers_raise_an_error() -> None:
     ours = ScriptedConsumer("orders", group_id="billing", resources=nullcontext())
     with pytest.raises(ConfigError, match="resources= is for handlers"):
         await ours.start()
 
 
-async def test_batches_are_no_larger_than_what_is_taken() -> None:
+async def test_max_records_above_max_in_flight_raises_an_error() -> None:
     ours = ScriptedConsumer(group_id="billing", max_in_flight=100)
 
     @ours.handler("orders", batch=True)

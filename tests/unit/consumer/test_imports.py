@@ -50,5 +50,5 @@ def test_the_command_line_loads_no_client_before_a_command_needs_one() -> None:
     assert loaded == {"rich"}, "which is how it prints"
 
 
-def test_the_look_at_what_is_loaded_can_fail() -> None:
+def test_the_check_of_loaded_modules_can_fail() -> None:
     assert loaded_by("import aiokafka") == ["aiokafka"]

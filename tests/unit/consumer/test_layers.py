@@ -84,7 +84,7 @@ def names_of_the_package_itself(module: Path) -> list[str]:
     ]
 
 
-def test_lower_layers_take_nothing_from_the_package_itself() -> None:
+def test_lower_layers_import_nothing_from_the_top_level_package() -> None:
     lower = [
         module
         for module in PACKAGE.rglob("*.py")

@@ -62,7 +62,7 @@ async def test_the_outcome_is_what_the_policy_decides(policy: str, outcome: str)
         assert told(t.calls) == [(0, 1, outcome)]
 
 
-async def test_the_call_that_stops_the_consumer_says_so() -> None:
+async def test_the_call_that_stops_the_consumer_has_the_outcome_stop() -> None:
     consumer = Consumer(group_id="g")
 
     @consumer.handler("orders")
@@ -76,7 +76,9 @@ async def test_the_call_that_stops_the_consumer_says_so() -> None:
     assert told(t.calls) == [(0, 1, "stopped")]
 
 
-async def test_a_lost_partition_s_call_is_cancelled_and_a_revoked_one_s_failure_given_up() -> None:
+async def test_calls_of_lost_partitions_are_cancelled_and_failures_of_revoked_ones_abandoned() -> (
+    None
+):
     consumer = Consumer(group_id="g")
 
     @consumer.handler("orders", retry=Retry(attempts=None, backoff=1))
@@ -93,7 +95,7 @@ async def test_a_lost_partition_s_call_is_cancelled_and_a_revoked_one_s_failure_
         assert [call.outcome for call in t.calls] == ["cancelled", "abandoned"]
 
 
-async def test_a_value_that_does_not_decode_is_no_call() -> None:
+async def test_a_value_that_does_not_decode_is_not_recorded_as_a_call() -> None:
     consumer = Consumer(group_id="g")
 
     @consumer.handler("orders", dead_letter="dlq")
@@ -105,7 +107,7 @@ async def test_a_value_that_does_not_decode_is_no_call() -> None:
         assert t.calls == []
 
 
-async def test_of_a_batch_each_record_has_its_outcome() -> None:
+async def test_each_record_of_a_batch_has_its_own_outcome() -> None:
     consumer = Consumer(group_id="g")
 
     @consumer.handler("clicks", batch=True, max_records=3, dead_letter="dlq")
@@ -120,7 +122,9 @@ async def test_of_a_batch_each_record_has_its_outcome() -> None:
         assert [call.outcome_of(each) for each in call.records] == ["ok", "dead_lettered", "ok"]
 
 
-async def test_calls_that_middleware_answers_are_none_and_what_it_swallows_is_failed() -> None:
+async def test_calls_that_middleware_skips_are_not_recorded_and_errors_it_hides_are_failures() -> (
+    None
+):
     consumer = Consumer(group_id="g")
 
     @consumer.middleware
@@ -144,7 +148,7 @@ async def test_calls_that_middleware_answers_are_none_and_what_it_swallows_is_fa
         assert t.committed("orders", 0) == 2
 
 
-async def test_calls_after_a_crash_are_added_to_those_before() -> None:
+async def test_calls_after_a_crash_are_appended_to_earlier_calls() -> None:
     consumer = Consumer(group_id="g")
 
     @consumer.handler("orders")

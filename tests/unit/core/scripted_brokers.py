@@ -187,9 +187,9 @@ class ScriptedBrokers:
                     self.events.append(effect)
                 case BackgroundHeartbeat():
                     self.standby = effect
-                case CompleteRequest(ticket):
-                    assert ticket not in self.completed, "a ticket is answered once"
-                    self.completed[ticket] = effect
+                case CompleteRequest(call_id):
+                    assert call_id not in self.completed, "a call is answered once"
+                    self.completed[call_id] = effect
 
     def _answer_by_itself(self, send: Send) -> None:
         if type(send.message) in self.silent:

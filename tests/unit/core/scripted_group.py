@@ -246,14 +246,14 @@ class ScriptedGroup(ScriptedBrokers):
         self.settle()
 
     def unsubscribe(self) -> int:
-        ticket = self.core.unsubscribe(self.now)
+        call_id = self.core.unsubscribe(self.now)
         self.settle()
-        return ticket
+        return call_id
 
     def close(self, *, graceful: bool = True) -> int:
-        ticket = self.core.close(self.now, graceful=graceful)
+        call_id = self.core.close(self.now, graceful=graceful)
         self.settle()
-        return ticket
+        return call_id
 
     def complete(self, record: Record) -> bool:
         done = self.core.complete(self.now, record)

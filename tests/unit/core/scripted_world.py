@@ -81,7 +81,7 @@ def metadata(*topics: TopicMetadata) -> MetadataResponse:
     return MetadataResponse(brokers=BROKERS, topics=topics)
 
 
-class World:
+class ScriptedRequests:
     """Carries out effects on paper. ``now`` moves only by :meth:`advance`."""
 
     def __init__(self, **options: Unpack[ConsumerOptions]) -> None:
@@ -125,9 +125,9 @@ class World:
                     self.timers.pop(key, None)
                 case Emit():
                     self.events.append(effect)
-                case CompleteRequest(ticket):
-                    assert ticket not in self.completed, "answered twice"
-                    self.completed[ticket] = effect
+                case CompleteRequest(call_id):
+                    assert call_id not in self.completed, "answered twice"
+                    self.completed[call_id] = effect
                 case WakePoller():
                     self.woken += 1
                 case DecodeBatch() if self.decodes is not None:

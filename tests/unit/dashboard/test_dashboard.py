@@ -70,8 +70,8 @@ async def test_a_revocation_goes_from_held_over_draining_to_nobody() -> None:
         ("", "held"),
     ]
     notes = [note.text for note in history.notes(float("inf"), 100)]
-    assert any(text.startswith("has released orders-0 after") for text in notes)
-    assert "the group wants back: orders-0" in notes
+    assert any(text.startswith("released orders-0 after") for text in notes)
+    assert "revocation requested: orders-0" in notes
 
 
 async def test_a_partition_that_is_lost_is_shown_as_lost() -> None:
@@ -205,7 +205,7 @@ async def test_a_router_is_made_before_its_consumer_is_entered() -> None:
         AsyncClient(transport=ASGITransport(app), base_url="http://page") as client,
     ):
         notes = (await client.get("/dashboard/view")).json()["notes"]
-    assert "has started" in notes
+    assert "consumer opened" in notes
     with pytest.raises(ConfigError, match="no consumer to look at"):
         dashboard_router()
 
@@ -263,7 +263,7 @@ async def test_a_viewer_that_never_reads_keeps_nothing_draws_nothing_and_is_give
     for number in range(2000):
         history.hold(TopicPartition("orders", number), "till")
         await asyncio.sleep(0)
-    assert dashboard.pictures == 1
+    assert dashboard.renderings == 1
     assert len(sent) == 3  # the head, the time to come again, and a picture
     assert history.listeners == 1
     async with asyncio.timeout(5):
@@ -300,6 +300,6 @@ async def test_more_viewers_than_can_be_served_are_told_so() -> None:
         viewer.__enter__()
     async with AsyncClient(transport=ASGITransport(app), base_url="http://page") as client:
         answer = await client.get("/dashboard/live")
-    assert (answer.status_code, answer.text) == (503, "32 viewers look on already")
+    assert (answer.status_code, answer.text) == (503, "the page has 32 viewers already")
     for viewer in viewers:
         viewer.__exit__(None, None, None)

@@ -8,7 +8,7 @@ from asyncrevoke import ConsumerConfig, TopicPartition
 from asyncrevoke.dashboard.group_watch import GroupWatch
 from asyncrevoke.dashboard.history import History
 from asyncrevoke.dashboard.page import parts
-from asyncrevoke.groups.facts import GroupFacts, MemberFacts, PartitionFacts, Rebalance
+from asyncrevoke.groups.facts import GroupFacts, MemberFacts, PartitionFacts, RebalanceFacts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +35,7 @@ def told(
         assignor="cooperative-sticky",
         coordinator="kafka-1:9092",
         epoch=None,
-        rebalance=Rebalance(in_progress=False, known=True, held_up_by=(), says="as told"),
+        rebalance=RebalanceFacts(in_progress=False, known=True, held_up_by=(), says="as told"),
         members=members,
         partitions=tuple(
             PartitionFacts(topic="orders", partition=n, committed=10, end=15, lag=5, member_id=who)

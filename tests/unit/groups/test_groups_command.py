@@ -16,12 +16,8 @@ from kio.schema.errors import ErrorCode
 from kio.schema.list_groups.v3.response import ListedGroup as OldGroup
 from kio.schema.list_groups.v3.response import ListGroupsResponse as OldGroups
 from kio.schema.list_groups.v5.response import ListedGroup, ListGroupsResponse
-from kio.schema.list_offsets.v5 import response as listed
-from kio.schema.metadata.v8 import response as meta
-from kio.schema.offset_fetch.v7 import response as fetched
-from kio.schema.types import BrokerId, GroupId, TopicName
-from kio.serial import entity_writer
-from kio.static.primitive import i32, i32Timedelta, i64
+from kio.schema.types import GroupId, TopicName
+from kio.static.primitive import i32, i32Timedelta
 from rich.console import Console
 from typer.testing import CliRunner
 from unit.core.scripted_brokers import tp
@@ -32,14 +28,15 @@ from asyncrevoke.cli.groups.view import show_group, show_groups
 from asyncrevoke.groups import requests
 from asyncrevoke.groups.errors import GroupsError, UnsupportedRequestError
 from asyncrevoke.groups.facts import GroupFacts, MemberFacts
-from asyncrevoke.groups.observer import describe_group, list_groups, retry_until_settled
+from asyncrevoke.groups.observer import describe_group, list_groups
 from asyncrevoke.groups.rebalance_blockers import classic_rebalance, consumer_group_rebalance
+from asyncrevoke.groups.retry import retry_until_settled
+from asyncrevoke.protocol import codec, messages
 from asyncrevoke.protocol.subscription import Subscription, encode_assignment, encode_subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Iterable
 
-    from asyncrevoke.groups.kio_request import KioRequest
     from asyncrevoke.model import TopicPartition
 
 
@@ -106,21 +103,33 @@ class FakeBrokers:
     async def coordinator(self, group: str) -> int:
         return 2
 
-    async def anywhere(self, request: KioRequest[Any]) -> Any:
-        return await self.ask(1, request)
+    async def metadata(self, topics: Iterable[str]) -> messages.MetadataResponse:
+        assert list(topics) == ["orders"]
+        partitions = tuple(
+            messages.PartitionMetadata(
+                error=ErrorCode.none, partition=number, leader_id=number % 2 + 1
+            )
+            for number in range(4)
+        )
+        topic = messages.TopicMetadata(error=ErrorCode.none, name="orders", partitions=partitions)
+        return messages.MetadataResponse(brokers=(), topics=(topic,))
 
-    async def ask(self, node: int, request: KioRequest[Any]) -> Any:
-        kind = type(request.newest).__name__
-        self.asked.append((node, kind))
-        answers: dict[str, Callable[[int, Any], Any]] = {
-            "ListGroupsRequest": lambda node, _request: self.listed(node),
-            "DescribeGroupsRequest": self._classic,
-            "ConsumerGroupDescribeRequest": self._modern,
-            "OffsetFetchRequest": self._committed,
-            "MetadataRequest": self._metadata,
-            "ListOffsetsRequest": self._ends,
-        }
-        return answers[kind](node, request.newest)
+    async def ask(self, node: int, request: messages.EntityRequest[Any]) -> Any:
+        self.asked.append((node, type(request).__name__))
+        match request:
+            case requests.ListGroupsRequest():
+                return self.listed(node)
+            case requests.DescribeGroupsRequest():
+                return self._classic(node, request)
+            case _:
+                return self._modern(node, request)
+
+    async def send(self, node: int, request: messages.Request, answer: type[Any]) -> Any:
+        self.asked.append((node, type(request).__name__))
+        if isinstance(request, messages.ListOffsetsRequest):
+            return self._ends(node, request)
+        assert request == requests.committed("billing")
+        return self._committed()
 
     def _classic(self, node: int, _request: object) -> object:
         assert node == 2
@@ -148,65 +157,28 @@ class FakeBrokers:
         )
         return modern.ConsumerGroupDescribeResponse(throttle_time=NOW, groups=(group,))
 
-    def _committed(self, node: int, _request: object) -> object:
-        topic = fetched.OffsetFetchResponseTopic(
-            name=TopicName("orders"),
-            partitions=tuple(
-                fetched.OffsetFetchResponsePartition(
-                    partition_index=i32(number),
-                    committed_offset=i64(offset),
-                    metadata=None,
-                    error_code=ErrorCode.none,
-                )
+    def _committed(self) -> messages.OffsetFetchResponse:
+        return messages.OffsetFetchResponse(
+            error=ErrorCode.none,
+            offsets=tuple(
+                messages.FetchedOffset(partition=tp(number), error=ErrorCode.none, offset=offset)
                 for number, offset in self.committed.items()
             ),
         )
-        return fetched.OffsetFetchResponse(
-            throttle_time=NOW, topics=(topic,), error_code=ErrorCode.none
-        )
 
-    def _metadata(self, _node: int, request: Any) -> object:
-        assert [topic.name for topic in request.topics] == ["orders"]
-        topic = meta.MetadataResponseTopic(
-            error_code=ErrorCode.none,
-            name=TopicName("orders"),
-            partitions=tuple(
-                meta.MetadataResponsePartition(
-                    error_code=ErrorCode.none,
-                    partition_index=i32(number),
-                    leader_id=BrokerId(number % 2 + 1),
-                    leader_epoch=i32(0),
-                    replica_nodes=(),
-                    isr_nodes=(),
-                    offline_replicas=(),
-                )
-                for number in range(4)
-            ),
-        )
-        return meta.MetadataResponse(
-            throttle_time=NOW, brokers=(), controller_id=BrokerId(1), topics=(topic,)
-        )
-
-    def _ends(self, node: int, request: Any) -> object:
+    def _ends(
+        self, node: int, request: messages.ListOffsetsRequest
+    ) -> messages.ListOffsetsResponse:
         if node == self.dead_leader:
             raise GroupsError("the broker does not answer")
-        topics = tuple(
-            listed.ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=tuple(
-                    listed.ListOffsetsPartitionResponse(
-                        partition_index=partition.partition_index,
-                        error_code=ErrorCode.none,
-                        offset=i64(25),
-                    )
-                    for partition in topic.partitions
-                ),
+        asked = [query.partition for query in request.queries]
+        assert all(partition.partition % 2 + 1 == node for partition in asked)
+        return messages.ListOffsetsResponse(
+            offsets=tuple(
+                messages.ListedOffset(partition=partition, error=ErrorCode.none, offset=25)
+                for partition in asked
             )
-            for topic in request.topics
         )
-        for topic in topics:
-            assert all(p.partition_index % 2 + 1 == node for p in topic.partitions)
-        return listed.ListOffsetsResponse(throttle_time=NOW, topics=topics)
 
 
 @pytest.fixture
@@ -240,7 +212,7 @@ async def test_a_classic_group_is_told_with_members_and_lag(brokers: FakeBrokers
         (2, None, 25, None, "two-id"),
         (3, None, 25, None, "two-id"),
     ]
-    assert group.rebalance.says == "No rebalance is under way."
+    assert group.rebalance.says == "No rebalance is in progress."
     text = shown(group)
     assert "orders-0..1" in text
     assert "lag: 20, and 2 partitions of unknown lag" in text
@@ -260,7 +232,7 @@ async def test_a_cooperative_member_that_has_not_released_is_named(brokers: Fake
 
 
 @pytest.mark.parametrize(
-    ("state", "word"), [("PreparingRebalance", "join again"), ("CompletingRebalance", "leader")]
+    ("state", "word"), [("PreparingRebalance", "rejoined"), ("CompletingRebalance", "leader")]
 )
 async def test_what_a_broker_does_not_tell_is_said_to_be_unknown(
     brokers: FakeBrokers, state: str, word: str
@@ -279,7 +251,7 @@ async def test_what_a_broker_does_not_tell_is_said_to_be_unknown(
     assert (group.rebalance.in_progress, group.rebalance.known) == (True, False)
     assert group.rebalance.held_up_by == ()
     assert word in group.rebalance.says
-    assert "does not tell" in group.rebalance.says
+    assert "do not report which member" in group.rebalance.says
 
 
 async def test_a_group_without_members_has_its_lag_all_the_same(brokers: FakeBrokers) -> None:
@@ -395,7 +367,7 @@ def test_a_state_in_which_nobody_is_behind_is_told_as_it_is() -> None:
     member = MemberFacts(member_id="a", client_id="a", host="h", epoch=7, target=())
     rebalance = consumer_group_rebalance("Assigning", 7, [member])
     assert rebalance.in_progress
-    assert rebalance.says == "The group is Assigning; nobody is behind."
+    assert rebalance.says == "The group is Assigning; no member delays it."
     assert not classic_rebalance("Empty", ()).in_progress
 
 
@@ -445,35 +417,29 @@ async def test_brokers_that_tell_no_state_leave_it_unknown(brokers: FakeBrokers)
 # --- on the wire --------------------------------------------------------------------------------
 
 
-def frame_of(entity: ListGroupsResponse) -> io.BytesIO:
-    buffer = io.BytesIO()
-    buffer.write(struct.pack(">i", 9) + b"\0")
-    entity_writer(ListGroupsResponse)(buffer, entity)
-    buffer.seek(0)
-    return buffer
-
-
-def test_a_request_takes_the_newest_version_that_both_speak() -> None:
-    request = requests.list_groups()
-    assert request.prepare({16: (0, 9)}).encode() == b"\x01\x01\x00"
-    assert request.prepare({16: (0, 4)}).encode() == b"\x01\x00"
-    assert request.prepare({16: (0, 3)}).encode() == b"\x00"
-    with pytest.raises(UnsupportedRequestError, match="does not offer ListGroups"):
-        request.prepare({16: (0, 2)})
-    with pytest.raises(UnsupportedRequestError):
-        request.prepare({})
-
-
-def test_an_answer_is_read_and_hostile_bytes_are_refused() -> None:
-    answer = ListGroupsResponse(throttle_time=NOW, error_code=ErrorCode.none, groups=())
-    prepared = requests.list_groups().prepare({16: (0, 5)})
-    frame = frame_of(answer)
-    assert prepared.parse_response_header(frame).correlation_id == 9
-    assert prepared.RESPONSE_TYPE.decode(frame) == answer
-    hostile = io.BytesIO(struct.pack(">i", 9) + b"\0" + bytes(6) + b"\xff\xff\xff\xff\x0f")
-    assert isinstance(prepared.decode(hostile), GroupsError)
-    header = prepared.build_request_header(9, "me").encode()
+def test_a_request_takes_the_newest_version_that_both_support() -> None:
+    request = requests.ListGroupsRequest()
+    for highest, version, body in (
+        (9, 5, b"\x01\x01\x00"),
+        (4, 4, b"\x01\x00"),
+        (3, 3, b"\x00"),
+    ):
+        assert codec.choose_version(requests.ListGroupsRequest, {16: (0, highest)}) == version
+        assert codec.encode_request(request, version) == body
+    with pytest.raises(codec.UnsupportedVersion, match="ListGroups"):
+        codec.choose_version(requests.ListGroupsRequest, {16: (0, 2)})
+    with pytest.raises(codec.UnsupportedVersion, match="does not offer ListGroups"):
+        codec.choose_version(requests.ListGroupsRequest, {})
+    header = codec.encode_header(requests.ListGroupsRequest, 5, 9, "me")
     assert header[:8] == struct.pack(">hhi", 16, 5, 9)
+
+
+@pytest.mark.parametrize(("version", "everything"), [(5, b"\xff" * 4), (7, b"\x00"), (9, b"\x00")])
+def test_all_committed_offsets_of_a_group_are_requested(version: int, everything: bytes) -> None:
+    request = requests.committed("billing")
+    assert everything in codec.encode_request(request, version)
+    entity: Any = codec._dialect(messages.OffsetFetchRequest, version).build(request)
+    assert (entity.groups[0] if version == 9 else entity).topics is None
 
 
 # --- the command --------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The rows of a journal that a test has written."""
+"""Rows of a journal, as tests compare them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def rows(path: Path, *kinds: str) -> list[dict[str, Any]]:
+def rows_of(path: Path, *kinds: str) -> list[dict[str, Any]]:
     """Of these kinds."""
     found = read_journal(path).table.sort_by([("session_id", "ascending"), ("seq", "ascending")])
     return [row for row in found.to_pylist() if row["kind"] in kinds]
 
 
-def attempts(path: Path) -> list[tuple[int, int, int | None, str]]:
+def attempts_of(path: Path) -> list[tuple[int, int, int | None, str]]:
     """Partition, offset, number and outcome of each."""
     return [
         (row["partition"], row["offset"], row["attempt"], row["outcome"])
-        for row in rows(path, "ATTEMPT")
+        for row in rows_of(path, "ATTEMPT")
     ]

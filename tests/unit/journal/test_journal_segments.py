@@ -1,14 +1,13 @@
-"""Segments of a journal: when they are sealed, and what is read of a torn end."""
+"""Segments: when they are sealed, and what a torn log leaves."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-from unit.journal.journal_rows import attempts
+from unit.journal.journal_rows import attempts_of
 from unit.journal.written_journal import A, clean_run
 
-from asyncrevoke import ConfigError, Consumer, Record
+from asyncrevoke import Consumer, Record
 from asyncrevoke.journal import Journal
 from asyncrevoke.journal.reading import JournalContent, read_journal
 from asyncrevoke.journal.segments import JournalSession, seal_session, sessions
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-async def test_segments_are_sealed_when_they_are_large(tmp_path: Path) -> None:
+async def test_a_segment_is_sealed_when_it_reaches_segment_bytes(tmp_path: Path) -> None:
     consumer = Consumer(group_id="billing", journal=Journal(tmp_path, segment_bytes=1))
 
     @consumer.handler("orders")
@@ -31,10 +30,10 @@ async def test_segments_are_sealed_when_they_are_large(tmp_path: Path) -> None:
     (state,) = read_journal(tmp_path).sessions
     assert state.segments == state.sealed > 3
     assert state.gap is None
-    assert [offset for _, offset, _, _ in attempts(tmp_path)] == [0, 1, 2]
+    assert [offset for _, offset, _, _ in attempts_of(tmp_path)] == [0, 1, 2]
 
 
-def torn(tmp_path: Path, cut: int) -> JournalContent:
+def read_torn(tmp_path: Path, cut: int) -> JournalContent:
     """A log whose end is missing."""
     member, _ = clean_run()
     member.write(tmp_path)
@@ -43,9 +42,9 @@ def torn(tmp_path: Path, cut: int) -> JournalContent:
     return read_journal(tmp_path)
 
 
-def test_a_torn_end_leaves_what_was_before_it(tmp_path: Path) -> None:
-    whole = torn(tmp_path / "whole", 1).table.num_rows
-    content = torn(tmp_path / "torn", 3)
+def test_rows_before_a_torn_end_are_read(tmp_path: Path) -> None:
+    whole = read_torn(tmp_path / "whole", 1).table.num_rows
+    content = read_torn(tmp_path / "torn", 3)
     (state,) = content.sessions
     assert content.table.num_rows == whole > 0
     assert state.torn is not None
@@ -54,8 +53,8 @@ def test_a_torn_end_leaves_what_was_before_it(tmp_path: Path) -> None:
     assert state.gap is not None
 
 
-def test_a_torn_log_is_sealed_without_its_end(tmp_path: Path) -> None:
-    before = torn(tmp_path, 3).table
+def test_a_torn_log_is_sealed_without_its_torn_end(tmp_path: Path) -> None:
+    before = read_torn(tmp_path, 3).table
     (session,) = sessions(tmp_path)
     sealed = seal_session(session)
     assert sealed is not None
@@ -63,7 +62,7 @@ def test_a_torn_log_is_sealed_without_its_end(tmp_path: Path) -> None:
     assert read_journal(tmp_path).table.equals(before.combine_chunks())
 
 
-def test_a_session_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
+def test_a_session_whose_lock_is_held_is_not_sealed(tmp_path: Path) -> None:
     member, _ = clean_run()
     member.write(tmp_path)
     session = JournalSession(tmp_path / A)
@@ -71,10 +70,3 @@ def test_a_session_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
         assert session.live
         assert seal_session(session) is None
     assert not session.live
-
-
-def test_a_file_is_no_place_for_a_journal(tmp_path: Path) -> None:
-    file = tmp_path / "journal"
-    file.touch()
-    with pytest.raises(ConfigError, match="a folder is needed"):
-        Journal(file)

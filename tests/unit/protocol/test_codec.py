@@ -385,74 +385,36 @@ def test_a_response_that_is_cut_off_is_refused(kind: type[Request], version: int
 
 
 def fetched(version: int) -> bytes:
-    if version == 11:
-        partition = fetch11.PartitionData(
-            partition_index=i32(3),
-            error_code=ErrorCode.none,
-            high_watermark=i64(10),
-            last_stable_offset=i64(9),
-            log_start_offset=i64(1),
-            aborted_transactions=(
-                fetch11.AbortedTransaction(producer_id=ProducerId(5), first_offset=i64(2)),
-            ),
-            preferred_read_replica=BrokerId(4),
-            records=Records(b"bytes"),
-        )
-        return frames.header(flexible=False) + frames.body(
-            fetch11.FetchResponse(
-                throttle_time=NO_THROTTLE,
-                error_code=ErrorCode.none,
-                responses=(
-                    fetch11.FetchableTopicResponse(topic=TopicName("t"), partitions=(partition,)),
-                ),
-            )
-        )
-    if version == 13:
-        by_id = fetch13.PartitionData(
-            partition_index=i32(3),
-            error_code=ErrorCode.none,
-            high_watermark=i64(10),
-            last_stable_offset=i64(9),
-            log_start_offset=i64(1),
-            aborted_transactions=(
-                fetch13.AbortedTransaction(producer_id=ProducerId(5), first_offset=i64(2)),
-            ),
-            preferred_read_replica=BrokerId(4),
-            records=Records(b"bytes"),
-        )
-        return frames.header(flexible=True) + frames.body(
-            fetch13.FetchResponse(
-                throttle_time=NO_THROTTLE,
-                error_code=ErrorCode.none,
-                responses=tuple(
-                    fetch13.FetchableTopicResponse(topic_id=topic_id, partitions=(by_id,))
-                    # The others are of topics that nobody has asked about.
-                    for topic_id in (None, uuid.UUID(int=99), uuid.UUID(bytes=TOPIC_IDS["t"]))
-                ),
-            )
-        )
-    flexible = fetch12.PartitionData(
+    """One partition, in version 13 beside topics that nobody has asked about."""
+    schema: Any = {11: fetch11, 12: fetch12, 13: fetch13}[version]
+    more: dict[str, object] = {}
+    if version == 12:
+        more["current_leader"] = schema.LeaderIdAndEpoch(leader_id=BrokerId(2), leader_epoch=i32(1))
+    partition = schema.PartitionData(
         partition_index=i32(3),
         error_code=ErrorCode.none,
         high_watermark=i64(10),
         last_stable_offset=i64(9),
         log_start_offset=i64(1),
-        current_leader=fetch12.LeaderIdAndEpoch(leader_id=BrokerId(2), leader_epoch=i32(1)),
         aborted_transactions=(
-            fetch12.AbortedTransaction(producer_id=ProducerId(5), first_offset=i64(2)),
+            schema.AbortedTransaction(producer_id=ProducerId(5), first_offset=i64(2)),
         ),
         preferred_read_replica=BrokerId(4),
         records=Records(b"bytes"),
+        **more,
     )
-    return frames.header(flexible=True) + frames.body(
-        fetch12.FetchResponse(
-            throttle_time=NO_THROTTLE,
-            error_code=ErrorCode.none,
-            responses=(
-                fetch12.FetchableTopicResponse(topic=TopicName("t"), partitions=(flexible,)),
-            ),
-        )
+    ids = None, uuid.UUID(int=99), uuid.UUID(bytes=TOPIC_IDS["t"])
+    topics: list[dict[str, object]] = [{"topic": TopicName("t")}]
+    if version == 13:
+        topics = [{"topic_id": topic_id} for topic_id in ids]
+    response = schema.FetchResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none,
+        responses=tuple(
+            schema.FetchableTopicResponse(**topic, partitions=(partition,)) for topic in topics
+        ),
     )
+    return frames.header(flexible=version != 11) + frames.body(response)
 
 
 @pytest.mark.parametrize("version", [11, 12, 13])

@@ -127,16 +127,12 @@ def responses_of_groups() -> list[type[ResponsePayload]]:
     """What ``asyncrevoke groups`` decodes."""
     return [
         answer
-        for request in (
-            groups.list_groups(),
-            groups.describe_classic("g"),
-            groups.describe_consumer_group("g"),
-            groups.committed("g"),
-            groups.commit("g", {}),
-            groups.metadata(()),
-            groups.ends({}),
+        for kind in (
+            groups.ListGroupsRequest,
+            groups.DescribeGroupsRequest,
+            groups.ConsumerGroupDescribeRequest,
         )
-        for _, answer in request._versions
+        for _, answer in kind.entities
     ]
 
 

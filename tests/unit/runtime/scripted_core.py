@@ -94,7 +94,7 @@ class ScriptedCore:
         self.plans = 0
         self._polling = False
         self._out = False
-        self._tickets = 0
+        self._calls = 0
 
     # -- as the driver wants it
 
@@ -164,13 +164,13 @@ class ScriptedCore:
         self.deadline = deadline
         self.ended = True
         self.effects.append(WakePoller())
-        ticket = self._ticket()
-        self.on_close(ticket, graceful)
-        return ticket
+        call_id = self._call_id()
+        self.on_close(call_id, graceful)
+        return call_id
 
-    def close_at_once(self, ticket: int, _graceful: bool) -> None:
+    def close_at_once(self, call_id: int, _graceful: bool) -> None:
         self.closed = True
-        self.effects.append(CompleteRequest(ticket))
+        self.effects.append(CompleteRequest(call_id))
 
     def blocking_records(self, now: float) -> list[BlockingRecord]:
         return []
@@ -246,20 +246,20 @@ class ScriptedCore:
 
     def offsets_for_times(self, now: float, timestamps: Mapping[TopicPartition, int]) -> int:
         self.calls.append(("offsets_for_times", dict(timestamps)))
-        return self._ticket()
+        return self._call_id()
 
     def group_metadata(self) -> GroupMetadata:
         return GroupMetadata("billing")
 
     def _answered(self, call: str, argument: object) -> int:
         self.calls.append((call, argument))
-        ticket = self._ticket()
-        self.effects.append(CompleteRequest(ticket))
-        return ticket
+        call_id = self._call_id()
+        self.effects.append(CompleteRequest(call_id))
+        return call_id
 
-    def _ticket(self) -> int:
-        self._tickets += 1
-        return self._tickets
+    def _call_id(self) -> int:
+        self._calls += 1
+        return self._calls
 
     # -- for tests
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from kio.schema.consumer_protocol_assignment.v3 import data as assignment3
@@ -33,17 +33,15 @@ def responses() -> list[type[ResponsePayload]]:
         for kind in codec.REQUESTS
         for version in codec.versions(kind)
     ]
-    asked = (
-        groups.list_groups(),
-        groups.describe_classic("g"),
-        groups.describe_consumer_group("g"),
-        groups.committed("g"),
-        groups.commit("g", {}),
-        groups.metadata(()),
-        groups.ends({}),
-    )
-    # The types of the answers differ from request to request.
-    of_groups = [answer for request in asked for _, answer in cast("Any", request)._versions]
+    of_groups = [
+        answer
+        for kind in (
+            groups.ListGroupsRequest,
+            groups.DescribeGroupsRequest,
+            groups.ConsumerGroupDescribeRequest,
+        )
+        for _, answer in kind.entities
+    ]
     return list(dict.fromkeys((*spoken, *of_groups)))
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Group as Stack
+from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -14,7 +15,7 @@ from asyncrevoke.cli.demo.clock import now
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
     from asyncrevoke.cli.demo.group import DemoGroup
     from asyncrevoke.cli.demo.progress import MemberProgress, PartitionProgress
@@ -25,24 +26,64 @@ STILL = 0.5
 """Seconds without a handler call, with records waiting, after which a partition is marked."""
 
 
+class View:
+    """A context manager that shows the run: live on a terminal, else one line for each step."""
+
+    def __init__(
+        self,
+        groups: Sequence[DemoGroup],
+        steps: Sequence[ScheduleStep],
+        seconds: float,
+        console: Console,
+        *,
+        live: bool,
+    ) -> None:
+        self._groups, self._steps, self._seconds = groups, steps, seconds
+        self._console = console
+        self._printed = 0
+        self._live: Live | None = None
+        if live and console.is_terminal:
+            self._live = Live(console=console, auto_refresh=False)
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, elapsed: float) -> None:
+        """Called several times a second."""
+        if self._live is not None:
+            shown = render(self._groups, self._steps, elapsed, self._seconds)
+            self._live.update(shown, refresh=True)
+            return
+        done = self._groups[0].steps
+        for step in done[self._printed :]:
+            self._console.print(f"{step.at:5.1f} s  {step.member} {step.action}", highlight=False)
+        self._printed = len(done)
+
+
 def render(
     groups: Sequence[DemoGroup], steps: Sequence[ScheduleStep], elapsed: float, seconds: float
 ) -> RenderableType:
-    """Everything at one moment of the run."""
+    """The view at one moment of the run."""
     parts: list[RenderableType] = [_headline(steps, elapsed, seconds)]
     parts += [_group(group) for group in groups]
     return Stack(*parts)
 
 
 def colour(member: str) -> str:
-    """A member's colour, everywhere the same."""
+    """The colour of a member."""
     return COLOURS.get(member, "white")
 
 
 def _headline(steps: Sequence[ScheduleStep], elapsed: float, seconds: float) -> Text:
     text = Text(f"{elapsed:5.1f} s  ", style="bold")
     if elapsed > seconds:
-        text.append("no more orders: the rest is handled, then all leave", style="dim")
+        text.append("all orders produced; members handle the rest and leave", style="dim")
         return text
     ahead = [step for step in steps if step.at > elapsed]
     if ahead:
@@ -69,7 +110,7 @@ def _group(group: DemoGroup) -> Panel:
 
 def _member(member: MemberProgress) -> tuple[Text, ...]:
     style = "dim" if member.gone else colour(member.name)
-    drains = f"gives up {member.draining}" if member.draining else ""
+    drains = f"{member.draining} being revoked" if member.draining else ""
     return (
         Text(member.name, style=f"bold {style}"),
         Text(member.state, style="dim" if member.gone else ""),

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, TypedDict
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from asyncrevoke.cli.terminal import print_line
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
+    from asyncrevoke.audit.comparison import AuditResult
     from asyncrevoke.cli.demo.judge import GroupResult, Stall
+    from asyncrevoke.cli.demo.member.config import Client
 
 
 class RunSummary(TypedDict):
@@ -32,82 +39,114 @@ class RunSummary(TypedDict):
     latency_p99: float
 
 
-def faults(verdict: GroupResult, *, max_stall: float | None) -> list[str]:
-    """What is wrong with a run, in words."""
+def faults(result: GroupResult, *, max_stall: float | None) -> list[str]:
+    """What was lost, repeated, out of order or too slow: one phrase for each."""
     found: list[str] = []
     counts = {
-        "lost": verdict.lost,
-        "not handled in time": verdict.unfinished,
-        "handled twice": sorted(set(verdict.repeated) - set(verdict.excused)),
-        "handled and not committed": verdict.uncommitted,
-        "out of order": verdict.disorder,
+        "lost": result.lost,
+        "not handled in time": result.unfinished,
+        "handled twice": sorted(set(result.repeated) - set(result.excused)),
+        "handled and not committed": result.uncommitted,
+        "out of order": result.disorder,
     }
     found += [f"{len(each)} {name}" for name, each in counts.items() if each]
-    if max_stall is not None and verdict.longest_stall > max_stall:
+    if max_stall is not None and result.longest_stall > max_stall:
         found.append(
-            f"a kept partition stood still for {verdict.longest_stall:.2f} s (at most "
+            f"a kept partition stood still for {result.longest_stall:.2f} s (at most "
             f"{max_stall:g} s are allowed)"
         )
     return found
 
 
-def facts(verdict: GroupResult, *, ok: bool) -> RunSummary:
-    """The result for machines."""
+def facts(result: GroupResult, *, ok: bool) -> RunSummary:
+    """The result as ``--json`` prints it."""
     return RunSummary(
         ok=ok,
-        produced=verdict.produced,
-        handled=verdict.handled,
-        lost=len(verdict.lost),
-        unfinished=len(verdict.unfinished),
-        repeated=len(verdict.repeated),
-        repeated_after_kill=len(verdict.excused),
-        uncommitted=len(verdict.uncommitted),
-        order_violations=len(verdict.disorder),
-        longest_stall=round(verdict.longest_stall, 3),
-        longest_stall_partition=verdict.stall.partition.partition if verdict.stall else None,
-        longest_hand_over=round(verdict.hand_over.seconds if verdict.hand_over else 0.0, 3),
-        latency_median=round(verdict.latency_median, 3),
-        latency_p99=round(verdict.latency_p99, 3),
+        produced=result.produced,
+        handled=result.handled,
+        lost=len(result.lost),
+        unfinished=len(result.unfinished),
+        repeated=len(result.repeated),
+        repeated_after_kill=len(result.excused),
+        uncommitted=len(result.uncommitted),
+        order_violations=len(result.disorder),
+        longest_stall=round(result.longest_stall, 3),
+        longest_stall_partition=result.stall.partition.partition if result.stall else None,
+        longest_hand_over=round(result.hand_over.seconds if result.hand_over else 0.0, 3),
+        latency_median=round(result.latency_median, 3),
+        latency_p99=round(result.latency_p99, 3),
     )
 
 
-def table(verdicts: Mapping[str, GroupResult]) -> Table:
-    """The result for people, one column for each group."""
-    result = Table(box=None, pad_edge=False)
-    result.add_column("")
-    for name in verdicts:
-        result.add_column(name, justify="right")
+def table(results: Mapping[Client, GroupResult]) -> Table:
+    """The results, one column for each group."""
+    each = list(results.values())
+    shown = Table(box=None, pad_edge=False)
+    shown.add_column("")
+    for client in results:
+        shown.add_column(client.value, justify="right")
 
-    def count(label: str, values: list[int], *, bad: bool = True) -> None:
-        cells = [
-            Text(f"{value:,}", style="bold red" if value and bad else "green" if bad else "")
-            for value in values
-        ]
-        result.add_row(label, *cells)
+    def count(label: str, values: list[int], *, bad: bool = True, always: bool = True) -> None:
+        if always or any(values):
+            styles = ["bold red" if value and bad else "green" if bad else "" for value in values]
+            cells = map(Text, (f"{value:,}" for value in values), styles)
+            shown.add_row(label, *cells)
 
-    each = list(verdicts.values())
-    count("orders", [verdict.produced for verdict in each], bad=False)
-    count("handled", [verdict.handled for verdict in each], bad=False)
-    count("lost", [len(verdict.lost) for verdict in each])
-    if any(verdict.unfinished for verdict in each):
-        count("not handled in time", [len(verdict.unfinished) for verdict in each])
-    count("handled twice", [len(v.repeated) - len(v.excused) for v in each])
-    if any(verdict.excused for verdict in each):
-        count(
-            "handled twice, uncommitted at the kill",
-            [len(verdict.excused) for verdict in each],
-            bad=False,
-        )
-    if any(verdict.uncommitted for verdict in each):
-        count("handled, not committed", [len(verdict.uncommitted) for verdict in each])
-    count("order violations by key", [len(verdict.disorder) for verdict in each])
-    result.add_row("longest stall of a kept partition", *(_seconds(v.stall) for v in each))
-    result.add_row("longest hand-over, drain included", *(_seconds(v.hand_over) for v in each))
-    result.add_row(
+    count("orders", [result.produced for result in each], bad=False)
+    count("handled", [result.handled for result in each], bad=False)
+    count("lost", [len(result.lost) for result in each])
+    count("not handled in time", [len(result.unfinished) for result in each], always=False)
+    count("handled twice", [len(result.repeated) - len(result.excused) for result in each])
+    excused = [len(result.excused) for result in each]
+    count("handled twice, uncommitted at the kill", excused, bad=False, always=False)
+    count("handled, not committed", [len(result.uncommitted) for result in each], always=False)
+    count("order violations by key", [len(result.disorder) for result in each])
+    shown.add_row("longest stall of a kept partition", *(_seconds(r.stall) for r in each))
+    shown.add_row("longest hand-over, drain included", *(_seconds(r.hand_over) for r in each))
+    shown.add_row(
         "latency, median / 99 %",
-        *(f"{v.latency_median:.2f} / {v.latency_p99:.2f} s" for v in each),
+        *(f"{r.latency_median:.2f} / {r.latency_p99:.2f} s" for r in each),
     )
-    return result
+    return shown
+
+
+def print_result(results: Mapping[Client, GroupResult], found: list[str], picture: Path) -> None:
+    """Print the results, where the timeline is, and what is wrong with the first group."""
+    console = Console()
+    console.print(table(results))
+    print_line(console, f"timeline: {picture}")
+    if found:
+        console.print(f"asyncrevoke failed: {'; '.join(found)}", style="bold red", highlight=False)
+
+
+def print_json(
+    results: Mapping[Client, GroupResult],
+    found: list[str],
+    picture: Path,
+    audited: AuditResult | None,
+) -> None:
+    """Print the same as one JSON object. Only the first group can fail the demo."""
+    first = next(iter(results))
+    printed: dict[str, object] = {
+        "ok": not found,
+        "faults": found,
+        "picture": str(picture),
+        **{
+            client.value: facts(result, ok=client is not first or not found)
+            for client, result in results.items()
+        },
+    }
+    if audited is not None:
+        from asyncrevoke.audit.report import counts
+
+        printed["audit"] = {
+            "verdict": audited.verdict,
+            "read": audited.read,
+            "done": audited.done,
+            "found": counts(audited.anomalies),
+        }
+        printed["ok"] = not found and audited.verdict.exit_code == 0
+    print(json.dumps(printed), flush=True)
 
 
 def _seconds(stall: Stall | None) -> str:

@@ -1,1 +1,1 @@
-"""A member of the demo's group: a process of its own, of this library or of aiokafka."""
+"""Members of the demo's groups: processes that use this library or aiokafka."""

@@ -1,8 +1,8 @@
-"""A member made of aiokafka, written as carefully as its interface allows.
+"""A member that uses aiokafka, written as carefully as its interface allows.
 
-Handlers run concurrently, those of one key one after the other. Offsets are committed contiguously,
-every second, at a revoke and at the end. The rebalance listener lets what has begun end, gives up
-what has not, and commits, before it returns.
+Handlers run concurrently, those of one key one after the other. The first offset that is not done
+is committed every second, when partitions are revoked, and at the end. The rebalance listener waits
+for running handlers, drops records that were not started, and commits, before it returns.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -37,7 +37,7 @@ MAX_POLL_RECORDS = 500
 
 
 class Tracker:
-    """Which records of one partition are taken, begun and done."""
+    """Which records of a partition were fetched, started and completed."""
 
     def __init__(self) -> None:
         self.taken: dict[int, bool] = {}  # offset -> done, in offset order
@@ -58,11 +58,11 @@ class Tracker:
 
     @property
     def drained(self) -> bool:
-        """Whether all that must end has ended."""
+        """Whether all started records are done."""
         return all(done or offset > self.highest_begun for offset, done in self.taken.items())
 
     def close(self) -> None:
-        """Begin nothing beyond what was begun, and give up the rest."""
+        """Start no more records, and drop those that were not started."""
         self.closing = True
         for offset in [offset for offset in self.taken if offset > self.highest_begun]:
             del self.taken[offset]
@@ -70,7 +70,7 @@ class Tracker:
 
 
 class AiokafkaMember:
-    """The consumer, its lanes of keys, and its trackers."""
+    """The consumer, its queues of records by key, and its trackers."""
 
     def __init__(self, config: MemberConfig, log: HandlerLog) -> None:
         self._config = config
@@ -117,11 +117,11 @@ class AiokafkaMember:
             await self._consumer.stop()
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        """Drain and commit before the group goes on."""
+        """Drain and commit before the member rejoins."""
         await self._give_up(list(revoked))
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        """Begin anew."""
+        """Track the new assignment from its beginning."""
         self._trackers = {partition: Tracker() for partition in assigned}
         self._log.assigned(partition.partition for partition in self._trackers)
 
@@ -133,7 +133,7 @@ class AiokafkaMember:
             for partition, records in batches.items():
                 tracker = self._trackers.get(partition)
                 if tracker is None or tracker.closing:
-                    continue  # the next owner reads them again
+                    continue  # the next owner fetches these records again
                 for record in records:
                     tracker.taken[record.offset] = False
                     tracker.position = record.offset + 1
@@ -204,7 +204,7 @@ class AiokafkaMember:
         try:
             await self._consumer.commit(points)
         except (CommitFailedError, IllegalStateError):
-            return  # the group has moved on: the next owner handles these again
+            return  # the partitions have new owners, which handle these records again
         except KafkaError as error:
             if not error.retriable:
                 raise

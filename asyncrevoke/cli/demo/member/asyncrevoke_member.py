@@ -1,4 +1,4 @@
-"""A member made of this library: a handler, and ``run()``."""
+"""A member that uses this library: a handler, and ``run()``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SAMPLE_INTERVAL = 0.1
 
 
 class Ownership(RebalanceListener):
-    """Writes down what the member owns."""
+    """Logs the partitions that the member owns."""
 
     def __init__(self, log: HandlerLog) -> None:
         self._log = log
@@ -80,6 +80,6 @@ def _options(config: MemberConfig) -> ConsumerOptions:
 def _journal(config: MemberConfig) -> Journal | None:
     if config.journal is None:
         return None
-    from asyncrevoke.journal import Journal as Folder  # noqa: PLC0415 - if used
+    from asyncrevoke.journal import Journal as Folder
 
     return Folder(config.journal, strict=config.strict)

@@ -1,4 +1,4 @@
-"""What the demo tells a member's process."""
+"""The configuration of a member's process."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import msgspec
 
 
 class Client(enum.StrEnum):
-    """Which consumer a member is made of."""
+    """The Kafka client of a member."""
 
     ASYNCREVOKE = "asyncrevoke"
     AIOKAFKA = "aiokafka"
 
 
 class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a member needs; times are seconds."""
+    """Times are in seconds."""
 
     client: Client
     name: str
@@ -30,6 +30,6 @@ class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_in_flight: int = 2000
     commit_interval: float = 1.0
     heartbeat_interval: float = 1.0
-    # The folder that it writes a journal to, if any; ``strict`` if it may be killed.
+    # The folder of its journal, if it writes one; ``strict`` if it may be killed.
     journal: str | None = None
     strict: bool = False

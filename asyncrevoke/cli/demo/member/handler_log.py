@@ -1,4 +1,4 @@
-"""What a member writes down about its handlers: one file per member, one JSON object per line."""
+"""A member's log of handler calls and assignments: a file of its own, one JSON object per line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Handling(msgspec.Struct, frozen=True, kw_only=True):
-    """Something about one record; ``at`` is on the shared clock."""
+    """An event of a record; ``at`` is on the shared clock."""
 
     member: str
     topic: str
@@ -39,7 +39,7 @@ class Abandoned(Handling, frozen=True, kw_only=True, tag="abandon"):
 
 
 class Owning(msgspec.Struct, frozen=True, kw_only=True):
-    """Partitions that a member was told about."""
+    """A change of a member's assignment."""
 
     member: str
     partitions: tuple[int, ...]
@@ -47,15 +47,15 @@ class Owning(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Assigned(Owning, frozen=True, kw_only=True, tag="assigned"):
-    """They are its own now."""
+    """Partitions that were assigned to it."""
 
 
 class GivenUp(Owning, frozen=True, kw_only=True, tag="given up"):
-    """They are no longer its own, released or lost."""
+    """Partitions that it released or lost."""
 
 
 class Draining(msgspec.Struct, frozen=True, kw_only=True, tag="draining"):
-    """How many partitions a member is about to give up."""
+    """The number of partitions that are being revoked from a member."""
 
     member: str
     count: int
@@ -68,8 +68,8 @@ _decode = msgspec.json.Decoder(Event).decode
 
 
 class HandlerLog:
-    """The writing side. Every line reaches the operating system at once, so that a killed member
-    has written all that it did.
+    """Writes the log. Each line is passed to the operating system at once, so that a killed member
+    has written all of them.
     """
 
     def __init__(self, path: Path, member: str) -> None:
@@ -86,7 +86,7 @@ class HandlerLog:
     def handling(
         self, topic: str, partition: int, offset: int, key: bytes | None
     ) -> Generator[None]:
-        """Around a handler's work."""
+        """Log the start and the end of the enclosed handler call."""
         name = None if key is None else key.decode("utf-8", "backslashreplace")
 
         def write(kind: type[Started | Ended | Abandoned]) -> None:
@@ -110,15 +110,15 @@ class HandlerLog:
         write(Ended)
 
     def assigned(self, partitions: Iterable[int]) -> None:
-        """The member got partitions."""
+        """Log partitions that were assigned."""
         self._write(Assigned(member=self._member, partitions=tuple(sorted(partitions)), at=now()))
 
     def given_up(self, partitions: Iterable[int]) -> None:
-        """The member gave partitions up, or lost them."""
+        """Log partitions that were released or lost."""
         self._write(GivenUp(member=self._member, partitions=tuple(sorted(partitions)), at=now()))
 
     def draining(self, count: int) -> None:
-        """The member is about to give up ``count`` partitions; written when it changes."""
+        """Log the number of partitions that are being revoked, if it has changed."""
         if count != self._draining:
             self._draining = count
             self._write(Draining(member=self._member, count=count, at=now()))
@@ -128,21 +128,21 @@ class HandlerLog:
 
 
 class LogReader:
-    """The reading side: each call of :meth:`read` gives what was written since the last one."""
+    """Reads the log: each call of :meth:`read` returns the events since the previous one."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
 
     def read(self) -> list[Event]:
-        """New events, in the order in which they were written; none while there is no file."""
+        """New events in the order of the log; none while there is no file."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
                 data = file.read()
         except FileNotFoundError:
             return []
-        # A line that is still being written waits for the next call.
+        # An incomplete line is left to the next call.
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
         return [_decode(line) for line in whole.splitlines()]

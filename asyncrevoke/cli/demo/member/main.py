@@ -1,4 +1,4 @@
-"""A member of the demo's group: a process of its own, ended by SIGTERM, or with its parent.
+"""The process of a member of the demo's group. SIGTERM ends it, and so does the end of its parent.
 
 Usage: python -m asyncrevoke.cli.demo.member.main CONFIG   (CONFIG is a MemberConfig as JSON)
 """
@@ -18,7 +18,7 @@ from asyncrevoke.cli.demo.member.handler_log import HandlerLog
 
 
 def end_with_parent() -> None:
-    """Standard input is a pipe that nobody writes to: it ends when the parent dies."""
+    """Exit when standard input, a pipe from the parent, is closed: the parent has ended."""
 
     def watch() -> None:
         while os.read(0, 64):
@@ -29,16 +29,16 @@ def end_with_parent() -> None:
 
 
 async def serve(config: MemberConfig, log: HandlerLog) -> None:
-    """Run the member until it is told to stop."""
+    """Run the member until SIGTERM."""
     if config.client is Client.ASYNCREVOKE:
-        from asyncrevoke.cli.demo.member.asyncrevoke_member import run  # noqa: PLC0415 - one of two
+        from asyncrevoke.cli.demo.member.asyncrevoke_member import run
     else:
-        from asyncrevoke.cli.demo.member.aiokafka_member import run  # noqa: PLC0415
+        from asyncrevoke.cli.demo.member.aiokafka_member import run
     await run(config, log)
 
 
 def main() -> None:
-    """Run the member that the first argument describes."""
+    """Run the member with the configuration in the first argument."""
     config = msgspec.json.decode(sys.argv[1], type=MemberConfig)
     end_with_parent()
     log = HandlerLog(Path(config.log), config.name)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
+from asyncrevoke.backoff import Backoff
 from asyncrevoke.cli.run.health_server import HealthAnswer, HealthPortError, HealthServer
 from asyncrevoke.cli.run.serving import FAILED, USAGE, print_user_error
 from asyncrevoke.cli.run.workers.settings import WorkerSettings
@@ -90,7 +91,7 @@ class Supervisor:
     # --- one worker after the other --------------------------------------------------------------
 
     async def _keep(self, number: int) -> None:
-        backoff = FIRST_BACKOFF
+        backoff = Backoff(FIRST_BACKOFF, LONGEST_BACKOFF)
         try:
             while not self._stopping.is_set():
                 worker = await self._started(number)
@@ -102,16 +103,16 @@ class Supervisor:
                 if again or self._settings.reload:
                     continue
                 if worker.age > GOOD_RUN:
-                    backoff = FIRST_BACKOFF
+                    backoff.succeeded()
+                seconds = backoff.failed()
                 self._log.warning(
                     "worker exited with an error; restarting it",
                     worker=number,
                     pid=worker.pid,
                     ended_by=_in_words(code),
-                    seconds=backoff,
+                    seconds=seconds,
                 )
-                await _wait(self._stopping, backoff)
-                backoff = min(2 * backoff, LONGEST_BACKOFF)
+                await _wait(self._stopping, seconds)
         finally:
             self._imported.set()
 
@@ -189,7 +190,7 @@ class Supervisor:
         self._stopping.set()
 
     async def _watch(self) -> None:
-        from watchfiles import PythonFilter, awatch  # noqa: PLC0415 - only with --reload
+        from watchfiles import PythonFilter, awatch
 
         async for changes in awatch(Path.cwd(), watch_filter=PythonFilter()):
             names = sorted({Path(path).name for _, path in changes})

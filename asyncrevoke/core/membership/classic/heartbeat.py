@@ -5,32 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.io.effects import Channel, Failed, FailureKind
+from asyncrevoke.core.io.effects import Channel, Failed
+from asyncrevoke.core.io.fatal_error import FATAL_FAILURES
+from asyncrevoke.core.membership.classic.error_table import (
+    CLASSIC_HEARTBEAT_ERRORS,
+    ClassicHeartbeatAction,
+)
 from asyncrevoke.core.membership.membership_log import MembershipLog
-from asyncrevoke.protocol.messages import ErrorCode, HeartbeatRequest, HeartbeatResponse
+from asyncrevoke.protocol.messages import HeartbeatRequest, HeartbeatResponse
 
 if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.effects import Node
     from asyncrevoke.core.io.outbox import Outbox, Reply
-    from asyncrevoke.core.membership.classic.reactions import HeartbeatReactions
+    from asyncrevoke.core.membership.classic.reactions import ClassicHeartbeatReactions
     from asyncrevoke.core.metadata.coordinator import Coordinator
     from asyncrevoke.model import GroupMetadata
-    from asyncrevoke.protocol.messages import Response
+    from asyncrevoke.protocol.messages import ErrorCode, Response
 
 _TIMER = "heartbeat"
 # Members learn of a rebalance only by their heartbeats: joins are as slow as these.
 _EAGER_INTERVAL = 0.3
 _EAGER_SECONDS = 5.0
-_MOVED = frozenset((ErrorCode.not_coordinator, ErrorCode.coordinator_not_available))
-_MEMBERSHIP_ERRORS = frozenset(
-    (
-        ErrorCode.unknown_member_id,
-        ErrorCode.illegal_generation,
-        ErrorCode.fenced_instance_id,
-    )
-)
-_FINAL = frozenset((FailureKind.AUTHENTICATION, FailureKind.UNSUPPORTED))
 
 
 class ClassicHeartbeat:
@@ -50,7 +46,7 @@ class ClassicHeartbeat:
         outbox: Outbox,
         config: ConsumerConfig,
         coordinator: Coordinator,
-        member: HeartbeatReactions,
+        member: ClassicHeartbeatReactions,
     ) -> None:
         self._outbox = outbox
         self._log = MembershipLog(outbox, config.group_id)
@@ -170,12 +166,14 @@ class ClassicHeartbeat:
     def _background_answered(
         self, now: float, sent: GroupMetadata, sent_at: float, reply: Reply
     ) -> None:
-        if isinstance(reply, HeartbeatResponse) and reply.error not in _MOVED:
-            self._handle_error_code(now, sent, sent_at, reply.error)
-        else:
-            answer = reply.detail if isinstance(reply, Failed) else "not the coordinator"
-            self._outbox.emit("info", "a heartbeat of the thread was not answered", answer=answer)
-            self.soon(now)
+        if isinstance(reply, HeartbeatResponse):
+            action = _action(reply.error)
+            if action is not ClassicHeartbeatAction.FIND_COORDINATOR:
+                self._apply(now, sent, sent_at, reply.error, action)
+                return
+        answer = reply.detail if isinstance(reply, Failed) else "not the coordinator"
+        self._outbox.emit("info", "a heartbeat of the thread was not answered", answer=answer)
+        self.soon(now)
 
     def _answered(
         self, now: float, asked: Node, sent: GroupMetadata, sent_at: float, reply: Reply
@@ -184,33 +182,39 @@ class ClassicHeartbeat:
         if self._running:
             self._schedule(now)
         if isinstance(reply, HeartbeatResponse):
-            if reply.error in _MOVED:
+            action = _action(reply.error)
+            if action is ClassicHeartbeatAction.FIND_COORDINATOR:
                 self._unanswered(now, asked, reply.error.name)
             else:
-                self._handle_error_code(now, sent, sent_at, reply.error)
-        elif isinstance(reply, Failed) and reply.kind in _FINAL:
+                self._apply(now, sent, sent_at, reply.error, action)
+        elif isinstance(reply, Failed) and reply.kind in FATAL_FAILURES:
             self._member.heartbeat_failed(now, reply)
         else:
             detail = reply.detail if isinstance(reply, Failed) else type(reply).__name__
             self._unanswered(now, asked, detail)
 
-    def _handle_error_code(
-        self, now: float, sent: GroupMetadata, sent_at: float, answer: ErrorCode
+    def _apply(
+        self,
+        now: float,
+        sent: GroupMetadata,
+        sent_at: float,
+        error: ErrorCode,
+        action: ClassicHeartbeatAction,
     ) -> None:
-        match answer:
-            case ErrorCode.none:
+        match action:
+            case ClassicHeartbeatAction.CONFIRM:
                 self.confirm(sent_at)
                 self._log.confirmed(now)
                 self._member.heartbeat_confirmed(now, sent)
-            case ErrorCode.rebalance_in_progress:
+            case ClassicHeartbeatAction.REBALANCE:
                 self._heard(sent_at)
                 self._member.heartbeat_during_rebalance(now, sent)
-            case ErrorCode.group_authorization_failed as error:
-                self._member.heartbeat_failed(now, error)
-            case error if error in _MEMBERSHIP_ERRORS:
+            case ClassicHeartbeatAction.MEMBERSHIP:
                 self._member.heartbeat_rejected(now, sent, sent_at, error)
-            case error:
-                if error is ErrorCode.coordinator_load_in_progress:
+            case ClassicHeartbeatAction.FAIL:
+                self._member.heartbeat_failed(now, error)
+            case _:
+                if action is ClassicHeartbeatAction.WAIT_FOR_LOADING:
                     self._coordinator.note_loading()
                 self._outbox.emit("debug", "heartbeat answered", answer=error.name)
 
@@ -229,10 +233,14 @@ def _request(identity: GroupMetadata) -> HeartbeatRequest:
     )
 
 
+def _action(error: ErrorCode) -> ClassicHeartbeatAction:
+    return CLASSIC_HEARTBEAT_ERRORS.get(error, ClassicHeartbeatAction.IGNORE)
+
+
 def _still_ours(reply: Response) -> bool:
     """Whether the same heartbeat keeps the membership: also while the group rebalances, until its
     rebalance timeout."""
-    return isinstance(reply, HeartbeatResponse) and reply.error in (
-        ErrorCode.none,
-        ErrorCode.rebalance_in_progress,
+    return isinstance(reply, HeartbeatResponse) and _action(reply.error) in (
+        ClassicHeartbeatAction.CONFIRM,
+        ClassicHeartbeatAction.REBALANCE,
     )

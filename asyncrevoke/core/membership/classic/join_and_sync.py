@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from asyncrevoke.backoff import Backoff
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, ResetConnection
 from asyncrevoke.core.io.fatal_error import FATAL_FAILURES
 from asyncrevoke.protocol.messages import (
@@ -65,7 +66,7 @@ class JoinAndSync:
         self._unanswered = 0
         # Whether the coordinator knows us by a generation.
         self._known = False
-        self._backoff = _FIRST_BACKOFF
+        self._backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
         # The broker at which a cancelled request may still be held back.
         self._forgotten: Node | None = None
 
@@ -121,13 +122,13 @@ class JoinAndSync:
     def join_later(self, now: float, why: str) -> None:
         """The same JoinGroup after a backoff."""
         self._outbox.emit("info", "joining again", last_answer=why)
+        delay = self._backoff.failed()
         self._outbox.set_timer(
             _RETRY_TIMER,
-            now + self._backoff,
+            now + delay,
             lambda later: self._coordinator.call_when_known("join", self._send_join, later),
-            spread=self._backoff,
+            spread=delay,
         )
-        self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)
 
     def sync(self, now: float, request: SyncGroupRequest) -> None:
         """Send this SyncGroup to the coordinator that has answered the JoinGroup.
@@ -235,7 +236,7 @@ class JoinAndSync:
         self._outbox.cancel_timer(_DOUBT_TIMER)
         if isinstance(reply, SyncGroupResponse):
             if reply.error is ErrorCode.none:
-                self._backoff = _FIRST_BACKOFF
+                self._backoff.succeeded()
             self._member.sync_answered(now, sent_at, reply)
             return
         detail = self._failure(now, reply)

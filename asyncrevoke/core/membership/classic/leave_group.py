@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.outbox import Outbox, Reply
     from asyncrevoke.core.membership.classic.join_and_sync import JoinAndSync
-    from asyncrevoke.core.membership.classic.reactions import JoinReactions
+    from asyncrevoke.core.membership.classic.reactions import LeaveGroupReactions
     from asyncrevoke.core.metadata.coordinator import Coordinator
 
 _TIMER = "leave"
@@ -41,7 +41,7 @@ class LeaveGroup:
         config: ConsumerConfig,
         coordinator: Coordinator,
         joining: JoinAndSync,
-        member: JoinReactions,
+        member: LeaveGroupReactions,
     ) -> None:
         self._outbox = outbox
         self._group_id = config.group_id or ""

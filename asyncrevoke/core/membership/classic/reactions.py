@@ -1,4 +1,4 @@
-"""What the requests of a classic member, and its role as leader, report to the member."""
+"""What the parts of a classic member report: its requests, its rebalances, its role as leader."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from asyncrevoke.core.io.effects import Failed
+    from asyncrevoke.core.membership.classic.assignment_user_data import AssignmentUserData
     from asyncrevoke.errors import FatalError
-    from asyncrevoke.model import GroupMetadata
+    from asyncrevoke.model import GroupMetadata, TopicPartition
     from asyncrevoke.protocol.messages import ErrorCode, JoinGroupResponse, SyncGroupResponse
 
 
-class HeartbeatReactions(Protocol):
+class ClassicHeartbeatReactions(Protocol):
     """Answers to heartbeats, with the identity that was ``sent``: the member may have another one
-    by now. Implemented by :class:`.member.ClassicMembership`, as are the others."""
+    by now. Implemented by :class:`.member.ClassicMembership`."""
 
     @property
     def member_identity(self) -> GroupMetadata:
@@ -40,7 +41,7 @@ class HeartbeatReactions(Protocol):
 
 
 class JoinReactions(Protocol):
-    """Answers to JoinGroup, SyncGroup and LeaveGroup."""
+    """Answers to JoinGroup and SyncGroup; implemented by :class:`.rebalance.MemberRebalance`."""
 
     def join_answered(self, now: float, reply: JoinGroupResponse) -> None:
         """JoinGroup was answered."""
@@ -58,19 +59,79 @@ class JoinReactions(Protocol):
         """No JoinGroup or SyncGroup can succeed."""
         ...
 
+
+class LeaveGroupReactions(Protocol):
+    """The end of LeaveGroup; implemented by :class:`.member.ClassicMembership`."""
+
     def leave_ended(self, now: float) -> None:
         """LeaveGroup was answered, or is not waited for any longer."""
         ...
 
 
 class LeaderReactions(Protocol):
-    """What the leader's role reports."""
+    """What the leader's role reports; implemented by :class:`.rebalance.MemberRebalance`."""
 
     def assignment_made(self, now: float, assignments: tuple[tuple[str, bytes], ...]) -> None:
         """What SyncGroup is to carry: the assignment of each member by its id; nothing, if the
         group keeps the assignment that it has (KIP-814)."""
         ...
 
-    def fail(self, now: float, error: FatalError) -> None:
+    def assignment_failed(self, now: float, error: FatalError) -> None:
         """No assignment can be made."""
+        ...
+
+
+class StagedRejoinReactions(Protocol):
+    """When a staged join may be sent; implemented by :class:`.member.ClassicMembership`."""
+
+    def staged_rejoin_due(self, now: float, /) -> None:
+        """Enough time has passed since the last join: send a staged one, if one is owed."""
+        ...
+
+
+class RebalanceReactions(Protocol):
+    """What a rebalance asks and reports; implemented by :class:`.member.ClassicMembership`."""
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether the member gives everything up, to leave then."""
+        ...
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics that the user wants now."""
+        ...
+
+    def start_join(self, now: float, reason: str) -> None:
+        """Join again with the present subscription: the group rebalances anew."""
+        ...
+
+    def assignment_received(
+        self, now: float, assigned: tuple[TopicPartition, ...], user_data: AssignmentUserData | None
+    ) -> None:
+        """The member is stable, with this assignment, and with what a leader of ours adds to it."""
+        ...
+
+    def lose_partitions(self, now: float, reason: str) -> None:
+        """Other members may have what this one holds."""
+        ...
+
+    def evicted(self, now: float, reason: str, *, keep_id: bool) -> None:
+        """The coordinator does not accept the membership; ``keep_id``: but knows the member id."""
+        ...
+
+    def send_leave(self, now: float) -> None:
+        """The member has an id, by which it can leave."""
+        ...
+
+    def leave_ended(self, now: float) -> None:
+        """No coordinator knows this member: there is nothing to leave."""
+        ...
+
+    def failed_with(self, now: float, error: ErrorCode) -> None:
+        """The coordinator rejects this member with an error that no retry can mend."""
+        ...
+
+    def fail(self, now: float, error: FatalError) -> None:
+        """The member cannot go on."""
         ...

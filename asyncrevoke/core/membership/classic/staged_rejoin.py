@@ -11,24 +11,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from asyncrevoke.core.io.outbox import Outbox
+    from asyncrevoke.core.membership.classic.reactions import StagedRejoinReactions
 
 _TIMER = "staged-release"
 _LEAST_INTERVAL = 1.0
 
 
 class StagedRejoin:
-    """When the next staged join may be sent; ``on_due(now)`` is to send it.
+    """When the next staged join may be sent; ``member`` sends it.
 
     From one join of ours to a staged one pass at least 1 second and twice the time that the last
     rebalance took us, whoever had begun it: a group spends at most half of its time on these.
     """
 
-    def __init__(self, outbox: Outbox, on_due: Callable[[float], None]) -> None:
+    def __init__(self, outbox: Outbox, member: StagedRejoinReactions) -> None:
         self._outbox = outbox
-        self._on_due = on_due
+        self._member = member
         self._joined_at = float("-inf")
         self._took = 0.0
 
@@ -45,7 +44,7 @@ class StagedRejoin:
         """There is something to hand over, and others still drain."""
         if not self._outbox.has_timer(_TIMER):
             at = self._joined_at + max(_LEAST_INTERVAL, 2 * self._took)
-            self._outbox.set_timer(_TIMER, max(now, at), self._on_due)
+            self._outbox.set_timer(_TIMER, max(now, at), self._member.staged_rejoin_due)
 
     def cancel(self) -> None:
         """There is nothing to hand over any more."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
+from asyncrevoke.backoff import Backoff
 from asyncrevoke.core.io.effects import Channel, Failed
 from asyncrevoke.core.io.link_silence import patience_of
 from asyncrevoke.protocol.messages import ConsumerGroupHeartbeatResponse, ErrorCode
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.effects import Node
     from asyncrevoke.core.io.outbox import Outbox, Reply
-    from asyncrevoke.core.membership.kip848.reactions import HeartbeatReactions
+    from asyncrevoke.core.membership.kip848.reactions import ConsumerGroupHeartbeatReactions
     from asyncrevoke.core.metadata.coordinator import Coordinator
     from asyncrevoke.protocol.messages import ConsumerGroupHeartbeatRequest, Request, Response
 
@@ -59,7 +60,7 @@ class ConsumerGroupHeartbeat:
         outbox: Outbox,
         config: ConsumerConfig,
         coordinator: Coordinator,
-        member: HeartbeatReactions,
+        member: ConsumerGroupHeartbeatReactions,
     ) -> None:
         self._outbox = outbox
         self._config = config
@@ -77,7 +78,7 @@ class ConsumerGroupHeartbeat:
         self._full_until = float("-inf")
         self._interval = config.heartbeat_interval
         self._often_until = float("-inf")
-        self._backoff = _FIRST_BACKOFF
+        self._backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
         self._unconfirmed_since: float | None = None
         self._background_news: _BackgroundNews | None = None
         self.confirmed_at: float | None = None
@@ -130,7 +131,7 @@ class ConsumerGroupHeartbeat:
             None if self._background_news is None else self._background_news.since
         )
         self._full = now < self._full_until
-        self._backoff = _FIRST_BACKOFF
+        self._backoff.succeeded()
         if interval > 0:
             self._interval = min(interval, self._config.heartbeat_interval)
             self.session = min(interval * _INTERVALS_OF_A_SESSION, self._config.session_timeout)
@@ -142,9 +143,9 @@ class ConsumerGroupHeartbeat:
     def retry(self, now: float) -> None:
         """It was refused for a reason that passes: a full one after a backoff."""
         self._full = True
+        delay = self._backoff.failed()
         if self._running:
-            self._outbox.set_timer(_TIMER, now + self._backoff, self._beat, spread=self._backoff)
-        self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)
+            self._outbox.set_timer(_TIMER, now + delay, self._beat, spread=delay)
 
     def elsewhere(self, now: float, why: str) -> None:
         """It was answered by a broker that is not the coordinator: send all fields to that."""

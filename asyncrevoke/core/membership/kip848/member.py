@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.core.io.effects import Failed, FailureKind
 from asyncrevoke.core.io.fatal_error import fatal_error
-from asyncrevoke.core.membership.classic.fatal_errors import (
+from asyncrevoke.core.membership.fatal_errors import (
     consumer_group_error,
     no_consumer_protocol,
 )

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.messages import ConsumerGroupHeartbeatRequest
 
 
-class HeartbeatReactions(Protocol):
+class ConsumerGroupHeartbeatReactions(Protocol):
     """Implemented by :class:`.member.ConsumerGroupMembership`."""
 
     def compose_heartbeat(self, full: bool, /) -> ConsumerGroupHeartbeatRequest:

@@ -54,9 +54,9 @@ class TargetAssignment:
             if name is not None:
                 self._names[topic_id] = name
                 self._ids[name] = topic_id
-                there = frozenset(self._cluster.partitions(name) or ())
+                there = self._cluster.partition_set(name)
                 usable.update(TopicPartition(name, n) for n in numbers if n in there)
-                missing = missing or not there.issuperset(numbers)
+                missing = missing or not there >= frozenset(numbers)
             else:
                 missing = True
                 name = self._names.get(topic_id)

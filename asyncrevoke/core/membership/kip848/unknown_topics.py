@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.backoff import Backoff
+
 if TYPE_CHECKING:
     from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.metadata.cluster import ClusterMetadata
@@ -20,7 +22,7 @@ class UnknownTopics:
     def __init__(self, outbox: Outbox, cluster: ClusterMetadata) -> None:
         self._outbox = outbox
         self._cluster = cluster
-        self._pause = _FIRST_PAUSE
+        self._pause = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         self.are_assigned = False
 
     def note(self, are_assigned: bool) -> None:
@@ -29,7 +31,7 @@ class UnknownTopics:
 
     def assignment_changed(self, now: float) -> None:
         """The assignment is a new one: ask at once."""
-        self._pause = _FIRST_PAUSE
+        self._pause.succeeded()
         self.ask(now)
 
     def ask(self, now: float) -> None:
@@ -40,6 +42,4 @@ class UnknownTopics:
     def ask_later(self, now: float) -> None:
         """The metadata that came did not know them either."""
         if self.are_assigned and not self._outbox.has_timer(_TIMER):
-            at = now + self._pause
-            self._pause = min(self._pause * 2, _LONGEST_PAUSE)
-            self._outbox.set_timer(_TIMER, at, self.ask)
+            self._outbox.set_timer(_TIMER, now + self._pause.failed(), self.ask)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from simulation.invariants.oracle_state import OracleState, Violation
 
 if TYPE_CHECKING:
-    from simulation.members.member import Member
+    from simulation.members.member import SimulatedMember
 
 # Virtual time stands still while a core works: what repeats itself as often makes no progress.
 MOST_FIRINGS = 10
@@ -25,7 +25,7 @@ class BusyLoopOracle:
         self._firings: dict[int, Counter[str]] = {}
         self._empty_polls: Counter[int] = Counter()
 
-    def fired(self, member: Member, key: str) -> None:
+    def fired(self, member: SimulatedMember, key: str) -> None:
         """A timer of this member has fired."""
         self._begin_instant(member.client)
         firings = self._firings[member.client]
@@ -37,7 +37,7 @@ class BusyLoopOracle:
                 f"{self._state.clock.now!r}, which is {member.now!r} on its own clock",
             )
 
-    def polled_in_vain(self, member: Member) -> None:
+    def polled_in_vain(self, member: SimulatedMember) -> None:
         """A poll of this member has returned nothing."""
         client = member.client
         self._begin_instant(client)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from simulation.members.member import Member
+from simulation.members.member import SimulatedMember
 from simulation.runner import run
-from simulation.schedules.schedule import Kind, Schedule
+from simulation.schedules.schedule import IncidentKind, Schedule
 
 from asyncrevoke.core.poll.poll import Poller
 
@@ -26,7 +26,7 @@ def _schedule() -> Schedule:
     return schedule
 
 
-def _arm(self: Member, key: str, at: float) -> None:
+def _arm(self: SimulatedMember, key: str, at: float) -> None:
     """Rounded as it comes: by the member's own clock a timer may fire before its time."""
     alarm = self._clock.at(at - self._offset, lambda: self._fire(key))
     self._timers[key] = (at, alarm)
@@ -49,7 +49,7 @@ def _variants() -> Iterator[Schedule]:
     for number in range(60):
         incidents = tuple(
             dataclasses.replace(incident, amount=incident.amount + number / 100)
-            if incident.kind is Kind.JUMP
+            if incident.kind is IncidentKind.JUMP
             else incident
             for incident in schedule.incidents
         )
@@ -59,7 +59,7 @@ def _variants() -> Iterator[Schedule]:
 def test_timers_that_fire_a_rounding_error_early_are_not_set_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Member, "_arm", _arm)
+    monkeypatch.setattr(SimulatedMember, "_arm", _arm)
     with pytest.MonkeyPatch.context() as former:
         former.setattr(Poller, "_tick_due", _compared_with_the_clock)
         found = next(each for each in _variants() if run(each).invariant == "busy loop")

@@ -22,7 +22,7 @@ from asyncrevoke.protocol.messages import (
 from asyncrevoke.protocol.subscription import decode_subscription
 
 if TYPE_CHECKING:
-    from simulation.invariants.liveness.ticket_oracle import TicketOracle
+    from simulation.invariants.liveness.call_oracle import CallOracle
     from simulation.invariants.ownership.follow_up_oracle import FollowUpOracle
 
     from asyncrevoke.core.io.effects import Send
@@ -46,19 +46,17 @@ class RequestOracle:
     """Compares what is sent with what its view has. What is in flight is noted there too, until
     it is answered."""
 
-    def __init__(
-        self, state: OracleState, follow_ups: FollowUpOracle, tickets: TicketOracle
-    ) -> None:
+    def __init__(self, state: OracleState, follow_ups: FollowUpOracle, calls: CallOracle) -> None:
         self._state = state
         self._follow_ups = follow_ups
-        self._tickets = tickets
+        self._calls = calls
 
     def sent(self, view: MemberView, send: Send) -> None:
         """A member sends a request."""
         message = send.message
         client = view.member.client
         # Each look-up of the application asks for itself.
-        own = not (isinstance(message, MetadataRequest) and self._tickets.is_looking_up(client))
+        own = not (isinstance(message, MetadataRequest) and self._calls.is_looking_up(client))
         if (
             own
             and isinstance(message, _ONE_AT_A_TIME)

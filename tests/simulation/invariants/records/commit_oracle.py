@@ -24,7 +24,7 @@ class CommitOracle:
 
     def __init__(self, state: OracleState) -> None:
         self._state = state
-        # By client and ticket: what must have been stored of each partition for a success.
+        # By client and call: what must have been stored of each partition for a success.
         self._requests: dict[tuple[int, int], dict[TopicPartition, int]] = {}
         # The greatest offset that was stored for a client of each partition.
         self._stored: dict[tuple[int, TopicPartition], int] = {}
@@ -42,7 +42,7 @@ class CommitOracle:
                 self._first.setdefault(holding, records[0].offset)
 
     def requested(
-        self, view: MemberView, ticket: int, unfinished: Mapping[TopicPartition, int] | None
+        self, view: MemberView, call_id: int, unfinished: Mapping[TopicPartition, int] | None
     ) -> None:
         """An application asks to commit all that it has done; ``unfinished`` is the first record of
         a partition that it has not done, if there is one. None: nobody knows what counts."""
@@ -55,13 +55,13 @@ class CommitOracle:
             done = min(unfinished.get(partition, holding.next), holding.next)
             if done > first:
                 needs[partition] = done
-        self._requests[view.member.client, ticket] = needs
+        self._requests[view.member.client, call_id] = needs
         self._state.counts["commits asked for"] += 1
 
     def answered(self, view: MemberView, complete: CompleteRequest) -> None:
-        """A ticket is answered."""
+        """A call is answered."""
         client = view.member.client
-        needs = self._requests.pop((client, complete.ticket), None)
+        needs = self._requests.pop((client, complete.call_id), None)
         if needs is None:
             return
         if complete.error is not None:
@@ -128,7 +128,7 @@ class CommitOracle:
 
     def closed(self, view: MemberView) -> None:
         """A consumer has closed: nobody waits for a commit of it any more."""
-        left = [ticket for client, ticket in self._requests if client == view.member.client]
+        left = [call_id for client, call_id in self._requests if client == view.member.client]
         if left:
             raise Violation(
                 "acknowledged",

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from simulation.invariants.oracle_state import Holding, MemberView, OracleState, Violation, name
-from simulation.invariants.records.partition_progress import PartitionProgress
+from simulation.invariants.records.work_progress import WorkProgress
 
 from asyncrevoke.core.partition.completion_map import decode
 
@@ -25,7 +25,7 @@ class DeliveryOracles:
 
     def __init__(self, state: OracleState) -> None:
         self._state = state
-        self._progress: dict[TopicPartition, PartitionProgress] = {}
+        self._progress: dict[TopicPartition, WorkProgress] = {}
         # Commits that arrived late, after a newer one, and were seen by no one of their sender's:
         # the sender, and the end of what was committed before, its map included.
         self._rewound: dict[TopicPartition, tuple[int, int]] = {}
@@ -38,7 +38,7 @@ class DeliveryOracles:
         # What each client was last told to be done beyond what is committed.
         self._told: dict[tuple[int, TopicPartition], frozenset[int]] = {}
         # Of which topic's partition the records of a client's tracker are.
-        self._trackers: dict[tuple[int, int], PartitionProgress] = {}
+        self._trackers: dict[tuple[int, int], WorkProgress] = {}
         # Where gaps were dropped: the members of which the group knew whether they read maps, the
         # last record of those gaps, and where delivery had come to.
         self._told_of_gaps: dict[TopicPartition, tuple[frozenset[int], int, int]] = {}
@@ -101,7 +101,7 @@ class DeliveryOracles:
             )
         if holding.former:
             for record in records:
-                self._trackers.setdefault((client, record.tracker_id), PartitionProgress())
+                self._trackers.setdefault((client, record.tracker_id), WorkProgress())
             return
         self._check_contiguous(client, partition, holding, records)
         self._check_sole(view, partition)
@@ -468,8 +468,8 @@ class DeliveryOracles:
                 )
         return found
 
-    def _of(self, partition: TopicPartition) -> PartitionProgress:
+    def _of(self, partition: TopicPartition) -> WorkProgress:
         progress = self._progress.get(partition)
         if progress is None:
-            progress = self._progress[partition] = PartitionProgress()
+            progress = self._progress[partition] = WorkProgress()
         return progress

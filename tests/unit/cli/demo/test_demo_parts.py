@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import json
 import xml.etree.ElementTree as ET
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from asyncrevoke.cli.demo.display.report import facts, faults
+from asyncrevoke.cli.demo.display.report import facts, faults, print_json, print_result
 from asyncrevoke.cli.demo.display.timeline import Panel, draw
 from asyncrevoke.cli.demo.judge import Disorder, GroupResult, Produced, RecordId, Stall
+from asyncrevoke.cli.demo.member.config import Client
 from asyncrevoke.cli.demo.member.handler_log import (
     Abandoned,
     Assigned,
@@ -25,9 +27,6 @@ from asyncrevoke.cli.demo.progress import GroupProgress
 from asyncrevoke.cli.demo.schedule import Action, ScheduleStep, churn
 from asyncrevoke.cli.demo.workload import CUSTOMERS, orders
 from asyncrevoke.model import TopicPartition
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 P0 = TopicPartition("orders", 0)
 SVG = "{http://www.w3.org/2000/svg}"
@@ -218,7 +217,7 @@ class TestPicture:
                 ended("A", 1, 106.5),
             ],
             died={},
-            verdict=clean(stall=Stall(P0, "A", 101.0, stall)),
+            result=clean(stall=Stall(P0, "A", 101.0, stall)),
         )
 
     def test_panels_show_titles_steps_calls_and_the_stall(self) -> None:
@@ -233,5 +232,29 @@ class TestPicture:
         assert len(list(svg.iter(f"{SVG}path"))) == 4
 
     def test_run_without_calls_is_drawn_too(self) -> None:
-        empty = Panel(title="none", steps=[], handled=[], died={}, verdict=clean(stall=None))
+        empty = Panel(title="none", steps=[], handled=[], died={}, result=clean(stall=None))
         assert ET.fromstring(draw([empty], 0.0)).tag == f"{SVG}svg"
+
+
+def test_results_are_printed_as_a_table_and_as_json(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    results = {
+        Client.ASYNCREVOKE: clean(unfinished=(RecordId(P0, 1),)),
+        Client.AIOKAFKA: clean(lost=(RecordId(P0, 2),)),
+    }
+    print_result(results, ["1 not handled in time"], Path("timeline.svg"))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["asyncrevoke", "aiokafka"]
+    rows = {line.rstrip("0123456789 ").strip(): line.split()[-2:] for line in lines}
+    assert rows["lost"] == ["0", "1"]
+    assert rows["not handled in time"] == ["1", "0"]
+    assert "handled, not committed" not in rows
+    assert lines[-2:] == ["timeline: timeline.svg", "asyncrevoke failed: 1 not handled in time"]
+    print_json(results, ["1 not handled in time"], Path("timeline.svg"), None)
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["ok"], printed["asyncrevoke"]["ok"], printed["aiokafka"]["ok"]) == (
+        False,
+        False,
+        True,
+    )

@@ -17,11 +17,12 @@ class Waiting:
     def __init__(self) -> None:
         self.outbox = Outbox()
         self.heard: list[float] = []
-        self.topics = PartitionBackoff(
-            self.outbox, self.heard.append, timer=TIMER, first=0.05, longest=2.0
-        )
+        self.topics = PartitionBackoff(self.outbox, self, timer=TIMER, first=0.05, longest=2.0)
         self.a, self.b = Assignment(self.outbox, IgnoredPartitions()).add([tp(0), tp(1)])
         self.outbox.take()
+
+    def flush(self, now: float) -> None:
+        self.heard.append(now)
 
     def due(self) -> float:
         """When the timer that was set last fires at the earliest."""

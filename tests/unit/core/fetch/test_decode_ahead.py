@@ -11,7 +11,7 @@ import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.core.fetch.test_fetching import Batch, FetchWorld, asked, data
+from unit.core.fetch.scripted_fetches import Batch, FetchWorld, asked, data
 from unit.core.scripted_world import tp
 from unit.runtime.scripted_core import ScriptedCore, ScriptedRequests, make_driver
 from wire.frames.spoiled_records import fetched

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from unit.core.fetch.test_fetching import Batch, FetchWorld, asked, data
+from unit.core.fetch.scripted_fetches import Batch, FetchWorld, asked, data
 from unit.core.scripted_world import NODES, topic, tp
 
 from asyncrevoke.core.io.effects import Channel, FailureKind

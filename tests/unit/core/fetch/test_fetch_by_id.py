@@ -4,7 +4,7 @@ is never read at the positions of the former one."""
 from __future__ import annotations
 
 import pytest
-from unit.core.fetch.test_fetching import FetchWorld, data, refused
+from unit.core.fetch.scripted_fetches import FetchWorld, data, refused
 from unit.core.scripted_world import topic, tp
 
 from asyncrevoke.core.fetch.session import FetchSession

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
+from unit.core.fetch import test_fetch_errors as fetch_errors
 from unit.core.fetch import test_fetch_promises as promises
-from unit.core.fetch import test_fetching as fetching
 
 from asyncrevoke.core.fetch.replica_choice import ReplicaChoice
 from asyncrevoke.core.fetch.responses import FetchResponses
@@ -100,7 +100,7 @@ MUTANTS = [
     Mutant(
         "a late answer is appended after a corrupt batch was discarded",
         late_answer_is_appended,
-        fetching.test_an_answer_to_a_fetch_beyond_a_corrupt_batch_is_dropped_with_that_batch,
+        fetch_errors.test_an_answer_to_a_fetch_beyond_a_corrupt_batch_is_dropped_with_that_batch,
     ),
     Mutant(
         "the leader is asked with the rack while the replica cannot be used",

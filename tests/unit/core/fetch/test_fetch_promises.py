@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.core.fetch.test_fetching import FetchWorld, asked, data
+from unit.core.fetch.scripted_fetches import FetchWorld, asked, data
 from unit.core.scripted_world import BROKERS, NODES, metadata, topic, tp
 from wire.frames.spoiled_records import batch
 

@@ -142,6 +142,19 @@ def test_what_can_be_true_is_taken(request_: Request, answer: Response) -> None:
     assert find_contradiction(request_, answer) is None
 
 
+def test_a_cluster_of_more_brokers_than_any_has_is_named_by_their_count() -> None:
+    def answer(count: int) -> MetadataResponse:
+        brokers = (
+            BrokerMetadata(node_id=number, host="kafka", port=9092, rack=None)
+            for number in range(count)
+        )
+        return MetadataResponse(brokers=tuple(brokers), topics=())
+
+    request = MetadataRequest(topics=())
+    assert find_contradiction(request, answer(10_000)) is None
+    assert find_contradiction(request, answer(10_001)) == "10001 brokers, more than 10000"
+
+
 def test_the_brokers_on_paper_say_nothing_impossible() -> None:
     group = ScriptedGroup()
     group.become_member(*NODE_IDS)
@@ -164,9 +177,9 @@ def test_closing_answers_a_seek_that_waits_for_its_position() -> None:
     group = ScriptedGroup(commit_mode="ack")
     group.become_member(1)
     group.silent.add(ListOffsetsRequest)
-    ticket = group.core.seek_to(group.now, [tp(1)], -2)
+    call_id = group.core.seek_to(group.now, [tp(1)], -2)
     group.core.fail(group.now, FatalError("the end"))
     group.core.assign(group.now, [tp(2)])
-    ticket = group.core.seek_to(group.now, [tp(2)], -2)
+    call_id = group.core.seek_to(group.now, [tp(2)], -2)
     group.close()
-    assert isinstance(group.completed[ticket].error, ConsumerClosedError)
+    assert isinstance(group.completed[call_id].error, ConsumerClosedError)

@@ -127,7 +127,7 @@ def test_a_topic_that_no_longer_matches_is_given_up_in_two_steps(eager: bool) ->
 
 @BOTH
 def test_unsubscribing_drains_then_commits_then_clears(eager: bool) -> None:
-    group, record, ticket = at_work(eager)
+    group, record, call_id = at_work(eager)
     assert group.assigned == orders(0)
     assert group.core.subscription() == {"orders"}
     assert not group.sends(OffsetCommitRequest)
@@ -135,9 +135,9 @@ def test_unsubscribing_drains_then_commits_then_clears(eager: bool) -> None:
     assert group.assigned == orders(0)
     assert group.answer_commit() == {tp(0): 1}
     assert group.assigned == frozenset()
-    assert ticket not in group.completed
+    assert call_id not in group.completed
     group.answer_leave()
-    assert ticket in group.completed
+    assert call_id in group.completed
     assert group.core.subscription() == frozenset()
     assert group.heard(NotifyKind.REVOKED) == [orders(0)]
 
@@ -145,9 +145,9 @@ def test_unsubscribing_drains_then_commits_then_clears(eager: bool) -> None:
 @BOTH
 def test_unsubscribing_from_a_pattern_forgets_the_pattern(eager: bool) -> None:
     group, record = reading_bills(eager, pattern=True)
-    ticket = group.unsubscribe()
+    call_id = group.unsubscribe()
     group.answer_leave()
-    assert ticket in group.completed
+    assert call_id in group.completed
     group.partitions["orders-new"] = 1
     group.topic_ids["orders-new"] = b"new".ljust(16)
     group.advance(400.0)
@@ -165,12 +165,12 @@ def test_unsubscribing_from_a_pattern_forgets_the_pattern(eager: bool) -> None:
 def test_what_is_subscribed_to_while_unsubscribing_is_joined_with_afterwards(
     eager: bool, topic: str, pattern: bool
 ) -> None:
-    group, record, ticket = at_work(eager)
+    group, record, call_id = at_work(eager)
     choose(group, topic, pattern=pattern)
     assert group.core.subscription() == {topic}
     assert group.assigned == orders(0)  # KIP-70: until it is given up
     finish(group, record)
-    assert ticket in group.completed
+    assert call_id in group.completed
     assert group.core.subscription() == {topic}
     request = group.joining()
     assert request.member_id == ""
@@ -206,12 +206,12 @@ def test_unsubscribing_again_takes_the_new_subscription_back(eager: bool) -> Non
 
 @BOTH
 def test_partitions_assigned_by_hand_while_unsubscribing_are_read_afterwards(eager: bool) -> None:
-    group, record, ticket = at_work(eager)
+    group, record, call_id = at_work(eager)
     group.core.assign(group.now, [TopicPartition("bills", 1)])
     group.settle()
     assert group.assigned == orders(0)
     finish(group, record)
-    assert ticket in group.completed
+    assert call_id in group.completed
     assert group.assigned == {tp(1, "bills")}
     assert group.count(LeaveGroupRequest) == 1
     group.produce(1, topic="bills")
@@ -232,10 +232,10 @@ def test_closing_while_unsubscribing_joins_nothing_any_more(eager: bool) -> None
 
 @BOTH
 def test_a_group_that_refuses_us_while_unsubscribing_is_not_joined_again(eager: bool) -> None:
-    group, _record, ticket = at_work(eager)
+    group, _record, call_id = at_work(eager)
     group.subscribe("bills")
     group.answer_beat(ErrorCode.group_authorization_failed)
-    assert ticket in group.completed
+    assert call_id in group.completed
     with pytest.raises(FatalError):
         for _ in range(3):
             group.poll()

@@ -1,7 +1,15 @@
 from itertools import pairwise
 
 import pytest
-from unit.core.scripted_world import BOOTSTRAP, BROKERS, NODES, World, metadata, topic, tp
+from unit.core.scripted_world import (
+    BOOTSTRAP,
+    BROKERS,
+    NODES,
+    ScriptedRequests,
+    metadata,
+    topic,
+    tp,
+)
 
 from asyncrevoke.core.io.effects import FailureKind, Node
 from asyncrevoke.errors import AuthenticationError, TopicAuthorizationError, UnsupportedVersionError
@@ -19,7 +27,7 @@ def unknown(name: str = "orders") -> MetadataResponse:
     return metadata(topic(name, {}, error=ErrorCode.unknown_topic_or_partition))
 
 
-class Watched(World):
+class Watched(ScriptedRequests):
     """Counts what the cluster reports."""
 
     def __init__(self) -> None:
@@ -35,7 +43,7 @@ class Watched(World):
 
 
 def test_it_begins_with_the_first_bootstrap_address() -> None:
-    world = World()
+    world = ScriptedRequests()
     world.cluster.start(world.now)
     send, request = world.only(MetadataRequest)
     assert (send.node, request.topics) == (BOOTSTRAP[0], ())
@@ -53,7 +61,7 @@ def test_a_change_of_the_wanted_topics_is_asked_for_at_once() -> None:
 
 
 def test_topics_wanted_while_a_request_is_under_way_are_asked_for_after_it() -> None:
-    world = World()
+    world = ScriptedRequests()
     world.cluster.start(world.now)
     world.cluster.want(world.now, frozenset({"orders"}))
     world.answer_metadata()
@@ -61,7 +69,7 @@ def test_topics_wanted_while_a_request_is_under_way_are_asked_for_after_it() -> 
 
 
 def test_a_pattern_asks_for_all_topics_and_internal_ones_are_not_listed() -> None:
-    world = World()
+    world = ScriptedRequests()
     world.cluster.start(world.now)
     world.answer_metadata()
     world.cluster.want(world.now, None)
@@ -73,7 +81,7 @@ def test_a_pattern_asks_for_all_topics_and_internal_ones_are_not_listed() -> Non
 
 
 def test_refreshes_are_coalesced_and_spaced() -> None:
-    world = World()
+    world = ScriptedRequests()
     world.know(topic("orders", {0: 1}))
     for _ in range(3):
         world.cluster.refresh(world.now, "leader moved")
@@ -85,7 +93,7 @@ def test_refreshes_are_coalesced_and_spaced() -> None:
 
 
 def test_metadata_is_refreshed_when_it_is_old() -> None:
-    world = World()
+    world = ScriptedRequests()
     world.know(topic("orders", {0: 1}))
     world.advance(world.config.metadata_max_age - 1)
     assert world.sends(MetadataRequest) == []
@@ -94,7 +102,7 @@ def test_metadata_is_refreshed_when_it_is_old() -> None:
 
 
 def test_unreachable_brokers_are_tried_in_turn_ever_more_slowly_and_with_a_line() -> None:
-    world = World()
+    world = ScriptedRequests()
     world.cluster.start(world.now)
     tried: list[tuple[float, Node]] = []
     start = world.now
@@ -114,7 +122,7 @@ def test_unreachable_brokers_are_tried_in_turn_ever_more_slowly_and_with_a_line(
 
 
 def test_when_a_broker_answers_again_it_is_said_once() -> None:
-    world = World()
+    world = ScriptedRequests()
     world.cluster.start(world.now)
     world.fail(world.only(MetadataRequest)[0])
     world.advance(0.2)
@@ -132,7 +140,7 @@ def test_an_answer_without_brokers_is_no_answer() -> None:
 
 
 def test_any_node_rotates_and_leaves_out_those_that_failed() -> None:
-    world = World()
+    world = ScriptedRequests()
     world.know()
     nodes = [world.cluster.any_node() for _ in range(6)]
     assert set(nodes) == set(NODES.values())
@@ -143,7 +151,7 @@ def test_any_node_rotates_and_leaves_out_those_that_failed() -> None:
 
 
 def test_when_all_known_brokers_have_failed_the_bootstrap_addresses_come_back() -> None:
-    world = World()
+    world = ScriptedRequests()
     world.know()
     for node in NODES.values():
         world.cluster.note_failure(node)
@@ -157,7 +165,7 @@ def test_when_all_known_brokers_have_failed_the_bootstrap_addresses_come_back() 
 
 
 def test_a_broker_that_moved_to_another_address_has_not_failed() -> None:
-    world = World()
+    world = ScriptedRequests()
     world.know()
     world.cluster.note_failure(NODES[1])
     world.cluster.refresh(world.now, "test")
@@ -170,7 +178,7 @@ def test_a_broker_that_moved_to_another_address_has_not_failed() -> None:
 
 
 def test_an_older_leader_epoch_does_not_replace_a_newer_one() -> None:
-    world = World()
+    world = ScriptedRequests()
     world.know(topic("orders", {0: 1}, epoch=5))
     for epoch, leader, expected in ((4, 2, (1, 5)), (6, 3, (3, 6)), (5, 1, (3, 6))):
         world.cluster.refresh(world.now, "test")
@@ -180,7 +188,7 @@ def test_an_older_leader_epoch_does_not_replace_a_newer_one() -> None:
 
 
 def test_a_partition_without_leader_has_none() -> None:
-    world = World()
+    world = ScriptedRequests()
     world.know(topic("orders", {0: -1, 1: 9}))
     assert world.cluster.leader(tp(0)) is None
     assert world.cluster.leader(tp(1)) is None
@@ -279,7 +287,7 @@ def test_partitions_that_a_lagging_broker_leaves_out_stay() -> None:
 
 
 def test_refused_access_is_reported_once_until_it_recovers() -> None:
-    world = World()
+    world = ScriptedRequests()
     refused = metadata(topic("orders", {}, error=ErrorCode.topic_authorization_failed))
     world.cluster.start(world.now)
     world.answer_metadata()
@@ -307,7 +315,7 @@ def test_refused_access_is_reported_once_until_it_recovers() -> None:
 def test_what_cannot_pass_is_fatal_and_not_tried_again(
     kind: FailureKind, error: type[Exception]
 ) -> None:
-    world = World()
+    world = ScriptedRequests()
     world.cluster.start(world.now)
     world.fail(world.only(MetadataRequest)[0], kind, "no")
     world.advance(1000)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from unit.core.scripted_world import NODES, World, topic
+from unit.core.scripted_world import NODES, ScriptedRequests, topic
 
 from asyncrevoke.core.io.effects import Failed, FailureKind, Send
 from asyncrevoke.errors import AuthenticationError, GroupAuthorizationError
@@ -28,25 +28,25 @@ def refused(error: ErrorCode) -> FindCoordinatorResponse:
     return FindCoordinatorResponse(error=error)
 
 
-def world_with_a_search() -> World:
-    world = World()
+def world_with_a_search() -> ScriptedRequests:
+    world = ScriptedRequests()
     world.know(topic("orders", {0: 1}))
     world.coordinator.call_when_known("test", lambda _now: None, world.now)
     return world
 
 
-def searches(world: World) -> list[Send]:
+def searches(world: ScriptedRequests) -> list[Send]:
     return world.sends(FindCoordinatorRequest)
 
 
-def found(world: World, number: int) -> None:
+def found(world: ScriptedRequests, number: int) -> None:
     (search,) = searches(world)
     world.reply(search, named(number))
     assert world.coordinator.node == NODES[number]
 
 
 def test_who_waits_is_called_when_it_is_found_and_at_once_when_it_is_known() -> None:
-    world = World()
+    world = ScriptedRequests()
     world.know(topic("orders", {0: 1}))
     called: list[str] = []
     world.coordinator.call_when_known("a", lambda _now: called.append("a"), world.now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from unit.core.scripted_world import NODES, World, topic
+from unit.core.scripted_world import NODES, ScriptedRequests, topic
 
 from asyncrevoke.core.io.effects import (
     BrokerProbed,
@@ -41,7 +41,7 @@ def ignore(_now: float, _reply: Reply) -> None:
     """Nobody waits."""
 
 
-class Watched(World):
+class Watched(ScriptedRequests):
     """The coordinator is broker 1, which also leads a partition."""
 
     def __init__(self) -> None:

@@ -1,36 +1,12 @@
-import itertools
 import random
 import sys
-from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from unit.core.partition.tracked_records import dense, records
 
 from asyncrevoke.core.partition.completion_map import CompletionMap
 from asyncrevoke.core.partition.offset_flags import OffsetFlags
 from asyncrevoke.core.partition.offset_tracker import OffsetTracker
-from asyncrevoke.model import Record
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-
-def record(offset: int) -> Record:
-    return Record("orders", 0, offset, 0, 0, None, None)
-
-
-def records(*offsets: int) -> list[Record]:
-    return [record(offset) for offset in offsets]
-
-
-# What may have become of a record.
-FATES = ("done", "running", "dropped")
-
-
-def dense(first: int, count: int) -> list[Record]:
-    return records(*range(first, first + count))
 
 
 def test_completing_several_counts_those_that_had_not_ended() -> None:
@@ -207,168 +183,6 @@ def test_delivering_backwards_is_refused() -> None:
         tracker.deliver(dense(9, 2), 11, 0)
 
 
-class NaiveLedger:
-    """The same, with a dict and no thought of speed."""
-
-    def __init__(self, position: int) -> None:
-        self.first = self.position = position
-        self.epoch = -1
-        self.state: dict[int, str] = {}
-        self.epochs: dict[int, int] = {}
-        self.abandoned: list[int] = []
-
-    @property
-    def open(self) -> list[int]:
-        return sorted(offset for offset, state in self.state.items() if state != "done")
-
-    @property
-    def commit_point(self) -> int:
-        return min([*self.open, *self.abandoned], default=self.position)
-
-    def finished(self) -> set[int]:
-        """Every offset from the commit point to the position at which nothing is to be done."""
-        left = {*self.open, *self.abandoned}
-        return {at for at in range(self.commit_point, self.position) if at not in left}
-
-    @property
-    def commit_epoch(self) -> int:
-        before = [offset for offset in self.epochs if offset < self.commit_point]
-        return self.epochs[max(before)] if before else -1
-
-    def deliver(self, offsets: list[int], position: int, epoch: int) -> None:
-        if offsets or position > self.position:
-            self.epochs[self.position] = epoch
-        for offset in offsets:
-            self.state[offset] = "pending"
-            self.epochs[offset] = epoch
-        self.position = position
-
-    def submit(self, offset: int) -> bool:
-        if self.state.get(offset) != "pending":
-            return False
-        self.state[offset] = "held"
-        return True
-
-    def complete(self, offset: int) -> bool | None:
-        """None where the tracker raises."""
-        if self.first <= offset < self.commit_point:
-            return False
-        if offset not in self.state:
-            return None
-        done = self.state[offset] == "done"
-        self.state[offset] = "done"
-        return not done
-
-    def abandon(self, offset: int) -> bool | None:
-        ended = self.complete(offset)
-        if ended:
-            self.abandoned.append(offset)
-        return ended
-
-    def settle(self) -> None:
-        for offset, state in self.state.items():
-            if state == "pending":
-                self.state[offset] = "done"
-
-    def truncate(self, offset: int) -> int:
-        started = [at for at, state in self.state.items() if state != "pending"]
-        keep = max([offset, *started])
-        drop = sorted(at for at in self.state if at > keep)
-        if drop:
-            self.position = drop[0]
-        for at in drop:
-            del self.state[at]
-        self.epochs = {at: epoch for at, epoch in self.epochs.items() if at < self.position}
-        return len(drop)
-
-    def split_at(self, offset: int, epoch: int) -> list[int]:
-        """Returns the records in flight that are lost."""
-        lost = [at for at in self.open if at >= offset]
-        self.state = {at: state for at, state in self.state.items() if at < offset}
-        self.abandoned = [at for at in self.abandoned if at < offset]
-        self.epochs = {at: min(each, epoch) for at, each in self.epochs.items() if at < offset}
-        self.position = min(self.position, offset)
-        return lost
-
-
-class Call(NamedTuple):
-    name: str
-    number: int = 0
-    gaps: tuple[int, ...] = ()
-
-
-gaps = st.sampled_from([0, 0, 0, 0, 0, 1, 1, 3, 15, 16, 17, 40, 100_000])
-calls = st.one_of(
-    st.builds(Call, st.just("deliver"), st.integers(0, 3), st.lists(gaps, max_size=12).map(tuple)),
-    st.builds(
-        Call,
-        st.sampled_from(["complete", "complete", "submit", "abandon", "truncate"]),
-        st.integers(0, 60),
-    ),
-    st.builds(Call, st.just("settle")),
-    st.builds(Call, st.just("split_at"), st.integers(1, 60)),
-    st.builds(Call, st.just("complete_all"), st.integers(0, 60), st.lists(gaps).map(tuple)),
-    st.builds(Call, st.just("miss"), st.integers(0, 300)),
-)
-
-
-@settings(max_examples=400, deadline=None)
-@given(st.integers(0, 20), st.lists(calls, max_size=60), st.sampled_from([0, 3, 4096]))
-def test_it_agrees_with_a_naive_model(start: int, steps: list[Call], compact: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("asyncrevoke.core.partition.offset_tracker._COMPACT_BEYOND", compact)
-        tracker, model = OffsetTracker(7, start), NaiveLedger(start)
-        for step in steps:
-            delivered = sorted(model.state)
-            if step.name == "deliver":
-                offsets: list[int] = []
-                at = model.position
-                for gap in step.gaps:
-                    offsets.append(at + gap)
-                    at = offsets[-1] + 1
-                position = at + step.number * 7
-                tracker.deliver([record(offset) for offset in offsets], position, step.number)
-                model.deliver(offsets, position, step.number)
-            elif step.name == "complete_all":
-                several = [step.number, *itertools.accumulate(step.gaps, initial=step.number)]
-                expected = sum(model.complete(offset) or False for offset in several)
-                assert tracker.complete_all(several) == expected, several
-            elif step.name == "split_at":
-                offset = model.commit_point + step.number
-                former_id = tracker.tracker_id
-                lost = tracker.split_at(offset, 2, former_id + 1)
-                in_flight = model.split_at(offset, 2)
-                assert (lost.tracker_id, tracker.tracker_id) == (former_id, former_id + 1)
-                assert lost.in_flight_offsets() == in_flight
-                assert lost.in_flight == len(in_flight)
-                assert lost.complete_all(in_flight) == len(in_flight)
-                assert not lost.in_flight
-            elif step.name == "settle":
-                tracker.complete_pending()
-                model.settle()
-            else:
-                offset, name = step.number, step.name
-                if name == "miss":
-                    name = "complete"
-                elif delivered:
-                    offset = delivered[offset % len(delivered)]
-                expected = getattr(model, name)(offset)
-                call: Callable[[int], object] = getattr(tracker, name)
-                if expected is None:
-                    with pytest.raises(KeyError):
-                        call(offset)
-                else:
-                    assert call(offset) == expected, (name, offset)
-            assert tracker.commit_point == model.commit_point
-            assert tracker.position == model.position
-            assert tracker.in_flight == len(model.open)
-            assert tracker.commit_epoch == model.commit_epoch
-            runs = list(tracker.completed_runs())
-            assert all(run[1] < following[0] for run, following in pairwise(runs))
-            if model.position - model.commit_point < 2000:
-                assert {at for run in runs for at in range(*run)} == model.finished()
-
-
 def test_what_a_former_owner_has_finished_is_joined_with_what_is_done() -> None:
     tracker = OffsetTracker(1, 10, 4, CompletionMap(((12, 14), (20, 30), (40, 45)), 6))
     assert not tracker.is_contiguous
@@ -425,50 +239,6 @@ def test_a_record_that_the_log_has_lost_when_it_is_read_again_is_a_hole() -> Non
     tracker.deliver(records(8), 10, 0)
     assert not tracker.rereads
     assert (tracker.commit_point, tracker.in_flight) == (8, 1)
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.data())
-def test_what_was_abandoned_and_is_read_again_ends_like_all_else(data: st.DataObject) -> None:
-    spacing = data.draw(st.sampled_from([1, 3, 40]))
-    offsets = [spacing * index for index in range(data.draw(st.integers(1, 30)))]
-    end = offsets[-1] + 1
-    tracker = OffsetTracker(1, 0)
-    tracker.deliver(records(*offsets), end, 0)
-    fates = {offset: data.draw(st.sampled_from(FATES)) for offset in offsets}
-    for _ in range(data.draw(st.integers(1, 3))):
-        for offset, fate in fates.items():
-            if fate == "done":
-                tracker.complete(offset)
-            elif fate == "dropped":
-                tracker.abandon(offset)
-        dropped = [offset for offset, fate in fates.items() if fate == "dropped"]
-        if not dropped:
-            break
-        first, passed_over = tracker.read_again()
-        assert first == dropped[0]
-        skipped = {at for run in passed_over.runs for at in range(*run)}
-        assert not skipped.intersection(dropped)
-        assert {o for o in offsets if o > first and fates[o] != "dropped"} <= skipped
-        gone = {offset for offset in dropped if data.draw(st.booleans())}
-        left = [offset for offset in dropped if offset not in gone]
-        while left:
-            count = data.draw(st.integers(1, len(left)))
-            taken, left = left[:count], left[count:]
-            tracker.deliver(records(*taken), taken[-1] + 1, 0)
-        tracker.deliver([], end, 0)
-        assert not tracker.rereads
-        for offset in dropped:
-            fates[offset] = "gone" if offset in gone else "running"
-        running = [offset for offset, fate in fates.items() if fate == "running"]
-        assert tracker.in_flight == len(running)
-        assert tracker.in_flight_offsets() == running
-        assert tracker.commit_point == min(running, default=end)
-        for offset in running:
-            fates[offset] = data.draw(st.sampled_from(FATES))
-    for offset in tracker.in_flight_offsets():
-        tracker.complete(offset)
-    assert tracker.in_flight == 0
 
 
 def bytes_of(tracker: OffsetTracker) -> int:

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
-from unit.core.scripted_world import NODES, World, topic, tp
+from unit.core.scripted_world import NODES, ScriptedRequests, topic, tp
 
 from asyncrevoke.core.commit.requested_offsets import RequestedOffsets
 from asyncrevoke.core.io.effects import Channel, FailureKind
@@ -55,7 +55,7 @@ class WallClockAt(WallClock):
         return WALL + int(now)
 
 
-class PositionWorld(World):
+class PositionWorld(ScriptedRequests):
     """Broker 2 coordinates the group; partition n of "orders" is led by broker n % 3 + 1."""
 
     def __init__(self, partitions: int = 3, **options: Unpack[ConsumerOptions]) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from unit.core.scripted_world import NODES, World, metadata, topic, tp
+from unit.core.scripted_world import NODES, ScriptedRequests, metadata, topic, tp
 
 from asyncrevoke.core.io.effects import FailureKind
 from asyncrevoke.core.queries.offset_queries import OffsetQueries
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 NONE = ErrorCode.none
 
 
-class LookupWorld(World):
+class LookupWorld(ScriptedRequests):
     """Broker 2 coordinates; "orders" has partitions 0 to 2, led by brokers 1 to 3."""
 
     def __init__(self, **options: Unpack[ConsumerOptions]) -> None:
@@ -48,15 +48,15 @@ class LookupWorld(World):
         self.coordinator.node = NODES[2]
         self.lookups = OffsetQueries(self.outbox, self.config, self.cluster, self.coordinator)
 
-    def result(self, ticket: int = 1) -> object:
+    def result(self, call_id: int = 1) -> object:
         self.sync()
-        complete = self.completed[ticket]
+        complete = self.completed[call_id]
         assert complete.error is None, complete.error
         return complete.result
 
-    def error(self, ticket: int = 1) -> Exception:
+    def error(self, call_id: int = 1) -> Exception:
         self.sync()
-        error = self.completed[ticket].error
+        error = self.completed[call_id].error
         assert error is not None
         return error
 
@@ -131,7 +131,7 @@ def test_a_partition_that_the_coordinator_leaves_out_is_asked_for_again() -> Non
         (ErrorCode.invalid_group_id, BrokerError),
     ],
 )
-def test_an_error_that_will_not_pass_ends_the_ticket(
+def test_an_error_that_will_not_pass_ends_the_call(
     error: ErrorCode, expected: type[Exception]
 ) -> None:
     world = LookupWorld()
@@ -263,20 +263,20 @@ def test_a_topic_that_two_brokers_deny_has_no_partitions() -> None:
     assert world.result() == frozenset()
 
 
-def test_refused_credentials_end_a_ticket() -> None:
+def test_rejected_credentials_end_a_call() -> None:
     world = LookupWorld()
     world.lookups.partitions_for_topic(world.now, 1, "clicks")
     world.fail(world.only(MetadataRequest)[0], FailureKind.AUTHENTICATION, "wrong password")
     assert isinstance(world.error(), AuthenticationError)
 
 
-def test_when_the_consumer_ends_all_tickets_end() -> None:
+def test_when_the_consumer_ends_all_calls_end() -> None:
     world = LookupWorld()
     world.lookups.committed(world.now, 1, [tp(0)])
     world.lookups.offsets_for_times(world.now, 2, {tp(0): 5})
     world.lookups.partitions_for_topic(world.now, 3, "clicks")
     world.lookups.fail_all(ConsumerClosedError("closed"))
-    for ticket in (1, 2, 3):
-        assert isinstance(world.error(ticket), ConsumerClosedError)
+    for call_id in (1, 2, 3):
+        assert isinstance(world.error(call_id), ConsumerClosedError)
     world.advance(100)
     assert len(world.completed) == 3

@@ -3,65 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from unit.handlers.dead_letters.failing_handler import LATER, Failing
 
 from asyncrevoke import (
     BatchError,
-    ConfigError,
     Consumer,
     HandlerContext,
     Record,
     Retry,
-    RetryTopic,
-    Router,
     TopicPartition,
-)
-from asyncrevoke.handlers.dead_letters.retry_message import (
-    RetryHistory,
-    RetryMessage,
-    due_time_ms,
-    retry_history,
 )
 from asyncrevoke.model import OffsetAndMetadata
 from asyncrevoke.testing import TestConsumer
-
-LATER = RetryTopic("orders.retry", delay=60, attempts=2)
-FIRST = Record("orders", 3, 42, 1234, 0, b"k", None)
-
-
-class Failing:
-    """A handler whose records fail as often as ``failures`` says; each call is written down."""
-
-    def __init__(self, failures: int, **options: Any) -> None:
-        self.consumer = Consumer(group_id="billing", **options.pop("consumer", {}))
-        self.calls: list[tuple[float, int, Record]] = []
-        self.keys: list[tuple[str, int, int]] = []
-        self.failures = failures
-        self.test: TestConsumer | None = None
-
-        @self.consumer.handler("orders", **options)
-        async def handle(record: Record, context: HandlerContext) -> None:
-            assert self.test is not None
-            self.calls.append((round(self.test.time, 2), context.attempt, record))
-            self.keys.append(context.idempotency_key)
-            if context.attempt <= self.failures and record.value != b"good":
-                raise ConnectionError(f"no {context.attempt}")
-
-    def running(self, **options: Any) -> TestConsumer:
-        self.test = TestConsumer(self.consumer, partitions=1, **options)
-        return self.test
-
-    @property
-    def attempts(self) -> list[tuple[float, int]]:
-        return [(at, attempt) for at, attempt, _ in self.calls]
-
-
-# -- the way of a record --------------------------------------------------------------------------
 
 
 async def test_after_the_attempts_in_place_a_record_comes_back_when_its_delay_has_passed() -> None:
@@ -99,36 +54,6 @@ async def test_the_handler_gets_the_record_as_it_was_at_first() -> None:
         for name in ("topic", "partition", "offset", "timestamp", "key", "value", "headers"):
             assert getattr(again, name) == getattr(first, name), name
         assert failing.keys == [("orders", 0, 0)] * 2
-
-
-async def test_a_retry_message_names_its_origin_its_error_and_its_due_time() -> None:
-    failing = Failing(9, retry=Retry(attempts=1), retry_topic=LATER)
-    async with failing.running() as t:
-        before = time.time()
-        await t.publish("orders", "bad", key="a", headers={"trace": "1"}, timestamp=1234)
-        await t.advance(60)
-        first, second = t.records("orders.retry")
-        assert (first.key, first.value, second.value) == (b"a", b"bad", b"bad")
-        assert abs(first.timestamp / 1000 - before) < 10, "not 1234: brokers delete by it"
-        named = dict(first.headers)
-        due = float(named.pop("asyncrevoke-due") or 0) / 1000
-        assert abs(due - (first.timestamp / 1000 + 60)) < 1
-        assert named == {
-            "trace": b"1",
-            "asyncrevoke-origin-topic": b"orders",
-            "asyncrevoke-origin-partition": b"0",
-            "asyncrevoke-origin-offset": b"0",
-            "asyncrevoke-origin-timestamp": b"1234",
-            "asyncrevoke-error-type": b"ConnectionError",
-            "asyncrevoke-error-message": b"no 1",
-            "asyncrevoke-attempts": b"1",
-            "asyncrevoke-delayed-attempt": b"1",
-        }
-        again = dict(second.headers)
-        assert again["asyncrevoke-origin-topic"] == b"orders"
-        assert again["asyncrevoke-attempts"] == b"2"
-        assert again["asyncrevoke-delayed-attempt"] == b"2"
-        assert len(second.headers) == len(first.headers), "they do not pile up"
 
 
 async def test_after_the_delayed_attempts_it_goes_to_the_dead_letter_topic() -> None:
@@ -187,9 +112,6 @@ async def test_a_value_that_does_not_decode_is_not_sent_to_the_retry_topic() -> 
         (letter,) = t.dead_letters("dlq")
         assert dict(letter.headers)["asyncrevoke-attempts"] == b"0"
         assert not t.records("orders.retry")
-
-
-# -- waiting --------------------------------------------------------------------------------------
 
 
 async def test_records_of_a_retry_topic_are_handled_in_order_when_they_are_due() -> None:
@@ -311,95 +233,6 @@ async def test_auto_offset_reset_skips_no_record_of_a_retry_topic() -> None:
             assert [record.value for _, _, record in failing.calls] == [b"left there"]
 
 
-# -- what others write there ----------------------------------------------------------------------
-
-
-async def test_a_record_that_another_program_wrote_to_a_retry_topic_is_handled_at_once() -> None:
-    failing = Failing(1, retry_topic=LATER)
-    async with failing.running() as t:
-        await t.publish("orders.retry", "foreign", key="a")
-        assert failing.keys == [("orders.retry", 0, 0)]
-        await t.advance(60)
-        assert failing.keys == [("orders.retry", 0, 0)] * 2
-        assert failing.attempts[-1] == (60, 2)
-
-
-@pytest.mark.parametrize("due", ["", "soon", "-", "9" * 40, "\u0664", "1e300", None])
-async def test_an_invalid_due_time_delays_no_record(due: str | None) -> None:
-    failing = Failing(0, retry_topic=LATER)
-    async with failing.running() as t:
-        await t.publish("orders.retry", "x", headers={"asyncrevoke-due": due})
-        await t.advance(0)
-        assert len(failing.calls) == 1
-
-
-async def test_a_due_time_far_ahead_delays_its_partition_by_one_delay_at_most() -> None:
-    failing = Failing(0, retry_topic=LATER)
-    async with failing.running() as t:
-        hour_ahead = str(int((time.time() + 3600) * 1000))
-        for _ in range(3):
-            await t.publish("orders.retry", "x", headers={"asyncrevoke-due": hour_ahead})
-        await t.publish("orders.retry", "y", headers={"asyncrevoke-due": "0"})
-        await t.advance(59.9)
-        assert not failing.calls
-        await t.advance(0.2)
-        assert len(failing.calls) == 4
-
-
-NAMES = [
-    name for name, _ in RetryMessage(RetryHistory(FIRST, 3, 1), ValueError("boom"), 2.0).headers
-]
-VALUES = st.none() | st.binary(max_size=25) | st.integers().map(lambda number: b"%d" % number)
-
-
-@given(
-    st.lists(st.tuples(st.sampled_from(NAMES), VALUES)), st.lists(VALUES, min_size=9, max_size=9)
-)
-def test_any_headers_of_a_retry_topic_are_read(
-    some: list[tuple[str, bytes | None]], values: list[bytes | None]
-) -> None:
-    for headers in (some, [*some, *zip(NAMES, values, strict=True)]):
-        record = Record("orders.retry", 0, 7, 0, 0, b"k", b"v", tuple(headers))
-        past = retry_history(record)
-        assert past is None or (past.record.key, past.record.value) == (b"k", b"v")
-        assert due_time_ms(record) < 1e19
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("asyncrevoke-origin-timestamp", b"9" * 19),
-        ("asyncrevoke-origin-timestamp", b"-2"),
-        ("asyncrevoke-origin-offset", b"-1"),
-        ("asyncrevoke-origin-offset", b"9" * 19),
-        ("asyncrevoke-origin-partition", b"-1"),
-        ("asyncrevoke-origin-partition", b"2147483648"),
-        ("asyncrevoke-attempts", b"-1"),
-        ("asyncrevoke-delayed-attempt", b"-999999999999"),
-    ],
-)
-def test_headers_with_numbers_beyond_kafkas_fields_are_ignored(name: str, value: bytes) -> None:
-    headers = dict(RetryMessage(RetryHistory(FIRST, 3, 1), ValueError("boom"), 2.5).headers)
-    assert name in headers
-    headers[name] = value
-    record = Record("orders.retry", 0, 7, 0, 0, b"k", b"v", tuple(headers.items()))
-    assert retry_history(record) is None
-
-
-def test_the_history_of_a_written_retry_message_is_read_again() -> None:
-    past = RetryHistory(FIRST, 3, 1)
-    written = RetryMessage(past, ValueError("boom"), 2.5)
-    record = Record("orders.retry", 0, 7, 0, 0, written.key, written.value, tuple(written.headers))
-    again = retry_history(record)
-    assert again is not None
-    assert (again.calls, again.returns, due_time_ms(record)) == (3, 2, 2500)
-    for name in ("topic", "partition", "offset", "timestamp", "key", "value", "headers"):
-        assert getattr(again.record, name) == getattr(FIRST, name), name
-
-
-# -- what cannot be sent --------------------------------------------------------------------------
-
-
 async def test_a_retry_message_that_cannot_be_sent_pauses_its_partition_and_drops_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -421,9 +254,6 @@ async def test_a_retry_message_that_cannot_be_sent_pauses_its_partition_and_drop
         assert len(failing.calls) == 2
         await t.advance(60)
         assert failing.attempts[-1][1] == 2
-
-
-# -- batches --------------------------------------------------------------------------------------
 
 
 async def test_the_failed_values_of_a_batch_come_back_as_a_batch() -> None:
@@ -449,78 +279,3 @@ async def test_the_failed_values_of_a_batch_come_back_as_a_batch() -> None:
         assert [call[3] for call in calls] == [1, 2, 3]
         assert [letter.value for letter in t.dead_letters("dlq")] == [b"1", b"3"]
         assert dict(t.dead_letters("dlq")[0].headers)["asyncrevoke-attempts"] == b"3"
-
-
-# -- mistakes -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("options", "fix"),
-    [
-        ({"retry_topic": "orders.retry"}, r'retry_topic=RetryTopic\("orders.retry", delay=60\)'),
-        ({"retry_topic": RetryTopic("orders")}, "leave it out of topics"),
-        (
-            {"retry_topic": RetryTopic("dlq"), "dead_letter": "dlq"},
-            "use another topic for one of them",
-        ),
-        (
-            {"retry_topic": LATER, "retry": Retry(attempts=None)},
-            "say after how many attempts, or leave out retry_topic",
-        ),
-    ],
-)
-def test_a_retry_topic_that_cannot_work_is_refused_with_the_fix(
-    options: dict[str, Any], fix: str
-) -> None:
-    async def handle(value: bytes) -> None: ...
-
-    with pytest.raises(ConfigError, match=fix):
-        Router().handler("orders", **options)(handle)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "fix"),
-    [
-        ({"topic": "later", "delay": 0}, "must be more than 0 s"),
-        ({"topic": "later", "delay": -1}, "must be more than 0 s"),
-        ({"topic": "later", "delay": 60_000_000}, "if these were milliseconds"),
-        ({"topic": "later", "attempts": 0}, "at least 1, or None for ever"),
-        ({"topic": "later", "attempts": True}, "at least 1, or None for ever"),
-        ({"topic": ""}, "topic"),
-        ({"topic": "no topic"}, "topic"),
-    ],
-)
-def test_a_retry_topic_with_wrong_values_is_refused_when_it_is_made(
-    arguments: dict[str, Any], fix: str
-) -> None:
-    with pytest.raises(ConfigError, match=fix):
-        RetryTopic(**arguments)
-
-
-def test_a_retry_topic_belongs_to_one_handler() -> None:
-    router = Router()
-
-    async def handle(value: bytes) -> None: ...
-
-    router.handler("orders", retry_topic=LATER)(handle)
-    with pytest.raises(ConfigError, match="a retry topic belongs to one handler"):
-        router.handler("clicks", retry_topic=LATER)(handle)
-    with pytest.raises(ConfigError, match="a retry topic belongs to one handler"):
-        router.handler("orders.retry")(handle)
-
-
-async def test_a_retry_topic_goes_with_a_pattern() -> None:
-    consumer = Consumer(group_id="billing")
-    calls: list[tuple[str, int]] = []
-
-    @consumer.handler(pattern="orders.*", retry_topic=LATER)
-    async def handle(record: Record, context: HandlerContext) -> None:
-        calls.append((record.topic, context.attempt))
-        if context.attempt == 1:
-            raise ConnectionError
-
-    topics = {"orders-eu": 1, "orders.retry": 1}
-    async with TestConsumer(consumer, topics=topics) as t:
-        await t.publish("orders-eu", "x")
-        await t.advance(60)
-        assert calls == [("orders-eu", 1), ("orders-eu", 2)]

@@ -67,21 +67,21 @@ def test_queued_records_may_begin_until_the_session_of_the_last_heartbeat_is_ove
 
 def test_who_waits_for_the_confirmation_is_told_of_it_once() -> None:
     group = unheard_member()
-    ticket = group.core.await_confirmation(group.now)
+    call_id = group.core.await_confirmation(group.now)
     group.settle()
-    assert ticket not in group.completed
+    assert call_id not in group.completed
     group.advance(1.0)
     group.answer_beat()
-    assert ticket in group.completed
+    assert call_id in group.completed
     assert group.core.may_begin_until(group.now) > group.now
 
 
 def test_who_waits_without_a_doubt_is_told_at_once() -> None:
     group = ScriptedGroup(session_timeout=SESSION)
     group.become_member(0)
-    ticket = group.core.await_confirmation(group.now)
+    call_id = group.core.await_confirmation(group.now)
     group.settle()
-    assert ticket in group.completed
+    assert call_id in group.completed
 
 
 def test_nothing_waits_if_the_user_prefers_repeated_records() -> None:

@@ -175,22 +175,22 @@ async def test_the_spread_of_a_timer_is_drawn_anew_each_time(core: ScriptedCore)
     await driver.aclose()
 
 
-async def test_a_ticket_brings_its_result(core: ScriptedCore, driver: Driver) -> None:
-    future = driver.ticket(3)
+async def test_a_call_brings_its_result(core: ScriptedCore, driver: Driver) -> None:
+    future = driver.result_of(3)
     core.effects.append(CompleteRequest(3, "done"))
     driver.flush()
     assert await future == "done"
 
 
-async def test_a_ticket_that_was_answered_by_the_very_call_brings_its_result(
+async def test_a_call_that_the_core_answers_at_once_brings_its_result(
     core: ScriptedCore, driver: Driver
 ) -> None:
     core.effects.append(CompleteRequest(3, "done"))
-    assert await driver.ticket(3) == "done"
+    assert await driver.result_of(3) == "done"
 
 
-async def test_a_ticket_raises_its_error(core: ScriptedCore, driver: Driver) -> None:
-    future = driver.ticket(3)
+async def test_a_call_raises_its_error(core: ScriptedCore, driver: Driver) -> None:
+    future = driver.result_of(3)
     core.effects.append(CompleteRequest(3, error=ValueError("no")))
     driver.flush()
     with pytest.raises(ValueError, match="no"):
@@ -200,7 +200,7 @@ async def test_a_ticket_raises_its_error(core: ScriptedCore, driver: Driver) -> 
 async def test_the_answer_for_a_cancelled_waiter_does_no_harm(
     core: ScriptedCore, driver: Driver
 ) -> None:
-    driver.ticket(3).cancel()
+    driver.result_of(3).cancel()
     core.effects += [CompleteRequest(3, error=ValueError("unheard")), CompleteRequest(99)]
     driver.flush()
     assert driver.error is None
@@ -213,7 +213,7 @@ async def test_an_exception_in_the_core_ends_the_consumer_with_a_fatal_error(
     def fail(*_: object) -> None:
         raise KeyError("a bug")
 
-    waiting = driver.ticket(1)
+    waiting = driver.result_of(1)
     core.effects.append(send(1))
     if where == "handle":
         core.on_event = fail
@@ -227,7 +227,7 @@ async def test_an_exception_in_the_core_ends_the_consumer_with_a_fatal_error(
     with pytest.raises(FatalError):
         await waiting
     with pytest.raises(FatalError):
-        await driver.ticket(2)
+        await driver.result_of(2)
 
 
 async def test_an_exception_in_a_request_ends_the_consumer_with_a_fatal_error(

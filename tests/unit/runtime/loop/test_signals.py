@@ -104,9 +104,9 @@ async def handle(value: bytes) -> None:
         print("signalled", flush=True)
         time.sleep(3600)
 
-def revoke(ticket, graceful):
+def revoke(call_id, graceful):
     consumer.core.effects.append(Notify(NotifyKind.REVOKED, frozenset([ORDERS])))
-    consumer.core.close_at_once(ticket, graceful)
+    consumer.core.close_at_once(call_id, graceful)
 
 async def main() -> None:
     running = asyncio.create_task(consumer.run())

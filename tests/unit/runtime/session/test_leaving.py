@@ -25,16 +25,16 @@ def consumer(**options: Unpack[ConsumerOptions]) -> ScriptedConsumer:
     return scripted_consumer("orders", **options)
 
 
-def never(_ticket: int, _graceful: bool) -> None:
+def never(_call_id: int, _graceful: bool) -> None:
     """The group is never left."""
 
 
 def only_at_once(ours: ScriptedConsumer) -> None:
     """Leaving gracefully takes for ever, leaving at once does not."""
 
-    def on_close(ticket: int, graceful: bool) -> None:
+    def on_close(call_id: int, graceful: bool) -> None:
         if not graceful:
-            ours.core.close_at_once(ticket, graceful)
+            ours.core.close_at_once(call_id, graceful)
 
     ours.core.on_close = on_close
 
@@ -86,8 +86,8 @@ async def test_the_users_exception_wins_over_one_of_closing(
     ours = consumer()
     with pytest.raises(ZeroDivisionError):
         async with ours:
-            ours.core.on_close = lambda ticket, _graceful: ours.core.effects.append(
-                CompleteRequest(ticket, error=BrokerError("the commit was refused", 29))
+            ours.core.on_close = lambda call_id, _graceful: ours.core.effects.append(
+                CompleteRequest(call_id, error=BrokerError("the commit was refused", 29))
             )
             raise ZeroDivisionError
     assert "the commit was refused" in caplog.text
@@ -97,8 +97,8 @@ async def test_an_error_of_closing_is_raised() -> None:
     ours = consumer()
     with pytest.raises(BrokerError, match="refused"):
         async with ours:
-            ours.core.on_close = lambda ticket, _graceful: ours.core.effects.append(
-                CompleteRequest(ticket, error=BrokerError("the commit was refused", 29))
+            ours.core.on_close = lambda call_id, _graceful: ours.core.effects.append(
+                CompleteRequest(call_id, error=BrokerError("the commit was refused", 29))
             )
     assert ours.requests.closed
 
@@ -240,10 +240,10 @@ async def test_leaving_waits_for_the_listener() -> None:
     ours = ScriptedConsumer("orders", group_id="billing", listener=Slow())
     async with ours:
 
-        def on_close(ticket: int, graceful: bool) -> None:
+        def on_close(call_id: int, graceful: bool) -> None:
             revoked = Notify(NotifyKind.REVOKED, frozenset({TopicPartition("orders", 0)}))
             ours.core.effects.append(revoked)
-            ours.core.close_at_once(ticket, graceful)
+            ours.core.close_at_once(call_id, graceful)
 
         ours.core.on_close = on_close
     assert heard == ["revoked"]

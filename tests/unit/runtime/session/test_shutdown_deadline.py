@@ -123,7 +123,7 @@ async def test_a_close_does_not_begin_the_deadline_anew(time: VirtualTime) -> No
 
     running = asyncio.create_task(ours.run())
     await started(ours, running, handled)
-    ours.core.on_close = lambda ticket, _graceful: ours_never_left.append(ticket)
+    ours.core.on_close = lambda call_id, _graceful: ours_never_left.append(call_id)
     stopped_at = time.clock.now
     ours.stop()
     await pass_seconds(time, 3.0)
@@ -330,9 +330,9 @@ class Revoked(RebalanceListener):
 
 
 def revoking_at_close(ours: ScriptedConsumer) -> None:
-    def on_close(ticket: int, graceful: bool) -> None:
+    def on_close(call_id: int, graceful: bool) -> None:
         ours.core.effects.append(Notify(NotifyKind.REVOKED, frozenset({ORDERS})))
-        ours.core.close_at_once(ticket, graceful)
+        ours.core.close_at_once(call_id, graceful)
 
     ours.core.on_close = on_close
 

@@ -67,10 +67,10 @@ def test_an_idle_member_that_is_leaving_already_leaves_once(
     eager: bool, leave: Callable[..., int]
 ) -> None:
     group = idle(eager)
-    ticket = leave(group)
-    assert ticket not in group.completed
+    call_id = leave(group)
+    assert call_id not in group.completed
     group.answer_leave()
-    assert ticket in group.completed
+    assert call_id in group.completed
     group.advance(10.0)
     assert group.count(LeaveGroupRequest) == 1
     assert group.count(JoinGroupRequest) == 2
@@ -98,16 +98,16 @@ def test_a_fatal_error_while_leaving_ends_it(leave: Callable[..., int], owing: b
         group.settle()
         group.answer_commit()
         beat = group.beat()
-        ticket = leave(group)
+        call_id = leave(group)
         assert group.phase() is ClassicState.LEAVING
         group.core.fail(group.now, GroupAuthorizationError("no"))
         group.settle()
         assert beat.request_id in group.open
     else:
-        ticket = leave(group)
+        call_id = leave(group)
         group.answer_beat(ErrorCode.group_authorization_failed)
     assert group.phase() is ClassicState.FATAL
-    assert ticket in group.completed
+    assert call_id in group.completed
     group.advance(60.0)
     assert not group.named("left the group without telling it")
 
@@ -120,9 +120,9 @@ def test_a_fatal_error_while_leaving_ends_it(leave: Callable[..., int], owing: b
 def test_whatever_is_answered_to_leaving_ends_it(eager: bool, error: ErrorCode) -> None:
     group = ScriptedGroup(eager=eager)
     group.become_member(0)
-    ticket = group.close()
+    call_id = group.close()
     group.answer_leave(error)
-    assert ticket in group.completed
+    assert call_id in group.completed
     assert group.count(LeaveGroupRequest) == 1
 
 
@@ -134,11 +134,11 @@ def test_leaving_without_an_answer_has_left(
 ) -> None:
     group = ScriptedGroup(eager=eager)
     group.become_member(0)
-    ticket = leave(group)
+    call_id = leave(group)
     send, _ = group.only(LeaveGroupRequest)
     assert send.timeout <= group.config.request_timeout
     group.fail(send, kind)
-    assert ticket in group.completed
+    assert call_id in group.completed
 
 
 @BOTH
@@ -150,9 +150,9 @@ def test_a_coordinator_that_cannot_be_found_does_not_keep_us_from_leaving(
     group.become_member(0)
     group.silent.add(FindCoordinatorRequest)
     group.fail(group.beat(), FailureKind.DISCONNECTED)
-    ticket = leave(group)
+    call_id = leave(group)
     assert group.phase() is ClassicState.LEAVING
-    assert wait_until(group, lambda: ticket in group.completed, 6.0) < 6.0
+    assert wait_until(group, lambda: call_id in group.completed, 6.0) < 6.0
     assert group.phase() is ClassicState.UNJOINED
     group.silent.clear()
     for search in group.sends(FindCoordinatorRequest):
@@ -210,9 +210,9 @@ def test_closing_takes_no_longer_than_its_timeout_although_nobody_answers(
     )
     reach(group)
     waiting = group.core.commit(group.now)
-    ticket = group.close(graceful=graceful)
+    call_id = group.close(graceful=graceful)
     group.advance(10.0)
-    assert ticket in group.completed
+    assert call_id in group.completed
     assert group.core.closed
     assert group.assigned == frozenset()
     answer = group.completed[waiting]
@@ -242,9 +242,9 @@ def test_a_static_member_commits_and_goes_without_leaving(
     group.answer_sync(tp(0))
     (record,) = group.receive(0)
     group.complete(record)
-    ticket = leave(group)
+    call_id = leave(group)
     assert group.answer_commit() == {tp(0): 1}
-    assert ticket in group.completed
+    assert call_id in group.completed
     assert group.count(LeaveGroupRequest) == 0
     beats = group.count(HeartbeatRequest)
     group.advance(10.0)
@@ -258,20 +258,20 @@ def test_a_static_member_leaves_if_it_is_told_to(eager: bool) -> None:
     group.answer_join()
     group.answer_sync(tp(0))
     group.core.leave_at_close(True)
-    ticket = group.close()
+    call_id = group.close()
     request = group.leaving()
     assert (request.member_id, request.group_instance_id) == (MEMBER, "one")
     group.answer_leave()
-    assert ticket in group.completed
+    assert call_id in group.completed
 
 
 @BOTH
 def test_a_dynamic_member_that_is_told_not_to_leave_commits_and_falls_silent(eager: bool) -> None:
     group, _ = with_work(eager)
     group.core.leave_at_close(False)
-    ticket = group.close()
+    call_id = group.close()
     assert group.answer_commit() == {tp(0): 1}
-    assert ticket in group.completed
+    assert call_id in group.completed
     assert group.count(LeaveGroupRequest) == 0
 
 

@@ -271,13 +271,13 @@ def test_unsubscribing_drains_commits_and_leaves() -> None:
     group.join(0)
     (record,) = group.receive(0)
     group.complete(record)
-    ticket = group.unsubscribe()
+    call_id = group.unsubscribe()
     assert not group.sends(Beat)
     group.answer_commit()
     assert group.beating().member_epoch == -1
-    assert ticket not in group.completed
+    assert call_id not in group.completed
     group.quiet(epoch=-1)
-    assert group.completed[ticket].error is None
+    assert group.completed[call_id].error is None
     group.subscribe("orders")
     assert group.beating().member_epoch == 0
 
@@ -288,9 +288,9 @@ def test_unsubscribing_ends_within_close_timeout_while_commits_fail(answers: boo
     group.join(0)
     (record,) = group.receive(0)
     group.complete(record)
-    ticket, begun = group.unsubscribe(), group.now
+    call_id, begun = group.unsubscribe(), group.now
     lost_after = None
-    while ticket not in group.completed:
+    while call_id not in group.completed:
         assert group.now < begun + 30.0
         for send in group.sends(OffsetCommitRequest):
             group.answer_commit(ErrorCode.coordinator_load_in_progress, send=send)
@@ -351,10 +351,10 @@ def test_an_instance_id_that_an_earlier_self_holds_is_released() -> None:
 def test_leaving_waits_for_no_answer_for_ever() -> None:
     group = Group()
     group.join(0)
-    ticket = group.close()
+    call_id = group.close()
     assert group.beating().member_epoch == -1
     group.advance(5.1)
-    assert ticket in group.completed
+    assert call_id in group.completed
 
 
 def test_an_idle_loop_leaves_and_comes_back() -> None:

@@ -22,6 +22,8 @@ def leading(**options: int) -> ScriptedGroup:
     """A member that has just been made the leader of two."""
     group = ScriptedGroup(large_from=options.get("large_from", 0))
     group.start()
+    while group.computations:  # the topics of the answers for metadata
+        compute(group)
     group.give_id()
     group.answer_join(leads=True, others=(foreign("m-2"),))
     return group

@@ -12,7 +12,7 @@ from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import MEMBER, ScriptedGroup, orders
 
 from asyncrevoke.core.assignors.ownership import generation_of
-from asyncrevoke.core.membership.classic.reported_subscription import (
+from asyncrevoke.core.membership.classic.leader.reported_subscription import (
     MAX_BYTES,
     MAX_OWNED,
     MAX_TOPICS,

@@ -1,0 +1,106 @@
+"""The tables that several rules read, and what decides how they are built."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, LiteralString, NamedTuple
+
+from asyncrevoke.audit.sql.text import compose
+
+if TYPE_CHECKING:
+    from asyncrevoke.audit.sql.dialect import SqlDialect
+    from asyncrevoke.audit.sql.text import Sql, Text
+
+
+class RuleParameters(NamedTuple):
+    """Parameters of the rules. ``ordered``: all handlers of the topic run in order,
+    ``by_partition`` or by key; ``nulls``: null keys are ordered too.
+
+    ``keyless``: some sessions have no hashes of keys, and the order is by key; then it is judged by
+    those of the topic, if ``keys`` of it are known. ``incomplete``: rows are missing of some
+    sessions.
+    """
+
+    skew_us: int
+    compacted: bool
+    ordered: bool
+    by_partition: bool
+    nulls: bool
+    keyless: bool = False
+    keys: bool = True
+    incomplete: bool = False
+
+
+def definitions(sql: SqlDialect, terms: RuleParameters) -> dict[str, Text]:
+    """The tables that several rules read, in the order in which they are defined."""
+    skew = terms.skew_us
+    keyed: dict[str, Text] = {"keyed": _keyed(terms)} if terms.keyless else {}
+    tables: dict[str, Text] = {
+        "never_done": compose(
+            """
+            SELECT /*+ BROADCAST(windows) */
+                   source.part, source.off, covers.at_us, covers.session, covers.beyond
+            FROM source JOIN windows ON windows.part = source.part
+            LEFT JOIN first_done ON first_done.part = source.part AND first_done.off = source.off
+            {covering}
+            WHERE first_done.off IS NULL AND source.off >= windows.lo
+              AND source.off < windows.committed
+        """,
+            covering=sql.covering("source", "LEFT"),
+        ),
+        # Where a seek started, and where it went.
+        "sought": """
+            SELECT resets.part, spans.off AS lo, resets.off AS hi
+            FROM resets JOIN spans
+                ON resets.session = spans.session AND resets.part = spans.part
+            WHERE resets.at_us >= spans.since AND resets.off > spans.off
+        """,
+        # Started after it was covered, and not because of a seek back.
+        "after_commit": compose(
+            """
+            SELECT * FROM (
+                SELECT attempts.*, covers.at_us AS covered, covers.session AS coverer, covers.beyond
+                FROM attempts {covering}) c
+            WHERE (done OR attempt IS NOT NULL) AND s > covered + if(session = coverer, 0, {skew})
+              AND NOT EXISTS (SELECT 1 FROM resets WHERE resets.part = c.part
+                              AND resets.off <= c.off AND resets.at_us >= c.covered
+                              AND resets.at_us <= c.s)
+        """,
+            covering=sql.covering("attempts"),
+            skew=skew,
+        ),
+        "repeated": """
+            SELECT a.* FROM attempts AS a JOIN (
+                SELECT part, off FROM attempts GROUP BY part, off HAVING count(*) > 1) again
+                ON a.part = again.part AND a.off = again.off
+        """,
+        "concurrent": compose(
+            """
+            SELECT a.part, a.off, a.key_hash, a.session, b.session AS other, a.s, a.f,
+                   b.s AS other_s, b.f AS other_f
+            FROM repeated AS a JOIN repeated AS b ON a.part = b.part AND a.off = b.off
+            WHERE (a.done OR a.attempt IS NOT NULL) AND (b.done OR b.attempt IS NOT NULL)
+              AND a.session < b.session AND a.s + {skew} < b.f AND b.s + {skew} < a.f
+        """,
+            skew=skew,
+        ),
+    }
+    return keyed | tables
+
+
+def _keyed(terms: RuleParameters) -> Sql:
+    """The calls whose keys are known."""
+    return compose(
+        """
+        SELECT a.part, a.off, coalesce(a.key_hash, source.key_hash) AS key_hash, a.session, a.s,
+               a.f, a.done, a.attempt
+        FROM attempts AS a LEFT JOIN bare ON bare.session = a.session
+        LEFT JOIN source ON source.part = a.part AND source.off = a.off
+        WHERE bare.session IS NULL OR (source.off IS NOT NULL AND {keys})
+    """,
+        keys=boolean(terms.keys),
+    )
+
+
+def boolean(value: bool) -> LiteralString:
+    """``true`` or ``false``."""
+    return "true" if value else "false"

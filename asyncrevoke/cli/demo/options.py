@@ -1,0 +1,84 @@
+"""The options of ``asyncrevoke demo``."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from asyncrevoke.cli.demo.member.config import Client
+
+MAX_STALL = 1.0
+
+
+class GroupProtocolChoice(enum.StrEnum):
+    """How members rebalance: eager members release all partitions at each rebalance, the others
+    only those that move, as the leader or (KIP-848) the coordinator has assigned them."""
+
+    EAGER = "eager"
+    COOPERATIVE = "cooperative"
+    CONSUMER = "consumer"
+
+
+class ComparedClient(enum.StrEnum):
+    """The client to compare with."""
+
+    AIOKAFKA = "aiokafka"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoOptions:
+    """What a user can choose."""
+
+    seconds: Annotated[
+        float, typer.Option(min=6, help="How long orders are produced and members come and go.")
+    ] = 42
+    rate: Annotated[float, typer.Option(min=1, max=5000, help="Orders per second.")] = 400
+    protocol: Annotated[
+        GroupProtocolChoice, typer.Option(help="How this library's members rebalance.")
+    ] = GroupProtocolChoice.COOPERATIVE
+    compare: Annotated[
+        ComparedClient | None,
+        typer.Option(help="Run the same schedule with this consumer beside it."),
+    ] = None
+    kill: Annotated[bool, typer.Option(help="The last leave is a SIGKILL.")] = False
+    max_stall: Annotated[
+        float | None,
+        typer.Option(
+            help=f"Fail if a kept partition stands still longer than this many seconds; "
+            f"{MAX_STALL:g} with cooperative and consumer, no limit with eager."
+        ),
+    ] = None
+    picture: Annotated[Path, typer.Option(help="Where the timeline is written, as SVG.")] = Path(
+        "asyncrevoke-demo.svg"
+    )
+    logs: Annotated[
+        Path | None, typer.Option(help="Keep the members' logs of handler calls in this folder.")
+    ] = None
+    audit: Annotated[
+        bool,
+        typer.Option(
+            "--audit", help="Audit the members' journals too; the demo fails if the audit does."
+        ),
+    ] = False
+    open_page: Annotated[
+        bool, typer.Option("--open", help="Show the group on a live page in a browser.")
+    ] = False
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, nothing else.")
+    ] = False
+
+    @property
+    def clients(self) -> tuple[Client, ...]:
+        """The clients that groups are made of; the first one decides the exit code."""
+        return (Client.ASYNCREVOKE, Client.AIOKAFKA) if self.compare else (Client.ASYNCREVOKE,)
+
+    @property
+    def stall_limit(self) -> float | None:
+        """The longest stall of a kept partition that is no fault, in seconds."""
+        if self.max_stall is None and self.protocol is not GroupProtocolChoice.EAGER:
+            return MAX_STALL
+        return self.max_stall

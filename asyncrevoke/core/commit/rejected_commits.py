@@ -1,0 +1,97 @@
+"""Partitions whose commits the coordinator refuses: when they are tried again, and given up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.core.commit.partition_backoff import PartitionBackoff
+from asyncrevoke.core.io.wait_log import WaitLog
+from asyncrevoke.core.partition.instance import InstanceState, PartitionInstance
+from asyncrevoke.errors import PartitionsError, TopicAuthorizationError
+from asyncrevoke.protocol.messages import ErrorCode
+
+if TYPE_CHECKING:
+    from asyncrevoke.core.commit.reactions import CommitRetries
+    from asyncrevoke.core.io.outbox import Outbox
+
+_FIRST_BACKOFF = 0.1
+# Somebody has to grant something first: nothing is gained by asking often.
+_LONGEST_BACKOFF = 5.0
+
+
+class RejectedCommits:
+    """A refused commit is sent again after a backoff, for as long as the partition is ours.
+
+    A partition that waits for its release alone (RV_FLUSH) is committed once more, at once if its
+    commit was refused before that. If that last attempt is refused, the partition is given up.
+    ``commits`` is told when a commit is to be sent again.
+    """
+
+    def __init__(self, outbox: Outbox, commits: CommitRetries) -> None:
+        self._outbox = outbox
+        self._log = WaitLog(outbox)
+        self._backoff = PartitionBackoff(
+            outbox, commits, timer="commit-refused", first=_FIRST_BACKOFF, longest=_LONGEST_BACKOFF
+        )
+        # Whether the commit that was refused last had been sent in RV_FLUSH.
+        self._rejected: dict[PartitionInstance, bool] = {}
+
+    def __contains__(self, instance: PartitionInstance) -> bool:
+        return instance in self._rejected
+
+    def add(
+        self, now: float, instance: PartitionInstance, error: ErrorCode, flushing: bool
+    ) -> bool:
+        """A commit of it was refused; ``flushing`` if that was sent in RV_FLUSH. False if it was
+        the last attempt."""
+        was_last = flushing and instance in self._rejected
+        self._rejected[instance] = flushing
+        if was_last:
+            return False
+        self._backoff.add(now, instance)
+        self._log.waiting(
+            now,
+            _key(instance),
+            "commit refused, trying again; records may be processed again",
+            partition=str(instance.partition),
+            error=error.name,
+        )
+        return True
+
+    def has_to_wait(self, now: float, instance: PartitionInstance) -> bool:
+        """Whether its commit is not to be sent yet."""
+        if instance.state is InstanceState.COMMITTING and not self._rejected.get(instance, True):
+            return False
+        return self._backoff.has_to_wait(now, instance)
+
+    def end_wait(self, now: float, instance: PartitionInstance) -> None:
+        """Somebody waits for its commit: send it now."""
+        self._backoff.end_wait(now, instance)
+
+    def accepted(self, now: float, instance: PartitionInstance) -> None:
+        """A commit of it was acknowledged."""
+        if self._rejected.pop(instance, None) is not None:
+            self._backoff.forget(instance)
+            self._log.over(
+                now, _key(instance), "commits are accepted again", partition=str(instance.partition)
+            )
+
+    def forget(self, instance: PartitionInstance) -> None:
+        """The instance has ended."""
+        if self._rejected.pop(instance, None) is not None:
+            self._backoff.forget(instance)
+            self._log.forget(_key(instance))
+
+
+def commit_error(instance: PartitionInstance, error: ErrorCode) -> PartitionsError:
+    """The exception for whoever waits for a commit that was refused with ``error``."""
+    if error is ErrorCode.topic_authorization_failed:
+        return TopicAuthorizationError([instance.partition])
+    return PartitionsError(
+        [instance.partition],
+        f"{instance.partition}: the broker refuses to commit it: {error.name}",
+    )
+
+
+def _key(instance: PartitionInstance) -> str:
+    return f"commit-{instance.partition}"

@@ -1,0 +1,250 @@
+"""What the leader of a classic group does: assign, and watch what it assigned by."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import structs
+
+from asyncrevoke.core.membership.classic.assignment_user_data import AssignmentUserData, checksum
+from asyncrevoke.core.membership.classic.leader.led_generation import (
+    AssignmentPlan,
+    LedGeneration,
+    Owners,
+    ReadGeneration,
+    plan_assignment,
+    read_generation,
+    size_of,
+)
+from asyncrevoke.errors import FatalError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncrevoke.core.assignors.assignor import Assignor
+    from asyncrevoke.core.assignors.racks import PartitionRacks
+    from asyncrevoke.core.io.outbox import Outbox
+    from asyncrevoke.core.membership.classic.leader.reported_subscription import (
+        ReportedSubscription,
+    )
+    from asyncrevoke.core.membership.classic.reactions import LeaderReactions
+    from asyncrevoke.core.membership.reactions import MembershipReactions
+    from asyncrevoke.core.metadata.cluster import ClusterMetadata
+    from asyncrevoke.protocol.messages import JoinGroupMember, JoinGroupResponse
+
+_T = TypeVar("_T")
+
+_UUID_LENGTH = 36
+# Former generations of which members may still tell, because the later ones were not completed.
+_REMEMBERED = 3
+
+
+def leading_again(reply: JoinGroupResponse, us: JoinGroupMember) -> JoinGroupResponse | None:
+    """What a static leader that has come back is told since KIP-814, made of what brokers before
+    it say; None if it is another member that leads.
+
+    They name the leader by the id that it had, which is made of its instance id and a UUID, so that
+    it assigns nothing. But the metadata are still its to watch.
+    """
+    stem, uuid = reply.leader[:-_UUID_LENGTH], reply.leader[-_UUID_LENGTH:]
+    if us.group_instance_id is None or stem != f"{us.group_instance_id}-" or uuid.count("-") != 4:
+        return None
+    return structs.replace(reply, members=(us,), skip_assignment=True)
+
+
+class GroupLeader:
+    """The leader's role of one member, in the generations that it leads."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        cluster: ClusterMetadata,
+        member: LeaderReactions,
+        reactions: MembershipReactions,
+    ) -> None:
+        self._outbox = outbox
+        self._cluster = cluster
+        self._member = member
+        self._reactions = reactions
+        self._generation: LedGeneration | None = None
+        # The generation that we lead, and what we have assigned in the last ones, without another
+        # leader in between.
+        self._led_number = -1
+        self._assigned: dict[int, Owners] = {}
+        # Which computation the assignment waits for.
+        self._computing: int | None = None
+        self._waiting = False
+        # What the present assignment of the group was made by, as far as we watch it.
+        self._led: dict[str, tuple[int, ...] | None] = {}
+        self._led_racks: PartitionRacks = {}
+        # Where nobody leads: the topics of this member alone.
+        self._own: frozenset[str] = frozenset()
+
+    def lead(self, now: float, assignor: Assignor, reply: JoinGroupResponse) -> None:
+        """This generation is ours to assign, as soon as the partitions of its topics are known."""
+        assigned = self._assigned
+        self.resign()
+        self._assigned = assigned
+        self._led_number = reply.generation
+        work = partial(read_generation, assignor, reply, dict(assigned))
+        self._compute(now, size_of(reply), work, self._read)
+
+    def _read(self, now: float, read: ReadGeneration | Exception) -> None:
+        """The subscriptions of the members are read."""
+        if isinstance(read, Exception):
+            self._member.assignment_failed(
+                now, FatalError(f"subscriptions could not be read: {read!r}")
+            )
+            return
+        for member_id, reported in read.faulty:
+            self._complain(member_id, reported)
+        generation = self._generation = read.generation
+        self._reactions.group_topics_known(now, generation.topics)
+        if self._knows(generation.topics):
+            self._assign(now, generation)
+        else:
+            self._waiting = True
+            self._cluster.refresh(now, "topics of the group are unknown")
+
+    def _complain(self, member_id: str, reported: ReportedSubscription) -> None:
+        if reported.unreadable is not None:
+            self._outbox.emit(
+                "error",
+                "a member's subscription cannot be read; it is assigned nothing",
+                member=member_id,
+                problem=reported.unreadable,
+            )
+        else:
+            self._outbox.emit(
+                "warning",
+                "part of a member's subscription is not valid and was ignored",
+                member=member_id,
+                problems=reported.ignored,
+            )
+
+    def _compute(
+        self,
+        now: float,
+        size: int,
+        work: Callable[[], _T],
+        then: Callable[[float, _T | Exception], None],
+    ) -> None:
+        """``then(now, result)``, unless another generation has begun by then."""
+
+        def computed(later: float, result: _T | Exception) -> None:
+            self._computing = None
+            then(later, result)
+
+        self._computing = self._outbox.compute(now, size, work, computed)
+
+    @property
+    def leads(self) -> bool:
+        """Whether the assignment of this generation was ours to make, and is made."""
+        return self._generation is not None and not self._waiting and not self.is_computing
+
+    @property
+    def is_computing(self) -> bool:
+        """Whether the assignment of this generation is being made beside the event loop."""
+        return self._computing is not None
+
+    def resign(self) -> None:
+        """Another member leads, or nobody knows yet: what is being computed is for nobody."""
+        if self._computing is not None:
+            self._outbox.forget_computation(self._computing)
+            self._computing = None
+        self._assigned = {}
+        self._generation = None
+        self._waiting = False
+        self._led = {}
+        self._own = frozenset()
+
+    def look_after(self, topics: frozenset[str]) -> None:
+        """Nobody leads: the coordinator assigns, and watches the topics. But a static member that
+        replaces the last one by KIP-848 makes the group a classic one without a rebalance; then
+        there is a leader that knows nothing of it, and whoever sees a change has to tell."""
+        self.resign()
+        self._own = topics
+        if self._cluster.has_heard_of(topics):
+            self._led = self._known(topics)
+
+    def metadata_refreshed(self, now: float) -> None:
+        """The answer is there that an assignment may have waited for."""
+        generation = self._generation
+        if generation is None or not self._waiting:
+            return
+        if self._knows(generation.topics) or not self._cluster.asking:
+            self._assign(now, generation)
+
+    def has_changed(self) -> bool:
+        """Whether the group has to be assigned anew, because topics, partitions or the racks of
+        their replicas are others now. Says so once."""
+        generation = self._generation
+        if generation is None:
+            return self._own_have_changed()
+        if not self._led:
+            return False
+        if self._led == self._known(generation.topics) and self._led_racks == self._racks_for(
+            generation
+        ):
+            return False
+        self._led = {}
+        return True
+
+    def _own_have_changed(self) -> bool:
+        if not self._own or not self._cluster.has_heard_of(self._own):
+            return False
+        before, self._led = self._led, self._known(self._own)
+        # One that is no more is missed by who had something of it.
+        return bool(before) and any(
+            numbers is not None and numbers != before[topic] for topic, numbers in self._led.items()
+        )
+
+    def has_missed(self, user_data: AssignmentUserData | None) -> bool:
+        """Whether the assignment that the group keeps was made by other partitions than there are:
+        while a static leader was away nobody watched them."""
+        generation = self._generation
+        if generation is None or not generation.skips_assignment:
+            return False
+        return user_data is None or user_data.partitions != checksum(self._known(generation.topics))
+
+    def _knows(self, topics: frozenset[str]) -> bool:
+        return all(self._cluster.partitions(topic) is not None for topic in topics)
+
+    def _known(self, topics: frozenset[str]) -> dict[str, tuple[int, ...] | None]:
+        return {topic: self._cluster.partitions(topic) for topic in sorted(topics)}
+
+    def _racks_for(self, generation: LedGeneration) -> PartitionRacks:
+        """Empty if nobody in the group tells where it runs."""
+        return self._cluster.racks(generation.topics) if generation.has_racks else {}
+
+    def _assign(self, now: float, generation: LedGeneration) -> None:
+        self._waiting = False
+        self._led = self._known(generation.topics)
+        self._led_racks = self._racks_for(generation)
+        if generation.skips_assignment:
+            self._member.assignment_made(now, ())
+            return
+        led, racks = self._led, self._led_racks
+        work = partial(plan_assignment, generation, led, racks)
+        self._compute(
+            now, generation.size(led), work, partial(self._planned, generation.assignor.name)
+        )
+
+    def _planned(self, assignor: str, now: float, plan: AssignmentPlan | Exception) -> None:
+        """Everybody's assignment is made; the assignor may be the user's own code."""
+        if isinstance(plan, Exception):
+            self._member.assignment_failed(
+                now, FatalError(f"assignor {assignor!r} failed: {plan!r}")
+            )
+            return
+        for violation in plan.violations:
+            self._outbox.emit(
+                "error",
+                "the assignor gave away a partition that another member still owns",
+                assignor=assignor,
+                violation=str(violation),
+            )
+        self._assigned = dict(list(self._assigned.items())[-_REMEMBERED:])
+        self._assigned[self._led_number] = plan.owners
+        self._member.assignment_made(now, plan.assignments)

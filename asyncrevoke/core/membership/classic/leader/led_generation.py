@@ -1,0 +1,180 @@
+"""One generation of a classic group that this member leads: who is in it, and who gets what.
+
+Pure functions of what the coordinator and the cluster have said, for any thread: in a large group
+they take longer than an event loop may be held up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, NamedTuple
+
+from asyncrevoke.core.assignors.assignor import Assignor, RebalanceProtocol, assign
+from asyncrevoke.core.assignors.member import Member
+from asyncrevoke.core.assignors.ownership import OwnershipViolation, generation_of, repair, withheld
+from asyncrevoke.core.membership.classic.assignment_user_data import (
+    AssignmentUserData,
+    checksum,
+    encode_assignment_user_data,
+)
+from asyncrevoke.core.membership.classic.leader.reported_subscription import (
+    ReportedSubscription,
+    read_subscription,
+)
+from asyncrevoke.core.membership.classic.subscription_user_data import reads_maps
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.protocol.subscription import encode_assignment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from asyncrevoke.core.assignors.racks import PartitionRacks
+    from asyncrevoke.protocol.messages import JoinGroupResponse
+
+Assignments = tuple[tuple[str, bytes], ...]
+"""The encoded assignment of each member, by its id."""
+
+Owners = dict[TopicPartition, str]
+
+# The fewest bytes that a subscription spends on a topic or a partition.
+_BYTES_PER_NAME = 4
+
+
+class LedGeneration:
+    """The members of a generation, and what follows from their subscriptions."""
+
+    def __init__(
+        self, assignor: Assignor, members: list[Member], *, skips_assignment: bool
+    ) -> None:
+        self.assignor = assignor
+        self.members = members
+        self.skips_assignment = skips_assignment
+        self.all_read_maps = all(reads_maps(each.subscription.user_data) for each in members)
+        # Eager members use what they were told in the generation before. Another client can take
+        # a static member's place within a generation, and nobody is told of that.
+        stays_true = RebalanceProtocol.COOPERATIVE in assignor.protocols or all(
+            each.group_instance_id is None for each in members
+        )
+        self.maps_are_read = self.all_read_maps and stays_true
+        self.has_racks = any(member.subscription.rack for member in members)
+        self.topics = frozenset(topic for member in members for topic in member.subscription.topics)
+
+    def size(self, partitions: Mapping[str, Sequence[int] | None]) -> int:
+        """How much there is to assign: partitions, and what the members say of topics and
+        partitions."""
+        reported = sum(
+            len(each.subscription.topics) + len(each.subscription.owned) for each in self.members
+        )
+        return reported + sum(len(numbers or ()) for numbers in partitions.values())
+
+
+class ReadGeneration(NamedTuple):
+    """``faulty`` are the members of whose subscriptions something is not taken."""
+
+    generation: LedGeneration
+    faulty: tuple[tuple[str, ReportedSubscription], ...]
+
+
+class AssignmentPlan(NamedTuple):
+    """``violations`` is what a foreign assignor gave to somebody who must not have it, and
+    ``owners`` the members by the partitions that they are assigned."""
+
+    assignments: Assignments
+    violations: list[OwnershipViolation]
+    owners: Owners
+
+
+def size_of(reply: JoinGroupResponse) -> int:
+    """How many topics and partitions the members may have named, at the most."""
+    return sum(len(member.metadata) for member in reply.members) // _BYTES_PER_NAME
+
+
+def read_generation(
+    assignor: Assignor, reply: JoinGroupResponse, assigned: Mapping[int, Owners]
+) -> ReadGeneration:
+    """Read the subscriptions of all members; what is wrong in one costs only its sender.
+
+    ``assigned`` is what this leader has assigned in former generations: of two members that claim
+    one partition since the same generation, the one that was assigned it is believed.
+    """
+    reports = {
+        member.member_id: (member, read_subscription(member.metadata, reply.generation))
+        for member in reply.members  # a member that is named twice counts once
+    }
+    claims = {
+        member_id: (generation_of(report.subscription), frozenset(report.subscription.owned))
+        for member_id, (_, report) in reports.items()
+        if assigned
+    }
+    members: list[Member] = []
+    faulty: list[tuple[str, ReportedSubscription]] = []
+    for member_id, (member, report) in reports.items():
+        reported = _without_false_claims(member_id, report, claims, assigned)
+        if reported.unreadable is not None or reported.ignored:
+            faulty.append((member_id, reported))
+        members.append(Member(member_id, member.group_instance_id, reported.subscription))
+    generation = LedGeneration(assignor, members, skips_assignment=reply.skip_assignment)
+    return ReadGeneration(generation, tuple(faulty))
+
+
+def _without_false_claims(
+    member_id: str,
+    reported: ReportedSubscription,
+    claims: Mapping[str, tuple[int, frozenset[TopicPartition]]],
+    assigned: Mapping[int, Owners],
+) -> ReportedSubscription:
+    """Without what another member claims since the same generation, and was assigned in it."""
+    subscription = reported.subscription
+    since = generation_of(subscription)
+    owners = assigned.get(since)
+    if not owners:
+        return reported
+    owned: list[TopicPartition] = []
+    for tp in subscription.owned:
+        owner = owners.get(tp, member_id)
+        generation, theirs = claims.get(owner, (-1, frozenset[TopicPartition]()))
+        if owner == member_id or generation != since or tp not in theirs:
+            owned.append(tp)
+    false = len(subscription.owned) - len(owned)
+    if not false:
+        return reported
+    return reported._replace(
+        subscription=dataclasses.replace(subscription, owned=tuple(owned)),
+        ignored=(*reported.ignored, f"{false} owned partitions that were assigned to others"),
+    )
+
+
+def plan_assignment(
+    generation: LedGeneration,
+    known: Mapping[str, tuple[int, ...] | None],
+    racks: PartitionRacks,
+) -> AssignmentPlan:
+    """Assign the partitions that are ``known``; a topic that does not exist has none.
+
+    Raises what the assignor raises, which may be the user's own.
+    """
+    partitions: dict[str, Sequence[int]] = {
+        topic: numbers for topic, numbers in known.items() if numbers
+    }
+    plan = assign(generation.assignor, partitions, generation.members, racks)
+    violations: list[OwnershipViolation] = []
+    waits = False
+    cooperative = RebalanceProtocol.COOPERATIVE in generation.assignor.protocols
+    if cooperative:
+        plan, violations = repair(plan, generation.members)
+        waits = bool(withheld(partitions, generation.members, plan))
+    note = b""
+    if generation.all_read_maps or cooperative:
+        # In eager groups only to members of ours: some of the other clients with an eager
+        # assignor refuse an assignment with more in it.
+        note = encode_assignment_user_data(
+            AssignmentUserData(waits, checksum(known), generation.maps_are_read)
+        )
+    return AssignmentPlan(
+        tuple(
+            (member.member_id, encode_assignment(plan.get(member.member_id, ()), note))
+            for member in generation.members
+        ),
+        violations,
+        {tp: member_id for member_id, its in plan.items() for tp in its},
+    )

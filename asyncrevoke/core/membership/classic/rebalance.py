@@ -1,0 +1,341 @@
+"""One rebalance as a member takes part in it: JoinGroup, the assignment if it leads, SyncGroup.
+
+What JoinGroup says is composed here, and here it is decided what follows from the answers to
+JoinGroup and SyncGroup; sending and retrying is left to ``join_and_sync.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.core.io.fatal_error import fatal_error
+from asyncrevoke.core.io.wait_log import WaitLog
+from asyncrevoke.core.membership.classic.assignment_user_data import decode_assignment_user_data
+from asyncrevoke.core.membership.classic.error_table import (
+    SYNC_ERRORS,
+    JoinErrorAction,
+    SyncErrorAction,
+    join_action,
+)
+from asyncrevoke.core.membership.classic.join_and_sync import JoinAndSync
+from asyncrevoke.core.membership.classic.leader.group_leader import GroupLeader, leading_again
+from asyncrevoke.core.membership.classic.state_table import ClassicState, ClassicTransition
+from asyncrevoke.core.membership.classic.subscription_user_data import user_data
+from asyncrevoke.errors import FatalError
+from asyncrevoke.protocol.messages import (
+    ErrorCode,
+    JoinGroupMember,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from asyncrevoke.protocol.subscription import (
+    MalformedMemberData,
+    Subscription,
+    decode_assignment,
+    encode_subscription,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.assignors.assignor import Assignor
+    from asyncrevoke.core.io.effects import Failed
+    from asyncrevoke.core.io.outbox import Outbox
+    from asyncrevoke.core.membership.classic.heartbeat import ClassicHeartbeat
+    from asyncrevoke.core.membership.classic.identity import ClassicIdentity
+    from asyncrevoke.core.membership.classic.reactions import RebalanceReactions
+    from asyncrevoke.core.membership.reactions import MembershipReactions
+    from asyncrevoke.core.metadata.cluster import ClusterMetadata
+    from asyncrevoke.core.metadata.coordinator import Coordinator
+    from asyncrevoke.core.partition.revocation import Revocation
+    from asyncrevoke.model import TopicPartition
+
+_LONG_SYNC = 5.0
+_GROUP = "group"
+
+
+class MemberRebalance:
+    """Brings one member from JoinGroup to its assignment.
+
+    ``requests`` sends JoinGroup and SyncGroup, ``leader`` makes the assignment of the group if this
+    member leads it.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        config: ConsumerConfig,
+        cluster: ClusterMetadata,
+        coordinator: Coordinator,
+        revocation: Revocation,
+        assignors: Mapping[str, Assignor],
+        identity: ClassicIdentity,
+        heartbeat: ClassicHeartbeat,
+        member: RebalanceReactions,
+        reactions: MembershipReactions,
+    ) -> None:
+        self._outbox = outbox
+        self._log = WaitLog(outbox)
+        self._config = config
+        self._coordinator = coordinator
+        self._revocation = revocation
+        self._assignors = assignors
+        self._identity = identity
+        self._heartbeat = heartbeat
+        self._member = member
+        self._reactions = reactions
+        self._group_id = config.group_id or ""
+        self._protocol_name = ""
+        self.requests = JoinAndSync(outbox, config, coordinator, self)
+        self.leader = GroupLeader(outbox, cluster, self, reactions)
+
+    # --- joining ---------------------------------------------------------------------------------
+
+    def join(
+        self,
+        now: float,
+        topics: tuple[str, ...],
+        owned: tuple[TopicPartition, ...],
+        reason: str,
+    ) -> None:
+        """Send JoinGroup with this subscription, and with what the member still owns."""
+        identity = self._identity
+        request = JoinGroupRequest(
+            group_id=self._group_id,
+            session_timeout=self._config.session_timeout,
+            rebalance_timeout=self._config.rebalance_timeout,
+            member_id=identity.member_id,
+            group_instance_id=self._config.group_instance_id,
+            protocols=tuple(
+                (name, self._subscription(assignor, topics, owned))
+                for name, assignor in self._assignors.items()
+            ),
+            reason=reason,
+        )
+        identity.transition(
+            identity.state,
+            ClassicTransition.JOIN if identity.member_id else ClassicTransition.ASK_ID,
+        )
+        self._outbox.emit("info", "joining", group=self._group_id, reason=reason)
+        self._log.watch(
+            now,
+            _GROUP,
+            "waiting for the group: its other members have to rejoin, or one that has vanished "
+            "to time out",
+            lambda: {"group": self._group_id, "phase": identity.state.value},
+        )
+        self.requests.join(now, request, known=identity.generation >= 0)
+
+    def _subscription(
+        self, assignor: Assignor, topics: tuple[str, ...], owned: tuple[TopicPartition, ...]
+    ) -> bytes:
+        generation = self._identity.generation
+        return encode_subscription(
+            Subscription(
+                topics=topics,
+                owned=owned,
+                generation=generation,
+                rack=self._config.client_rack,
+                user_data=user_data(assignor, generation, owned, self._config),
+            )
+        )
+
+    def join_unanswered(self, now: float) -> bool:
+        """See :class:`.reactions.JoinReactions`, as for the other answers."""
+        if self._member.is_leaving and self._identity.state is ClassicState.AWAIT_ID:
+            self._member.leave_ended(now)
+            return False
+        return True
+
+    def join_answered(self, now: float, reply: JoinGroupResponse) -> None:
+        """The coordinator has answered JoinGroup."""
+        if reply.error is ErrorCode.none:
+            self._joined(now, reply)
+            return
+        error, term = reply.error, self._coordinator.term
+        unwritten = self._identity.is_member_id_unwritten(term)
+        match join_action(error, is_id_unwritten=unwritten):
+            case JoinErrorAction.USE_MEMBER_ID:
+                self._member_id_given(now, reply.member_id)
+            case JoinErrorAction.REJOIN:
+                why = "the coordinator does not know this member"
+                self._member.evicted(now, why, keep_id=False)
+            case JoinErrorAction.FIND_COORDINATOR:
+                self.requests.join_elsewhere(now, error.name)
+            case JoinErrorAction.WAIT_FOR_LOADING:
+                self._coordinator.note_loading()
+                self.requests.join_later(now, error.name)
+            case JoinErrorAction.RETRY:
+                self.requests.join_later(now, error.name)
+            case JoinErrorAction.FENCED | JoinErrorAction.FAIL:
+                self._member.failed_with(now, error)
+
+    def _member_id_given(self, now: float, member_id: str) -> None:
+        self._identity.set_member_id(member_id)
+        if self._member.is_leaving:
+            self._member.send_leave(now)
+        else:
+            self._identity.transition(ClassicState.AWAIT_ID, ClassicTransition.JOIN)
+            self.requests.join_with_id(now, member_id)
+
+    def _joined(self, now: float, reply: JoinGroupResponse) -> None:
+        identity = self._identity
+        dynamic = self._config.group_instance_id is None
+        if dynamic and not reply.leader and reply.generation != identity.generation:
+            self._joined_a_coordinator(now)
+        identity.joined(reply.member_id, reply.generation, self._coordinator.term)
+        identity.transition(identity.state, ClassicTransition.JOINED)
+        self._heartbeat.start(now)
+        assignor = self._assignors.get(reply.protocol_name or "")
+        if assignor is None:
+            self._member.failed_with(now, ErrorCode.inconsistent_group_protocol)
+            return
+        self._protocol_name = assignor.name
+        us = JoinGroupMember(
+            member_id=reply.member_id,
+            group_instance_id=self._config.group_instance_id,
+            metadata=dict(self.requests.offered).get(assignor.name, b""),
+        )
+        if reply.leader == reply.member_id:
+            self.leader.lead(now, assignor, reply)
+        elif (again := leading_again(reply, us)) is not None:
+            self.leader.lead(now, assignor, again)
+        else:
+            if reply.leader:
+                self.leader.resign()
+            else:
+                self.leader.look_after(self._member.topics)
+            self.assignment_made(now, ())
+
+    def _joined_a_coordinator(self, now: float) -> None:
+        """A coordinator that assigns takes a member that it has removed for a new one of the same
+        id, and does not say so: after a session without an answer others may have what we hold."""
+        if self._heartbeat.may_be_evicted(now):
+            self._member.lose_partitions(
+                now, "joined again after more than a session without an answer"
+            )
+
+    # --- syncing ---------------------------------------------------------------------------------
+
+    def assignment_made(self, now: float, assignments: tuple[tuple[str, bytes], ...]) -> None:
+        """Send SyncGroup with what this member has assigned as the leader, or with nothing."""
+        self.requests.sync(
+            now,
+            SyncGroupRequest(
+                group_id=self._group_id,
+                generation=self._identity.generation,
+                member_id=self._identity.member_id,
+                group_instance_id=self._config.group_instance_id,
+                protocol_name=self._protocol_name,
+                assignments=assignments,
+            ),
+        )
+
+    def assignment_failed(self, now: float, error: FatalError) -> None:
+        """This member leads, and cannot assign."""
+        self._member.fail(now, error)
+
+    def sync_answered(self, now: float, sent_at: float, reply: SyncGroupResponse | None) -> None:
+        """The coordinator has answered SyncGroup, or has not."""
+        if self._identity.state is not ClassicState.AWAIT_SYNC:
+            return
+        if reply is None:
+            self._join_same_generation(now, "SyncGroup had no answer", at_once=True)
+        elif reply.error is ErrorCode.none:
+            self._heartbeat.confirm(sent_at)
+            self._identity.synced(now)
+            self._synced(now, reply.assignment)
+        else:
+            self._sync_failed(now, reply.error)
+
+    def _sync_failed(self, now: float, error: ErrorCode) -> None:
+        match SYNC_ERRORS.get(error, SyncErrorAction.RETRY):
+            case SyncErrorAction.REJOIN:
+                self._member.evicted(now, "removed from the group before the sync", keep_id=False)
+            case SyncErrorAction.REJOIN_WITH_ID:
+                self._member.evicted(now, "the group moved on before the sync", keep_id=True)
+            case SyncErrorAction.REBALANCE:
+                self._join_next_generation(now)
+            case SyncErrorAction.FIND_COORDINATOR:
+                self._coordinator.mark_unknown(now, f"SyncGroup: {error.name}", self.requests.asked)
+                self._join_same_generation(now, error.name, at_once=True)
+            case SyncErrorAction.WAIT_FOR_LOADING:
+                self._coordinator.note_loading()
+                self._join_same_generation(now, error.name, at_once=False)
+            case SyncErrorAction.RETRY:
+                self._join_same_generation(now, error.name, at_once=False)
+            case SyncErrorAction.FAIL:
+                self._member.failed_with(now, error)
+
+    def _join_same_generation(self, now: float, why: str, *, at_once: bool) -> None:
+        """Ask for the assignment of this generation by the JoinGroup that has led to it."""
+        # Also when leaving: no other coordinator takes commits of this generation.
+        self._identity.transition(ClassicState.AWAIT_SYNC, ClassicTransition.JOIN)
+        self.requests.join_again(now, self._identity.member_id, why, at_once=at_once)
+
+    def _join_next_generation(self, now: float) -> None:
+        """The group rebalances anew: this generation gets no assignment."""
+        if self._member.is_leaving:
+            # Nothing of this generation is ours; what we hold drains and is committed.
+            self._identity.transition(ClassicState.AWAIT_SYNC, ClassicTransition.REVOKE)
+            self._revocation.request_barrier()
+            self._reactions.membership_ready(now)
+        else:
+            self._member.start_join(now, "the group rebalances")
+
+    def _synced(self, now: float, data: bytes) -> None:
+        try:
+            assigned, note_data = decode_assignment(data)
+        except MalformedMemberData as error:
+            self._member.fail(now, FatalError(f"the leader's assignment cannot be read: {error}"))
+            return
+        self._identity.transition(ClassicState.AWAIT_SYNC, ClassicTransition.SYNCED)
+        self._log.forget(_GROUP)
+        self._member.assignment_received(now, assigned, decode_assignment_user_data(note_data))
+
+    # --- what other answers say meanwhile --------------------------------------------------------
+
+    def rebalance_seen(self, now: float) -> None:
+        """The coordinator prepares another rebalance before it has answered SyncGroup."""
+        if self.leader.is_computing:
+            self.leader.resign()
+            self._join_next_generation(now)
+        else:
+            # The sync is over, and its answer on its way or lost.
+            self.requests.expect_answer(now)
+
+    def heartbeat_confirmed(self, now: float) -> None:
+        """A heartbeat of this generation was confirmed before SyncGroup was answered."""
+        # The others may be at work long ago, with our assignment lost on its way. Who has made
+        # the assignment waits for nobody.
+        if self.leader.leads:
+            self.requests.expect_answer(now)
+        else:
+            self.requests.expect_answer(now, _LONG_SYNC)
+
+    def heartbeat_rejected(self, now: float, error: ErrorCode) -> None:
+        """A coordinator that has moved knows us by the generation that was assigned last: by it
+        we stay a member, and may commit, while the others are waited for."""
+        if (
+            error is ErrorCode.illegal_generation
+            and self._identity.state is ClassicState.AWAIT_JOIN
+            and self._identity.return_to_synced_generation()
+        ):
+            self._heartbeat.soon(now)
+            self._reactions.membership_ready(now)
+        else:
+            self.requests.expect_answer(now)
+
+    def request_failed(self, now: float, failed: Failed) -> None:
+        """The consumer cannot go on."""
+        self._member.fail(now, fatal_error(failed))
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """The member takes part in no rebalance now; a JoinGroup under way is left to others."""
+        self._log.forget(_GROUP)
+        self.leader.resign()

@@ -1,0 +1,96 @@
+"""The exceptions for errors of a group coordinator that no retry can mend."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.errors import (
+    FatalError,
+    FencedInstanceError,
+    GroupAuthorizationError,
+    InconsistentGroupError,
+    UnsupportedVersionError,
+)
+from asyncrevoke.protocol.messages import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from asyncrevoke.config import ConsumerConfig
+
+
+def group_error(error: ErrorCode, config: ConsumerConfig, offered: Iterable[str]) -> FatalError:
+    """What the user is told when the coordinator answers ``error``, which no retry can mend.
+
+    ``offered`` are the names of the assignors that this member offers.
+    """
+    group = f"group {config.group_id!r}"
+    match error:
+        case ErrorCode.fenced_instance_id:
+            return FencedInstanceError(
+                f"another member of {group} has joined with "
+                f"group_instance_id={config.group_instance_id!r}: give each member its own"
+            )
+        case ErrorCode.group_authorization_failed:
+            return GroupAuthorizationError(
+                f"not authorized to use {group}: grant READ on it, or choose another group_id"
+            )
+        case ErrorCode.inconsistent_group_protocol:
+            return InconsistentGroupError(
+                f"{group} shares no assignor with this member, which offers {', '.join(offered)}. "
+                "To upgrade a running group without stopping it, restart its members twice: first "
+                'every member with assignors=["roundrobin", "cooperative-sticky"] (put the '
+                "group's present assignor first: aiokafka's default is roundrobin, Java's is "
+                'range), then every member with assignors=["cooperative-sticky"]'
+            )
+        case ErrorCode.invalid_session_timeout:
+            return InconsistentGroupError(
+                f"{group} refuses session_timeout={config.session_timeout:g}: choose one between "
+                "the broker's group.min.session.timeout.ms and group.max.session.timeout.ms"
+            )
+        case ErrorCode.group_max_size_reached:
+            return InconsistentGroupError(
+                f"{group} is full: raise the broker's group.max.size, or run fewer members"
+            )
+        case _:
+            return InconsistentGroupError(f"{group} refuses this member: {error.name}")
+
+
+def consumer_group_error(error: ErrorCode, detail: str, config: ConsumerConfig) -> FatalError:
+    """What the user is told when a coordinator that assigns (KIP-848) answers ``error`` with
+    ``detail``, and no retry can mend it."""
+    group = f"group {config.group_id!r}"
+    match error:
+        case ErrorCode.unsupported_assignor:
+            return InconsistentGroupError(
+                f"the brokers have no assignor named server_assignor={config.server_assignor!r} "
+                f"({detail}): use one of those that they name in group.consumer.assignors, or "
+                "leave it out"
+            )
+        case ErrorCode.group_max_size_reached:
+            return InconsistentGroupError(
+                f"{group} is full: raise the broker's group.consumer.max.size, or run fewer members"
+            )
+        case ErrorCode.group_id_not_found:
+            return InconsistentGroupError(
+                f"{group} has members of the classic protocol, and the brokers do not convert it "
+                f"({detail}): set group.consumer.migration.policy=bidirectional, or use "
+                'group_protocol="classic"'
+            )
+        case ErrorCode.invalid_regular_expression:
+            return InconsistentGroupError(
+                f"the brokers refuse the pattern ({detail}): BrokerPattern takes RE2 syntax"
+            )
+        case ErrorCode.fenced_instance_id | ErrorCode.group_authorization_failed:
+            return group_error(error, config, ())
+        case _:
+            return InconsistentGroupError(f"{group} refuses this member: {error.name} ({detail})")
+
+
+def no_consumer_protocol(group_id: str, detail: str) -> FatalError:
+    """What the user is told when the brokers lack the protocol of KIP-848."""
+    return UnsupportedVersionError(
+        f'group_protocol="consumer" (KIP-848) cannot be used for group {group_id!r}: {detail}. It '
+        "needs Apache Kafka 4.0 or later, with `consumer` in group.coordinator.rebalance.protocols;"
+        ' use "auto", which falls back on the classic protocol there, or "classic"'
+    )

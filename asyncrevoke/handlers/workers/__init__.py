@@ -1,0 +1,1 @@
+"""The tasks that run ready entries, and when they yield to the event loop."""

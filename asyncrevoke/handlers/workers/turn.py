@@ -1,0 +1,109 @@
+"""How long the workers run before they yield to the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from asyncrevoke.runtime.session.membership_guard import MembershipGuard
+
+# Seconds that workers together run without yielding to the event loop, if no handler awaits.
+_MAX_RUN_WITHOUT_YIELD = 0.004
+# Seconds more if each handler yields by itself.
+_MAX_YIELDED_EXTENSION = 0.012
+_LONGEST_TURN = _MAX_RUN_WITHOUT_YIELD + _MAX_YIELDED_EXTENSION
+
+
+class TurnReactions(Protocol):
+    """What a turn reports."""
+
+    def turn_ended(self) -> None:
+        """The event loop has got to its other callbacks."""
+        ...
+
+    def membership_confirmed(self) -> None:
+        """Entries may start again."""
+        ...
+
+
+class Turn:
+    """The turn of the event loop in which workers start entries, and when it ends.
+
+    ``ends`` is by ``time.monotonic``; before it, workers need not ask :meth:`may_start`.
+    ``unconfirmed``: no entry starts until the membership is confirmed.
+    """
+
+    __slots__ = (
+        "_begun",
+        "_confirmation",
+        "_latest",
+        "_may_start_until",
+        "_membership",
+        "_reactions",
+        "ends",
+        "number",
+        "unconfirmed",
+    )
+
+    def __init__(self, membership: MembershipGuard, reactions: TurnReactions) -> None:
+        self._membership = membership
+        self._reactions = reactions
+        # Whether a callback is due at the end of this turn of the event loop.
+        self._begun = False
+        self.number = 0
+        self.ends = 0.0
+        self._latest = 0.0
+        # Until when, by the loop's clock, the confirmed membership lets records start.
+        self._may_start_until = float("-inf")
+        self.unconfirmed = False
+        self._confirmation: asyncio.Future[object] | None = None
+
+    def may_start(self, last: int, now: float) -> bool:
+        """Whether a worker that last started something in turn ``last`` may start an entry now.
+
+        Not if the turn has used its time, or the membership is unconfirmed. A worker whose handler
+        has yielded meanwhile has some more time: when hundreds of handlers end at once, another
+        turn of the event loop costs more than it gives.
+        """
+        if self._begun:
+            return last != self.number and now <= self._latest
+        self._begun = True
+        self.number += 1
+        now = monotonic()
+        self.ends = now + _MAX_RUN_WITHOUT_YIELD
+        self._latest = self.ends + _MAX_YIELDED_EXTENSION
+        loop = asyncio.get_running_loop()
+        loop.call_soon(self._end)
+        # Asking once in a turn is enough: a process that was frozen finds the turn's time used.
+        if loop.time() > self._may_start_until - _LONGEST_TURN:
+            self._ask_membership(now, loop.time())
+        return not self.unconfirmed
+
+    def close(self) -> None:
+        """Wait for no confirmation any more."""
+        if self._confirmation is not None:
+            self._confirmation.cancel()
+
+    def _ask_membership(self, turn_began: float, now: float) -> None:
+        seconds = self._membership.may_begin_for()
+        self.unconfirmed = seconds < 0
+        self._may_start_until = now + seconds
+        # If unconfirmed, the turn's time is used before anything starts in it.
+        self.ends = min(self.ends, turn_began + seconds)
+        self._latest = min(self._latest, turn_began + seconds)
+        if self.unconfirmed and self._confirmation is None:
+            self._confirmation = self._membership.confirmation()
+            self._confirmation.add_done_callback(self._confirmed)
+
+    def _confirmed(self, confirmation: asyncio.Future[object]) -> None:
+        self._confirmation = None
+        if not confirmation.cancelled() and confirmation.exception() is None:
+            self._may_start_until = float("-inf")  # ask again
+            self._reactions.membership_confirmed()
+
+    def _end(self) -> None:
+        self._begun = False
+        self.ends = 0.0
+        self._reactions.turn_ended()

@@ -1,0 +1,253 @@
+"""A task that runs ready entries."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import copy_context
+from time import monotonic
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from asyncrevoke.errors import HandlerCancelledError
+from asyncrevoke.handlers.scheduling.lane_order import LaneItem
+from asyncrevoke.runtime.loop.abandoned_tasks import abandon
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+    from contextvars import Context
+
+    from asyncrevoke.handlers.scheduling.lanes import LaneQueue
+    from asyncrevoke.handlers.scheduling.partition_lanes import Entry
+    from asyncrevoke.handlers.workers.turn import Turn
+
+
+class SchedulableItem(LaneItem, Protocol):
+    """What workers need to know of an item."""
+
+    @property
+    def topic(self) -> str:
+        """The topic; the times of calls are kept by topic."""
+        ...
+
+
+T = TypeVar("T", bound=SchedulableItem)
+
+
+class ItemDispatch(Protocol[T]):
+    """What workers call for each item, and when it has ended."""
+
+    # By topic, the seconds of calls that have returned; None if no observer wants them.
+    call_times: dict[str, list[float]] | None
+
+    def start(self, item: T, /) -> Awaitable[object]:
+        """Call the handler. An error may be raised here, or by the awaitable."""
+        ...
+
+    def completed(self, item: T, /) -> object:
+        """The handler has returned."""
+        ...
+
+    def call_raised(self, item: T, seconds: float, error: BaseException, /) -> None:
+        """The handler has raised. Called only if ``call_times`` is not None."""
+        ...
+
+    def flush_completed(self) -> None:
+        """Items may have completed since the last call. Called once in each turn of the event loop
+        in which something ran, when a worker has ended, and before workers are cancelled."""
+        ...
+
+    def handle_failure(self, entry: Entry[T], error: BaseException, /) -> bool:
+        """An item has failed. True frees its lane; after False the lane waits until ``requeue``,
+        ``free_lane`` or ``drop_lane`` is called for the entry."""
+        ...
+
+    def call_cancelled(self, item: T, error: BaseException, /) -> None:
+        """The item has ended because its partition was lost or the pool closes."""
+        ...
+
+    def worker_failed(self, error: BaseException, /) -> None:
+        """A worker has ended by an error that is no handler's: no item can complete any more."""
+        ...
+
+
+class WorkerReactions(Protocol[T]):
+    """What a worker asks of its pool."""
+
+    closing: bool
+
+    def worker_found_entries(self) -> None:
+        """A worker that was idle has started an entry: others may be needed, too."""
+        ...
+
+    def worker_parked(self, worker: Worker[T], /) -> None:
+        """It is idle until it is woken."""
+        ...
+
+    def worker_needs_task(self, worker: Worker[T], /) -> None:
+        """A handler has changed context variables: another task has to run this worker."""
+        ...
+
+
+class Worker(Generic[T]):
+    """Runs entries one after another, as a task; ``entry`` is what it runs now.
+
+    Another task takes its place after a handler that has changed context variables.
+    """
+
+    __slots__ = (
+        "_context",
+        "_dispatch",
+        "_lanes",
+        "_parked",
+        "_pool",
+        "_turn",
+        "abandoned",
+        "cancelled",
+        "entry",
+        "task",
+    )
+
+    def __init__(
+        self,
+        lanes: LaneQueue[T],
+        dispatch: ItemDispatch[T],
+        turn: Turn,
+        context: Context,
+        pool: WorkerReactions[T],
+    ) -> None:
+        self._lanes = lanes
+        self._dispatch = dispatch
+        self._turn = turn
+        self._context = context
+        self._pool = pool
+        self.entry: Entry[T] | None = None
+        self.cancelled = False
+        self.abandoned = False
+        self._parked: asyncio.Future[None] | None = None
+        self.task: asyncio.Task[None] | None = None
+
+    def run_by(self, task: asyncio.Task[None]) -> None:
+        """This task runs it from now on."""
+        self.task = task
+
+    def cancel(self) -> None:
+        """Cancel the call that runs; once for each call."""
+        if not self.cancelled:
+            self.cancelled = True
+            assert self.task is not None
+            self.task.cancel()
+
+    def abandon(self, task: asyncio.Task[None]) -> None:
+        """Nobody waits for the call any more, and its end is not reported."""
+        self.abandoned = True
+        abandon(task)
+
+    def wake(self) -> None:
+        """End the waiting."""
+        if self._parked is not None and not self._parked.done():
+            self._parked.set_result(None)
+
+    async def run(self) -> None:
+        """Start entries until the pool closes; a task runs this."""
+        lanes, dispatch, turn, pool = self._lanes, self._dispatch, self._turn, self._pool
+        take, free_lane = lanes.take, lanes.free_lane
+        start, completed, clean = dispatch.start, dispatch.completed, self._context
+        times = dispatch.call_times
+        fresh = True
+        last_turn = -1
+        now = monotonic()
+        while not pool.closing:
+            if now > turn.ends and not turn.may_start(last_turn, now):
+                if turn.unconfirmed:
+                    await self._park()
+                    fresh = True
+                else:
+                    await asyncio.sleep(0)
+                now = monotonic()
+                continue
+            last_turn = turn.number
+            entry = take()
+            if entry is None:
+                await self._park()
+                fresh = True
+                now = monotonic()
+                continue
+            if fresh:
+                fresh = False
+                pool.worker_found_entries()
+            self.entry = entry
+            item = entry[1]
+            began = now
+            try:
+                await start(item)
+            except BaseException as error:  # noqa: BLE001 - all of it is a handler's, see _call_failed
+                self.entry = None
+                if times is not None:
+                    dispatch.call_raised(item, monotonic() - began, error)
+                await self._call_failed(entry, error)
+                now = monotonic()
+            else:
+                self.entry = None
+                if self.abandoned:
+                    return
+                # Read once for a call's end, the next one's beginning and the turn.
+                now = monotonic()
+                if times is not None:
+                    times[item.topic].append(now - began)
+                completed(item)
+                free_lane(entry)
+                if self.cancelled:
+                    await self._absorb_cancel()
+                    now = monotonic()
+            if copy_context() != clean and not pool.closing:
+                pool.worker_needs_task(self)
+                return
+
+    async def _park(self) -> None:
+        self._parked = asyncio.get_running_loop().create_future()
+        self._pool.worker_parked(self)
+        await self._parked
+
+    async def _call_failed(self, entry: Entry[T], error: BaseException) -> None:
+        item = entry[1]
+        task = self.task
+        assert task is not None
+        if self._pool.closing:
+            if not self.abandoned:
+                self._dispatch.call_cancelled(item, error)
+            return
+        if self.cancelled:
+            self._dispatch.call_cancelled(item, error)
+            self._lanes.free_lane(entry)
+            await self._absorb_cancel()
+            return
+        if isinstance(error, GeneratorExit):
+            raise error
+        by_others = False
+        if isinstance(error, asyncio.CancelledError):
+            # A future that the handler awaited was cancelled, or this task was, by someone else. In
+            # the second case the worker ends, because the event loop may be shutting down.
+            by_others = task.cancelling() > 0
+            error = HandlerCancelledError(
+                "the task that ran the handler was cancelled from outside"
+                if by_others
+                else "the handler raised CancelledError, and nobody had cancelled it"
+            )
+        self._lanes.free_limiter(entry)
+        if self._dispatch.handle_failure(entry, error):
+            self._lanes.free_lane(entry)
+        if by_others:
+            raise asyncio.CancelledError
+
+    async def _absorb_cancel(self) -> None:
+        """Undo the cancellation, which was meant for the handler only."""
+        self.cancelled = False
+        task = self.task
+        assert task is not None
+        try:
+            # If the handler ended without awaiting, the cancellation comes at the next await.
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            if self._pool.closing:
+                raise
+        if task.uncancel() > 0:
+            raise asyncio.CancelledError

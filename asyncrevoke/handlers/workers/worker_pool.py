@@ -1,0 +1,190 @@
+"""The tasks that run ready entries: at most ``concurrency``, none for a single record."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Generic
+
+from asyncrevoke.handlers.workers.turn import Turn
+from asyncrevoke.handlers.workers.worker import ItemDispatch, T, Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from asyncrevoke.handlers.scheduling.lanes import LaneQueue
+    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.runtime.session.membership_guard import MembershipGuard
+    from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
+
+# Seconds that cancelled handlers have to end before they are abandoned.
+_GRACE = 5.0
+
+
+class WorkerPool(Generic[T]):
+    """At most ``concurrency`` tasks, made when they are first needed, that take from ``lanes``.
+
+    An idle worker waits for a future. Whoever makes entries ready calls :meth:`notify`, which wakes
+    one worker; one that was woken and finds further entries wakes two others. So many entries are
+    spread within few turns of the event loop, and handlers that never yield are run by one worker,
+    one after another.
+
+    While the membership is unconfirmed no entry starts: workers wait until it is confirmed.
+
+    Each item starts with the context variables that were set when the pool was made: if a handler
+    has changed some, another task takes the worker's place.
+    """
+
+    def __init__(
+        self,
+        lanes: LaneQueue[T],
+        dispatch: ItemDispatch[T],
+        concurrency: int,
+        membership: MembershipGuard,
+        deadline: ShutdownDeadline | None = None,
+    ) -> None:
+        self._lanes = lanes
+        self._dispatch = dispatch
+        self._concurrency = concurrency
+        self._deadline = deadline
+        self._workers: dict[Worker[T], None] = {}
+        self._parked: list[Worker[T]] = []
+        self._turn = Turn(membership, self)
+        self._idle: asyncio.Future[None] | None = None
+        self.closing = False
+        self._failed = False
+        self._context = copy_context()
+
+    def running(self) -> Iterator[tuple[TopicPartition, T]]:
+        """The items that have started and not ended."""
+        for worker in self._workers:
+            if worker.entry is not None:
+                yield worker.entry[0].partition, worker.entry[1]
+
+    def notify(self) -> None:
+        """Entries may be ready, or nothing is left to wait for."""
+        if self.closing or self._failed:
+            return
+        if self._lanes.ready:
+            self._wake_one()
+        elif self._turn.unconfirmed:
+            # Entries that waited for the membership may have been dropped.
+            self._wake_if_idle()
+
+    def cancel(self, partition: TopicPartition) -> None:
+        """Cancel the calls of a lost partition; their lanes are freed when they have ended."""
+        for worker in self._workers:
+            entry = worker.entry
+            if entry is not None and entry[0].partition == partition:
+                worker.cancel()
+
+    async def wait_until_idle(self) -> None:
+        """Wait until no entry runs or is ready, or a worker has failed.
+
+        If cancelled, only the waiting ends. One caller at a time.
+        """
+        if self._is_idle():
+            return
+        self.notify()
+        self._idle = asyncio.get_running_loop().create_future()
+        try:
+            await self._idle
+        finally:
+            self._idle = None
+
+    async def close(self) -> list[T]:
+        """Cancel the calls that run, wait for their end, and end the workers.
+
+        Returns the items whose calls have still not ended after 5 s, or when the shutdown has no
+        more time for them: these calls are abandoned. If cancelled, the workers are cancelled all
+        the same and the waiting ends.
+        """
+        self.closing = True
+        self._turn.close()
+        self._flush_completed()
+        tasks = {worker.task: worker for worker in self._workers if worker.task is not None}
+        for task in tasks:
+            task.cancel()
+        if not tasks:
+            return []
+        deadline = self._deadline
+        grace = _GRACE if deadline is None else deadline.until_commits_end(_GRACE)
+        _, left = await asyncio.wait(tasks, timeout=grace)
+        items: list[T] = []
+        for task in left:
+            worker = tasks[task]
+            worker.abandon(task)
+            if worker.entry is not None:
+                items.append(worker.entry[1])
+        return items
+
+    # -- the workers -----------------------------------------------------------------------------
+
+    def _is_idle(self) -> bool:
+        nothing_queued = not (self._lanes.ready or self._lanes.limited)
+        nothing_runs = len(self._parked) == len(self._workers)
+        return (nothing_queued and nothing_runs) or self._failed
+
+    def _wake_one(self) -> None:
+        if self._parked:
+            self._parked.pop().wake()
+        elif len(self._workers) < self._concurrency:
+            worker = Worker(self._lanes, self._dispatch, self._turn, self._context, self)
+            self._workers[worker] = None
+            self._begin(worker)
+
+    def _begin(self, worker: Worker[T]) -> None:
+        task = asyncio.get_running_loop().create_task(worker.run(), context=self._context.copy())
+        worker.run_by(task)
+        task.add_done_callback(lambda task: self._worker_ended(worker, task))
+
+    # -- WorkerReactions and TurnReactions -------------------------------------------------------
+
+    def worker_found_entries(self) -> None:
+        """Wake two others, as long as there are entries for them."""
+        for _ in range(min(2, self._lanes.ready)):
+            self._wake_one()
+
+    def worker_parked(self, worker: Worker[T], /) -> None:
+        """Keep it for the next entry."""
+        self._parked.append(worker)
+        self._wake_if_idle()
+
+    def worker_needs_task(self, worker: Worker[T], /) -> None:
+        """Run it by a new task."""
+        self._begin(worker)
+
+    def turn_ended(self) -> None:
+        """Report what has completed in this turn."""
+        self._flush_completed()
+
+    def membership_confirmed(self) -> None:
+        """Go on."""
+        self.notify()
+
+    # -- the end of workers ----------------------------------------------------------------------
+
+    def _flush_completed(self) -> None:
+        try:
+            self._dispatch.flush_completed()
+        except Exception as error:  # noqa: BLE001 - like a worker's own failure
+            self._failed = True
+            self._dispatch.worker_failed(error)
+            self._wake_if_idle()
+
+    def _wake_if_idle(self) -> None:
+        if self._idle is not None and not self._idle.done() and self._is_idle():
+            self._idle.set_result(None)
+
+    def _worker_ended(self, worker: Worker[T], task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if worker.task is task:  # else another task has taken its place
+            del self._workers[worker]
+            if worker in self._parked:
+                self._parked.remove(worker)
+        self._flush_completed()
+        if error is not None:
+            self._failed = True
+            self._dispatch.worker_failed(error)
+        self.notify()
+        self._wake_if_idle()

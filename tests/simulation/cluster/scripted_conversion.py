@@ -1,0 +1,248 @@
+"""Members of both protocols in a group that the coordinator converts, one request at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from simulation.cluster.converting_group import ConvertingGroup
+
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.protocol.messages import (
+    CommitEntry,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    ErrorCode,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    OffsetCommitRequest,
+    Response,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from asyncrevoke.protocol.subscription import (
+    Subscription,
+    decode_assignment,
+    encode_assignment,
+    encode_subscription,
+)
+from asyncrevoke.testing.fake_kafka.classic_coordinator import ClassicCoordinator
+from asyncrevoke.testing.fake_kafka.clock import Clock
+from asyncrevoke.testing.fake_kafka.consumer_group import ConsumerGroup
+from asyncrevoke.testing.fake_kafka.consumer_group_member import by_id, by_key
+from asyncrevoke.testing.fake_kafka.group_state import CoordinatorEvents, GroupState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+E = ErrorCode
+
+
+COUNT = 4
+
+
+ALL = frozenset(TopicPartition("orders", number) for number in range(COUNT))
+
+
+Partitions = frozenset[TopicPartition]
+
+
+class Heard(CoordinatorEvents):
+    def __init__(self) -> None:
+        self.conversions: list[tuple[dict[TopicPartition, int], tuple[int, ...]]] = []
+        self.removed: list[tuple[int, str]] = []
+
+    def converted(self, owners: dict[TopicPartition, int], behind: tuple[int, ...]) -> None:
+        self.conversions.append((owners, behind))
+
+    def member_removed(self, client: int, member_id: str, reason: str) -> None:
+        self.removed.append((client, reason))
+
+
+@dataclass
+class Group:
+    clock: Clock = field(default_factory=Clock)
+    heard: Heard = field(default_factory=Heard)
+    assignment_interval: float = 0.0
+
+    def __post_init__(self) -> None:
+        epochs = ConsumerGroup(
+            self.clock, lambda _topic: COUNT, 6.0, assignment_interval=self.assignment_interval
+        )
+        self.coordinator = ConvertingGroup(ClassicCoordinator(self.clock), epochs)
+        self.coordinator.events = self.heard
+        self.clients = 0
+
+    def client(self) -> int:
+        self.clients += 1
+        return self.clients - 1
+
+    def wait(self, seconds: float = 0.05) -> None:
+        self.clock.run_until(self.clock.now + seconds)
+
+
+class Classic:
+    """A classic member, which answers to nothing by itself."""
+
+    def __init__(self, group: Group, instance_id: str | None = None) -> None:
+        self.group = group
+        self.client = group.client()
+        self.instance_id = instance_id
+        self.member_id = ""
+        self.generation = -1
+        self.protocol = "cooperative-sticky"
+        self.leads = False
+        self.members: list[str] = []
+        self.answers: list[Response] = []
+
+    def join(self, owned: Iterable[TopicPartition] = ()) -> ErrorCode | None:
+        """Send a JoinGroup; None while it is parked."""
+        subscription = Subscription(topics=("orders",), owned=tuple(sorted(owned)))
+        request = JoinGroupRequest(
+            group_id="group",
+            session_timeout=6.0,
+            rebalance_timeout=8.0,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+            protocols=((self.protocol, encode_subscription(subscription)),),
+        )
+        self.answers.clear()
+        self.group.coordinator.join_group(self.client, request, self.answers.append)
+        return self.joined()
+
+    def joined(self) -> ErrorCode | None:
+        """What the last JoinGroup was answered."""
+        if not self.answers:
+            return None
+        answer = self.answers[-1]
+        assert isinstance(answer, JoinGroupResponse)
+        if answer.error is E.member_id_required:
+            self.member_id = answer.member_id
+            return self.join()
+        if answer.error is E.none:
+            self.member_id, self.generation = answer.member_id, answer.generation
+            self.leads = answer.leader == answer.member_id
+            self.members = [member.member_id for member in answer.members]
+        return answer.error
+
+    def sync(self, assignments: dict[str, Partitions] | None = None) -> Partitions | ErrorCode:
+        """Send a SyncGroup; what is assigned, or why nothing is."""
+        given = assignments or {}
+        request = SyncGroupRequest(
+            group_id="group",
+            generation=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+            protocol_name=self.protocol,
+            assignments=tuple((id_, encode_assignment(sorted(tps))) for id_, tps in given.items()),
+        )
+        answers: list[Response] = []
+        self.group.coordinator.sync_group(request, answers.append)
+        self.group.wait()
+        assert len(answers) == 1
+        assert isinstance(answers[0], SyncGroupResponse)
+        if answers[0].error is not E.none:
+            return answers[0].error
+        return frozenset(decode_assignment(answers[0].assignment)[0])
+
+    def beat(self) -> ErrorCode:
+        request = HeartbeatRequest(
+            group_id="group",
+            generation=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+        )
+        return self.group.coordinator.heartbeat(request).error
+
+    def commit(self, number: int, offset: int) -> ErrorCode:
+        return commit(self.group, self.client, self.member_id, self.generation, number, offset)
+
+    def leave(self) -> ErrorCode:
+        request = LeaveGroupRequest(
+            group_id="group", member_id=self.member_id, group_instance_id=self.instance_id
+        )
+        return self.group.coordinator.leave_group(request).error
+
+
+class Modern:
+    """A member by KIP-848, which answers to nothing by itself."""
+
+    def __init__(self, group: Group, instance_id: str | None = None) -> None:
+        self.group = group
+        self.client = group.client()
+        self.instance_id = instance_id
+        self.member_id = f"modern{self.client}"
+        self.epoch = 0
+        self.assigned: Partitions = frozenset()
+
+    def beat(self, owned: Partitions | None = None) -> ErrorCode:
+        answer = self._ask(self.epoch, owned)
+        if answer.error is E.none:
+            self.epoch = answer.member_epoch
+            if answer.assignment is not None:
+                self.assigned = by_key(answer.assignment)
+        return answer.error
+
+    def leave(self) -> ErrorCode:
+        return self._ask(-1, None).error
+
+    def _ask(self, epoch: int, owned: Partitions | None) -> ConsumerGroupHeartbeatResponse:
+        joins = epoch == 0
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="group",
+            member_id=self.member_id,
+            member_epoch=epoch,
+            group_instance_id=self.instance_id,
+            rebalance_timeout=8.0 if joins else None,
+            topics=("orders",) if joins else None,
+            owned=() if joins else None if owned is None else by_id(owned),
+        )
+        return self.group.coordinator.consumer_heartbeat(self.client, request)
+
+
+def commit(
+    group: Group, client: int, member_id: str, generation: int, number: int, offset: int
+) -> ErrorCode:
+    request = OffsetCommitRequest(
+        group_id="group",
+        generation=generation,
+        member_id=member_id,
+        group_instance_id=None,
+        entries=(CommitEntry(partition=TopicPartition("orders", number), offset=offset),),
+    )
+    return group.coordinator.offset_commit(client, request).errors[0][1]
+
+
+def classic_group(assignment_interval: float = 0.0) -> tuple[Group, Classic]:
+    """A classic group of one, which has everything."""
+    group = Group(assignment_interval=assignment_interval)
+    member = Classic(group)
+    member.join()
+    group.wait()
+    assert member.joined() is E.none
+    assert member.sync({member.member_id: ALL}) == ALL
+    assert group.coordinator.state is GroupState.STABLE
+    return group, member
+
+
+def converted_group() -> tuple[Group, Classic, Modern]:
+    """The same, with a member by KIP-848 that has just joined, and is to get half of it."""
+    group, member = classic_group()
+    modern = Modern(group)
+    assert modern.beat() is E.none
+    return group, member, modern
+
+
+def shared() -> tuple[Group, Classic, Modern]:
+    """Each of the two has half, and knows it."""
+    group, member, modern = converted_group()
+    member.join(ALL)
+    kept = member.sync()
+    assert isinstance(kept, frozenset)
+    member.join(kept)
+    assert member.sync() == kept
+    assert modern.beat() is E.none
+    return group, member, modern

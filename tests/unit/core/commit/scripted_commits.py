@@ -1,0 +1,172 @@
+"""A committer with a membership and a coordinator that the test controls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from unit.core.ignored_reactions import IgnoredPartitions
+
+from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.core.commit.committer import Committer
+from asyncrevoke.core.commit.completion_maps import CompletionMaps
+from asyncrevoke.core.commit.requested_offsets import RequestedOffsets
+from asyncrevoke.core.io.effects import (
+    CompleteRequest,
+    Event,
+    Node,
+    Replied,
+    Send,
+    TimerFired,
+)
+from asyncrevoke.core.io.outbox import Outbox
+from asyncrevoke.core.partition.assignment import Assignment
+from asyncrevoke.model import GroupMetadata, TopicPartition
+from asyncrevoke.protocol.messages import (
+    ErrorCode,
+    FetchedOffset,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from asyncrevoke.core.metadata.cluster import ClusterMetadata
+    from asyncrevoke.core.metadata.coordinator import Coordinator
+    from asyncrevoke.core.partition.instance import PartitionInstance
+    from asyncrevoke.errors import PartitionsError
+
+
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+class KnownCoordinator:
+    def __init__(self) -> None:
+        self.node: Node | None = Node(1, "broker", 9092)
+        self.searches: list[str] = []
+
+    def call_when_known(self, _key: str, then: Callable[[float], None], now: float) -> None:
+        then(now)
+
+    def mark_unknown(self, _now: float, why: str, _asked: Node | None) -> None:
+        self.searches.append(why)
+
+    def unanswered(self, now: float, why: str, asked: Node | None) -> None:
+        self.mark_unknown(now, why, asked)
+
+
+class Member:
+    def __init__(self) -> None:
+        self.member_identity = GroupMetadata("billing", 3, "member-1", None)
+        self.may_commit = True
+        self.verdicts = True
+        self.heard: list[ErrorCode] = []
+        self.rebalances = 0
+
+    def is_current_membership(self, sent: GroupMetadata, _sent_at: float) -> bool:
+        return self.verdicts and sent == self.member_identity
+
+    def rejected(self, now: float, error: ErrorCode) -> None:
+        self.heard.append(error)
+
+    def rebalance_seen(self, now: float) -> None:
+        self.rebalances += 1
+
+
+class WithoutTopicIds:
+    """A cluster that has told no topic ids."""
+
+    def topic_ids(self, _partitions: object) -> None:
+        return None
+
+
+class Group(IgnoredPartitions):
+    """Commits of a member that holds two partitions at position 0."""
+
+    def __init__(self, **options: object) -> None:
+        self.outbox = Outbox()
+        self.assignment = Assignment(self.outbox, self)
+        self.coordinator = KnownCoordinator()
+        self.member = Member()
+        config = ConsumerConfig.from_options(group_id="billing", **options)
+        self.commits = Committer(
+            self.outbox,
+            config,
+            cast("ClusterMetadata", WithoutTopicIds()),
+            cast("Coordinator", self.coordinator),
+            self.assignment,
+            CompletionMaps(self.outbox, config),
+            RequestedOffsets(self.outbox),
+            self,
+        )
+        self.errors: list[Exception] = []
+        self.acknowledged: list[PartitionInstance] = []
+        self.a, self.b = self.assignment.add([A, B])
+        for instance in (self.a, self.b):
+            self.assignment.set_position(instance, 0)
+            instance.committed_offset = 0
+        self.outbox.take()
+
+    @property
+    def committing_member(self) -> Member:
+        return self.member
+
+    def instance_ended(self, instance: PartitionInstance) -> None:
+        self.commits.forget(instance)
+
+    def commit_acknowledged(self, now: float, instances: Sequence[PartitionInstance]) -> None:
+        self.acknowledged.extend(instances)
+
+    def commit_rejected(
+        self, now: float, instance: PartitionInstance, error: PartitionsError
+    ) -> None:
+        pass
+
+    def commit_topic_unknown(self, now: float) -> None:
+        pass
+
+    def revocation_progressed(self, now: float) -> None:
+        pass
+
+    def failed(self, now: float, error: Exception) -> None:
+        self.errors.append(error)
+
+    def done(self, instance: PartitionInstance, count: int) -> None:
+        assert instance.tracker is not None
+        instance.tracker.deliver_untracked(count, instance.tracker.position + count, 7)
+        instance.tracker.complete_pending()
+
+    def sent(self) -> list[Send]:
+        return [effect for effect in self.outbox.take() if isinstance(effect, Send)]
+
+    def commit(self) -> tuple[Send, dict[TopicPartition, int]]:
+        """The one OffsetCommit that leaves now, and its offsets."""
+        (send,) = self.sent()
+        assert isinstance(send.message, OffsetCommitRequest)
+        return send, {entry.partition: entry.offset for entry in send.message.entries}
+
+    def answer(self, send: Send, **errors: ErrorCode) -> None:
+        assert isinstance(send.message, OffsetCommitRequest)
+        partitions = [entry.partition for entry in send.message.entries]
+        codes = {A: errors.get("a", ErrorCode.none), B: errors.get("b", ErrorCode.none)}
+        response = OffsetCommitResponse(errors=tuple((tp, codes[tp]) for tp in partitions))
+        self.event(Replied(send.request_id, response))
+
+    def holds(self, offset: int) -> None:
+        """The broker is asked what it holds of A, and answers."""
+        (asked,) = self.sent()
+        assert isinstance(asked.message, OffsetFetchRequest)
+        held = FetchedOffset(partition=A, error=ErrorCode.none, offset=offset)
+        answer = OffsetFetchResponse(error=ErrorCode.none, offsets=(held,))
+        self.event(Replied(asked.request_id, answer))
+
+    def event(self, event: Event) -> None:
+        self.outbox.route(1.0, event)
+
+    def retry(self) -> None:
+        self.event(TimerFired("commit-retry"))
+
+    def completed(self) -> list[CompleteRequest]:
+        return [effect for effect in self.outbox.take() if isinstance(effect, CompleteRequest)]

@@ -1,0 +1,129 @@
+"""Commits that the user asks for: when each call is answered, and with what."""
+
+from __future__ import annotations
+
+import pytest
+from unit.core.commit.scripted_commits import A, Group
+
+from asyncrevoke.core.io.effects import (
+    CompleteRequest,
+    Send,
+)
+from asyncrevoke.core.partition.instance import InstanceTransition
+from asyncrevoke.errors import PartitionLostError
+from asyncrevoke.model import OffsetAndMetadata, TopicPartition
+from asyncrevoke.protocol.messages import (
+    ErrorCode,
+    OffsetCommitRequest,
+)
+
+
+def test_a_user_s_commit_is_answered_when_it_is_acknowledged() -> None:
+    group = Group()
+    group.done(group.a, 5)
+    group.commits.request(0.0, 1, None)
+    send, _ = group.commit()
+    group.answer(send)
+    assert group.completed() == [CompleteRequest(1)]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ErrorCode.request_timed_out,
+        ErrorCode.network_exception,
+        ErrorCode.unknown_server_error,
+    ],
+)
+def test_a_commit_that_the_broker_may_not_have_stored_is_not_acknowledged(
+    error: ErrorCode,
+) -> None:
+    group = Group()
+    group.done(group.a, 5)
+    group.commits.request(0.0, 1, None)
+    send, _ = group.commit()
+    group.answer(send, a=error)
+    assert group.completed() == []
+    assert not group.commits.is_acknowledged(group.a)
+    assert group.coordinator.searches
+    group.retry()
+    send, offsets = group.commit()
+    assert offsets == {A: 5}
+    group.answer(send)
+    assert CompleteRequest(1) in group.outbox.take()
+
+
+def test_a_user_s_commit_after_a_seek_back_is_answered_by_no_earlier_commit() -> None:
+    group = Group()
+    group.done(group.a, 9)
+    group.commits.flush(0.0)
+    before, _ = group.commit()
+    group.assignment.set_position(group.a, 0)
+    group.a.commit_required = True
+    group.commits.request(0.0, 1, None)
+    group.answer(before)
+    effects = group.outbox.take()
+    assert CompleteRequest(1) not in effects
+    (send,) = [effect for effect in effects if isinstance(effect, Send)]
+    assert isinstance(send.message, OffsetCommitRequest)
+    assert [entry.offset for entry in send.message.entries] == [0]
+    group.answer(send)
+    assert group.completed() == [CompleteRequest(1)]
+
+
+def test_a_user_s_commit_with_nothing_owed_is_answered_at_once() -> None:
+    group = Group()
+    group.commits.request(0.0, 1, None)
+    assert group.completed() == [CompleteRequest(1)]
+
+
+def test_a_user_s_commit_fails_if_its_partition_is_lost_meanwhile() -> None:
+    group = Group()
+    group.done(group.a, 5)
+    group.commits.request(0.0, 1, None)
+    group.sent()
+    group.assignment.end(group.a, InstanceTransition.LOSE)
+    (complete,) = group.completed()
+    assert isinstance(complete.error, PartitionLostError)
+    assert complete.error.partitions == {A}
+
+
+def test_a_user_s_commit_fails_if_its_partition_is_released_before_it_is_acknowledged() -> None:
+    group = Group()
+    group.done(group.a, 5)
+    group.commits.request(0.0, 1, None)
+    group.sent()
+    for step in (InstanceTransition.REVOKE, InstanceTransition.ANNOUNCE, InstanceTransition.COMMIT):
+        group.a.transition(step)
+    group.assignment.end(group.a, InstanceTransition.RELEASE)
+    (complete,) = group.completed()
+    assert isinstance(complete.error, PartitionLostError)
+
+
+def test_by_hand_only_what_was_asked_for_is_committed_and_it_may_rewind() -> None:
+    group = Group(commit_mode="manual")
+    group.done(group.a, 9)
+    group.commits.flush(0.0)
+    assert not group.sent()
+    group.commits.request(0.0, 1, {A: OffsetAndMetadata(8, "note")})
+    send, offsets = group.commit()
+    assert offsets == {A: 8}
+    group.commits.request(0.0, 2, {A: OffsetAndMetadata(3)})
+    group.answer(send)
+    effects = group.outbox.take()
+    assert CompleteRequest(1) in effects
+    assert CompleteRequest(2) not in effects
+    (send,) = [effect for effect in effects if isinstance(effect, Send)]
+    group.answer(send)
+    assert group.completed() == [CompleteRequest(2)]
+    assert group.a.committed_offset == 3
+
+
+def test_by_hand_a_commit_of_a_strange_partition_sends_nothing() -> None:
+    group = Group(commit_mode="manual")
+    stranger = TopicPartition("orders", 9)
+    offsets = {A: OffsetAndMetadata(1), stranger: OffsetAndMetadata(1)}
+    group.commits.request(0.0, 1, offsets)
+    (complete,) = group.completed()
+    assert isinstance(complete.error, PartitionLostError)
+    assert complete.error.partitions == {stranger}

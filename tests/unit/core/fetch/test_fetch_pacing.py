@@ -1,0 +1,119 @@
+"""When a fetch is sent: behind a long poll, and after answers with nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from unit.core.fetch.scripted_fetches import FetchWorld, asked, data
+
+from asyncrevoke.core.io.effects import Channel, FailureKind
+from asyncrevoke.core.partition.instance import PartitionInstance
+from asyncrevoke.protocol.messages import (
+    FetchRequest,
+)
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def test_a_partition_that_was_drained_does_not_wait_behind_a_parked_fetch() -> None:
+    world = FetchWorld(4)
+    world.assign(0, 3)
+    world.answer(1, data(0, "0+12000"))
+    assert world.fetches(Channel.FETCH_BUSY) == {}, "it has enough"
+    assert asked(world.fetches()[1]) == {3: 0}
+    while world.fetching.has_deliverable:
+        world.drain()
+    fetch = world.fetches(Channel.FETCH_BUSY)[1]
+    assert asked(fetch) == {0: 12000}
+    assert fetch.max_wait <= 0.1
+
+
+def test_a_new_partition_is_fetched_for_at_once_and_joins_the_long_poll_at_its_next_turn() -> None:
+    world = FetchWorld(7)
+    world.assign(0, 3)
+    world.advance(0.1)
+    world.assign(6)
+    assert asked(world.fetches(Channel.FETCH_BUSY)[1]) == {6: 0}
+    turns = 0
+    while Channel.FETCH_BUSY in {send.channel for send in world.sends(FetchRequest)}:
+        fetch = world.fetches(Channel.FETCH_BUSY)[1]
+        world.advance(fetch.max_wait)
+        world.answer(1, data(6, ""))
+        turns += 1
+        assert turns < 10
+    assert asked(world.fetches()[1]) == {0: 0, 3: 0}
+    world.answer(1)
+    assert asked(world.fetches()[1]) == {0: 0, 3: 0, 6: 0}
+    assert world.fetches(Channel.FETCH_BUSY) == {}
+
+
+def test_a_partition_does_not_wait_for_a_long_poll_that_never_ends() -> None:
+    world = FetchWorld(4)
+    world.assign(0)
+    world.advance(world.config.fetch_max_wait - 0.01)
+    world.assign(3)
+    assert world.fetches(Channel.FETCH_BUSY) == {}, "it joins the next one"
+    world.advance(0.2)
+    assert asked(world.fetches(Channel.FETCH_BUSY)[1]) == {3: 0}
+
+
+def test_an_answer_that_was_too_large_for_the_link_is_asked_for_in_smaller_parts() -> None:
+    world = FetchWorld(1)
+    world.assign(0)
+    sizes = [world.fetches()[1].max_bytes]
+    for _ in range(3):
+        world.fail(world.fetch_of(1), FailureKind.TIMEOUT)
+        world.plan()
+        world.advance(3)
+        fetch = world.fetches()[1]
+        assert fetch.partitions[0].max_bytes == fetch.max_bytes
+        sizes.append(fetch.max_bytes)
+    assert sizes == [2**20, 2**19, 2**18, 2**17]
+    for offset in range(3):
+        world.answer(1, data(0, f"{offset}+1"))
+    assert world.fetches()[1].max_bytes == 2**20
+
+
+def test_a_broker_that_answers_at_once_with_nothing_is_not_asked_in_a_hot_loop() -> None:
+    world = FetchWorld(1)
+    world.assign(0)
+    requests = 0
+    start = world.now
+    while world.now - start < 10:
+        if world.fetches():
+            requests += 1
+            world.answer(1, data(0, "", high_watermark=500))
+        world.advance(0.001)
+    assert 10 < requests < 60
+
+
+def test_batches_that_lead_nowhere_do_not_loop_hot() -> None:
+    world = FetchWorld(1)
+    world.assign(0, position=10)
+    for _ in range(20):
+        if not world.fetches():
+            break
+        world.answer(1, data(0, "0+10"))
+    assert world.fetches() == {}
+
+
+def test_planning_again_sends_nothing_and_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = FetchWorld(300)
+    world.assign(*range(300))
+    calls = 0
+
+    def count(_instance: PartitionInstance) -> bool:
+        nonlocal calls
+        calls += 1
+        return False
+
+    monkeypatch.setattr(PartitionInstance, "is_blocked", property(count))
+    for _ in range(50):
+        world.plan()
+    assert calls == 0
+    for send in world.sends(FetchRequest):
+        world.answer(send.node.node_id, data(send.node.node_id - 1, "0+5"))
+    calls = 0
+    world.drain(10)
+    assert calls < 20

@@ -1,0 +1,157 @@
+"""What many topics and partitions cost, whether a cluster has them or a broker makes them up."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
+from unit.core.scripted_group import ScriptedGroup
+from unit.core.scripted_world import ScriptedRequests, metadata, topic, tp
+
+from asyncrevoke.core.io.outbox import LARGE_FROM
+from asyncrevoke.core.metadata.cluster import _READ_TOGETHER
+from asyncrevoke.core.metadata.topic import KnownTopic, read_topics
+from asyncrevoke.core.metadata.topic_ids import TopicIds
+from asyncrevoke.protocol.messages import ErrorCode, MetadataRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+    from asyncrevoke.protocol.messages import TopicMetadata
+
+MANY = LARGE_FROM * _READ_TOGETHER
+
+
+def lines_of(call: Callable[[], object]) -> int:
+    """How many lines of Python a call executes, comparisons of a comprehension included."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _argument: Any) -> Any:
+        nonlocal count
+        count += event in ("line", "call")
+        frame.f_trace_lines = True
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def learnt(known: KnownTopic, now: float, answer: TopicMetadata) -> tuple[bool, bool]:
+    topics = read_topics([answer], None, {answer.name: known}, with_replicas=False)
+    metadata, partitions = topics[answer.name]
+    assert partitions is not None
+    return known.learn(now, metadata, partitions)
+
+
+def test_many_partitions_are_learnt_beside_the_event_loop() -> None:
+    group = ScriptedGroup(partitions={"orders": MANY})
+    group.start()
+    assert len(group.computations) == 1
+    assert group.sends(MetadataRequest) == []  # none is sent before this answer is learnt
+    group.hear(group.computations.pop().run())
+    group.give_id()
+    group.answer_join(leads=True)
+    while group.computations:
+        group.hear(group.computations.pop(0).run())
+    (planned,) = group.planned().values()
+    assert len(planned) == MANY
+
+
+def test_what_is_learnt_on_the_event_loop_does_not_grow_with_the_partitions() -> None:
+    def cost(size: int) -> int:
+        known = KnownTopic(topic("orders", {}))
+        answers = [
+            topic("orders", dict.fromkeys(range(size), 1)),
+            topic("orders", dict.fromkeys(range(size), 2), epoch=1),
+            topic("orders", dict.fromkeys(range(size // 2, 2 * size), 2), epoch=1),
+            topic("orders", dict.fromkeys(range(size // 2, 2 * size), 2), epoch=1),
+        ]
+        lines = 0
+        for now, answer in enumerate(answers):
+            found = read_topics([answer], None, {"orders": known}, with_replicas=True)
+            told, partitions = found["orders"]
+            assert partitions is not None
+            lines += lines_of(partial(known.learn, now * 2.0, told, partitions))
+        assert known.numbers == tuple(range(size // 2, 2 * size))
+        return lines
+
+    assert cost(1000) == cost(10)
+
+
+def test_reading_an_answer_takes_steps_in_proportion_to_its_partitions() -> None:
+    def cost(size: int) -> int:
+        known = KnownTopic(topic("orders", {}))
+        learnt(known, 0.0, topic("orders", dict.fromkeys(range(size), 1)))
+        others = topic("orders", dict.fromkeys(range(size, 2 * size), 1))
+        return lines_of(lambda: read_topics([others], None, {"orders": known}, with_replicas=False))
+
+    small, large = cost(200), cost(800)
+    assert large < small * 4 * 1.2
+
+
+def test_the_latest_known_leader_of_a_partition_is_kept() -> None:
+    known = KnownTopic(topic("orders", {}))
+    learnt(known, 0.0, topic("orders", {0: 1, 1: 1}, epoch=5))
+    learnt(known, 1.0, topic("orders", {0: 2, 1: 2}, epoch=4))
+    assert {number: leader.node_id for number, leader in known.leaders.items()} == {0: 1, 1: 1}
+    # A partition that the answer does not name is kept with its leader until a second answer.
+    assert learnt(known, 2.0, topic("orders", {0: 2}, epoch=6)) == (False, False)
+    assert list(known.numbers) == [0, 1]
+    assert known.leader_ids == {1, 2}
+    assert learnt(known, 4.0, topic("orders", {0: 2}, epoch=6)) == (True, True)
+    assert list(known.numbers) == [0]
+    assert known.leader_ids == {2}
+
+
+class CountedNumber(int):
+    """A number of a partition that counts with how many others it is compared."""
+
+    compared = 0
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        CountedNumber.compared += 1
+        return int(self) == other
+
+    @override
+    def __hash__(self) -> int:
+        return hash(int(self))
+
+
+def test_a_partition_is_looked_up_without_comparing_it_with_all_of_its_topic() -> None:
+    world = ScriptedRequests()
+    world.know(topic("orders", dict.fromkeys(range(1000), 1)))
+    ids = TopicIds(world.cluster)
+    ids.learn()
+    CountedNumber.compared = 0
+    assert ids.exists(tp(CountedNumber(900)))
+    assert CountedNumber.compared < 20
+
+
+def test_topics_that_nobody_has_asked_for_are_neither_learnt_nor_an_error() -> None:
+    world = ScriptedRequests()
+    world.know(topic("orders", {0: 1}))
+    world.cluster.refresh(world.now, "again")
+    world.advance(1.0)
+    send, _ = world.only(MetadataRequest)
+    strangers = (f"stranger-{number}" for number in range(50))
+    world.reply(
+        send,
+        metadata(
+            topic("orders", {0: 1}),
+            topic("refused", {}, error=ErrorCode.topic_authorization_failed),
+            topic("invalid", {}, error=ErrorCode.invalid_topic_exception),
+            *(topic(name, {0: 1}) for name in strangers),
+        ),
+    )
+    assert world.cluster.topics() == {"orders"}
+    assert world.cluster.leader(tp(0, "stranger-1")) is None
+    assert world.errors == []

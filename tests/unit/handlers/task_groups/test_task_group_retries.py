@@ -1,0 +1,153 @@
+"""The tracked task group: retries, dead letters and paused partitions."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from unit.handlers.scripted_source import (
+    ORDERS,
+    OTHERS,
+    Fate,
+    record,
+    turns,
+    until,
+)
+
+from asyncrevoke.handlers.policy.retry import Retry
+
+if TYPE_CHECKING:
+    from unit.handlers.task_groups.scripted_task_group import Setting
+
+
+async def test_a_failed_task_is_called_again_while_its_lane_waits(setting: Setting) -> None:
+    a0, a1, b = setting.delivered(record(0), record(1), record(2, b"b"))
+    async with setting.group(retry=Retry(attempts=2, backoff=4)) as tasks:
+        for each in (a0, a1, b):
+            await tasks.submit(setting.work, each)
+        await turns()
+        setting.work.end(a0, error=ValueError("boom"))
+        setting.work.end(b)
+        await turns()
+        assert setting.source.completions == [b]
+        assert tasks.in_flight == 2, "what waits for its next attempt is in flight"
+        setting.clock.advance(3.9)
+        await turns()
+        assert setting.work.running == []
+        setting.clock.advance(0.2)
+        await turns()
+        assert setting.work.running == [a0]
+        setting.work.end()
+        await until(lambda: a1 in setting.work.running)
+        setting.work.end()
+        await until(lambda: tasks.in_flight == 0)
+    assert setting.source.completions == [b, a0, a1]
+
+
+async def test_a_record_that_waits_for_a_retry_is_abandoned_when_its_partition_is_revoked(
+    setting: Setting,
+) -> None:
+    a0, a1, b = setting.delivered(record(0), record(1), record(2, b"b"))
+    async with setting.group(retry=Retry(attempts=None, backoff=4)) as tasks:
+        for each in (a0, a1, b):
+            await tasks.submit(setting.work, each)
+        await turns()
+        setting.work.end(a0, error=ValueError("boom"))
+        await turns()
+        tasks.observe(setting.source.batch(revoke=[ORDERS]))
+        assert {setting.source.fate(each) for each in (a0, a1)} == {Fate.ABANDONED}
+        assert tasks.in_flight == 1
+        setting.work.end(b, error=ValueError("while it is revoked"))
+        await turns()
+        assert setting.source.fate(b) is Fate.ABANDONED
+    assert setting.clock.timers == []
+
+
+async def test_leaving_abandons_records_that_wait_for_a_retry_and_waits_for_other_tasks(
+    setting: Setting,
+) -> None:
+    a0, a1, b = setting.delivered(record(0), record(1), record(2, b"b"))
+
+    async def body() -> None:
+        async with setting.group(retry=Retry(attempts=None, backoff=4)) as tasks:
+            for each in (a0, a1, b):
+                await tasks.submit(setting.work, each)
+            await turns()
+            setting.work.end(a0, error=ValueError("boom"))
+
+    leaving = asyncio.create_task(body())
+    await until(lambda: setting.work.running == [b])
+    await turns()
+    setting.work.end()
+    await leaving
+    assert setting.source.completions == [b]
+    assert {setting.source.fate(each) for each in (a0, a1)} == {Fate.ABANDONED}
+    assert setting.clock.timers == []
+
+
+async def test_a_stop_ends_retries_with_the_next_failure(setting: Setting) -> None:
+    (one,) = setting.delivered(record(0))
+    async with setting.group(retry=Retry(attempts=None, backoff=1)) as tasks:
+        await tasks.submit(setting.work, one)
+        await turns()
+        setting.source.stop()
+        setting.work.end(error=ValueError("boom"))
+        await until(lambda: tasks.in_flight == 0)
+    assert setting.source.fate(one) is Fate.ABANDONED
+
+
+async def test_a_record_is_written_to_the_dead_letter_topic_after_its_last_attempt(
+    setting: Setting,
+) -> None:
+    a0, a1 = setting.delivered(record(0), record(1))
+    async with setting.group(dead_letter="dlq", retry=Retry(attempts=2, backoff=1)) as tasks:
+        await tasks.submit(setting.work, a0)
+        await tasks.submit(setting.work, a1)
+        for _ in range(2):
+            await turns()
+            setting.work.end(a0, error=ValueError("boom"))
+            await turns()
+            setting.clock.advance(2)
+        await until(lambda: a1 in setting.work.running)
+        setting.work.end()
+    assert setting.source.completions == [a0, a1]
+    ((topic, letter),) = setting.letters.sent
+    assert (topic, letter.value) == ("dlq", b"v")
+    assert setting.letters.closed
+
+
+async def test_a_dead_letter_that_cannot_be_sent_pauses_its_partition(setting: Setting) -> None:
+    a0, a1, other = setting.delivered(record(0), record(1), record(0, partition=OTHERS))
+    setting.letters.refuses = ConnectionError("no broker")
+    async with setting.group(dead_letter="dlq") as tasks:
+        await tasks.submit(setting.work, a0)
+        await tasks.submit(setting.work, other)
+        await turns()
+        setting.work.end(a0, error=ValueError("boom"))
+        await turns()
+        assert setting.source.paused == [ORDERS]
+        assert not await tasks.submit(setting.work, a1), "after it in a paused partition"
+        setting.work.end(other)
+    assert setting.source.fate(a0) is Fate.ABANDONED
+    assert setting.source.completions == [other]
+
+
+async def test_a_failure_may_pause_its_partition(setting: Setting) -> None:
+    a0, b, a1 = setting.delivered(record(0), record(1, b"b"), record(2))
+    async with setting.group(on_error="pause") as tasks:
+        for each in (a0, b, a1):
+            await tasks.submit(setting.work, each)
+        await turns()
+        setting.work.end(a0, error=ValueError("boom"))
+        await turns()
+        assert setting.work.running == [b], "what runs of it goes on"
+        setting.work.end()
+        await until(lambda: tasks.in_flight == 0)
+        assert setting.source.paused == [ORDERS]
+        setting.source.paused.clear()  # resumed: it goes on under another tracker
+        (again,) = setting.delivered(record(0, tracker_id=2))
+        assert await tasks.submit(setting.work, again)
+        await turns()
+        setting.work.end()
+    assert {setting.source.fate(each) for each in (a0, a1)} == {Fate.ABANDONED}
+    assert setting.source.completions == [b, again]
