@@ -139,7 +139,7 @@ class Made:
         ranges: Sequence[Range],  # noqa: ARG002 - all of them
         query: Text,
         *,
-        bare: Sequence[int],  # noqa: ARG002 - the query knows
+        hashless: Sequence[int],  # noqa: ARG002 - the query knows
     ) -> DataFrame:
         """Of all records."""
         return over(spark, query, {"records": self.rows})

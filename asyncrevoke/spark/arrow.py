@@ -1,4 +1,4 @@
-"""Types for the parts of pyarrow that are used; pyarrow has none of its own."""
+"""Types for the parts of pyarrow that this package uses; pyarrow has no type annotations."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Array(Protocol):
         ...
 
     def to_pylist(self) -> list[Any]:
-        """Its values as Python has them."""
+        """Its values as Python objects."""
         ...
 
 

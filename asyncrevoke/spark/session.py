@@ -1,4 +1,4 @@
-"""A Spark to work on: what is missing gets a sentence before the JVM gets a chance to fail."""
+"""Opens Spark sessions, after checks that pyspark, its packages and Java are supported."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
     from asyncrevoke.errors import AsyncRevokeError
 
 _OLDEST = (4, 2)
-_FIRST_UNTRIED = (4, 4)
-# Spark 4 says that it runs on these.
+_FIRST_UNTESTED = (4, 4)
+# The versions of Java that Spark 4 supports.
 _JAVAS = range(17, 22)
-# What callers tell apart; the rest is a ReplayError with its sentence.
-_TOLD: dict[str, type[AsyncRevokeError]] = {
+# Errors of tasks that callers get with their own class; any other becomes a ReplayError.
+_OWN_CLASSES: dict[str, type[AsyncRevokeError]] = {
     each.__name__: each for each in (DataLossError, StalledReadError)
 }
 _EXTRA = "pip install 'asyncrevoke[spark]'"
 
 
 def installed_version(package: str) -> str:
-    """The version of a package, of one that Spark brings along in an archive too.
+    """The version of an installed package, also of a pyspark that has no package metadata.
 
-    PackageNotFoundError if there is none.
+    Raises PackageNotFoundError.
     """
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
-        # spark-submit of a Spark that was unpacked, an image of Spark, a notebook's cluster.
+        # A Spark that was unpacked, an image of Spark, or a notebook's cluster.
         try:
             found: object = getattr(import_module(package), "__version__", None)
         except ModuleNotFoundError:
@@ -55,13 +55,13 @@ def installed_version(package: str) -> str:
 def check_spark(
     version_of: Callable[[str], str] = installed_version, *, more: Sequence[str] = ()
 ) -> None:
-    """SparkSetupError if a package is missing, or pyspark is of a version that is not supported."""
+    """Raise SparkSetupError if a package is missing or this version of pyspark is not supported."""
     for package in ("pyspark", "pyarrow", *more):
         try:
             found = version_of(package)
         except metadata.PackageNotFoundError as error:
             raise SparkSetupError(f"{package} is not installed: {_EXTRA}") from error
-        if package == "pyspark" and not _OLDEST <= _release(found) < _FIRST_UNTRIED:
+        if package == "pyspark" and not _OLDEST <= _release(found) < _FIRST_UNTESTED:
             raise SparkSetupError(
                 f"pyspark {found} is installed, and 4.2 or 4.3 is needed: {_EXTRA} "
                 "(and a cluster of the same version)"
@@ -69,7 +69,7 @@ def check_spark(
 
 
 def check_java(environ: Mapping[str, str] | None = None) -> str:
-    """The home of a Java that Spark runs on; SparkSetupError if there is none."""
+    """The home of a Java that Spark supports. Raises SparkSetupError if there is none."""
     environ = os.environ if environ is None else environ
     try:
         java = find_java(environ)
@@ -87,9 +87,9 @@ def check_java(environ: Mapping[str, str] | None = None) -> str:
 
 
 def open_session(master: str | None = None, *, app_name: str = "asyncrevoke") -> SparkSession:
-    """The active session, or a new one: on ``master``, as ``spark-submit`` says, or local.
+    """The active session, or a new one: on ``master``, on the master of ``spark-submit``, or local.
 
-    A ``master`` that begins with ``sc://`` is a Spark Connect server, for which no Java is needed.
+    A ``master`` that begins with ``sc://`` is a Spark Connect server, whose client needs no Java.
     Raises SparkSetupError.
     """
     check_spark()
@@ -102,10 +102,10 @@ def open_session(master: str | None = None, *, app_name: str = "asyncrevoke") ->
         return Session.builder.remote(master).getOrCreate()
     os.environ["JAVA_HOME"] = check_java()
     builder = Session.builder.appName(app_name).config("spark.ui.showConsoleProgress", "false")
-    # A task that is begun twice calls handlers twice.
+    # A speculative copy of a task would call handlers a second time.
     builder = builder.config("spark.speculation", "false")
     if not is_submitted(os.environ) and os.name == "posix":
-        # Costs the kernel less than TCP does: a seventh of what reading a table takes.
+        # TCP would take a seventh of the time of reading a table.
         builder = builder.config("spark.python.unix.domain.socket.enabled", "true")
     if master is not None:
         builder = builder.master(master)
@@ -115,22 +115,19 @@ def open_session(master: str | None = None, *, app_name: str = "asyncrevoke") ->
 
 
 def is_submitted(environ: Mapping[str, str]) -> bool:
-    """Whether somebody else has said where Spark runs.
-
-    ``spark-submit`` starts a script with the port of a Spark that knows its master.
-    """
+    """Whether the environment sets the master, as ``spark-submit`` and Spark Connect do."""
     return not environ.keys().isdisjoint(
         {"PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE"}
     )
 
 
 def is_connected(spark: SparkSession) -> bool:
-    """Whether this is a client of Spark Connect, which has no Spark of its own."""
+    """Whether this session is a client of Spark Connect."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def driver_host(spark: SparkSession) -> str | None:
-    """The address at which tasks may reach this process, None if there is none that they know."""
+    """The address at which tasks can connect to this process; None for Spark Connect."""
     if is_connected(spark):
         return None
     if (spark.conf.get("spark.master", "") or "").startswith("local["):
@@ -139,15 +136,15 @@ def driver_host(spark: SparkSession) -> str | None:
 
 
 def message_of_task_error(error: Exception, where: str) -> AsyncRevokeError | None:
-    """The error of ours with which a task has failed, without Spark's frames; None if there is
-    none. ``where`` comes before its sentence."""
+    """The error of this library that failed a task, without Spark's stack trace; None if another
+    error did. ``where`` precedes its message."""
     found = re.findall(
         r"^(?:.*?)asyncrevoke\.(?:spark\.)?errors\.(\w+): (.+)$", str(error), re.MULTILINE
     )
     if not found:
         return None
     name, sentence = found[-1]
-    kind = _TOLD.get(name, ReplayError)
+    kind = _OWN_CLASSES.get(name, ReplayError)
     return kind(f"{where}: {sentence.strip()}")
 
 

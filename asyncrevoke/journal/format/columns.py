@@ -55,12 +55,12 @@ _decode = msgspec.msgpack.Decoder(ColumnArrays).decode
 
 
 def encoded(columns: ColumnArrays) -> bytes:
-    """As bytes."""
+    """Encode the columns."""
     return _encode(columns)
 
 
 def decoded(payload: bytes, rows: int) -> ColumnArrays:
-    """The columns of ``rows`` rows. Raises ValueError if they are not."""
+    """Decode the columns of a batch of ``rows`` rows. Raises ValueError if they do not fit."""
     columns = _decode(payload)  # of msgspec's errors, all are ValueErrors
     for name, data in columns.plain.items():
         width = WIDTHS.get(TYPES.get(name, ""))
@@ -86,7 +86,7 @@ def decoded(payload: bytes, rows: int) -> ColumnArrays:
 
 
 def text_size(columns: ColumnArrays) -> int:
-    """How many characters all rows have together, if each has its texts by itself."""
+    """Characters of all rows together, with the text of a run counted once for each of its rows."""
     return sum(
         len(value) * rows
         for values, lengths in columns.runs.values()
@@ -100,7 +100,7 @@ def _is_within(value: Value, limit: int) -> bool:
 
 
 def split(batch: RowBatch) -> tuple[RowBatch, RowBatch]:
-    """Two halves of a batch of more than one row."""
+    """Split a batch of more than one row into halves."""
     half = batch.rows // 2
     first, second = _part(batch, 0, half), _part(batch, half, batch.rows)
     return RowBatch(batch.first, half, first), RowBatch(
@@ -140,7 +140,7 @@ def _bits(number: int, rows: int) -> bytes:
 
 
 def runs(values: Iterable[Value], sizes: Iterable[int]) -> Runs:
-    """Values of so many rows each; neighbours that are equal become one run."""
+    """Runs of these values, which are of ``sizes`` rows each; equal neighbours become one run."""
     kept: list[Value] = []
     lengths: list[int] = []
     for value, size in zip(values, sizes, strict=True):

@@ -25,9 +25,9 @@ SCHEMA = pa.schema([pa.field(column.name, _TYPES[column.type]) for column in COL
 
 
 def record_batches(reader: FrameReader, rows: int, *, compact: bool = False) -> Iterator[Any]:
-    """All that a reader gives, in record batches of about so many rows, fewer if texts are long.
+    """The rows of a log as Arrow record batches of about ``rows`` rows, fewer if texts are long.
 
-    ``compact``: texts are numbers of a dictionary, which take less memory and are written faster.
+    ``compact``: columns of texts are encoded as dictionaries, which take less memory.
     """
     some = _Rows()
     for batch in reader.batches():
@@ -51,7 +51,7 @@ def _made(some: _Rows, reader: FrameReader, *, compact: bool) -> RecordBatch:
 
 
 class _Rows:
-    """Collects batches."""
+    """The rows of some batches, by column."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -78,7 +78,7 @@ class _Rows:
         self.text_size += text_size
 
     def taken(self, session: str | None, group: str | None, *, compact: bool) -> RecordBatch:
-        """All of them."""
+        """All rows as one record batch of Arrow."""
         seq = array("q")
         for first, rows in self._numbers:
             seq.extend(range(first, first + rows))
@@ -94,7 +94,7 @@ class _Rows:
 
 
 class _Numbers:
-    """A column of numbers. Rows that nothing is said of are null."""
+    """A column of numbers. Rows without a value are null."""
 
     def __init__(self, kind: str) -> None:
         self._type = _TYPES[kind]
@@ -122,7 +122,7 @@ class _Numbers:
             self._extend(False, missing)
 
     def put(self, start: int, data: bytes, rows: int, present: bytes | None) -> None:
-        """Plain ones."""
+        """Add a plain column of a batch."""
         self._leave_out_until(start)
         self._parts.append(data)
         if present is None:
@@ -133,7 +133,7 @@ class _Numbers:
             self._extend(bool(bits >> row & 1), 1)
 
     def put_runs(self, start: int, runs: Runs) -> None:
-        """Those of runs."""
+        """Add a column of runs of a batch."""
         self._leave_out_until(start)
         for value, rows in zip(*runs, strict=True):
             self._parts.append((self._null if value is None else self._pack(value)) * rows)
@@ -154,7 +154,7 @@ class _Numbers:
 
 
 class _Texts:
-    """A column of texts. Rows that nothing is said of are null."""
+    """A column of texts. Rows without a value are null."""
 
     def __init__(self) -> None:
         self._values: list[Value] = []
@@ -162,7 +162,7 @@ class _Texts:
         self._rows = 0
 
     def put_runs(self, start: int, runs: Runs) -> None:
-        """Texts, and of how many rows each is."""
+        """Add a column of runs of a batch."""
         if start > self._rows:
             self._extend(None, start - self._rows)
         for value, rows in zip(*runs, strict=True):

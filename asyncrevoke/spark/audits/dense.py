@@ -55,7 +55,7 @@ class DenseSource:
         ranges: Sequence[Range],
         query: Text,
         *,
-        bare: Sequence[int],  # noqa: ARG002 - all of them are
+        hashless: Sequence[int],  # noqa: ARG002 - all of them are
     ) -> DataFrame:
         """See :class:`~asyncrevoke.spark.audits.sources.TopicRecords`."""
         return over(spark, query, {"records": self.records(spark, ranges)})

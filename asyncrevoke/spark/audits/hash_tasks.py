@@ -41,26 +41,26 @@ FINGERPRINTS = "part INT, bucket BIGINT, records BIGINT, mixed BIGINT, total BIG
 
 
 class HashTask(NamedTuple):
-    """A task that computes hashes, or fingerprints if ``bare`` is given: by offsets alone in these
-    partitions."""
+    """A task that reads ranges of a topic: hashes of its records if ``hashless`` is None, else
+    fingerprints, which are made of offsets alone in the partitions ``hashless``."""
 
     options: SourceOptions
     parts: Sequence[OffsetRange]
-    bare: frozenset[int] | None
+    hashless: frozenset[int] | None
 
     def run(self, batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordBatch]:
         """Read the ranges that the identifiers name."""
         for batch in batches:
             for number in batch.column("id").to_pylist():
                 part = self.parts[int(number)]
-                yield from (self._records if self.bare is None else self._fingerprints)(part)
+                yield from (self._records if self.hashless is None else self._fingerprints)(part)
 
     def _fingerprints(self, part: OffsetRange) -> Generator[ArrowRecordBatch]:
-        bare = self.bare is not None and part.partition in self.bare
+        hashless = self.hashless is not None and part.partition in self.hashless
         buckets: dict[int, tuple[int, int, int]] = {}
         for data, fields in self._read(part):
             offsets = fields.offset
-            hashes = offset_hashes(offsets.tolist()) if bare else _hashes(data, fields)
+            hashes = offset_hashes(offsets.tolist()) if hashless else _hashes(data, fields)
             marks = np.frombuffer(hashes, np.uint64)
             numbers = offsets // BUCKET
             # Offsets rise.

@@ -186,7 +186,7 @@ def differing(
     fingerprints differ."""
     windows = comparison.windows()
     query = comparison.fingerprints("records")
-    found = source.fingerprints(spark, windows, query, bare=comparison.bare_partitions)
+    found = source.fingerprints(spark, windows, query, hashless=comparison.bare_partitions)
     buckets = sum((window.hi - window.lo) // BUCKET + 2 for window in windows)
     database.gather("read_fingerprints", found, buckets)
     database.define("source_fingerprints", MERGED)

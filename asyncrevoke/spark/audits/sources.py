@@ -53,11 +53,13 @@ class TopicRecords(Protocol):
         ...
 
     def fingerprints(
-        self, spark: SparkSession, ranges: Sequence[Range], query: Text, *, bare: Sequence[int]
+        self, spark: SparkSession, ranges: Sequence[Range], query: Text, *, hashless: Sequence[int]
     ) -> DataFrame:
-        """``part, bucket, records, mixed, total`` of these ranges, of the partitions in
-        ``bare`` by offsets alone; ``query`` would give them of the table ``records``, and a bucket
-        may be in several rows."""
+        """The columns ``part, bucket, records, mixed, total`` of these ranges. A bucket may be in
+        several rows. ``query`` computes the same from the table ``records``.
+
+        ``hashless`` are the partitions of which the journal has no hashes: their fingerprints are
+        made of offsets alone."""
         ...
 
     def records(self, spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
@@ -99,7 +101,7 @@ class FrameSource:
         ranges: Sequence[Range],
         query: Text,
         *,
-        bare: Sequence[int],  # noqa: ARG002 - the query knows
+        hashless: Sequence[int],  # noqa: ARG002 - the query knows
     ) -> DataFrame:
         """See :class:`TopicRecords`."""
         return over(spark, query, {"records": self.records(spark, ranges)})
@@ -145,10 +147,10 @@ class TopicSource:
         ranges: Sequence[Range],
         query: Text,  # noqa: ARG002 - made in Python
         *,
-        bare: Sequence[int],
+        hashless: Sequence[int],
     ) -> DataFrame:
         """See :class:`TopicRecords`."""
-        return self._read(spark, ranges, FINGERPRINTS, frozenset(bare))
+        return self._read(spark, ranges, FINGERPRINTS, frozenset(hashless))
 
     def records(self, spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
         """See :class:`TopicRecords`."""
@@ -164,13 +166,17 @@ class TopicSource:
         return map_in_arrow(ids, HeaderTask(self.options, parts).run, schema)
 
     def _read(
-        self, spark: SparkSession, ranges: Sequence[Range], schema: str, bare: frozenset[int] | None
+        self,
+        spark: SparkSession,
+        ranges: Sequence[Range],
+        schema: str,
+        hashless: frozenset[int] | None,
     ) -> DataFrame:
         topic = self.options.topic
         parts = [OffsetRange(topic, each.partition, each.lo, each.hi) for each in ranges]
         if not parts:
             return small_frame(spark, dict(each.split() for each in schema.split(", ")), [])
-        task = HashTask(self.options, parts, bare)
+        task = HashTask(self.options, parts, hashless)
         # The identifier says which ranges a task has: one or more.
         tasks = min(len(parts), _MOST_TASKS)
         return map_in_arrow(spark.range(0, len(parts), 1, tasks), task.run, schema)

@@ -1,4 +1,4 @@
-"""``spark.read.format("asyncrevoke")``: topics as tables and streams, without any jar."""
+"""``spark.read.format("asyncrevoke")``: reads topics as tables and streams, without jars."""
 
 from __future__ import annotations
 
@@ -54,19 +54,19 @@ _RECORDS = 2000
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("asyncrevoke")`` known to a session; again is no harm."""
+    """Register ``format("asyncrevoke")`` with a session. May be called again."""
     spark.dataSource.register(KafkaSource)
 
 
 class KafkaSource(DataSource):
-    """Options are texts; see :mod:`asyncrevoke.spark.source.options` and the documentation.
+    """Reads a topic; for its options see :mod:`asyncrevoke.spark.source.options`.
 
-    A schema that the user gives chooses columns, and others are not made at all.
+    The user's schema selects columns; columns that it leaves out are not built.
     """
 
     @classmethod
     def name(cls) -> str:
-        """What ``format(...)`` calls it."""
+        """The name for ``format(...)``."""
         return "asyncrevoke"
 
     def schema(self) -> str:
@@ -76,18 +76,18 @@ class KafkaSource(DataSource):
         return ", ".join([SCHEMA, *headers, *([UNREADABLE] if options.include_unreadable else [])])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A bounded read."""
+        """Reads a table."""
         options = SourceOptions.of(self.options)
         return TableReader(options, check_columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
-        """A stream."""
+        """Reads a stream."""
         options = SourceOptions.of(self.options)
         return StreamReader(options, check_columns(schema))
 
 
 class Part(InputPartition):
-    """A range for one task."""
+    """The range of offsets that one task reads."""
 
     def __init__(self, part: OffsetRange) -> None:
         super().__init__(part)
@@ -95,7 +95,7 @@ class Part(InputPartition):
 
 
 class _Reading:
-    """Reads a part in a task."""
+    """Reads ranges of offsets in tasks."""
 
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         self.options = options
@@ -125,13 +125,13 @@ class _Reading:
 
 
 class TableReader(DataSourceReader):
-    """From ``start`` to ``end``, both planned before anything is read."""
+    """Reads from ``start`` to ``end``, which are resolved to offsets before tasks start."""
 
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         self._reading = _Reading(options, columns)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One for each partition of the topic that has something."""
+        """One for each partition of the topic whose range has offsets."""
         options = self._reading.options
         ranges: Sequence[OffsetRange] | None = options.ranges
         if ranges is None:
@@ -143,21 +143,22 @@ class TableReader(DataSourceReader):
         return [Part(each) for each in ranges if each.size] or [Part(_nothing(options.topic))]
 
     def read(self, partition: InputPartition) -> Generator[ArrowRecordBatch]:
-        """In a task."""
+        """Read a range; called in a task."""
         part = cast("Part", partition).part
         if part.size:
             yield from self._reading.read_part(part)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are ``{"0": 4800}``: the next record to read of each partition, as a group's."""
+    """Reads micro-batches. Offsets are ``{"0": 4800}``: the next record to read of each partition,
+    as in commits of a consumer group."""
 
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         self._reading = _Reading(options, columns)
         self._target: dict[str, int] | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
-        """Where a query without a checkpoint begins."""
+        """The offsets at which a query without a checkpoint begins."""
         options = self._reading.options
         ranges = run_blocking(
             find_ranges(options.config(), options.topic, options.start, "latest", options.missing)
@@ -170,7 +171,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        """Where the next batch ends: never behind an open transaction."""
+        """The end of the next batch: at most the last stable offset."""
         log = self._log()
         last = {str(tp.partition): offset for tp, offset in log.last.items()}
         check_not_renewed(self._reading.options.topic, start, last)
@@ -181,15 +182,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return advance(start, first, last, most)
 
     def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
-        """Where the topic ends now, for the progress of a query."""
+        """The end of the topic now, for the progress of a query."""
         return {str(tp.partition): offset for tp, offset in self._log().last.items()}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """What comes later is not read by this query."""
+        """The query ends at the current end of the topic."""
         self._target = self.reportLatestOffset()
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """What lies between two offsets; an error if some of it is gone."""
+        """The ranges between two offsets. Raises DataLossError if records of them were deleted."""
         options, log = self._reading.options, self._log()
         parts: list[OffsetRange] = []
         for number, stop in sorted(end.items()):
@@ -202,16 +203,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [Part(each) for each in parts if each.size] or [Part(_nothing(options.topic))]
 
     def read(self, partition: InputPartition) -> Generator[ArrowRecordBatch]:
-        """In a task."""
+        """Read a range; called in a task."""
         part = cast("Part", partition).part
         if part.size:
             yield from self._reading.read_part(part)
 
     def commit(self, end: dict[str, int]) -> None:
-        """Nothing: the checkpoint has the offsets; ``handover`` gives them to a group."""
+        """Does nothing: Spark keeps offsets in the checkpoint; ``handover`` commits them."""
 
     def stop(self) -> None:
-        """Nothing is kept open."""
+        """Does nothing: no connection is kept open."""
 
     def _log(self) -> LogBounds:
         return run_blocking(_find_log(self._reading.options))
@@ -223,5 +224,5 @@ async def _find_log(options: SourceOptions) -> LogBounds:
 
 
 def _nothing(topic: str) -> OffsetRange:
-    # Spark asks for one partition at least.
+    # Spark needs at least one partition.
     return OffsetRange(topic, 0, 0, 0)

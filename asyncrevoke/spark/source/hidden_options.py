@@ -1,4 +1,4 @@
-"""Options with passwords among them, whose values nothing shows."""
+"""Options whose values no representation shows, because some are passwords."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 class HiddenOptions:
-    """Texts by name; picklable. Its representation has the names alone, also where it is a part of
-    a dataclass, of what ``dataclasses.asdict`` makes of that, or of a traceback's arguments."""
+    """Strings by name; picklable. Its representation has only the names, also inside dataclasses,
+    the results of ``dataclasses.asdict``, and tracebacks."""
 
     __slots__ = ("_options",)
 
@@ -20,7 +20,7 @@ class HiddenOptions:
         self._options = tuple(sorted(options.items()))
 
     def reveal(self) -> dict[str, str]:
-        """All of them, for whoever connects."""
+        """All options with their values, to connect with."""
         return dict(self._options)
 
     @override

@@ -1,4 +1,4 @@
-"""The options of ``spark.read.format("asyncrevoke")``: texts, as Spark has them."""
+"""The options of ``spark.read.format("asyncrevoke")``: strings, as all options of Spark."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _OURS = (
     "max_offsets_per_trigger", "no_progress_timeout", "ranges",
 )  # fmt: skip
 _NAMES = (*_OURS, *_KAFKA, *_TLS)
-# What the Kafka connector of Spark calls it, in lower case: Spark's options know no other.
+# Options of Spark's Kafka connector, in lower case as Spark passes them, and their names here.
 _CONNECTORS = {
     "subscribe": "topic",
     "kafka.bootstrap.servers": "bootstrap_servers",
@@ -65,7 +65,7 @@ _REFUSED = {
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What is read, and how; picklable, so that it reaches the tasks as texts."""
+    """Checked options. Picklable: tasks get the given strings."""
 
     given: HiddenOptions
     topic: str
@@ -80,7 +80,7 @@ class SourceOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SourceOptions:
-        """Check all of them. ConfigError, with the fix."""
+        """Parse and check all options. Raises ConfigError."""
         given = {name.lower(): value for name, value in options.items() if name.lower() != "path"}
         for name in given:
             _check_name(name)
@@ -104,7 +104,7 @@ class SourceOptions:
         return result
 
     def config(self) -> ConsumerConfig:
-        """How to connect. ConfigError; OSError for a file that cannot be read."""
+        """The configuration to connect with. Raises ConfigError; OSError for an unreadable file."""
         given = self.given.reveal()
         options: dict[str, object] = {name: given[name] for name in _KAFKA if name in given}
         options.setdefault("isolation_level", "read_committed")
@@ -123,7 +123,7 @@ class SourceOptions:
 def to_place(name: str, text: str) -> Place:
     """``earliest``, ``latest``, ``now``, an offset, ``{"0": 17}``, ``group:NAME``, or a time.
 
-    A time is as ISO 8601 has it; without an offset from UTC it is that of this machine's zone.
+    Times are in ISO 8601; without an offset from UTC they are in this machine's time zone.
     Raises ConfigError.
     """
     place: object = text

@@ -1,4 +1,4 @@
-"""How far one batch of a stream goes."""
+"""The end offsets of a micro-batch."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 def advance(
     start: Mapping[str, int], first: Mapping[str, int], last: Mapping[str, int], most: int | None
 ) -> dict[str, int]:
-    """The end of the batch that begins at ``start``: at ``last``, or ``most`` offsets later.
+    """The end of the batch that begins at ``start``: ``last``, or about ``most`` offsets later.
 
-    These are shared by how much each partition has; one that has anything gets at least one, so
-    that none starves. Partitions that are new begin at ``first``.
+    Each partition gets a share in proportion to its lag, and at least one offset if it has any.
+    New partitions begin at ``first``.
     """
     begins = {number: start.get(number, first.get(number, 0)) for number in last}
     waiting = {number: max(0, last[number] - begins[number]) for number in last}
@@ -32,7 +32,7 @@ def advance(
 
 
 def check_not_renewed(topic: str, start: Mapping[str, int], last: Mapping[str, int]) -> None:
-    """DataLossError if the topic ends before where the query stands, or has fewer partitions."""
+    """Raise DataLossError if the topic ends before the query's offsets or has fewer partitions."""
     for number, offset in sorted(start.items()):
         if number not in last:
             raise DataLossError(

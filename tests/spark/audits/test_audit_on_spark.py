@@ -241,10 +241,10 @@ def test_tasks_read_of_a_topic_what_spark_would_hash(
     assert rows == sorted(expected, key=str)
     query = fingerprints(SparkDialect(), "records")
     by_spark = over(quick, query, {"records": read}).collect()
-    assert source.fingerprints(quick, whole, query, bare=()).collect() == by_spark
+    assert source.fingerprints(quick, whole, query, hashless=()).collect() == by_spark
     query = fingerprints(SparkDialect(), "records", [0])
     by_spark = over(quick, query, {"records": read}).collect()
-    assert source.fingerprints(quick, whole, query, bare=[0]).collect() == by_spark
+    assert source.fingerprints(quick, whole, query, hashless=[0]).collect() == by_spark
 
 
 @pytest.mark.broker

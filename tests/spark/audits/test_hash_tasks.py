@@ -66,10 +66,10 @@ def known(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Kn
     return {offset: known[offset] for offset in known if PART.start <= offset < PART.end}
 
 
-def rows(bare: frozenset[int] | None) -> list[dict[str, Any]]:
+def rows(hashless: frozenset[int] | None) -> list[dict[str, Any]]:
     """What a task gives for the first range."""
     asked: Any = Number()
-    made: list[Any] = list(HashTask(OPTIONS, [PART], bare).run([asked]))
+    made: list[Any] = list(HashTask(OPTIONS, [PART], hashless).run([asked]))
     return [row for each in made for row in each.to_pylist()]
 
 
@@ -98,17 +98,17 @@ def test_hashes_are_those_of_each_record_alone(known: Known) -> None:
     ]
 
 
-@pytest.mark.parametrize("bare", [frozenset[int](), frozenset({3})], ids=["content", "offsets"])
+@pytest.mark.parametrize("hashless", [frozenset[int](), frozenset({3})], ids=["content", "offsets"])
 def test_fingerprints_are_those_of_the_records_of_each_bucket(
-    known: Known, bare: frozenset[int]
+    known: Known, hashless: frozenset[int]
 ) -> None:
     expected: dict[int, tuple[int, int, int]] = {}
     for offset, (_, key, value) in known.items():
-        mark = offset_hashes([offset])[0] if bare else record_hashes([key], [value], None)[0]
+        mark = offset_hashes([offset])[0] if hashless else record_hashes([key], [value], None)[0]
         count, mixed, total = expected.get(offset // BUCKET, (0, 0, 0))
         expected[offset // BUCKET] = count + 1, mixed ^ mark, total + (mark & SUMMED)
     assert list(expected) == [0, 1, 2, 3, 4]
-    assert rows(bare) == [
+    assert rows(hashless) == [
         {"part": 3, "bucket": number, "records": count, "mixed": signed(mixed), "total": total}
         for number, (count, mixed, total) in expected.items()
     ]
