@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 from rich.console import Console
 
-from asyncrevoke.cli.connection_options import ConnectionOptions, connects
+from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
 from asyncrevoke.cli.terminal import print_error
 from asyncrevoke.errors import ConfigError
 

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from asyncrevoke.cli.connection_options import ConnectionOptions, connects
+from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
 from asyncrevoke.cli.terminal import add_row, print_error
 from asyncrevoke.config.security import client_options
 from asyncrevoke.errors import AsyncRevokeError, ConfigError

@@ -16,8 +16,8 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 
-from asyncrevoke.cli.connection_options import Servers
-from asyncrevoke.cli.option_groups import takes
+from asyncrevoke.cli.options.connection_options import Servers
+from asyncrevoke.cli.options.option_groups import takes
 from asyncrevoke.cli.terminal import print_error, print_line
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 from asyncrevoke.printable import printable

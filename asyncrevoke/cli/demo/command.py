@@ -24,7 +24,7 @@ from asyncrevoke.cli.demo.group import DemoGroup
 from asyncrevoke.cli.demo.member.config import MemberConfig
 from asyncrevoke.cli.demo.options import DemoOptions, GroupProtocolChoice
 from asyncrevoke.cli.demo.schedule import churn
-from asyncrevoke.cli.option_groups import takes
+from asyncrevoke.cli.options.option_groups import takes
 from asyncrevoke.cli.terminal import print_error
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.errors import AsyncRevokeError

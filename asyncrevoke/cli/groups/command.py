@@ -11,8 +11,8 @@ import msgspec
 import typer
 from rich.console import Console
 
-from asyncrevoke.cli.connection_options import ConnectionOptions, connects
 from asyncrevoke.cli.groups.view import show_group, show_groups
+from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
 from asyncrevoke.cli.terminal import print_error
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.groups.errors import GroupsError

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from asyncrevoke import ConfigError
 from asyncrevoke.cli.app import app
-from asyncrevoke.cli.connection_options import ConnectionOptions
+from asyncrevoke.cli.options.connection_options import ConnectionOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 
 import typer
 
-from asyncrevoke.cli.option_groups import takes
+from asyncrevoke.cli.options.option_groups import takes
 from asyncrevoke.config import ConsumerConfig, SaslMechanism, SecurityProtocol
 from asyncrevoke.config.checks import SCRAM_MAX_ITERATIONS
 from asyncrevoke.errors import ConfigError
