@@ -19,6 +19,7 @@ from asyncrevoke import Consumer
 from asyncrevoke.broker.listeners.tokens import unsigned_token
 from asyncrevoke.cli import replay as replay_command
 from asyncrevoke.cli.app import app
+from asyncrevoke.cli.replay import RunOptions
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.config.security import client_options
 from asyncrevoke.journal import Journal, KafkaSink
@@ -166,7 +167,7 @@ def test_replay_connects_as_its_application_does(
     class Planned(Exception):  # noqa: N818 - no error
         """The ranges are known; their records need a cluster of Spark."""
 
-    def plan(_messages: object, _target: str, ranges: list[OffsetRange], *_: object) -> None:
+    def plan(_: RunOptions, _target: str, ranges: list[OffsetRange], *_others: object) -> None:
         planned.extend(ranges)
         raise Planned
 
@@ -175,7 +176,7 @@ def test_replay_connects_as_its_application_does(
 
     monkeypatch.setattr(spark_session, "check_spark", bool)
     monkeypatch.setattr(replay_command, "find_consumer", find)
-    monkeypatch.setattr(replay_command, "_replay", plan)
+    monkeypatch.setattr(RunOptions, "run", plan)
     words = ["replay", "app:consumer", "--topic", TOPIC, "--out", str(tmp_path)]
     done = CliRunner().invoke(app, words)
     assert isinstance(done.exception, Planned), done.output

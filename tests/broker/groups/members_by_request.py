@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.io.effects import Channel, Node, Replied, Send
+from asyncrevoke.groups.requests import committed
 from asyncrevoke.protocol import messages
 from asyncrevoke.protocol.messages import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ErrorCode
 from asyncrevoke.protocol.subscription import Subscription, decode_assignment, encode_subscription
@@ -48,6 +49,11 @@ class Kafka:
     async def find_coordinator(self) -> ErrorCode:
         request = messages.FindCoordinatorRequest(group_id=self.group)
         return (await self.ask(request, messages.FindCoordinatorResponse)).error
+
+    async def committed_offsets_error(self) -> ErrorCode:
+        """The error of an answer about the group's committed offsets."""
+        request = committed(self.group)
+        return (await self.ask(request, messages.OffsetFetchResponse)).error
 
     async def put_out(self, member_id: str) -> None:
         """What the end of its session does."""
@@ -170,7 +176,8 @@ async def connected(broker: RunningBroker, topic: str) -> AsyncGenerator[Kafka]:
     async with asyncio.timeout(30):
         while await kafka.find_coordinator() in _NOT_LOADED:
             pass
-        while await Classic(kafka).beat() in _NOT_LOADED:
+        # Not by a Heartbeat request: a coordinator that is loading answers that without an error.
+        while await kafka.committed_offsets_error() in _NOT_LOADED:
             pass
     try:
         yield kafka
