@@ -65,13 +65,6 @@ def test_every_file_of_hostile_tests_is_named_on_the_page() -> None:
     assert [path.name for path in files if f"/{path.name}" not in text] == []
 
 
-def test_the_size_from_which_topics_are_learnt_in_a_thread_is_that_of_the_code() -> None:
-    from asyncrevoke.core.io.outbox import LARGE_FROM
-    from asyncrevoke.core.metadata.cluster import _READ_TOGETHER
-
-    assert f"from {LARGE_FROM * _READ_TOGETHER:,} topics and partitions on" in PAGE.read_text()
-
-
 def test_examples_listen_on_this_machine_alone() -> None:
     files = [path for path in (ROOT / "examples").rglob("*") if path.is_file()]
     files.append(ROOT / "README.md")

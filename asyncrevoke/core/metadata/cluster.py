@@ -42,8 +42,6 @@ _LONGEST_TOPIC_BACKOFF = 2.0
 _SPACING = 0.1
 # While a broker that leads a partition does not answer: its leader may move at any moment.
 _LOOK_AGAIN = 1.0
-# Reading so many partitions costs what one costs elsewhere: see ``Outbox.compute``.
-_READ_TOGETHER = 4
 _OF_OTHERS = "topics of other members"
 # How many of these a line names.
 _TOLD_TOPICS = 10
@@ -308,17 +306,10 @@ class ClusterMetadata:
     def _read(
         self, now: float, node: Node, wanted: frozenset[str] | None, answer: MetadataResponse
     ) -> None:
-        """Read the topics, beside the event loop if there are many partitions. The request counts
-        as in flight until then, so nothing changes what is known meanwhile."""
         known = dict(self._topics)
         with_replicas = any(broker.rack for broker in answer.brokers)
-        partitions = sum(len(topic.partitions) for topic in answer.topics)
-        self._outbox.compute(
-            now,
-            (len(answer.topics) + partitions) // _READ_TOGETHER,
-            lambda: read_topics(answer.topics, wanted, known, with_replicas=with_replicas),
-            lambda later, topics: self._succeeded(later, node, wanted, answer, topics),
-        )
+        topics = read_topics(answer.topics, wanted, known, with_replicas=with_replicas)
+        self._succeeded(now, node, wanted, answer, topics)
 
     def _succeeded(
         self,

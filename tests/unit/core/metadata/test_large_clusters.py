@@ -7,11 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
-from unit.core.scripted_group import ScriptedGroup
 from unit.core.scripted_world import ScriptedRequests, metadata, topic, tp
 
-from asyncrevoke.core.io.outbox import LARGE_FROM
-from asyncrevoke.core.metadata.cluster import _READ_TOGETHER
 from asyncrevoke.core.metadata.topic import KnownTopic, read_topics
 from asyncrevoke.core.metadata.topic_ids import TopicIds
 from asyncrevoke.protocol.messages import ErrorCode, MetadataRequest
@@ -21,8 +18,6 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from asyncrevoke.protocol.messages import TopicMetadata
-
-MANY = LARGE_FROM * _READ_TOGETHER
 
 
 def lines_of(call: Callable[[], object]) -> int:
@@ -51,21 +46,7 @@ def learnt(known: KnownTopic, now: float, answer: TopicMetadata) -> tuple[bool, 
     return known.learn(now, metadata, partitions)
 
 
-def test_many_partitions_are_learnt_beside_the_event_loop() -> None:
-    group = ScriptedGroup(partitions={"orders": MANY})
-    group.start()
-    assert len(group.computations) == 1
-    assert group.sends(MetadataRequest) == []  # none is sent before this answer is learnt
-    group.hear(group.computations.pop().run())
-    group.give_id()
-    group.answer_join(leads=True)
-    while group.computations:
-        group.hear(group.computations.pop(0).run())
-    (planned,) = group.planned().values()
-    assert len(planned) == MANY
-
-
-def test_what_is_learnt_on_the_event_loop_does_not_grow_with_the_partitions() -> None:
+def test_taking_in_what_was_read_does_not_grow_with_the_partitions() -> None:
     def cost(size: int) -> int:
         known = KnownTopic(topic("orders", {}))
         answers = [
