@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.outbox import Outbox, Reply
     from asyncrevoke.core.metadata.reactions import MetadataReactions
-    from asyncrevoke.core.metadata.topic import ReadTopics, TopicPartitions
+    from asyncrevoke.core.metadata.topic import TopicPartitions
     from asyncrevoke.protocol.messages import BrokerMetadata, TopicMetadata
 
 _TIMER = "metadata"
@@ -270,11 +270,10 @@ class ClusterMetadata:
     def _answered(
         self, now: float, node: Node, wanted: frozenset[str] | None, reply: Reply
     ) -> None:
-        if isinstance(reply, MetadataResponse) and reply.brokers:
-            self._read(now, node, wanted, reply)
-            return
         self._in_flight = False
         match reply:
+            case MetadataResponse() if reply.brokers:
+                self._succeeded(now, node, wanted, reply)
             case MetadataResponse():
                 self._retry(now, node, "it knows no brokers yet")
             case Failed() as failed if failed.kind in FATAL_FAILURES:
@@ -303,25 +302,9 @@ class ClusterMetadata:
         delay = self._backoff.failed()
         self._schedule(now, now + delay, spread=delay / 2)
 
-    def _read(
+    def _succeeded(
         self, now: float, node: Node, wanted: frozenset[str] | None, answer: MetadataResponse
     ) -> None:
-        known = dict(self._topics)
-        with_replicas = any(broker.rack for broker in answer.brokers)
-        topics = read_topics(answer.topics, wanted, known, with_replicas=with_replicas)
-        self._succeeded(now, node, wanted, answer, topics)
-
-    def _succeeded(
-        self,
-        now: float,
-        node: Node,
-        wanted: frozenset[str] | None,
-        answer: MetadataResponse,
-        topics: ReadTopics | Exception,
-    ) -> None:
-        self._in_flight = False
-        if isinstance(topics, Exception):
-            raise topics
         self._backoff.succeeded()
         self._answered_request = self._sent
         self._heard_of = wanted
@@ -331,6 +314,8 @@ class ClusterMetadata:
         led: frozenset[int] = self._leading() if failed else frozenset()
         self._learn_brokers(answer.brokers)
         self.cluster_id = answer.cluster_id
+        with_replicas = any(broker.rack for broker in answer.brokers)
+        topics = read_topics(answer.topics, wanted, self._topics, with_replicas=with_replicas)
         expected = self._topics if wanted is None else wanted
         changed = False
         unresolved: list[str] = []

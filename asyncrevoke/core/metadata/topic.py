@@ -8,11 +8,8 @@ from asyncrevoke.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import TypeAlias
 
     from asyncrevoke.protocol.messages import TopicMetadata
-
-    ReadTopics: TypeAlias = Mapping[str, tuple[TopicMetadata, "TopicPartitions | None"]]
 
 NO_ID = bytes(16)
 # A broker that has just started may not know a topic yet: a second denial must come so much later.
@@ -119,7 +116,7 @@ def read_topics(
     with_replicas: bool,
 ) -> dict[str, tuple[TopicMetadata, TopicPartitions | None]]:
     """The topics of an answer that were asked for (``wanted``; None: all), with their partitions
-    unless the answer has an error instead. Changes nothing, so any thread may do it."""
+    unless the answer has an error instead."""
     found: dict[str, tuple[TopicMetadata, TopicPartitions | None]] = {}
     for metadata in topics:
         name = metadata.name
