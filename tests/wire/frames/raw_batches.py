@@ -26,7 +26,9 @@ _ENCODERS: dict[int, Callable[[bytes], bytes]] = {
 
 
 # Of -64 to 63, one byte each; the negative ones by indexes from the end.
-_SHORT_VARINTS = [bytes((2 * n,)) for n in range(64)] + [bytes((-2 * n - 1,)) for n in range(-64, 0)]
+_SHORT_VARINTS = [bytes((2 * n,)) for n in range(64)] + [
+    bytes((-2 * n - 1,)) for n in range(-64, 0)
+]
 
 
 def varint(number: int) -> bytes:
