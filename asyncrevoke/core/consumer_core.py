@@ -440,4 +440,9 @@ class ConsumerCore:
             paused_partitions=self.paused(),
             skipped_completed=self._assignment.skipped_completed(),
             error=self._poller.fatal,
+            missing_topics=self._parts.cluster.missing_topics(),
+            refused_topics=self._parts.cluster.refused_topics(),
+            unreachable_brokers=tuple(
+                f"{node.host}:{node.port}" for node in self._parts.cluster.unreachable_brokers()
+            ),
         )

@@ -188,6 +188,26 @@ class ClusterMetadata:
         """This broker answers."""
         self._failed.pop(node.node_id, None)
 
+    def missing_topics(self) -> frozenset[str]:
+        """The topics that this consumer subscribes to and that do not exist, as far as the last
+        response says."""
+        if self._wanted is None or self._heard_of is None:
+            return frozenset()
+        asked = (self._wanted & self._heard_of) - self._of_others
+        return frozenset(asked - self._topics.keys() - self._reported_errors.keys())
+
+    def refused_topics(self) -> frozenset[str]:
+        """The topics that the brokers refuse to describe to this consumer."""
+        return frozenset(self._reported_errors)
+
+    def unreachable_brokers(self) -> tuple[Node, ...]:
+        """The brokers that did not answer the last request: those that lead a partition, or any if
+        none answers."""
+        if self._backoff.has_failed:
+            return tuple(self._failed.values()) or tuple(self._nodes.values()) or self._bootstrap
+        leading = self._leading() if self._failed else frozenset[int]()
+        return tuple(node for node_id, node in self._failed.items() if node_id in leading)
+
     # --- keeping it fresh --------------------------------------------------------------------
 
     @property

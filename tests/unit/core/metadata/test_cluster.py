@@ -321,3 +321,49 @@ def test_what_cannot_pass_is_fatal_and_not_tried_again(
     world.advance(1000)
     assert [type(reported) for reported in world.errors] == [error]
     assert world.sends(MetadataRequest) == []
+
+
+def test_a_topic_that_does_not_exist_is_listed_as_missing_until_it_is_created() -> None:
+    world = ScriptedRequests()
+    world.cluster.start(world.now)
+    world.answer_metadata()
+    world.cluster.want(world.now, frozenset({"orders", "clicks"}), frozenset({"clicks"}))
+    assert world.cluster.missing_topics() == frozenset()
+    world.answer_metadata(topic("orders", {}, error=ErrorCode.unknown_topic_or_partition))
+    # Topics of other members are not this consumer's.
+    assert world.cluster.missing_topics() == {"orders"}
+    world.advance(5)
+    world.answer_metadata(topic("orders", {0: 1}))
+    assert world.cluster.missing_topics() == frozenset()
+
+
+def test_a_topic_that_is_refused_is_listed_until_access_is_granted() -> None:
+    world = ScriptedRequests()
+    world.know(topic("orders", {0: 1}))
+    world.cluster.refresh(world.now + 1, "test")
+    world.answer_metadata(topic("orders", {}, error=ErrorCode.topic_authorization_failed))
+    assert world.cluster.refused_topics() == {"orders"}
+    assert world.cluster.missing_topics() == frozenset()
+    world.advance(20)
+    world.answer_metadata(topic("orders", {0: 1}))
+    assert world.cluster.refused_topics() == frozenset()
+
+
+def test_a_silent_broker_is_unreachable_if_it_leads_a_partition() -> None:
+    world = ScriptedRequests()
+    world.know(topic("orders", {0: 1}))
+    world.cluster.note_failure(NODES[2])
+    assert world.cluster.unreachable_brokers() == ()
+    world.cluster.note_failure(NODES[1])
+    assert world.cluster.unreachable_brokers() == (NODES[1],)
+    world.cluster.note_success(NODES[1])
+    assert world.cluster.unreachable_brokers() == ()
+
+
+def test_all_brokers_are_unreachable_while_no_metadata_request_is_answered() -> None:
+    world = ScriptedRequests()
+    world.cluster.start(world.now)
+    assert world.cluster.unreachable_brokers() == ()
+    world.fail(world.only(MetadataRequest)[0], FailureKind.UNREACHABLE)
+    assert set(world.cluster.unreachable_brokers()) <= set(BOOTSTRAP)
+    assert world.cluster.unreachable_brokers()
