@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NotRequired, TypedDict
 
 import jgo
-from interop.assignor_judge import Case, Group
+from interop.assignor_comparison import Case, Group
 
 from asyncrevoke.core.assignors import ASSIGNORS
 from asyncrevoke.model import TopicPartition

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiokafka.errors import KafkaConnectionError
-from wire.test_opening import SASL, SASL_AUTHENTICATE, HostileBroker, scram_challenge
+from wire.test_unauthenticated_brokers import (
+    SASL,
+    SASL_AUTHENTICATE,
+    HostileBroker,
+    scram_challenge,
+)
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.config.security import client_options

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from simulation.cluster.network import RequestFate
-from simulation.members.application import Application, ConsumerStyle, WorkTime
+from simulation.members.consumer_style import ConsumerStyle, WorkTime
 from simulation.schedules.schedule import GroupMode, IncidentKind, Protocol, draw_shape
 
 from asyncrevoke.model import OffsetAndMetadata
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from simulation.cluster.simulated_cluster import SimulatedCluster
+    from simulation.members.application import Application
     from simulation.schedules.schedule import Incident
 
 _OTHERS = (Protocol.CONSUMER, Protocol.CONSUMER, Protocol.AUTO)

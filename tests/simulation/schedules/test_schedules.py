@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from simulation.command import COMMAND, command_environment
-from simulation.members.application import ConsumerStyle, WorkTime
+from simulation.members.consumer_style import ConsumerStyle, WorkTime
 from simulation.runner import ScheduleOutcome, run, run_many
 from simulation.schedules.schedule import (
     INEXCUSABLE,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from wire.frames.corrupt_records import fetched, seal
 from wire.frames.response_frames import spoil
-from wire.frames.spoiled_records import fetched, seal
 
 from asyncrevoke.errors import CorruptRecordError
 from asyncrevoke.model import UnreadableRecord

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from unit.journal.journalled_member import JournalledMember
+from unit.journal.recording.journalled_member import JournalledMember
 from unit.journal.written_journal import A, B, Member, record
 
 from asyncrevoke import ConfigError

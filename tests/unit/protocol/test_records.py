@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wire.frames.spoiled_records import batch, fetched, seal
+from wire.frames.corrupt_records import batch, fetched, seal
 
 from asyncrevoke.protocol.messages import AbortedTransaction
 from asyncrevoke.protocol.records import CorruptBatch, RecordBatch, decode_batches

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from wire.frames.corrupt_records import fetched
 from wire.frames.raw_batches import Header, raw_batch, record, sized, varint
-from wire.frames.spoiled_records import fetched
 
 from asyncrevoke.core.partition.record_buffer import LARGE_BATCH, RecordBuffer
 from asyncrevoke.errors import CorruptRecordError, UnreadableRecordError
@@ -46,7 +46,7 @@ _BOMB = """
 import resource
 import sys
 from wire.frames.raw_batches import header_bomb
-from wire.frames.spoiled_records import fetched
+from wire.frames.corrupt_records import fetched
 from asyncrevoke.protocol.records import decode_batches
 data = header_bomb()
 assert len(data) < 6000, len(data)

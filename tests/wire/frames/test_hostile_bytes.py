@@ -27,7 +27,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "program", ["response_frames.py", "spoiled_records.py", "spoiled_subscriptions.py"]
+    "program", ["response_frames.py", "corrupt_records.py", "corrupt_subscriptions.py"]
 )
 def test_spoiled_bytes_are_read_or_refused_and_never_end_the_process(program: str) -> None:
     child = run(str(HERE / program), "20240229", str(SPOILED))

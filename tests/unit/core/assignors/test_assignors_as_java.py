@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-from interop.assignor_judge import Case, Group, differences, members_of, racks_of, same_topics
+from interop.assignor_comparison import Case, Group, differences, members_of, racks_of, same_topics
 
 from asyncrevoke.core.assignors import ASSIGNORS, assign
 from asyncrevoke.model import TopicPartition

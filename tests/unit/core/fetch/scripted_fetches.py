@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from unit.core.scripted_world import ScriptedRequests, topic, tp
+from unit.core.scripted_environment import ScriptedRequests, topic, tp
 
 from asyncrevoke.core.fetch.fetcher import Fetcher
 from asyncrevoke.core.io.effects import Channel

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 from unit.core.fetch.scripted_fetches import FetchWorld, data, refused
-from unit.core.scripted_world import topic, tp
+from unit.core.scripted_environment import topic, tp
 
 from asyncrevoke.core.fetch.session import FetchSession
 from asyncrevoke.core.io.effects import Channel

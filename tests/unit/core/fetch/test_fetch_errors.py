@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 from unit.core.fetch.scripted_fetches import FetchWorld, asked, data, refused
-from unit.core.scripted_world import BROKERS, NODES, topic, tp
+from unit.core.scripted_environment import BROKERS, NODES, topic, tp
 
 from asyncrevoke.core.io.effects import FailureKind
 from asyncrevoke.errors import CorruptRecordError, PartitionsError, TopicAuthorizationError

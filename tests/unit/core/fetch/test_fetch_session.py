@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from unit.core.fetch.scripted_fetches import FetchWorld, asked, data
-from unit.core.scripted_world import NODES, topic, tp
+from unit.core.scripted_environment import NODES, topic, tp
 
 from asyncrevoke.core.io.effects import Channel, FailureKind, Send
 from asyncrevoke.core.poll.leave import Leaving

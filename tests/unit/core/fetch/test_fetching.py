@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unit.core.fetch.scripted_fetches import FetchWorld, asked, data, refused
-from unit.core.scripted_world import tp
+from unit.core.scripted_environment import tp
 
 from asyncrevoke.core.io.effects import Channel
 from asyncrevoke.core.partition.instance import InstanceTransition

@@ -1,7 +1,7 @@
 from itertools import pairwise
 
 import pytest
-from unit.core.scripted_world import (
+from unit.core.scripted_environment import (
     BOOTSTRAP,
     BROKERS,
     NODES,

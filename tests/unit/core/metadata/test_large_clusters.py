@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
-from unit.core.scripted_world import ScriptedRequests, metadata, topic, tp
+from unit.core.scripted_environment import ScriptedRequests, metadata, topic, tp
 
 from asyncrevoke.core.metadata.topic import KnownTopic, read_topics
 from asyncrevoke.core.metadata.topic_ids import TopicIds

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from unit.core.scripted_world import NODES, ScriptedRequests, topic
+from unit.core.scripted_environment import NODES, ScriptedRequests, topic
 
 from asyncrevoke.core.io.effects import (
     BrokerProbed,
