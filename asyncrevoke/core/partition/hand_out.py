@@ -30,11 +30,9 @@ class RecordReader(Protocol):
 
     def begin(self, records: Sequence[Record]) -> None:
         """Hand these out from now on."""
-        ...
 
     def end(self) -> None:
         """Hand out no more of them: the next record is asked for by a step."""
-        ...
 
 
 class HandOut:

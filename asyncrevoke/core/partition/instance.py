@@ -117,27 +117,6 @@ class PartitionInstance:
     nothing more is to be delivered.
     """
 
-    __slots__ = (
-        "buffer",
-        "commit_required",
-        "committed_map",
-        "committed_offset",
-        "deadline",
-        "delayed_by_user",
-        "former_trackers",
-        "high_watermark",
-        "instance_id",
-        "last_stable_offset",
-        "log_start",
-        "map_unverified",
-        "partition",
-        "paused",
-        "seek_pending",
-        "state",
-        "too_far_ahead",
-        "tracker",
-    )
-
     def __init__(self, partition: TopicPartition, instance_id: int) -> None:
         self.partition = partition
         self.instance_id = instance_id

@@ -8,8 +8,6 @@ from bisect import bisect_left, bisect_right
 class LeaderEpochs:
     """From which offset on which leader epoch holds, up to where the log was delivered."""
 
-    __slots__ = ("_epochs", "_starts")
-
     def __init__(self, position: int, leader_epoch: int) -> None:
         self._starts = [position - 1]
         self._epochs = [leader_epoch]

@@ -13,16 +13,13 @@ class PartitionReactions(Protocol):
 
     def position_changed(self, instance: PartitionInstance) -> None:
         """It has a new buffer, or may be read again."""
-        ...
 
     def instance_ended(self, instance: PartitionInstance) -> None:
         """It was released or lost."""
-        ...
 
     def instance_released(self, now: float, instance: PartitionInstance) -> None:
         """It was released, or lost because its revocation was overdue: not by the group's doing,
         which may have assigned the partition to this member again meanwhile."""
-        ...
 
     def is_committed(self, instance: PartitionInstance) -> bool:
         """Whether the broker has acknowledged everything that is to be committed of it."""
@@ -30,4 +27,3 @@ class PartitionReactions(Protocol):
 
     def commit_now(self, now: float) -> None:
         """A revocation waits for a commit: send it without waiting for the commit interval."""
-        ...

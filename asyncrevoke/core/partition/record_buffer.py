@@ -41,29 +41,6 @@ class RecordBuffer:
     (:meth:`lend`, :meth:`supply`): nothing can be taken until then.
     """
 
-    __slots__ = (
-        "_batches",
-        "_counted",
-        "_cursor",
-        "_decoded",
-        "_decoded_elsewhere",
-        "_epochs",
-        "_open_size",
-        "_unreadable",
-        "awaits_decoding",
-        "buffered",
-        "checked_epoch",
-        "completed_earlier",
-        "fetch_epoch",
-        "fetch_position",
-        "leader_epoch",
-        "partition",
-        "position",
-        "size",
-        "skipped_completed",
-        "tracker_id",
-    )
-
     def __init__(
         self,
         partition: TopicPartition,

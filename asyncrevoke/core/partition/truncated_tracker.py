@@ -19,8 +19,6 @@ class TruncatedTracker:
     are in flight.
     """
 
-    __slots__ = ("_kept", "_lost", "_offset")
-
     def __init__(
         self, offset: int, kept: OffsetTracker | TruncatedTracker, lost: OffsetTracker
     ) -> None:
