@@ -265,6 +265,10 @@ class ConsumerCore:
         self._fetcher.set_delays(delays)
         self._parts.positions.set_complete_topics(delays.keys())
 
+    def set_output_topics(self, topics: Iterable[str]) -> None:
+        """Report these topics as missing unless they exist; to be called before :meth:`start`."""
+        self._parts.output_topics.set_topics(topics)
+
     def set_wall_clock(self, offset: float) -> None:
         """The wall clock minus ``now`` in seconds, from now on."""
         self._parts.wall_clock.set_offset(offset)
