@@ -9,6 +9,7 @@ from asyncrevoke.core.assignors import ASSIGNORS, Assignment, Member, assign
 from asyncrevoke.core.assignors.cooperative_sticky import plan
 from asyncrevoke.core.assignors.ownership import ReportedOwnership
 from asyncrevoke.core.assignors.racks import Racks
+from asyncrevoke.core.membership.classic.leader.reported_subscription import read_subscription
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.subscription import (
     decode_assignment,
@@ -18,6 +19,9 @@ from asyncrevoke.protocol.subscription import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+
+_LATER = 1000  # a generation after all of the cases
 
 
 class Group(TypedDict):
@@ -41,8 +45,8 @@ class Case(TypedDict):
 def differences(case: Case) -> list[str]:
     """What of ``case`` we do otherwise than we promise.
 
-    ``range``, ``roundrobin``, and ``cooperative-sticky`` if all have the same subscription: the
-    same partitions for each member. ``cooperative-sticky`` otherwise: at least as even as Java,
+    ``range``, ``roundrobin``, and the sticky ones if all have the same subscription: the same
+    partitions for each member. The sticky ones otherwise: at least as even as Java,
     and if just as even, then no more owned partitions moved (unless racks matter, or members
     contradict each other about what they own, where Java may give a partition to somebody not
     subscribed to it). The last holds for all but about one in 2,500 such groups: the fewest moves
@@ -59,7 +63,7 @@ def differences(case: Case) -> list[str]:
     members = members_of(group)
     ours = assign(ASSIGNORS[group["assignor"]], partitions, members, racks_of(group))
     java = _decoded(case["assignments"])
-    if group["assignor"] != "cooperative-sticky" or same_topics(members):
+    if group["assignor"] not in ("sticky", "cooperative-sticky") or same_topics(members):
         if _ordered(ours) != _ordered(java):
             found.append(f"ours: {_ordered(ours)}, Java's: {_ordered(java)}")
         return found
@@ -88,7 +92,7 @@ def across_racks(case: Case) -> tuple[int, int] | None:
     members, racks = members_of(group), racks_of(group)
     partitions = {topic: range(count) for topic, count in group["partitions"].items()}
     java_plan = _decoded(case.get("plan", case["assignments"]))
-    if group["assignor"] != "cooperative-sticky" or same_topics(members):
+    if group["assignor"] not in ("sticky", "cooperative-sticky") or same_topics(members):
         return None
     our_plan = plan(partitions, members, ReportedOwnership(members), racks)
     if not _valid(java_plan, members) or not racks_matter(our_plan, members, racks):
@@ -121,9 +125,14 @@ def racks_of(group: Group) -> dict[TopicPartition, frozenset[str]]:
 
 def members_of(group: Group) -> list[Member]:
     """The members as their leader sees them."""
-    return [
-        Member(member_id, instance, decode_subscription(base64.b64decode(written)))
+    assignor = ASSIGNORS[group["assignor"]]
+    reports = [
+        (member_id, instance, read_subscription(base64.b64decode(written), _LATER, assignor))
         for member_id, instance, written in group["members"]
+    ]
+    assert [report for *_, report in reports if report.unreadable or report.ignored] == []
+    return [
+        Member(member_id, instance, report.subscription) for member_id, instance, report in reports
     ]
 
 

@@ -277,7 +277,7 @@ def test_an_assignor_without_any_protocol_is_rejected() -> None:
     ("wanted", "sentence"),
     [
         (["coop-sticky"], "did you mean 'cooperative-sticky'"),
-        (["xyz"], "use one of range, roundrobin, cooperative-sticky"),
+        (["xyz"], "use one of range, roundrobin, sticky, cooperative-sticky"),
         (["range", "range"], "twice"),
         ([], "name at least one"),
     ],

@@ -23,8 +23,9 @@ from unit.core.scripted_group import (
 )
 
 from asyncrevoke.consumer import Consumer
-from asyncrevoke.core.assignors import Assignment, Member, RebalanceProtocol
+from asyncrevoke.core.assignors import ASSIGNORS, Assignment, Member, RebalanceProtocol
 from asyncrevoke.core.assignors.ownership import encode_generation
+from asyncrevoke.core.assignors.sticky import with_last_assignment
 from asyncrevoke.core.io.effects import NotifyKind
 from asyncrevoke.core.membership.classic.state_table import ClassicState
 from asyncrevoke.errors import ConfigError, InconsistentGroupError
@@ -67,7 +68,7 @@ class Everything:
 def test_every_situation_is_named_with_the_test_that_holds_it() -> None:
     rows = [line.split("|")[1:-1] for line in PAGE.read_text(encoding="utf-8").splitlines()]
     numbered = {int(row[0]): row for row in rows if len(row) == 4 and row[0].strip().isdecimal()}
-    assert sorted(numbered) == list(range(1, 38))
+    assert sorted(numbered) == list(range(1, 40))
     # That the named tests exist is checked for every page.
     assert [
         n for n, row in numbered.items() if not re.search(r"`tests/\S+::test_\w+`", row[3])
@@ -106,7 +107,36 @@ def test_the_generation_is_sent_in_its_field_and_in_the_user_data_for_old_java_l
     assert frozenset(subscription.owned) == orders(0, 1)
 
 
-def test_a_forced_protocol_that_an_assignor_lacks_is_rejected_at_construction() -> None:
+def test_a_sticky_member_owns_nothing_and_tells_its_last_assignment_in_the_user_data() -> None:
+    group = ScriptedGroup(assignors=("sticky", "cooperative-sticky"))
+    group.become_member(0, 1)
+    group.rebalance()
+    assert group.step().to_be_revoked == orders(0, 1)
+    group.step()
+    subscription = offered(group.joining())["sticky"]
+    assert subscription.owned == ()
+    last = with_last_assignment(subscription, 100)
+    assert (frozenset(last.owned), last.generation) == (orders(0, 1), group.generation)
+
+
+def test_a_sticky_leader_leaves_partitions_where_the_last_assignment_gave_them() -> None:
+    group = ScriptedGroup(assignors=("sticky",))
+    group.start()
+    group.give_id()
+    last = ASSIGNORS["sticky"].user_data(group.generation, sorted(orders(1, 3)))
+    subscription = Subscription(topics=("orders",), user_data=last)
+    group.answer_join(
+        leads=True,
+        others=(
+            JoinGroupMember(
+                member_id="a", group_instance_id=None, metadata=encode_subscription(subscription)
+            ),
+        ),
+    )
+    assert group.planned() == {MEMBER: orders(0, 2), "a": orders(1, 3)}
+
+
+def test_a_forced_protocol_that_an_assignor_lacks_is_refused_at_construction() -> None:
     cooperative_only = Everything(RebalanceProtocol.COOPERATIVE)
     with pytest.raises(ConfigError, match="share no rebalance protocol"):
         Consumer("orders", group_id="billing", assignors=("range", cooperative_only))
