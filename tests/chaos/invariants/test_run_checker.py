@@ -95,7 +95,7 @@ def test_a_record_whose_handler_never_returned_is_lost() -> None:
     assert judgement(changed(handled=handled), STRICT).lost == 1
 
 
-def test_an_acknowledged_record_in_a_partition_that_nobody_has_read_is_a_fault() -> None:
+def test_an_acknowledged_record_of_a_partition_without_reads_is_a_fault() -> None:
     more = Produced(TopicPartition("orders", 1), 0, "key-1", 1.0)
     found = judgement(changed(produced=[*clean().produced, more]), STRICT)
     assert found.unhandled == 1

@@ -64,7 +64,7 @@ async def _with_oauth(start: Start, provider: Tokens) -> Setup:
     return setup
 
 
-async def test_credentials_that_the_broker_refuses_are_an_authentication_failure(
+async def test_credentials_that_the_broker_rejects_are_an_authentication_failure(
     start: Start,
 ) -> None:
     setup = await _with_oauth(start, Tokens())
@@ -74,7 +74,7 @@ async def test_credentials_that_the_broker_refuses_are_an_authentication_failure
     assert "no, thanks" in detail(outcome)
 
 
-async def test_a_token_provider_that_fails_is_no_refusal_and_is_asked_again(start: Start) -> None:
+async def test_a_failing_token_provider_is_no_rejection_and_is_asked_again(start: Start) -> None:
     setup = await _with_oauth(start, Tokens(failures=1))
     outcome = await setup.send()
     assert kind(outcome) is FailureKind.UNREACHABLE

@@ -129,7 +129,7 @@ def test_one_that_is_larger_than_the_memory_has_its_turn() -> None:
     assert world.fetching.buffered_bytes == 0
 
 
-def test_what_a_paused_partition_holds_keeps_nobody_else_waiting() -> None:
+def test_the_buffer_of_a_paused_partition_delays_no_other_partition() -> None:
     world = Decodes(3, buffer_memory=4 * MIB)
     first, _ = world.assign(0, 1)
     world.answer(1, data(0, large(0, size=3 * MIB)))

@@ -100,7 +100,7 @@ MUTANTS = [
     Mutant(
         "a late answer is appended after a corrupt batch was discarded",
         late_answer_is_appended,
-        fetch_errors.test_an_answer_to_a_fetch_beyond_a_corrupt_batch_is_dropped_with_that_batch,
+        fetch_errors.test_a_response_to_a_fetch_beyond_a_corrupt_batch_is_dropped_with_that_batch,
     ),
     Mutant(
         "the leader is asked with the rack while the replica cannot be used",

@@ -41,7 +41,7 @@ def joined(**fields: object) -> JoinGroupResponse:
     return JoinGroupResponse(error=ErrorCode.none, **(usual | fields))  # type: ignore[arg-type]
 
 
-def test_an_empty_member_id_is_no_membership_and_joining_goes_on() -> None:
+def test_an_empty_member_id_is_no_membership_and_joining_continues() -> None:
     group = ScriptedGroup()
     group.start()
     send, _ = group.only(JoinGroupRequest)

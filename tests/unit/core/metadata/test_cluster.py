@@ -130,7 +130,7 @@ def test_when_a_broker_answers_again_it_is_said_once() -> None:
     assert len(world.named("broker reachable")) == 1
 
 
-def test_an_answer_without_brokers_is_no_answer() -> None:
+def test_a_response_without_brokers_counts_as_none() -> None:
     world = Watched()
     world.cluster.start(world.now)
     world.reply(world.only(MetadataRequest)[0], MetadataResponse(brokers=(), topics=()))
@@ -337,7 +337,7 @@ def test_a_topic_that_does_not_exist_is_listed_as_missing_until_it_is_created() 
     assert world.cluster.missing_topics() == frozenset()
 
 
-def test_a_topic_that_is_refused_is_listed_until_access_is_granted() -> None:
+def test_a_topic_that_is_rejected_is_listed_until_access_is_granted() -> None:
     world = ScriptedRequests()
     world.know(topic("orders", {0: 1}))
     world.cluster.refresh(world.now + 1, "test")

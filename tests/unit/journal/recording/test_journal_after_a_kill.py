@@ -120,7 +120,7 @@ async def run(kills: Kills | None, folder: Path, records: int, **more: Any) -> N
 
 
 @pytest.mark.parametrize("segment_bytes", [2**20, 700])
-def test_after_a_kill_at_any_step_the_verdict_is_right(
+def test_after_a_kill_at_any_step_the_audit_finds_what_happened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, segment_bytes: int
 ) -> None:
     folder = tmp_path / "journal"
@@ -243,7 +243,7 @@ class _NoMembership:
 
 
 @pytest.mark.timeout(110)
-def test_after_a_process_was_killed_the_verdict_is_right(tmp_path: Path) -> None:
+def test_after_a_process_kill_the_audit_finds_what_happened(tmp_path: Path) -> None:
     chance = random.Random(11)
     environment = {**os.environ, "PYTHONPATH": f"{HERE.parents[2]}{os.pathsep}{HERE.parents[3]}"}
     for number in range(KILLS):
