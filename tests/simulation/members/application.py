@@ -133,7 +133,9 @@ class Application:
         self._reader: SingleRecords | None = None
         member.wake = self._woken
         if shape.tracked:
-            member.core.track(True, next_poll_completes=shape is ConsumerStyle.GROUP)
+            member.core.completion_tracker.track(
+                one_by_one=True, next_poll_completes=shape is ConsumerStyle.GROUP
+            )
 
     # --- steps -----------------------------------------------------------------------------------
 
@@ -288,7 +290,9 @@ class Application:
     def _start_tasks(self, result: PollResult) -> None:
         self._delayed = frozenset()
         for record in result.records:
-            if self.shape is not ConsumerStyle.GROUP or self.member.core.submit(record):
+            if self.shape is not ConsumerStyle.GROUP or self.member.core.completion_tracker.submit(
+                record
+            ):
                 self._waiting.setdefault(record.topic_partition, deque()).append(record)
         for partition in list(self._waiting):
             self._fill(partition)
@@ -314,7 +318,7 @@ class Application:
     def _delay(self, announced: frozenset[TopicPartition]) -> bool:
         busy = frozenset(tp for tp in announced if self._busy.get(tp) or self._waiting.get(tp))
         if busy and not self.closing:
-            ours = self.member.core.delay_revoke(sorted(busy))
+            ours = self.member.core.revocation.delay(sorted(busy))
             self.member.take_effects()
             self._witness.delayed(self.member, busy, ours)
             # What was delayed before stays so until it is listed again.
@@ -372,7 +376,7 @@ class Application:
             return  # cancelled while the loop was blocked
         self._busy[partition] -= 1
         self._witness.done(self.member, record)
-        self.member.core.complete(self.member.now, record)
+        self.member.core.completion_tracker.complete(self.member.now, record)
         if partition in self._waiting:
             self._fill(partition)
         self.member.take_effects()
@@ -384,7 +388,7 @@ class Application:
             return
         core, now = self.member.core, self.member.now
         started = self._started.get(waiting[-1].tracker_id, -1)
-        first = core.droppable_from(partition, list(waiting))
+        first = core.completion_tracker.droppable_from(partition, list(waiting))
         gaps = [each for each in waiting if first <= each.offset < started]
         rest = [each.offset for each in waiting if each.offset > started]
         self._waiting[partition] = deque(
@@ -395,9 +399,9 @@ class Application:
             found = frozenset(each.offset for each in gaps)
             self._witness.dropped(self.member, partition, offset, found)
         if rest:
-            core.drop_after(now, partition, offset)
+            core.completion_tracker.drop_after(now, partition, offset)
         if gaps:
-            core.abandon_all(now, gaps)
+            core.completion_tracker.abandon_all(now, gaps)
 
     def _abandon(self, partition: TopicPartition) -> None:
         """A partition is lost: its tasks are cancelled, what is done cannot count any more."""
@@ -457,8 +461,8 @@ class Application:
         self.shape = self._wanted
         self._has_changed = True
         self._witness.changed_style(self.member, self.shape.tracked)
-        self.member.core.track(
-            self.shape.tracked, next_poll_completes=self.shape is ConsumerStyle.GROUP
+        self.member.core.completion_tracker.track(
+            one_by_one=self.shape.tracked, next_poll_completes=self.shape is ConsumerStyle.GROUP
         )
 
     def unsubscribe_for(self, seconds: float) -> None:
