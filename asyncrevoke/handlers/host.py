@@ -139,7 +139,7 @@ class HandlerHost:
                 )
                 runner = self._runner = HandlerRunner(session, router, context)
                 session.add_owner(runner)
-                session.core.deliver_unreadable()
+                session.core.fetcher.record_drain.deliver_unreadable()
                 await runner.run()
         except asyncio.CancelledError:
             if self.failure is None:

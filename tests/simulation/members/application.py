@@ -82,7 +82,9 @@ class Application:
         self._reader: SingleRecords | None = None
         member.wake = self._woken
         if shape.tracked:
-            member.core.track(True, next_poll_completes=shape is ConsumerStyle.GROUP)
+            member.core.completion_tracker.track(
+                one_by_one=True, next_poll_completes=shape is ConsumerStyle.GROUP
+            )
 
     # --- steps -----------------------------------------------------------------------------------
 
@@ -259,7 +261,7 @@ class Application:
     def _delay(self, announced: frozenset[TopicPartition]) -> bool:
         busy = frozenset(tp for tp in announced if self.tasks.has(tp))
         if busy and not self.closing:
-            ours = self.member.core.delay_revoke(sorted(busy))
+            ours = self.member.core.revocation.delay(sorted(busy))
             self.member.take_effects()
             self._witness.delayed(self.member, busy, ours)
             # What was delayed before stays so until it is listed again.
@@ -315,8 +317,8 @@ class Application:
         self.shape = self._wanted
         self._has_changed = True
         self._witness.changed_style(self.member, self.shape.tracked)
-        self.member.core.track(
-            self.shape.tracked, next_poll_completes=self.shape is ConsumerStyle.GROUP
+        self.member.core.completion_tracker.track(
+            one_by_one=self.shape.tracked, next_poll_completes=self.shape is ConsumerStyle.GROUP
         )
 
     def unsubscribe_for(self, seconds: float) -> None:
