@@ -136,7 +136,7 @@ def test_a_sticky_leader_leaves_partitions_where_the_last_assignment_gave_them()
     assert group.planned() == {MEMBER: orders(0, 2), "a": orders(1, 3)}
 
 
-def test_a_forced_protocol_that_an_assignor_lacks_is_refused_at_construction() -> None:
+def test_a_forced_protocol_that_an_assignor_lacks_is_rejected_at_construction() -> None:
     cooperative_only = Everything(RebalanceProtocol.COOPERATIVE)
     with pytest.raises(ConfigError, match="share no rebalance protocol"):
         Consumer("orders", group_id="billing", assignors=("range", cooperative_only))
