@@ -71,6 +71,7 @@ class HandlerHost:
             from asyncrevoke.handlers.policy.options import (
                 check_consumer_limits,
             )
+            from asyncrevoke.handlers.policy.results import check_results_are_published
 
             if not self.router.handlers:
                 raise ConfigError(
@@ -80,6 +81,7 @@ class HandlerHost:
             for topic in topics:
                 self.router.find(topic)
             for handler in self.router.handlers:
+                check_results_are_published(handler)
                 check_consumer_limits(handler, self._config.concurrency, self._config.max_in_flight)
         elif self._resources is not None or self._worker_resources is not None:
             name = "resources" if self._resources is not None else "worker_resources"
@@ -103,6 +105,11 @@ class HandlerHost:
         from asyncrevoke.handlers.dead_letters.retry_message import due_time_ms
 
         return {each.topic: TopicDelay(each.delay, due_time_ms) for each in topics}
+
+    def dead_letter_topics(self) -> frozenset[str]:
+        """The topics that failed records are sent to."""
+        handlers = () if self.router is None else self.router.handlers
+        return frozenset(each.dead_letter for each in handlers if each.dead_letter is not None)
 
     async def run(self, session: Session, router: Router) -> None:
         """Run the handlers on the records of a session, until it stops or one of them stops it.
@@ -138,7 +145,7 @@ class HandlerHost:
                 )
                 runner = self._runner = HandlerRunner(session, router, context)
                 session.add_owner(runner)
-                session.core.deliver_unreadable()
+                session.core.fetcher.record_drain.deliver_unreadable()
                 await runner.run()
         except asyncio.CancelledError:
             if self.failure is None:

@@ -109,8 +109,6 @@ class Dispatcher:
             order = "function" if callable(order_by) else order_by
             self._recorder.handler_registered(topic, handler.name, order)
         publisher = self._publisher if handler.publish_to is not None else None
-        if handler.publish_to is not None and publisher is None:
-            raise ConfigError(f"{handler.name} publishes its results, and nothing sends them here")
         first = self._invoker.prepare(topic, handler, publisher)
         if first is not None and publisher is not None:
             if self._publishes_later:

@@ -90,10 +90,7 @@ class HandlerInvoker:
         if self._histories is not None:
             record, calls_before, _ = self._histories.of(item)
             attempt += calls_before
-        function = handler.call
-        if handler.publish_to is not None:
-            function = self._publishing[item.topic]
-        call = partial(function, record)
+        call = partial(self._publishing.get(item.topic, handler.call), record)
         return self._call(item, handler, _Arguments(record, attempt, None, call))
 
     async def call_batch(

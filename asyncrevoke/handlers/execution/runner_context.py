@@ -37,8 +37,8 @@ class RunnerContext:
     ``wall_clock`` (seconds since the epoch) says when records of a retry topic are due. ``clock``
     times retries, batches and calls, and ``random`` (from 0 to 1) varies the waits of retries.
     ``open_producer`` makes the producer of results, or returns the one that was made before; None:
-    nothing can be published. ``call_recorder``, ``observers`` and ``recorder`` record calls.
-    ``deadline`` limits how long a cancelled runner waits for handlers.
+    results are not published, as in a replay. ``call_recorder``, ``observers`` and ``recorder``
+    record calls. ``deadline`` limits how long a cancelled runner waits for handlers.
     """
 
     concurrency: int

@@ -14,30 +14,34 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable
 
     from asyncrevoke.handlers.policy.handler_function import HandlerFunction
+    from asyncrevoke.handlers.policy.registration import Handler
 
 _NOTHING = (None, type(None), typing.NoReturn, typing.Never)
 # Annotations of functions that are made for any purpose.
 _UNSAID = (*_NOTHING, object, typing.Any)
 
 
-def check_results(function: HandlerFunction, name: str, publish_to: str | None) -> None:
-    """ConfigError for a handler whose results would be lost, or that has none to publish.
+def check_publish_to(function: HandlerFunction, name: str, publish_to: str | None) -> None:
+    """ConfigError for a handler that has ``publish_to`` and returns nothing, or yields without it.
 
     Handlers without a return annotation pass, and so do annotations that are unknown at run time.
     """
-    written = _return_annotation(function)
-    if written is inspect.Signature.empty:
-        return
-    if publish_to is None:
-        if written not in _UNSAID:
-            raise ConfigError(
-                f"{name} returns {annotation_name(written)}, and publishes it nowhere: give the "
-                "handler publish_to=..., or annotate it `-> None`"
-            )
-    elif written in _NOTHING:
+    if publish_to is not None and _return_annotation(function) in _NOTHING:
         raise ConfigError(
             f"{name} has publish_to, and is annotated `-> None`: annotate what it returns, or "
             "leave out publish_to"
+        )
+
+
+def check_results_are_published(handler: Handler) -> None:
+    """ConfigError for a handler whose results would be lost. A replay keeps them."""
+    if handler.publish_to is not None:
+        return
+    written = _return_annotation(handler.function)
+    if written is not inspect.Signature.empty and written not in _UNSAID:
+        raise ConfigError(
+            f"{handler.name} returns {annotation_name(written)}, and publishes it nowhere: give "
+            "the handler publish_to=..., or annotate it `-> None`"
         )
 
 

@@ -13,19 +13,15 @@ class DriverReactions(Protocol):
 
     def core_reported(self, event: Emit) -> None:
         """The core has reported an event."""
-        ...
 
     def partitions_changed(self, notify: Notify) -> None:
         """Partitions were assigned, revoked or lost; the listener is called after this."""
-        ...
 
     def ticked(self, late: float) -> None:
         """A second or less has passed; the event loop ran this ``late`` seconds after it was due.
 
         What this gives the listener to do is begun after it.
         """
-        ...
 
     def driver_ended(self) -> None:
         """All timers and requests have ended, and the connections are closed."""
-        ...
