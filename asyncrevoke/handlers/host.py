@@ -158,8 +158,7 @@ class HandlerHost:
             raise
         finally:
             session.begin_close()
-            if self._producer is not None:
-                await self._producer.aclose()
+            await self.close_producer()
             await dead_letters.aclose()
 
     def open_producer(self, session: Session) -> Producer:
@@ -171,6 +170,12 @@ class HandlerHost:
                 session.config, session.requests, session.bootstrap, session.wall_clock
             )
         return self._producer
+
+    async def close_producer(self) -> None:
+        """Send nothing more; what is not acknowledged fails."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await producer.aclose()
 
     @asynccontextmanager
     async def open_resources(

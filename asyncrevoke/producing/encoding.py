@@ -10,7 +10,7 @@ import msgspec
 from asyncrevoke.errors import PublishError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from asyncrevoke.producing.message import Headers
 
 _json = msgspec.json.Encoder()
 
@@ -44,7 +44,7 @@ def encode_key(topic: str, key: object) -> bytes | None:
 
 def encode_headers(
     topic: str,
-    headers: Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]],
+    headers: Headers,
 ) -> list[tuple[str, bytes | None]]:
     """Headers with their values as bytes. Raises PublishError."""
     pairs = headers.items() if isinstance(headers, Mapping) else headers

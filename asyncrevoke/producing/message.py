@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Generic
+from collections.abc import Mapping, Sequence
+from typing import Final, Generic, TypeAlias
 
 from typing_extensions import TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
 ValueT = TypeVar("ValueT", default=object)
-
-# Headers of the W3C's trace context and baggage, which a result has of its record.
-TRACE_HEADERS: Final = frozenset(("traceparent", "tracestate", "baggage"))
+Headers: TypeAlias = Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]]
 
 
-class _OfTheRecord:
+class SameKey:
     """The default of a message's key: that of the record that the handler was called with."""
 
     def __repr__(self) -> str:
         return "SAME_KEY"
 
 
-SAME_KEY: Final = _OfTheRecord()
+SAME_KEY: Final = SameKey()
 
 
 class Message(Generic[ValueT]):
@@ -41,8 +37,8 @@ class Message(Generic[ValueT]):
         self,
         value: ValueT,
         *,
-        key: bytes | str | _OfTheRecord | None = SAME_KEY,
-        headers: Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]] = (),
+        key: bytes | str | SameKey | None = SAME_KEY,
+        headers: Headers = (),
         partition: int | None = None,
         timestamp: int | None = None,
         topic: str | None = None,

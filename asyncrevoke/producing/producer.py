@@ -7,15 +7,16 @@ import itertools
 from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.core.io.effects import Channel, Send
-from asyncrevoke.errors import ConsumerClosedError, PublishError
+from asyncrevoke.errors import ConsumerClosedError
 from asyncrevoke.producing.encoding import encode_headers, encode_key, encode_value
 from asyncrevoke.producing.producer_core import ProducerCore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.effects import Node
+    from asyncrevoke.producing.message import Headers
     from asyncrevoke.producing.producer_core import Outgoing
     from asyncrevoke.producing.record_batch import ResultSink
     from asyncrevoke.runtime.net.requests import Requests
@@ -100,7 +101,7 @@ class Producer:
         value: object,
         *,
         key: bytes | str | None = None,
-        headers: Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]] = (),
+        headers: Headers = (),
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> None:
@@ -161,7 +162,7 @@ class Producer:
         False if that has to wait. Raises PublishError.
         """
         if self._closed is not None:
-            raise PublishError(topic, "the consumer is closed") from self._closed
+            raise self._closed
         if timestamp is None:
             timestamp = int(self._wall_clock() * 1000)
         if not self._pump_scheduled:

@@ -44,6 +44,7 @@ class HandlerInvoker:
         self._histories = histories if histories.topics else None
         self._log = context.log
         self._clock = context.clock
+        self._open_producer = context.open_producer
         self._state = context.state
         self._workers = context.worker_resources
         self._call_recorder = context.call_recorder
@@ -80,7 +81,10 @@ class HandlerInvoker:
             if self._workers is not None:
                 return None
             state, log, name = self._state, self._log, handler.name
-            first = lambda record: call(record, HandlerContext(record, 1, state, log, name))  # noqa: E731
+            producer = self._open_producer
+            first = lambda record: call(  # noqa: E731
+                record, HandlerContext(record, 1, state, log, name, None, None, producer)
+            )
         return first if self._call_recorder is None else self._call_recorder.first_call(first)
 
     def call_record(self, record: Record, handler: Handler, attempt: int) -> Awaitable[object]:
@@ -135,7 +139,14 @@ class HandlerInvoker:
         """Make the call inside of its middleware, time limit, call log and tracer."""
         record, attempt, records, function = arguments
         context = HandlerContext(
-            record, attempt, self._state, self._log, handler.name, records, worker_state
+            record,
+            attempt,
+            self._state,
+            self._log,
+            handler.name,
+            records,
+            worker_state,
+            self._open_producer,
         )
         middleware, call_recorder = self._middleware[item.topic], self._call_recorder
         longest, tracer = handler.max_handler_time, self._tracer

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, cast
 
-from asyncrevoke.producing.encoding import encode_headers, encode_key, encode_value
-from asyncrevoke.producing.message import SAME_KEY, TRACE_HEADERS, Message
+from asyncrevoke.producing.encoding import encode_key, encode_value
+from asyncrevoke.producing.message import SAME_KEY, Message
 from asyncrevoke.producing.producer import Delivery
+from asyncrevoke.producing.trace_context import result_headers, trace_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from asyncrevoke.handlers.policy.context import HandlerContext
     from asyncrevoke.handlers.policy.registration import Handler
     from asyncrevoke.handlers.policy.signature import BatchHandlerCall, HandlerCall
     from asyncrevoke.model import Record
+    from asyncrevoke.producing.message import Headers
     from asyncrevoke.producing.producer import Producer
 
 _NO_HEADERS: list[tuple[str, bytes | None]] = []
@@ -110,7 +112,7 @@ class ResultPublisher:
             kind = type(value)
             if kind is not Message and kind is not list:
                 encoded = encode_value(topic, value)
-                headers = _trace_headers(record) if record.headers else _NO_HEADERS
+                headers = trace_headers(record) if record.headers else _NO_HEADERS
                 if try_queue(topic, None, record.key, encoded, headers, None, self, record):
                     return
             await self.publish(topic, value, record)
@@ -131,15 +133,16 @@ class ResultPublisher:
         self, topic: str, value: object, record: Record | None, delivery: Delivery
     ) -> None:
         key = None if record is None else record.key
-        headers = _NO_HEADERS if record is None else _trace_headers(record)
+        own: Headers = ()
         partition = timestamp = None
         if isinstance(value, Message):
             message = cast("Message[object]", value)
             topic = message.topic or topic
             key = key if message.key is SAME_KEY else encode_key(topic, message.key)
-            headers = _with_headers(topic, headers, message.headers)
+            own = message.headers
             partition, timestamp, value = message.partition, message.timestamp, message.value
         encoded = encode_value(topic, value)
+        headers = result_headers(topic, record, own)
         await self._producer.queue(topic, partition, key, encoded, headers, timestamp, delivery)
 
     # -- ResultSink of direct calls ---------------------------------------------------------------
@@ -159,22 +162,3 @@ def _several(value: object) -> list[object]:
     if isinstance(value, list):
         return [each for each in cast("list[object]", value) if each is not None]
     return [value]
-
-
-def _trace_headers(record: Record) -> list[tuple[str, bytes | None]]:
-    if not record.headers:
-        return _NO_HEADERS
-    return [header for header in record.headers if header[0].lower() in TRACE_HEADERS]
-
-
-def _with_headers(
-    topic: str,
-    traced: list[tuple[str, bytes | None]],
-    own: Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]],
-) -> list[tuple[str, bytes | None]]:
-    if not own:
-        return traced
-    encoded = encode_headers(topic, own)
-    if any(name.lower() == "traceparent" for name, _ in encoded):
-        return encoded
-    return [*traced, *encoded]
