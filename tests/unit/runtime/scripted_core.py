@@ -356,7 +356,12 @@ def make_parts(
         jitter=jitter,
     )
     return SessionParts(
-        config=config or ConsumerConfig(), core=own_core, driver=driver, hooks=hooks
+        config=config or ConsumerConfig(),
+        core=own_core,
+        driver=driver,
+        requests=requests,
+        bootstrap=(),
+        hooks=hooks,
     )
 
 
