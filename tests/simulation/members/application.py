@@ -86,8 +86,10 @@ class Application:
         # Who takes the records of the step that is under way one by one.
         self._reader: SingleRecords | None = None
         member.wake = self._woken
-        if style.tracked:
-            member.core.track(True, next_poll_completes=style is ConsumerStyle.GROUP)
+        if shape.tracked:
+            member.core.completion_tracker.track(
+                one_by_one=True, next_poll_completes=shape is ConsumerStyle.GROUP
+            )
 
     # --- steps -----------------------------------------------------------------------------------
 
@@ -264,7 +266,7 @@ class Application:
     def _delay(self, announced: frozenset[TopicPartition]) -> bool:
         busy = frozenset(tp for tp in announced if self.tasks.has(tp))
         if busy and not self.closing:
-            ours = self.member.core.delay_revoke(sorted(busy))
+            ours = self.member.core.revocation.delay(sorted(busy))
             self.member.take_effects()
             self._events.delayed(self.member, busy, ours)
             # What was delayed before stays so until it is listed again.
@@ -319,9 +321,9 @@ class Application:
             return  # a task group is left when its tasks have ended
         self.style = self._wanted
         self._has_changed = True
-        self._events.changed_style(self.member, self.style.tracked)
-        self.member.core.track(
-            self.style.tracked, next_poll_completes=self.style is ConsumerStyle.GROUP
+        self._witness.changed_style(self.member, self.shape.tracked)
+        self.member.core.completion_tracker.track(
+            one_by_one=self.shape.tracked, next_poll_completes=self.shape is ConsumerStyle.GROUP
         )
 
     def unsubscribe_for(self, seconds: float) -> None:

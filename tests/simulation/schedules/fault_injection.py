@@ -184,7 +184,7 @@ class FaultInjector:
             return
         stored = world.brokers.group.offsets
         placed = world.state.views[application.member.client].held
-        assigned = application.member.core.assignment()
+        assigned = application.member.core.assignment.partitions()
         offsets = {
             partition: OffsetAndMetadata(stored[partition].offset)
             for partition in sorted(assigned)
@@ -217,8 +217,8 @@ class FaultInjector:
 
         def ask() -> None:
             application.calls.look_up(topics)
-            # For its own ones the oracles follow what the core itself receives.
-            own = application.member.core.assignment()
+            # Of its own ones the oracles follow what the core itself is told.
+            own = application.member.core.assignment.partitions()
             application.calls.committed([tp for tp in partitions if tp not in own])
 
         application.member.later(0.0, ask)

@@ -161,7 +161,7 @@ def test_abandoned_records_are_not_reported_as_completed() -> None:
     group.produce(0, 6)
     records = group.take(6)
     for offset in (1, 3):
-        group.core.abandon(group.now, records[offset])
+        group.core.completion_tracker.abandon_all(group.now, [records[offset]])
     group.finish(records, 0, 2, 4, 5)
     group.advance(1)
     assert group.committing_entry().offset == 1
@@ -176,7 +176,7 @@ def test_the_final_commit_of_a_revocation_maps_records_completed_beyond_dropped_
     group.advance(1)
     group.committed_map()
     group.finish(records, 3)
-    group.core.drop_after(group.now, tp(0), 4)
+    group.core.completion_tracker.drop_after(group.now, tp(0), 4)
     group.rebalance()
     group.rejoin()
     assert group.step().to_be_revoked == orders(0)
@@ -260,7 +260,7 @@ def test_when_all_that_is_left_was_finished_the_offset_moves_to_the_end() -> Non
     group.advance(1)
     assert group.committing_entry().offset == 10
     group.answer_commit()
-    assert group.core.lag() == {tp(0): 0}
+    assert group.core.seeking.lag() == {tp(0): 0}
 
 
 def test_finished_records_that_come_alone_move_the_offset_too() -> None:
@@ -401,7 +401,7 @@ def test_a_rewind_passes_what_was_finished_again() -> None:
     group.rejoin()
     group.step()
     group.finish(records, 2)
-    group.core.drop_after(group.now, tp(0), 3)
+    group.core.completion_tracker.drop_after(group.now, tp(0), 3)
     group.rebalance()
     group.rejoin(0)
     assert [record.offset for record in group.take(3)] == [4, 8, 9]

@@ -190,7 +190,7 @@ class FetchWorld(ScriptedRequests):
         self.answer(node_id)
 
     def drain(self, limit: int = 500) -> dict[int, list[int]]:
-        taken = self.fetching.drain(self.now, limit)
+        taken = self.fetching.record_drain.drain(self.now, limit)
         self.plan()
         return {
             partition.partition: [record.offset for record in records]

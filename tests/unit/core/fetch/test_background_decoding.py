@@ -65,7 +65,7 @@ def test_a_partition_whose_next_batch_is_large_waits_for_it_and_the_others_do_no
     assert world.under_way == []
     assert world.drain() == {0: [0, 1, 2], 1: [0, 1, 2, 3, 4]}
     assert world.under_way == [(0, 3)]
-    assert not world.fetching.has_deliverable
+    assert not world.fetching.record_drain.is_ready
     assert world.drain() == {}
     woken = world.woken
     world.decoded()
@@ -166,7 +166,7 @@ def test_of_a_partition_that_is_gone_nothing_comes() -> None:
     world.answer(1, data(0, large(0)))
     assert world.under_way == [(0, 0), (0, 0)], "the new assignment waits for nobody"
     world.decoded()
-    assert not world.fetching.has_deliverable
+    assert not world.fetching.record_drain.is_ready
     world.decoded()
     assert world.drain() == {0: [*range(4, 10)]}
 

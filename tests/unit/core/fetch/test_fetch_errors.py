@@ -221,7 +221,7 @@ def test_a_batch_that_stays_corrupt_is_fetched_again_later_and_later() -> None:
         if world.fetches():
             fetched += 1
             world.answer(1, data(0, "0+3!"))
-        if world.fetching.has_deliverable:
+        if world.fetching.record_drain.is_ready:
             assert world.drain() == {}
         world.advance(0.05)
     assert 5 <= len(world.errors) <= 30

@@ -22,7 +22,7 @@ def test_a_partition_that_was_drained_does_not_wait_behind_a_parked_fetch() -> N
     world.answer(1, data(0, "0+12000"))
     assert world.fetches(Channel.FETCH_BUSY) == {}, "it has enough"
     assert asked(world.fetches()[1]) == {3: 0}
-    while world.fetching.has_deliverable:
+    while world.fetching.record_drain.is_ready:
         world.drain()
     fetch = world.fetches(Channel.FETCH_BUSY)[1]
     assert asked(fetch) == {0: 12000}

@@ -30,15 +30,15 @@ def test_each_broker_gets_one_fetch_for_the_partitions_it_leads() -> None:
 def test_what_was_fetched_is_drained_in_order_and_fetched_further() -> None:
     world = FetchWorld(1)
     (instance,) = world.assign(0)
-    assert not world.fetching.has_deliverable
+    assert not world.fetching.record_drain.is_ready
     world.answer(1, data(0, "0+3 3+2", high_watermark=99))
     assert world.woken == 1
-    assert world.fetching.has_deliverable
+    assert world.fetching.record_drain.is_ready
     assert (instance.high_watermark, instance.last_stable_offset, instance.log_start) == (99, 98, 0)
     assert asked(world.fetches()[1]) == {0: 5}
     assert world.drain(4) == {0: [0, 1, 2, 3]}
     assert world.drain() == {0: [4]}
-    assert not world.fetching.has_deliverable
+    assert not world.fetching.record_drain.is_ready
     assert instance.tracker is not None
     assert instance.tracker.position == 0, "the drain moves the buffers and nothing else"
 
@@ -181,7 +181,7 @@ def test_nothing_is_kept_or_delivered_of_a_partition_that_is_being_revoked() -> 
     world.answer(1, data(0, "0+3"))
     instance.transition(InstanceTransition.REVOKE)
     world.answer(1, data(0, "3+3"))
-    assert not world.fetching.has_deliverable
+    assert not world.fetching.record_drain.is_ready
     assert world.drain() == {}
     assert world.fetches() == {}
     instance.transition(InstanceTransition.WITHDRAW)
@@ -214,7 +214,7 @@ def test_a_paused_partition_keeps_its_data_and_is_not_fetched() -> None:
     (instance,) = world.assign(0)
     instance.paused = True
     world.answer(1, data(0, "0+3"))
-    assert not world.fetching.has_deliverable
+    assert not world.fetching.record_drain.is_ready
     assert world.drain() == {}
     assert world.fetches() == {}
     instance.paused = False

@@ -64,7 +64,7 @@ def test_a_cooperative_member_loses_only_what_has_not_drained_at_its_own_deadlin
     assert group.step().lost == orders(1)
     assert group.assigned == orders(0)
     assert not group.complete(record)
-    assert not group.core.delay_revoke([tp(1)])
+    assert not group.core.revocation.delay([tp(1)])
 
 
 def test_without_a_timeout_of_its_own_a_cooperative_member_takes_the_rebalance_timeout() -> None:

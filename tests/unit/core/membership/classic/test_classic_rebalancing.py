@@ -229,7 +229,7 @@ def test_a_rebalance_while_draining_joins_at_once_and_still_lists_what_is_delaye
     group, record = draining_with_a_parked_join()
     assert group.phase() is ClassicState.AWAIT_JOIN
     assert group.step().to_be_revoked == orders(1)
-    assert group.core.delay_revoke([tp(1)])
+    assert group.core.revocation.delay([tp(1)])
     assert group.complete(record)
 
 

@@ -152,7 +152,7 @@ def test_what_was_released_while_a_join_was_parked_is_handed_over_by_a_stage() -
 
 def test_a_partition_that_was_lost_alone_is_handed_over_by_a_stage_too() -> None:
     group, _ = working_on(2, 3, revoke_timeout=4.0)
-    group.core.delay_revoke(orders(2))
+    group.core.revocation.delay(orders(2))
     group.step()
     group.advance(1.0)
     group.rejoin(0)
@@ -187,14 +187,14 @@ def test_a_partition_that_returns_to_its_member_is_no_handover() -> None:
 def stopping(*, ours: bool, **options: Unpack[ConsumerOptions]) -> ScriptedGroup:
     """A member of 0 and 1 that stops, with a task at work on 1. ``ours``: so is the leader."""
     group = ScriptedGroup(**options)
-    group.core.track(True, next_poll_completes=True)
+    group.core.completion_tracker.track(one_by_one=True, next_poll_completes=True)
     group.start()
     if group.config.group_instance_id is None:
         group.give_id()
     group.answer_join()
     sync(group, 0, 1, ours=ours)
     (record,) = group.receive(1)
-    assert group.core.submit(record)
+    assert group.core.completion_tracker.submit(record)
     group.step()
     group.pulse = ErrorCode.none
     group.advance(5.0)
