@@ -86,9 +86,9 @@ class Application:
         # Who takes the records of the step that is under way one by one.
         self._reader: SingleRecords | None = None
         member.wake = self._woken
-        if shape.tracked:
+        if style.tracked:
             member.core.completion_tracker.track(
-                one_by_one=True, next_poll_completes=shape is ConsumerStyle.GROUP
+                one_by_one=True, next_poll_completes=style is ConsumerStyle.GROUP
             )
 
     # --- steps -----------------------------------------------------------------------------------
@@ -321,9 +321,9 @@ class Application:
             return  # a task group is left when its tasks have ended
         self.style = self._wanted
         self._has_changed = True
-        self._witness.changed_style(self.member, self.shape.tracked)
+        self._events.changed_style(self.member, self.style.tracked)
         self.member.core.completion_tracker.track(
-            one_by_one=self.shape.tracked, next_poll_completes=self.shape is ConsumerStyle.GROUP
+            one_by_one=self.style.tracked, next_poll_completes=self.style is ConsumerStyle.GROUP
         )
 
     def unsubscribe_for(self, seconds: float) -> None:

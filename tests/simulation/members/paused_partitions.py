@@ -31,6 +31,6 @@ class PausedPartitions:
 
     def _resume(self, partition: TopicPartition) -> None:
         if partition in self._member.core.seeking.paused():
-            self._witness.paused(self._member, partition, False)
+            self._events.paused(self._member, partition, False)
             self._member.core.resume(self._member.now, [partition])
             self._member.take_effects()
