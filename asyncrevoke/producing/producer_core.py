@@ -63,7 +63,7 @@ class Outgoing(NamedTuple):
 class ProducerCore:
     """Queues results by partition, and sends one Produce at a time to each broker.
 
-    ``queued_bytes`` are not acknowledged yet, in ``queued`` records.
+    ``queued_bytes`` are the bytes of records that are neither acknowledged nor have failed.
     """
 
     def __init__(
@@ -97,7 +97,6 @@ class ProducerCore:
         # Why the last request has failed.
         self._trouble = "no broker has answered"
         self.queued_bytes = 0
-        self.queued = 0
 
     # --- results are queued ----------------------------------------------------------------------
 
@@ -150,8 +149,12 @@ class ProducerCore:
             batches.append(batch)
             self._active[queue] = known
         self.queued_bytes += size
-        self.queued += 1
         return True
+
+    @property
+    def queued(self) -> int:
+        """Records that are neither acknowledged nor have failed."""
+        return sum(batch.count for queue in self._active for batch in queue.batches)
 
     def want(self, now: float, topic: str) -> None:
         """Learn the partitions of a topic."""
@@ -360,7 +363,6 @@ class ProducerCore:
 
     def _ended(self, queue: PartitionQueue, batch: ResultBatch) -> ResultBatch:
         self.queued_bytes -= batch.size
-        self.queued -= batch.count
         if not queue.batches:
             self._active.pop(queue, None)
         return batch
