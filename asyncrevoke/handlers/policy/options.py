@@ -16,6 +16,7 @@ from asyncrevoke.handlers.policy.registration import HandlerOptions, OnError
 from asyncrevoke.handlers.policy.retry import Retry
 from asyncrevoke.handlers.policy.retry_topic import RetryTopic
 from asyncrevoke.handlers.policy.signature import handler_name
+from asyncrevoke.printable import shown_option
 
 if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.registration import Handler
@@ -117,9 +118,11 @@ def _checked_pattern(pattern: str | re.Pattern[str] | None) -> re.Pattern[str] |
         try:
             given = re.compile(given)
         except re.error as error:
-            raise ConfigError(f"pattern {given!r} is no regular expression: {error}") from error
+            raise ConfigError(
+                f"pattern {shown_option(given)} is no regular expression: {error}"
+            ) from error
     if not isinstance(given, re.Pattern):
-        raise ConfigError(f"a pattern is a regular expression, not {given!r}")
+        raise ConfigError(f"a pattern is a regular expression, not {shown_option(given)}")
     compiled = cast("re.Pattern[str] | re.Pattern[bytes]", given)
     if isinstance(compiled.pattern, bytes):
         raise ConfigError("a pattern is of str, not of bytes: topics are names")

@@ -70,7 +70,7 @@ class ScriptedTimer:
         self._due.pop(self._number, None)
 
 
-class Running:
+class RunningHandlers:
     """A runner at work on a scripted source; ``options`` are those of the handler.
 
     A handler that takes nothing but a Record may be any callable.
@@ -136,8 +136,8 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def running(handler: Callable[..., Any], **options: Any) -> AsyncGenerator[Running]:
-    run = Running(handler, **options)
+async def running(handler: Callable[..., Any], **options: Any) -> AsyncGenerator[RunningHandlers]:
+    run = RunningHandlers(handler, **options)
     try:
         yield run
     finally:
