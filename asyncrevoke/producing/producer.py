@@ -223,7 +223,7 @@ class Producer:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        due = core.next_at()
+        due = core.next_at(now)
         if due < float("inf"):
             self._timer = self._loop.call_at(due, self._pump)
 

@@ -234,8 +234,9 @@ class ProducerCore:
             message = produce_request(batches, self._request_timeout)
             yield Outgoing(self._nodes[leader], message, tuple(queues))
 
-    def next_at(self) -> float:
-        """When :meth:`requests` or :meth:`expire` may have something to do without an answer."""
+    def next_at(self, now: float) -> float:
+        """When :meth:`requests` or :meth:`expire`, which were called now, may have something to do
+        without an answer."""
         due = _NEVER
         if not self._asks_metadata:
             due = self._metadata_due
@@ -244,7 +245,8 @@ class ProducerCore:
         for queue in self._active:
             if not queue.in_flight:
                 due = min(due, queue.batches[0].expires_at)
-                if queue.retry_at:
+                # A retry that is due already waits for its broker, or for metadata.
+                if queue.retry_at > now:
                     due = min(due, queue.retry_at)
         return due
 
@@ -348,7 +350,7 @@ class ProducerCore:
                     if queue.needs_producer_id():
                         self._producer_id = None
                 case ProduceAction.SPLIT:
-                    queue.split()
+                    self.queued_bytes += queue.split()
                 case ProduceAction.REFUSED:
                     self._fail_first(queue, refusal(error, detail))
 

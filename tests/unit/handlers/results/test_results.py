@@ -18,7 +18,7 @@ from asyncrevoke.producing.message import Message
 from asyncrevoke.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
-    from unit.handlers.scripted_runner import Running
+    from unit.handlers.scripted_runner import RunningHandlers
 
     from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
     from asyncrevoke.model import Record
@@ -28,7 +28,7 @@ async def echo(value: bytes) -> bytes:
     return value
 
 
-async def done(run: Running, *records: Record) -> None:
+async def done(run: RunningHandlers, *records: Record) -> None:
     """These records, which were fed, are completed."""
     await turns()
     await until(lambda: all(run.source.fate(each) is Fate.DONE for each in records))
