@@ -73,22 +73,6 @@ async def test_code_outside_of_handlers_publishes_until_the_consumer_is_closed()
             await producer.publish("invoices", "late")
 
 
-async def test_a_value_that_is_published_nowhere_is_warned_of_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    consumer = Consumer(group_id="g")
-
-    async def handle(value: bytes) -> bytes:
-        return value
-
-    del handle.__annotations__["return"]
-    consumer.handler("orders")(handle)
-    async with TestConsumer(consumer) as t:
-        for number in range(5):
-            await t.publish("orders", b"%d" % number)
-    assert caplog.text.count("handler returned a value; results without publish_to are lost") == 1
-
-
 async def test_results_are_published_again_after_a_crash() -> None:
     consumer = echoing()
     async with TestConsumer(consumer) as t:
