@@ -242,6 +242,38 @@ class ConsumerCore:
         """See :meth:`CompletionTracker.drop_after`."""
         self._completion_tracker.drop_after(now, partition, offset)
 
+    # --- lifespans -------------------------------------------------------------------------------
+
+    def enter_lifespans(self) -> None:
+        """See :meth:`Lifespans.enter_lifespans`."""
+        self._assignment.lifespans.enter_lifespans()
+
+    def await_listener(self) -> None:
+        """See :meth:`Lifespans.await_listener`."""
+        self._assignment.lifespans.await_listener()
+
+    def listener_called(self, now: float, instance_ids: Sequence[int]) -> None:
+        """``on_partitions_assigned`` has returned for these: they may be delivered."""
+        self._parts.listener_called(now, instance_ids)
+
+    def lifespan_entered(self, now: float, instance_id: int) -> None:
+        """A lifespan is entered: its partition may be delivered."""
+        self._parts.lifespan_entered(now, instance_id)
+
+    def lifespan_exited(self, now: float, instance_id: int) -> None:
+        """A lifespan has exited, or was not entered: its partition may be released."""
+        self._parts.lifespan_exited(now, instance_id)
+
+    def lifespan_failed(self, now: float, instance_id: int, reason: str) -> None:
+        """The exit of a lifespan has failed: its partition is lost without a final commit."""
+        self._parts.lifespan_failed(now, instance_id, reason)
+
+    def offset_to_commit(self, partition: TopicPartition) -> int | None:
+        """The offset before which all records are done; None while there is no position."""
+        instance = self._assignment.get(partition)
+        tracker = None if instance is None else instance.tracker
+        return None if tracker is None else tracker.commit_point
+
     # --- subscription ----------------------------------------------------------------------------
 
     def subscribe(

@@ -36,6 +36,20 @@ class InstanceState(enum.Enum):
     LOST = "lost"
 
 
+class LifespanState(enum.Enum):
+    """Where the lifespan of an instance is (:mod:`.lifespans`)."""
+
+    NONE = "none"
+    ENTERING = "entering"
+    ENTERED = "entered"
+    EXITING = "exiting"
+    EXITED = "exited"
+
+
+_DELIVERED = frozenset((LifespanState.NONE, LifespanState.ENTERED))
+_UNFINISHED = frozenset((LifespanState.ENTERING, LifespanState.ENTERED, LifespanState.EXITING))
+
+
 class Permissions(NamedTuple):
     """What an instance may do in a state."""
 
@@ -127,7 +141,10 @@ class PartitionInstance:
         "former_trackers",
         "high_watermark",
         "instance_id",
+        "is_started",
         "last_stable_offset",
+        "lifespan",
+        "listener_pending",
         "log_start",
         "map_unverified",
         "partition",
@@ -155,6 +172,10 @@ class PartitionInstance:
         # A position from the reset policy or a seek is to be committed even if nothing was done.
         self.commit_required = False
         self.paused = False
+        # Its start waits for the user's code: for the listener, or for a lifespan.
+        self.listener_pending = False
+        self.lifespan = LifespanState.NONE
+        self.is_started = True
         # A seek looks its position up.
         self.seek_pending = False
         self.delayed_by_user = False
@@ -206,6 +227,19 @@ class PartitionInstance:
         """Whether the user has paused it."""
         self.paused = paused
 
+    def set_listener_pending(self, pending: bool) -> None:
+        """Whether delivery waits for the listener's ``on_partitions_assigned``."""
+        self.listener_pending = pending
+        self._check_started()
+
+    def set_lifespan(self, state: LifespanState) -> None:
+        """Where its lifespan is."""
+        self.lifespan = state
+        self._check_started()
+
+    def _check_started(self) -> None:
+        self.is_started = self.lifespan in _DELIVERED and not self.listener_pending
+
     def set_seek_pending(self, pending: bool) -> None:
         """Whether a seek looks its position up."""
         self.seek_pending = pending
@@ -232,7 +266,17 @@ class PartitionInstance:
     @property
     def is_blocked(self) -> bool:
         """Whether nothing of it is to be delivered or fetched now, whatever its state."""
-        return self.paused or self.too_far_ahead or self.seek_pending
+        return self.paused or self.too_far_ahead or self.seek_pending or not self.is_started
+
+    @property
+    def has_unfinished_lifespan(self) -> bool:
+        """Whether it has a lifespan that has not exited."""
+        return self.lifespan in _UNFINISHED
+
+    @property
+    def is_commit_withheld(self) -> bool:
+        """Whether its lifespan has to exit before it is committed, for the last time."""
+        return self.has_unfinished_lifespan and self.revoking
 
     @property
     def revoking(self) -> bool:

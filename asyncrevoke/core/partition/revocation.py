@@ -80,6 +80,7 @@ class Revocation:
             unseen = instance.state is InstanceState.INIT
             instance.transition(InstanceTransition.COMMIT if unseen else InstanceTransition.REVOKE)
             instance.set_deadline(deadline)
+            self._assignment.lifespans.cancel_entering(instance)
             self._revoking[instance] = None
             self._requested[instance] = now
             if unseen:
@@ -101,11 +102,11 @@ class Revocation:
 
     def withdraw(self, instance: PartitionInstance) -> bool:
         """The group gave it back before it was released: resume, unless the user may have
-        cancelled its work already (announced, not delayed, and not decided by the tracker): then
-        it finishes its release, for which nobody waits."""
+        cancelled its work already (announced, not delayed, and not decided by the tracker), or its
+        lifespan exits: then it finishes its release, for which nobody waits."""
         instance.set_deadline(None)
         self._overdue.pop(instance, None)
-        resumable = (
+        resumable = self._assignment.lifespans.is_resumable(instance) and (
             instance.state is InstanceState.REVOKE_REQUESTED
             or instance.delayed_by_user
             or (self._auto_delay_revoke and not self.leaving)
@@ -284,9 +285,24 @@ class Revocation:
         )
 
     def _must_wait(self, instance: PartitionInstance) -> bool:
+        """Whether its release waits for records, or else for its lifespan, which exits now."""
+        if self._waits_for_records(instance):
+            return True
+        drained = self.wait_for_tasks or not self.leaving
+        return not self._assignment.lifespans.exit(instance, drained=drained)
+
+    def _waits_for_records(self, instance: PartitionInstance) -> bool:
         if self.leaving:
             return self.wait_for_tasks and instance.held > 0
-        return self._auto_delay_revoke and instance.in_flight > 0
+        delays = self._auto_delay_revoke or instance.has_unfinished_lifespan
+        return delays and instance.in_flight > 0
+
+    def lifespan_failed(self, now: float, instance: PartitionInstance, reason: str) -> None:
+        """What its lifespan was to keep is not kept: it is lost, without a final commit."""
+        if instance.revoking:
+            self._lose_alone(now, instance, reason)
+        else:
+            self.lose(now, [instance], reason)
 
     def _complete(self, now: float, instance: PartitionInstance) -> None:
         if instance.state is InstanceState.REVOKE_REQUESTED:
@@ -357,7 +373,10 @@ class Revocation:
             elif now >= instance.deadline - margin and instance not in self._overdue:
                 # One last commit of what is done; nothing later than this may count.
                 self._overdue[instance] = None
-                if self._reactions.is_committed(instance):
+                if instance.has_unfinished_lifespan:
+                    # What the lifespan was to keep is not kept: a commit would pass over it.
+                    self._lose_overdue(now, instance)
+                elif self._reactions.is_committed(instance):
                     self._lose_overdue(now, instance)
                 else:
                     self._reactions.commit_now(now)

@@ -45,6 +45,7 @@ class HandlerInvoker:
         self._clock = context.clock
         self._state = context.state
         self._workers = context.worker_resources
+        self._lifespans = context.lifespans
         self._call_recorder = context.call_recorder
         self._tracer = None if context.observers is None else context.observers.tracer
         self._middleware: dict[str, MiddlewareChain | None] = {}
@@ -65,7 +66,7 @@ class HandlerInvoker:
             return None
         first: Callable[[Record], Awaitable[object]] = call
         if handler.wants_context:
-            if self._workers is not None:
+            if self._workers is not None or self._lifespans is not None:
                 return None
             state, log, name = self._state, self._log, handler.name
             first = lambda record: call(record, HandlerContext(record, 1, state, log, name))  # noqa: E731
@@ -120,8 +121,18 @@ class HandlerInvoker:
     ) -> Awaitable[object]:
         """Make the call inside of its middleware, time limit, call log and tracer."""
         record, attempt, records, function = arguments
+        partition_state = None
+        if self._lifespans is not None:
+            partition_state = self._lifespans.state_of(item.topic_partition)
         context = HandlerContext(
-            record, attempt, self._state, self._log, handler.name, records, worker_state
+            record,
+            attempt,
+            self._state,
+            self._log,
+            handler.name,
+            records,
+            worker_state,
+            partition_state,
         )
         middleware, call_recorder = self._middleware[item.topic], self._call_recorder
         longest, tracer = handler.max_handler_time, self._tracer

@@ -31,6 +31,7 @@ from asyncrevoke.core.io.effects import (
 from asyncrevoke.model import GroupMetadata, OffsetAndMetadata, PollResult, Record, TopicPartition
 from asyncrevoke.protocol.messages import MetadataRequest, MetadataResponse
 from asyncrevoke.runtime.hooks.event_log import EventLog
+from asyncrevoke.runtime.hooks.lifespan_events import LifespanEvents
 from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
 from asyncrevoke.runtime.loop.driver import Driver
 from asyncrevoke.runtime.session.parts import SessionHooks, SessionParts
@@ -261,6 +262,9 @@ class ScriptedCore:
         self._calls += 1
         return self._calls
 
+    def listener_called(self, now: float, instance_ids: Sequence[int]) -> None:
+        self.calls.append(("listener_called", tuple(instance_ids)))
+
     # -- for tests
 
     def asked(self, call: str) -> list[object]:
@@ -336,10 +340,11 @@ def make_parts(
     own_core, owners = cast("ConsumerCore", core), RecordOwners()
     hooks = SessionHooks(
         log=EventLog(),
-        listener=ListenerCalls(listener),
+        listener=ListenerCalls(listener, 300.0),
         owners=owners,
         status=SessionStatus(own_core, owners),
         reads=ReadReports(None),
+        lifespans=LifespanEvents(),
         recorder=recorder,
     )
     driver = Driver(
