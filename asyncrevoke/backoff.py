@@ -10,8 +10,6 @@ class Backoff:
     It has no clock and no jitter: the caller adds the delay to its own time, and spreads it.
     """
 
-    __slots__ = ("_delay", "_first", "_longest")
-
     def __init__(self, first: float, longest: float) -> None:
         if not 0 < first <= longest:
             raise ValueError(f"a backoff cannot grow from {first} to {longest} seconds")

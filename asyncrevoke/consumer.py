@@ -155,9 +155,11 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         self._hosting.check(self._topics)
         session = self._session = self._open()
         if self._hosting.has_lifespans:
-            session.core.enter_lifespans()
+            session.core.assignment.lifespans.enter_lifespans()
         router = self._hosting.router
         if router is not None:
+            if session.dead_letters is None:  # else a test takes them
+                session.core.set_output_topics(self._hosting.dead_letter_topics())
             if delays := self._hosting.retry_topic_delays():
                 session.delay(delays)
             topics = () if router.pattern is not None else sorted(router.topics)

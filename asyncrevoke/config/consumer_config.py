@@ -184,10 +184,10 @@ class ConsumerConfig:
 
     assignors: Sequence[str | OwnAssignor] = ("cooperative-sticky",)
     """Assignors that this member offers, the preferred first, named as in Java: ``range``,
-    ``roundrobin``, ``cooperative-sticky``; or assignors of your own. All must speak a common
-    rebalance protocol. Hazard: all members of a group must share one; changing it takes two
-    rolling restarts (KIP-429). With ``range`` or ``roundrobin`` among them, everything is given up
-    at each rebalance."""
+    ``roundrobin``, ``sticky``, ``cooperative-sticky``; or assignors of your own. All must speak a
+    common rebalance protocol. Hazard: all members of a group must share one; changing it takes two
+    rolling restarts (KIP-429). With ``range``, ``roundrobin`` or ``sticky`` among them, all
+    partitions are released at each rebalance."""
 
     auto_offset_reset: OffsetReset = "earliest"
     """Where to read when the group has committed nothing, or the position is outside the log:

@@ -16,7 +16,7 @@ _SENTENCES = {
     ),
     "partition_assignment_strategy": (
         'use assignors=("cooperative-sticky",), with names as Java\'s: '
-        "range, roundrobin, cooperative-sticky"
+        "range, roundrobin, sticky, cooperative-sticky"
     ),
     "value_deserializer": (
         "values arrive as bytes: annotate the first parameter of a handler with the type "

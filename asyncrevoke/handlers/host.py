@@ -126,6 +126,11 @@ class HandlerHost:
 
         return {each.topic: TopicDelay(each.delay, due_time_ms) for each in topics}
 
+    def dead_letter_topics(self) -> frozenset[str]:
+        """The topics that failed records are sent to."""
+        handlers = () if self.router is None else self.router.handlers
+        return frozenset(each.dead_letter for each in handlers if each.dead_letter is not None)
+
     async def run(self, session: Session, router: Router) -> None:
         """Run the handlers on the records of a session, until it stops or one of them stops it.
 
@@ -161,7 +166,7 @@ class HandlerHost:
                 )
                 runner = self._runner = HandlerRunner(session, router, context)
                 session.add_owner(runner)
-                session.core.deliver_unreadable()
+                session.core.fetcher.record_drain.deliver_unreadable()
                 if lifespans is None:
                     await runner.run()
                 else:

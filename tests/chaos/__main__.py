@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chaos import matrix
+from chaos.environment.group import PROTOCOLS
+from chaos.environment.proxied_brokers import Stage
 from chaos.run import HEADER, Outcome, run
 from chaos.scenario import FAULTS, Scenario, draw, possible
-from chaos.world.group import PROTOCOLS
-from chaos.world.stage import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from chaos.world.group import ProtocolName
+    from chaos.environment.group import ProtocolName
 
 
 def option(text: str) -> tuple[str, Any]:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from chaos.environment.group import PROTOCOLS
 from chaos.scenario import FAULTS, Scenario
-from chaos.world.group import PROTOCOLS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,20 +9,20 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from chaos.environment.group import CLOSE_TIMEOUT, Group
+from chaos.environment.traffic import Traffic
 from chaos.faults.fault import World
-from chaos.judging.evidence import facts_of, keep
-from chaos.judging.judge import Judgement, judgement
+from chaos.invariants.evidence import facts_of, keep
+from chaos.invariants.run_checker import Judgement, judgement
 from chaos.scenario import Scenario
-from chaos.world.group import CLOSE_TIMEOUT, Group
-from chaos.world.traffic import Traffic
 
 from asyncrevoke.cli.demo.clock import now
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from chaos.judging.judge import Facts
-    from chaos.world.stage import Stage
+    from chaos.environment.proxied_brokers import Stage
+    from chaos.invariants.run_checker import Facts
 
     from asyncrevoke.journal.format.schema import Content
 

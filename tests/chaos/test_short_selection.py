@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from chaos.environment.proxied_brokers import Stage
 from chaos.run import run
 from chaos.scenario import FAULTS, Scenario
-from chaos.world.stage import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from chaos.world.group import ProtocolName
+    from chaos.environment.group import ProtocolName
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 

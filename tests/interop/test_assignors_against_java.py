@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 from interop.assignor_cases import VECTORS, assigned_by_java, case_of, random_groups, vectors
-from interop.assignor_judge import Group, across_racks, differences
+from interop.assignor_comparison import Group, across_racks, differences
 
 pytestmark = [
     pytest.mark.broker,

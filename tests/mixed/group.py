@@ -89,6 +89,7 @@ class Group:
         for member in (*self.members, *self.ended):
             member.kill()
             await member.reading
+            await member.wait()
         await self._stack.aclose()
 
     async def _produce(self, producer: AIOKafkaProducer) -> None:

@@ -36,11 +36,11 @@ async def bounce(group: Group, *assignors: str) -> list[str]:
     return used
 
 
-async def upgrade(group: Group, client: Client, assignor: str) -> int:
+async def upgrade(group: Group, client: Client, assignor: str, *others: str) -> int:
     for _ in range(MEMBERS):
-        await group.join(client, assignor)
+        await group.join(client, assignor, *others)
     assert (await group.settles()).assignor == assignor
-    first = await bounce(group, assignor, "cooperative-sticky")
+    first = await bounce(group, assignor, *others, "cooperative-sticky")
     assert first[:-1] == [assignor] * (MEMBERS - 1)
     # When all offer both, members vote, each for what it prefers.
     assert first[-1] == assignor
@@ -69,3 +69,44 @@ async def test_a_range_group_of_java_is_upgraded_without_losing_a_record(group: 
     # read again: it says so itself, and nothing else may be.
     async with group:
         await upgrade(group, "java", "range")
+
+
+async def test_a_sticky_group_of_aiokafka_is_upgraded_without_losing_or_repeating_a_record(
+    group: Group,
+) -> None:
+    async with group:
+        assert await upgrade(group, "aiokafka", "sticky") == 0
+
+
+async def test_a_sticky_group_of_java_is_upgraded_without_losing_a_record(group: Group) -> None:
+    async with group:
+        await upgrade(group, "java", "sticky")
+
+
+async def test_a_java_group_of_range_and_sticky_is_upgraded_without_losing_a_record(
+    group: Group,
+) -> None:
+    async with group:
+        await upgrade(group, "java", "range", "sticky")
+
+
+@pytest.mark.parametrize("client", ["java", "aiokafka"])
+async def test_a_sticky_group_keeps_partitions_where_they_are_whoever_leads_it(
+    group: Group, client: Client
+) -> None:
+    async with group:
+        first = await group.join("ours", "sticky")
+        await group.settles()
+        second = await group.join(client, "sticky")
+        await group.settles()
+        kept = set(first.owned), set(second.owned)
+        await group.join("ours", "sticky")
+        await group.settles()
+        # The leader, the first member, takes one from each.
+        assert first.owned < kept[0]
+        assert second.owned < kept[1]
+        kept = set(first.owned), set(second.owned)
+        await group.leave(first)  # now another member leads
+        await group.settles()
+        assert second.owned > kept[1]
+        await group.ends_with_each_record_consumed_once()

@@ -19,13 +19,15 @@ from typing import TYPE_CHECKING
 
 from simulation.cluster.simulated_cluster import SimulatedCluster
 from simulation.invariants.oracle_state import Violation
-from simulation.members.application import Application, ConsumerStyle, WorkTime
+from simulation.members.consumer_style import ConsumerStyle, WorkTime
 from simulation.schedules.schedule import Disturbance, GroupMode, MemberPlan, Schedule
 
 from asyncrevoke.testing.fake_kafka.group_state import GroupState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from simulation.members.application import Application
 
 _ASSIGNORS = {GroupMode.EAGER: "range"}
 _SAMPLE = 0.1

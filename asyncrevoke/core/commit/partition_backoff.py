@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 class _Wait:
     """The backoff of one partition, and when its present delay is over."""
 
-    __slots__ = ("backoff", "until")
-
     def __init__(self, backoff: Backoff) -> None:
         self.backoff = backoff
         self.until = 0.0

@@ -32,11 +32,9 @@ class CommitterMembership(Protocol):
 
     def rejected(self, now: float, error: ErrorCode) -> None:
         """The coordinator has rejected a commit because it does not accept this membership."""
-        ...
 
     def rebalance_seen(self, now: float) -> None:
         """A commit was answered with REBALANCE_IN_PROGRESS."""
-        ...
 
 
 class CommitReactions(Protocol):
@@ -49,25 +47,20 @@ class CommitReactions(Protocol):
 
     def commit_acknowledged(self, now: float, instances: Sequence[PartitionInstance]) -> None:
         """The broker is known to hold what was committed of these."""
-        ...
 
     def commit_rejected(
         self, now: float, instance: PartitionInstance, error: PartitionsError
     ) -> None:
         """The broker has rejected the commit of it, and it is not sent again."""
-        ...
 
     def commit_topic_unknown(self, now: float) -> None:
         """The coordinator does not know a topic that was committed."""
-        ...
 
     def revocation_progressed(self, now: float) -> None:
         """Records of a partition that is being revoked have ended."""
-        ...
 
     def failed(self, now: float, error: Exception) -> None:
         """No commit can succeed, or the user must know of an error."""
-        ...
 
 
 class CommitRetries(Protocol):
@@ -76,7 +69,6 @@ class CommitRetries(Protocol):
 
     def flush(self, now: float, /) -> None:
         """The delay of a partition is over: commit what is owed."""
-        ...
 
 
 class CommitProgress(Protocol):
@@ -107,4 +99,3 @@ class CommitVerification(Protocol):
     ) -> None:
         """Of ``certain`` the broker holds what it should, and what it holds of ``rewound`` is
         older. ``answered``: whether it has answered for all."""
-        ...

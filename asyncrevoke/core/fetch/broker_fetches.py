@@ -58,18 +58,6 @@ class BrokerFetches:
     connection of its own; busy partitions stay there, so that the long poll lists the quiet ones.
     """
 
-    __slots__ = (
-        "_backoff",
-        "_pause",
-        "in_flight",
-        "max_response_bytes",
-        "needs_fetch",
-        "node_id",
-        "not_before",
-        "session",
-        "sufficiently_buffered",
-    )
-
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
         # In the order in which they are asked for: brokers fill an answer in this order.

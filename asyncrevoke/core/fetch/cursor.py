@@ -58,32 +58,6 @@ class DrainContext(Protocol):
 class PartitionCursor:
     """Where an instance stands between its broker and the user."""
 
-    __slots__ = (
-        "_asked_in",
-        "_drain_context",
-        "_due_to",
-        "_head",
-        "_left",
-        "_request",
-        "backoff",
-        "busy",
-        "corrupt_record",
-        "counted",
-        "error_reported",
-        "filling",
-        "in_flight",
-        "instance",
-        "leader",
-        "metadata_tries",
-        "not_before",
-        "not_due",
-        "out_of_range",
-        "queue",
-        "removed",
-        "replica",
-        "topic_id",
-    )
-
     def __init__(
         self,
         drain_context: DrainContext,

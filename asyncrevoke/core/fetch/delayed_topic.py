@@ -31,8 +31,6 @@ class DueRecords:
     ``longest`` says by how much, and that is taken off what those behind it say.
     """
 
-    __slots__ = ("_ahead", "_delay", "wait")
-
     def __init__(self, delay: TopicDelay) -> None:
         self._delay = delay
         self._ahead = 0.0

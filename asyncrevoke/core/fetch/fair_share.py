@@ -35,8 +35,6 @@ class DrainSource(Protocol[ItemT]):
 class FairShare(Generic[KeyT, ItemT]):
     """A ring of sources, the least recently served first."""
 
-    __slots__ = ("_ring",)
-
     def __init__(self) -> None:
         self._ring: dict[KeyT, DrainSource[ItemT]] = {}
 

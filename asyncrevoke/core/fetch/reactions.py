@@ -19,26 +19,21 @@ class FetchReactions(Protocol):
 
     def position_out_of_range(self, now: float, instance: PartitionInstance) -> None:
         """The position is outside the log."""
-        ...
 
     def log_truncated(
         self, now: float, instance: PartitionInstance, offset: int | None, leader_epoch: int
     ) -> None:
         """The log was truncated to ``offset``, before the end of what was delivered; None if no
         leader knows where."""
-        ...
 
     def log_end_known(self, now: float, instance: PartitionInstance) -> None:
         """The first fetch of an instance was answered whose completion map is to be verified."""
-        ...
 
     def position_passed(self, now: float, instance: PartitionInstance) -> None:
         """The position has moved past batches without a record to deliver."""
-        ...
 
     def failed(self, now: float, error: Exception) -> None:
         """The user must know of an error."""
-        ...
 
 
 class CursorReactions(Protocol):
@@ -46,27 +41,21 @@ class CursorReactions(Protocol):
 
     def buffer_appended(self, cursor: PartitionCursor) -> None:
         """Fetched batches were appended to its buffer."""
-        ...
 
     def position_checked(self, now: float, cursor: PartitionCursor) -> None:
         """Its position is in the log of the leader: it may be fetched."""
-        ...
 
     def check_delayed(self, cursor: PartitionCursor) -> None:
         """Its position is to be checked later."""
-        ...
 
     def position_diverged(
         self, now: float, cursor: PartitionCursor, offset: int | None, leader_epoch: int
     ) -> None:
         """The leader's log ends at ``offset``, before the end of what was fetched; None if the
         leader does not know where."""
-        ...
 
     def records_taken(self, now: float, cursor: PartitionCursor) -> None:
         """A drain has taken records from its buffer."""
-        ...
 
     def record_due(self, cursor: PartitionCursor) -> None:
         """Its next record may be delivered now (delayed topics)."""
-        ...

@@ -26,8 +26,6 @@ class ReplicaChoice:
     answers with records, and then with one again.
     """
 
-    __slots__ = ("_backoff", "_leader_until", "_lease_until", "_preferred")
-
     def __init__(self) -> None:
         self._preferred = _NONE
         # When the leader is to be asked again which replica it prefers.

@@ -69,8 +69,6 @@ class FetchSession:
     """The session of one connection. A broker that has no room for it answers without an id, and
     is asked again with the next fetch."""
 
-    __slots__ = ("_epoch", "_id", "_known", "_topic_ids")
-
     def __init__(self) -> None:
         self._id = 0
         self._epoch = _FIRST_EPOCH

@@ -50,8 +50,6 @@ class RoundTripTime:
     """The round trips of one connection. ``opening``: the seconds that it took to open it, which
     was one round trip at least."""
 
-    __slots__ = ("_round_trip",)
-
     def __init__(self, opening: float = 0.0) -> None:
         self._round_trip = opening
 
@@ -66,8 +64,6 @@ class RoundTripTime:
 
 class ConnectTimes:
     """How long connections to one broker took to open, and how long the next may take."""
-
-    __slots__ = ("_failures", "_seconds")
 
     def __init__(self) -> None:
         self._seconds = 0.0

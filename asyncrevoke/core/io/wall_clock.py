@@ -7,8 +7,6 @@ class WallClock:
     """The core's ``now`` as wall-clock time. ``offset`` is the wall clock minus ``now``, in
     seconds."""
 
-    __slots__ = ("_offset",)
-
     def __init__(self, offset: float) -> None:
         self._offset = offset
 

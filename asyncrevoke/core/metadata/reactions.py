@@ -11,12 +11,9 @@ class MetadataReactions(Protocol):
     def topics_changed(self, now: float) -> None:
         """The set of topics or partitions has changed. A topic that was deleted and created again
         counts: it has another topic id."""
-        ...
 
     def metadata_refreshed(self, now: float) -> None:
         """The cluster has answered a request for metadata."""
-        ...
 
     def failed(self, now: float, error: Exception) -> None:
         """The user must know of an error."""
-        ...

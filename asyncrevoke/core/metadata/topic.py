@@ -46,17 +46,6 @@ class TopicPartitions(NamedTuple):
 class KnownTopic:
     """What is known of one topic."""
 
-    __slots__ = (
-        "former_ids",
-        "is_internal",
-        "leader_ids",
-        "leaders",
-        "missing_since",
-        "numbers",
-        "replicas",
-        "topic_id",
-    )
-
     def __init__(self, metadata: TopicMetadata) -> None:
         self.topic_id = metadata.topic_id
         self.former_ids: tuple[bytes, ...] = ()

@@ -1,4 +1,4 @@
-"""The instances that are ours, their trackers, and what the user is told of them."""
+"""The live partition instances, their trackers, and notifications of their changes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from asyncrevoke.core.partition.reactions import PartitionReactions
     from asyncrevoke.model import TopicPartition
 
-# Each consumer of a process has a range of tracker ids of its own, so that a record handed to the
-# wrong one is recognised, however long ago its partition was given up.
+# Each consumer of a process has its own range of tracker ids, so that a record that is passed to
+# the wrong consumer is recognised, however long ago its partition was released.
 _CONSUMERS = itertools.count()
 _TRACKER_ID_BITS = 32
 
@@ -30,11 +30,7 @@ _NOTICE_ORDER = (NotifyKind.LOST, NotifyKind.REVOKED, NotifyKind.ASSIGNED)
 
 
 class Assignment:
-    """Every live instance by partition.
-
-    Records that are in flight are counted over all live instances in ``in_flight``; an instance
-    that ends takes its share with it.
-    """
+    """Every live instance by partition. ``in_flight`` counts the records of all of them."""
 
     def __init__(self, outbox: Outbox, reactions: PartitionReactions) -> None:
         self._outbox = outbox
@@ -50,9 +46,9 @@ class Assignment:
         self.in_flight = 0
         self.hand_out = HandOut()
         self.lifespans = Lifespans(outbox)
-        # Records that former owners had finished, in buffers that are gone.
+        # Records that former owners had completed, in buffers that are gone.
         self._skipped = 0
-        # Lost, and not yet told to the user by a poll result.
+        # Lost, and not yet listed in a poll result.
         self.lost: dict[TopicPartition, PartitionInstance] = {}
 
     def __len__(self) -> int:
@@ -70,17 +66,17 @@ class Assignment:
         return list(self._live.values())
 
     def revoking(self) -> list[PartitionInstance]:
-        """Those whose revoke is under way, oldest first."""
+        """The live instances that are being revoked, oldest first."""
         return [instance for instance in self._live.values() if instance.revoking]
 
     def partitions(self) -> frozenset[TopicPartition]:
-        """The partitions that are ours, those being given up included."""
+        """The assigned partitions, those being revoked included."""
         return frozenset(self._live)
 
     def instance_of(self, tracker_id: int) -> PartitionInstance | None:
-        """The live instance that has (or, before a seek, had) this tracker; None if it ended.
+        """The live instance that has or had this tracker, None if it ended.
 
-        Raises ValueError for a tracker that was never ours.
+        Raises ValueError for a tracker of another consumer.
         """
         instance = self._by_tracker.get(tracker_id)
         if instance is None and not (
@@ -106,8 +102,7 @@ class Assignment:
         leader_epoch: int = -1,
         finished: CompletionMap | None = None,
     ) -> None:
-        """Give an instance a position: its first one, or one that was sought. Records that are
-        ``finished`` will not be delivered."""
+        """Set the first or a sought position. Records that are ``finished`` are not delivered."""
         self.take_back()
         if instance.tracker is not None:
             old = instance.tracker
@@ -127,18 +122,18 @@ class Assignment:
         self._reactions.position_changed(instance)
 
     def rewind(self, instance: PartitionInstance, offset: int) -> None:
-        """Start reading again at ``offset``, for the same tracker (its tail was truncated)."""
+        """Read again from ``offset`` with the same tracker: records after it were dropped."""
         tracker = instance.tracker
         if tracker is not None:
             self._read_from(instance, tracker, offset)
             self._reactions.position_changed(instance)
 
     def _read_from(self, instance: PartitionInstance, tracker: OffsetTracker, offset: int) -> None:
-        self._begin_buffer(
+        self._set_new_buffer(
             instance, tracker, offset, tracker.completed_earlier, tracker.position_epoch
         )
 
-    def _begin_buffer(
+    def _set_new_buffer(
         self,
         instance: PartitionInstance,
         tracker: OffsetTracker,
@@ -155,20 +150,20 @@ class Assignment:
         instance.set_buffer(buffer)
 
     def read_dropped_again(self, instance: PartitionInstance) -> None:
-        """A revoke is withdrawn: records that were dropped or abandoned meanwhile are read again,
-        for the same tracker. What is done or still in flight is not delivered a second time."""
+        """Read abandoned records again after a revoke was withdrawn, with the same tracker. Records
+        that are done or in flight are not delivered again."""
         tracker = instance.tracker
         if tracker is not None and tracker.has_abandoned:
             offset, passed_over = tracker.read_again()
             epoch = tracker.epoch_before(offset)
-            self._begin_buffer(instance, tracker, offset, passed_over, epoch)
+            self._set_new_buffer(instance, tracker, offset, passed_over, epoch)
 
     def read_from_truncation(
         self, instance: PartitionInstance, offset: int, leader_epoch: int
     ) -> None:
-        """The log was truncated at ``offset``, beyond the commit point: read what it has from there
-        on, under another tracker id. Records before it that are done or in flight stay so, and are
-        not delivered again; those after it are lost, and completing them counts for nothing."""
+        """The log was truncated at ``offset``, beyond the commit point: read on from there with
+        another tracker id. Records before ``offset`` keep their state; those after it are lost, and
+        completing them moves no commit point."""
         self.take_back()
         tracker = instance.tracker
         if tracker is None:
@@ -192,8 +187,8 @@ class Assignment:
         self._reactions.position_changed(instance)
 
     def read_abandoned_again(self, instance: PartitionInstance) -> None:
-        """The user resumes it: what was abandoned meanwhile is read again, and all after it that is
-        not done, for another tracker."""
+        """Read abandoned records again after a resume, and all after them that are not done, with
+        another tracker."""
         tracker = instance.tracker
         if tracker is not None and tracker.has_abandoned:
             runs = tuple(tracker.completed_runs())
@@ -201,7 +196,7 @@ class Assignment:
             self.set_position(instance, tracker.commit_point, tracker.commit_epoch, finished)
 
     def complete_pending(self, instance: PartitionInstance) -> None:
-        """Count every record of it as done that was returned and that no task holds."""
+        """Complete every returned record of the instance that no task runs."""
         before = instance.in_flight
         for tracker in (*instance.former_trackers.values(), instance.tracker):
             if tracker is not None:
@@ -210,44 +205,44 @@ class Assignment:
         self.in_flight += instance.in_flight - before
 
     def position(self, instance: PartitionInstance) -> int | None:
-        """The offset of the next record that the user gets; None while it is not known."""
+        """The offset of the next record to return, None while it is unknown."""
         if instance.tracker is None:
             return None
         left = self.hand_out.first_left(instance)
         return instance.tracker.position if left is None else left
 
     def returned(self) -> dict[PartitionInstance, int]:
-        """How many records of each live instance the user has, and has not done."""
+        """How many returned records of each live instance are not done."""
         self.count_handed_out()
         left = self.hand_out.left()
         return {each: each.in_flight - left.get(each, 0) for each in self._live.values()}
 
     def count_handed_out(self) -> None:
-        """Count what the user has taken one by one and left behind; see :class:`HandOut`."""
+        """Complete the records that the user has iterated past; see :class:`HandOut`."""
         self.in_flight -= self.hand_out.count()
 
     def records_delivered(self, records: int) -> None:
-        """So many more records are in flight."""
+        """Count this many more records as in flight."""
         self.in_flight += records
 
     def records_ended(self, records: int) -> None:
-        """So many records are in flight no longer."""
+        """Count this many records as in flight no longer."""
         self.in_flight -= records
 
     def take_back(self) -> None:
-        """What may be delivered changes: the user gets the next record by a step."""
+        """Stop a reader before what may be delivered changes; see :meth:`HandOut.take_back`."""
         if self.hand_out.is_open:
             self.in_flight -= self.hand_out.take_back()
 
     def forget_completed_trackers(self, instance: PartitionInstance) -> None:
-        """Drop the trackers of former positions that have nothing in flight any more."""
+        """Drop the trackers of former positions that have no record in flight."""
         for tracker_id, tracker in list(instance.former_trackers.items()):
             if tracker.ended:
                 del instance.former_trackers[tracker_id]
                 del self._by_tracker[tracker_id]
 
     def end(self, instance: PartitionInstance, step: InstanceTransition) -> None:
-        """Release or lose an instance. It never commits or counts again."""
+        """Release or lose an instance, which never commits again."""
         self.take_back()
         shown = instance.tracker is not None
         self.in_flight -= instance.in_flight
@@ -272,7 +267,7 @@ class Assignment:
         return () if instance.tracker is None else (instance.tracker.tracker_id,)
 
     def skipped_completed(self) -> int:
-        """Records that were not delivered because former owners had finished them."""
+        """Records that were not delivered because former owners had completed them."""
         buffers = (instance.buffer for instance in self._live.values())
         return self._skipped + sum(
             buffer.skipped_completed for buffer in buffers if buffer is not None
@@ -282,7 +277,7 @@ class Assignment:
         self._notices[kind][partition] = None
 
     def flush_notices(self) -> None:
-        """Tell the listener what has happened: lost, then revoked, then assigned."""
+        """Notify the listener of partitions lost, then revoked, then assigned."""
         for kind, partitions in self._notices.items():
             if partitions:
                 waiting: tuple[int, ...] = ()

@@ -1,17 +1,17 @@
-"""What is finished beyond the commit point, as the metadata of a commit, and back.
+"""Encodes the completed records beyond the commit point as the metadata of a commit.
 
-A committed offset says that all before it is done. What is done beyond it is a list of *runs*, in
-offsets from the committed one; offsets without a record count as done, which keeps the runs few::
+A committed offset covers all records before it. Those completed beyond it are a list of *runs*, in
+offsets from the committed one; offsets without a record count as completed::
 
     "ar1" kind base64url( varint(span) varint(leader epoch + 1) crc32 body )
 
-The span ends the last run. Kind R is the lengths of what is not done and of what is, by turns, as
-varints; B one bit per offset; r and b are the same, deflated. Whichever is shortest is written,
-and what does not fit is cut off at the end, never altogether.
+The span ends the last run. Kind R alternates the lengths of incomplete and of completed runs as
+varints; B has one bit per offset; r and b are the same, deflated. The shortest is written. Runs
+that do not fit are cut off at the end.
 
-The checksum covers the committed offset too: metadata that something has carried to another offset
-(a tool that translates offsets between clusters) does not count. The leader epoch is the highest
-of the records that were delivered: what was written by a later leader cannot have been done.
+The checksum covers the committed offset: metadata that a tool has copied to another offset is
+ignored. The leader epoch is the highest of the delivered records: a record that a later leader
+wrote was not completed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-# Its first offset, and the offset after its last one.
+# The first offset of a run, and the offset after its last one.
 Run: TypeAlias = tuple[int, int]
 
 _VERSION = "ar1"
@@ -37,10 +37,10 @@ _LONGEST = 1 << 16
 _WIDEST = 1 << 40
 _MOST_BITS = 1 << 19
 _MOST_LENGTHS = 1 << 18
-# Bits that alternate: nothing that is not periodic gets more runs into a character.
+# Alternating bits: no sequence that is not periodic has more runs in a character.
 _RUNS_PER_CHARACTER = 3
 _MOST_TRIALS = 6
-# Shorter ones are not worth the attempt to deflate them.
+# Shorter bodies are not deflated.
 _DEFLATE_BEYOND = 256
 _CRC = struct.Struct(">I")
 _DONE = re.compile("1+")
@@ -49,34 +49,34 @@ _FROM_URL = bytes.maketrans(b"-_", b"+/")
 
 
 class CompletionMap(NamedTuple):
-    """Runs of finished offsets, in order and apart; ``leader_epoch``: see the module."""
+    """Completed runs in order, with gaps between them; ``leader_epoch``: see the module."""
 
     runs: tuple[Run, ...]
     leader_epoch: int
 
     @property
     def offsets(self) -> int:
-        """How many offsets are finished, those without a record included."""
+        """How many offsets are completed, those without a record included."""
         return sum(end - first for first, end in self.runs)
 
     @property
     def end(self) -> int:
-        """The offset after the last finished one."""
+        """The offset after the last completed one."""
         return self.runs[-1][1]
 
     def beyond(self, offset: int) -> CompletionMap | None:
-        """What of it is at ``offset`` and after it, None if nothing is."""
+        """The part from ``offset`` on, None if it is empty."""
         runs = tuple((max(first, offset), end) for first, end in self.runs if end > offset)
         return CompletionMap(runs, self.leader_epoch) if runs else None
 
     def before(self, offset: int) -> CompletionMap | None:
-        """What of it is before ``offset``, None if nothing is."""
+        """The part before ``offset``, None if it is empty."""
         runs = tuple((first, min(end, offset)) for first, end in self.runs if first < offset)
         return CompletionMap(runs, self.leader_epoch) if runs else None
 
     def cut(self, offset: int, leader_epoch: int) -> CompletionMap | None:
-        """What of it is left when the log is truncated at ``offset``, where ``leader_epoch`` is the
-        last one that both logs have; None if nothing is."""
+        """The part that a truncation at ``offset`` leaves, None if it is empty. ``leader_epoch`` is
+        the last one that both logs have."""
         kept = self.before(offset)
         if kept is None:
             return None
@@ -84,8 +84,8 @@ class CompletionMap(NamedTuple):
 
 
 class EncodedMap(NamedTuple):
-    """``metadata`` is empty if there is nothing to say or no room for it. What is finished from
-    ``cut_at`` on did not fit; None if all of it did."""
+    """``metadata`` is empty if no run is encoded. ``cut_at`` is the first completed offset that did
+    not fit, None if all did."""
 
     metadata: str
     cut_at: int | None
@@ -109,11 +109,8 @@ def encode(offset: int, runs: Iterable[Run], leader_epoch: int, limit: int) -> E
 
 
 def lowest_offset_that_fits(offset: int, runs: Sequence[Run], limit: int) -> int:
-    """The lowest commit offset, from ``offset`` on, beside which all ``runs`` beyond it fit.
-
-    Runs may touch each other, and any of them may be missing when the commit is made: what is left
-    still fits.
-    """
+    """The lowest commit offset, from ``offset`` on, beside which all ``runs`` beyond it fit, also
+    if some of them are missing when the commit is made. Runs may touch."""
     if not runs:
         return offset
     end = runs[-1][1]
@@ -132,8 +129,7 @@ def lowest_offset_that_fits(offset: int, runs: Sequence[Run], limit: int) -> int
 
 
 def decode(offset: int, metadata: str) -> CompletionMap | None:
-    """What is finished beyond a committed offset; None if the metadata does not say so. It may be
-    anything: whatever is not a whole map for this very offset is none."""
+    """The runs beyond a committed offset, None if ``metadata`` (any string) is no map for it."""
     if not metadata.startswith(_VERSION) or not _PREFIX < len(metadata) <= _LONGEST:
         return None
     try:
@@ -144,7 +140,7 @@ def decode(offset: int, metadata: str) -> CompletionMap | None:
 
 
 def merge_adjacent(runs: Iterable[Run]) -> Iterator[Run]:
-    """Runs in order, with those that touch or overlap as one."""
+    """Join runs that touch or overlap; ``runs`` are in order."""
     current: Run | None = None
     for first, end in runs:
         if current is None:
@@ -162,7 +158,7 @@ def merge_adjacent(runs: Iterable[Run]) -> Iterator[Run]:
 
 
 def _best(offset: int, runs: Sequence[Run], limit: int) -> tuple[str, bytes, int]:
-    """The kind and body that hold most of the runs, the shortest of them, and how many it holds."""
+    """The kind, the body and the run count of the shortest encoding among those with most runs."""
     if not runs:
         return "R", b"", 0
     room = _room(offset, runs[-1][1], limit)
@@ -217,13 +213,13 @@ def _bits(offset: int, runs: Sequence[Run]) -> bytes:
 
 
 def _deflated(whole: bytes, sizes: Sequence[int], room: int) -> tuple[bytes, int]:
-    """As many runs as fit; ``sizes[n]`` is where the run of number ``n`` ends in ``whole``."""
+    """The runs that fit; ``sizes[n]`` is where run ``n`` ends in ``whole``."""
     trial = len(sizes)
     for _ in range(_MOST_TRIALS):
         body = _deflate(whole[: sizes[trial - 1]])
         if len(body) <= room:
             return body, trial
-        # As if all of it were equally dense, and a little less, so that the next one fits.
+        # Assume equal density, and take a little less so that the next trial fits.
         trial = trial * room // len(body) * 31 // 32
         if not trial:
             break
@@ -258,14 +254,14 @@ def _decode(offset: int, metadata: str) -> tuple[list[Run], int]:
     epoch, at = _read_varint(data, at)
     head, body = data[:at], data[at + _CRC.size :]
     if data[at : at + _CRC.size] != _CRC.pack(_checksum(offset, kind, head, body)):
-        raise ValueError("the checksum is another one")
+        raise ValueError("the checksum does not match")
     if not 0 < span <= _WIDEST:
         raise ValueError(f"a span of {span}")
     if kind in "rb":
         inflate = zlib.decompressobj(wbits=-15)
         body = inflate.decompress(body, _MOST_LENGTHS)
         if not inflate.eof or inflate.unused_data:
-            raise ValueError("the body ends early, or late")
+            raise ValueError("the deflated body has the wrong length")
     if kind in "Rr":
         return _runs_of_lengths(offset, span, body), epoch - 1
     if kind in "Bb":
@@ -291,10 +287,10 @@ def _runs_of_lengths(offset: int, span: int, body: bytes) -> list[Run]:
 def _runs_of_bits(offset: int, span: int, body: bytes) -> list[Run]:
     if span > _MOST_BITS or len(body) != -(-span // 8):
         raise ValueError(f"{len(body)} bytes of bits for a span of {span}")
-    # Bits beyond the span are those of runs that were cut off.
+    # Bits beyond the span belong to runs that were cut off.
     marks = format(int.from_bytes(body, "little"), "b").zfill(span)[::-1][:span]
     if not marks.endswith("1"):
-        raise ValueError("a span that ends with something unfinished")
+        raise ValueError("the span ends with an incomplete offset")
     return [(offset + run.start(), offset + run.end()) for run in _DONE.finditer(marks)]
 
 

@@ -1,11 +1,11 @@
-"""Records of a step that the user takes one by one: those not handed out are not delivered.
+"""Records of one step that the user takes one by one: those not yet taken are not delivered.
 
-A step that is made for a :class:`RecordReader` drains as many records as one for a batch. The core
-does not follow each of them; it asks the reader how many the user has when it needs to know: before
-a commit, and before anything that changes what may be delivered (a seek, a pause, a revoke, a loss,
-the end of the iterator, the next step). In the second case the reader hands out nothing more, and
-the rest is *kept*: it is no longer in flight, the position goes back before it, and later steps,
-of whatever style, return it first, unless its partition is sought or ends before that.
+A step for a :class:`RecordReader` drains as many records as one for a batch. The core asks the
+reader how many records the user has taken when it must know: before a commit, and before anything
+that changes what may be delivered (a seek, a pause, a revoke, a loss, the end of the iterator, the
+next step). In the second case the reader stops, and the remaining records are *kept*: they are not
+in flight, the position goes back before them, and later steps return them first, unless their
+partition is sought or ends before that.
 """
 
 from __future__ import annotations
@@ -21,37 +21,35 @@ if TYPE_CHECKING:
 
 
 class RecordReader(Protocol):
-    """Gives the user the records of one step, one by one."""
+    """Gives the user the records of one step one by one."""
 
     @property
     def handed_out(self) -> int:
-        """How many of them the user has; the last one is in the user's hands."""
+        """How many of them the user has taken."""
         ...
 
     def begin(self, records: Sequence[Record]) -> None:
-        """Hand these out from now on."""
-        ...
+        """Return these records from now on."""
 
     def end(self) -> None:
-        """Hand out no more of them: the next record is asked for by a step."""
-        ...
+        """Return no more of them: the next record needs a step."""
 
 
 class HandOut:
-    """At most one step's records that a reader hands out, and what earlier ones were left with."""
+    """The records of at most one step in a reader, and those that earlier readers left."""
 
     def __init__(self) -> None:
         self._reader: RecordReader | None = None
         self._slices: list[tuple[PartitionInstance, Sequence[Record]]] = []
-        # Whether a record is done when the next is asked for, and how many were counted so.
+        # Whether taking the next record completes a record, and how many were completed so.
         self._counts = False
         self._counted = 0
-        # How many were asked for when somebody last looked, and whether more were before this step.
+        # How many were taken at the last look, and whether more were taken since the step began.
         self._asked = 0
         self._asked_before = False
         self._kept: dict[PartitionInstance, Sequence[Record]] = {}
 
-    # --- what is handed out ----------------------------------------------------------------------
+    # --- records in a reader ---------------------------------------------------------------------
 
     def begin(
         self,
@@ -60,7 +58,7 @@ class HandOut:
         *,
         counts: bool,
     ) -> None:
-        """A step returns these slices, delivered and tracked, for a reader."""
+        """A step returns these tracked slices by a reader."""
         self._reader = reader
         self._slices = slices
         self._counts = counts
@@ -71,16 +69,16 @@ class HandOut:
 
     @property
     def is_open(self) -> bool:
-        """Whether a reader hands records out now."""
+        """Whether a reader returns records now."""
         return self._reader is not None
 
     @property
     def is_counting(self) -> bool:
-        """Whether records become done as the user goes on."""
+        """Whether taking the next record completes the one before."""
         return self._reader is not None and self._counts
 
     def was_asked(self) -> bool:
-        """Whether a record was asked for since the last call, or since the last step."""
+        """Whether the user took a record since the last call, or since the step began."""
         self._look()
         asked, self._asked_before = self._asked_before, False
         return asked
@@ -91,11 +89,11 @@ class HandOut:
             self._asked_before = True
 
     def first_left(self, instance: PartitionInstance) -> int | None:
-        """The offset of the first record of an instance that was not handed out, if one is left."""
+        """The offset of the first record of an instance that was not taken, None without one."""
         return next((left[0].offset for each, left in self._left() if each is instance), None)
 
     def left(self) -> dict[PartitionInstance, int]:
-        """How many records of each instance were not handed out."""
+        """How many records of each instance were not taken."""
         found: dict[PartitionInstance, int] = {}
         for instance, records in self._left():
             found[instance] = found.get(instance, 0) + len(records)
@@ -109,10 +107,8 @@ class HandOut:
             skip -= len(records)
 
     def count(self) -> int:
-        """All that was handed out is done, but for the last record and those that tasks hold.
-
-        Returns how many records that were in flight are not any more.
-        """
+        """Complete the records that were taken, except the last one and those that tasks run.
+        Returns how many of them were in flight."""
         if self._reader is None or not self._counts:
             return 0
         done = self._reader.handed_out - 1
@@ -129,17 +125,15 @@ class HandOut:
         return ended
 
     def take_back(self) -> int:
-        """Nothing more is handed out: count, and keep the rest for later steps.
-
-        Returns how many records that were in flight are not any more.
-        """
+        """Stop the reader: complete what was taken, and keep the rest for later steps. Returns how
+        many records are in flight no longer."""
         reader = self._reader
         if reader is None:
             return 0
         self._look()
         ended = self.count()
         reader.end()
-        # The last slice first: an instance may have two.
+        # In reverse: an instance may have two slices.
         for instance, left in reversed(list(self._left())):
             if instance.tracker is not None:
                 ended += instance.tracker.truncate(left[0].offset - 1)
@@ -148,7 +142,7 @@ class HandOut:
         self._slices = []
         return ended
 
-    # --- what is kept ----------------------------------------------------------------------------
+    # --- kept records ----------------------------------------------------------------------------
 
     @property
     def has_kept(self) -> bool:
@@ -156,14 +150,14 @@ class HandOut:
         return bool(self._kept)
 
     def first_kept(self, instance: PartitionInstance) -> int | None:
-        """The offset of the first record that is kept of an instance, if any is."""
+        """The offset of the first kept record of an instance, None without one."""
         kept = self._kept.get(instance)
         return kept[0].offset if kept else None
 
     def drain(
         self, limit: int, may_flow: Callable[[PartitionInstance], bool]
     ) -> list[tuple[PartitionInstance, list[Record]]]:
-        """Up to ``limit`` of the records that are kept, of those instances that may deliver."""
+        """Up to ``limit`` kept records of the instances that may deliver."""
         taken: list[tuple[PartitionInstance, list[Record]]] = []
         for instance, records in list(self._kept.items()):
             if limit <= 0:
@@ -179,5 +173,5 @@ class HandOut:
         return taken
 
     def forget(self, instance: PartitionInstance) -> None:
-        """This instance has ended, or is read somewhere else."""
+        """Drop the kept records of an instance that has ended, or was sought."""
         self._kept.pop(instance, None)

@@ -1,14 +1,12 @@
 """One assignment of one partition, from being assigned to being released or lost.
 
-Theory of operation. Each assignment of a partition makes a new *instance* with an id of its own.
-The group asks for a partition back by requesting its revoke: the instance stops fetching and
-delivering, yet stays ours. It is announced by a poll result, and only a later poll may complete
-it (KIP-983: completion needs announcement). It completes when nothing of it is in flight and the
-commit that covers what was done is acknowledged: then it is RELEASED, and only then may the group
-learn of it. An instance that the group has taken away, or that misses its deadline, is LOST. Both
-ends are final: neither commits ever again, and the same partition assigned anew is a new instance.
+Each assignment of a partition makes a new *instance*. When the group revokes the partition, the
+instance stops fetching and delivering. A poll result announces the revocation, and only a later
+poll may complete it (KIP-983). It completes when no record is in flight and the final commit is
+acknowledged: then the instance is RELEASED, and only then does the group learn of it. An instance
+that the group has taken away, or that misses its deadline, is LOST. RELEASED and LOST are final.
 
-``TRANSITIONS`` is the whole of it; a pair that is not listed is a bug and raises.
+``TRANSITIONS`` lists all transitions; any other raises.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class InstanceState(enum.Enum):
-    """Where an instance is in its life."""
+    """The state of an instance."""
 
     INIT = "init"
     ACTIVE = "active"
@@ -61,7 +59,7 @@ class Permissions(NamedTuple):
 
 PERMISSIONS: dict[InstanceState, Permissions] = {
     #                        fetch  deliver commit owned
-    # An offset that the user asks to commit.
+    # The user may commit an offset before the position is known.
     InstanceState.INIT: Permissions(False, False, True, True),
     InstanceState.ACTIVE: Permissions(True, True, True, True),
     InstanceState.REVOKE_REQUESTED: Permissions(False, False, True, True),
@@ -125,35 +123,10 @@ TERMINAL = frozenset((InstanceState.RELEASED, InstanceState.LOST))
 class PartitionInstance:
     """One assignment of ``partition``. ``instance_id`` grows with every assignment.
 
-    ``acked`` is the offset that the broker is known to hold as committed, None if it holds none,
-    and ``acked_map`` the completion map beside it. ``unchecked``: the map that was found there has
-    not been compared with the log yet. ``ahead``: so much is done beyond a record that is not, that
-    nothing more is to be delivered.
+    ``committed_offset`` and ``committed_map`` are what the broker is known to hold, None if
+    unknown. ``map_unverified``: the map was not compared with the log yet. ``too_far_ahead``: so
+    much is done beyond an incomplete record that delivery waits for it.
     """
-
-    __slots__ = (
-        "buffer",
-        "commit_required",
-        "committed_map",
-        "committed_offset",
-        "deadline",
-        "delayed_by_user",
-        "former_trackers",
-        "high_watermark",
-        "instance_id",
-        "is_started",
-        "last_stable_offset",
-        "lifespan",
-        "listener_pending",
-        "log_start",
-        "map_unverified",
-        "partition",
-        "paused",
-        "seek_pending",
-        "state",
-        "too_far_ahead",
-        "tracker",
-    )
 
     def __init__(self, partition: TopicPartition, instance_id: int) -> None:
         self.partition = partition
@@ -162,21 +135,21 @@ class PartitionInstance:
         # Both are None until the position is known.
         self.tracker: OffsetTracker | None = None
         self.buffer: RecordBuffer | None = None
-        # From before a seek or a truncation of the log: what they count moves no commit point, but
-        # the partition is not released before it ends.
+        # Of positions before a seek or a truncation. They move no commit point, but their records
+        # in flight delay the release.
         self.former_trackers: dict[int, OffsetTracker | TruncatedTracker] = {}
         self.committed_offset: int | None = None
         self.committed_map = ""
         self.map_unverified = False
         self.too_far_ahead = False
-        # A position from the reset policy or a seek is to be committed even if nothing was done.
+        # A position from the reset policy or a seek is committed even if no record was completed.
         self.commit_required = False
         self.paused = False
         # Its start waits for the user's code: for the listener, or for a lifespan.
         self.listener_pending = False
         self.lifespan = LifespanState.NONE
         self.is_started = True
-        # A seek looks its position up.
+        # A seek to a timestamp waits for its offset.
         self.seek_pending = False
         self.delayed_by_user = False
         self.deadline: float | None = None
@@ -185,40 +158,40 @@ class PartitionInstance:
         self.log_start = -1
 
     def transition(self, transition: InstanceTransition) -> None:
-        """Take one step of the table; KeyError for a step that the state does not have."""
+        """Take a transition of the table; KeyError if the state does not have it."""
         self.state = TRANSITIONS[self.state, transition]
 
-    # --- what the other rooms report of it -------------------------------------------------------
+    # --- changes by other rooms ------------------------------------------------------------------
 
     def read_with(self, tracker: OffsetTracker) -> None:
-        """It has this position, and no completion map that is to be verified."""
+        """Set a position, without a completion map to verify."""
         self.tracker = tracker
         self.map_unverified = False
 
     def set_buffer(self, buffer: RecordBuffer | None) -> None:
-        """Fetched records come into this buffer; None: it has ended."""
+        """Set where fetched records go; None when the instance has ended."""
         self.buffer = buffer
 
     def set_map_unverified(self, unverified: bool) -> None:
-        """Whether its completion map is to be compared with the log."""
+        """Whether its completion map is still to be compared with the log."""
         self.map_unverified = unverified
 
     def set_committed(self, offset: int | None, metadata: str) -> None:
-        """The broker is known to hold this; None: it is not known what it holds."""
+        """Set what the broker is known to hold; None if that is unknown."""
         self.committed_offset = offset
         self.committed_map = metadata
 
     def require_commit(self) -> None:
-        """Its position is to be committed even if no record was completed."""
+        """Commit the position even if no record was completed."""
         self.commit_required = True
 
     def commit_acknowledged(self, offset: int, metadata: str) -> None:
-        """The broker holds this. If something else is to be committed by now, it differs."""
+        """The broker has stored this commit."""
         self.set_committed(offset, metadata)
         self.commit_required = False
 
     def set_log(self, log_start: int, last_stable_offset: int, high_watermark: int) -> None:
-        """Where the log begins and ends, as a fetch has told."""
+        """The start and the end of the log, from a fetch response."""
         self.log_start = log_start
         self.last_stable_offset = last_stable_offset
         self.high_watermark = high_watermark
@@ -241,31 +214,31 @@ class PartitionInstance:
         self.is_started = self.lifespan in _DELIVERED and not self.listener_pending
 
     def set_seek_pending(self, pending: bool) -> None:
-        """Whether a seek looks its position up."""
+        """Whether a seek to a timestamp waits for its offset."""
         self.seek_pending = pending
 
     def set_too_far_ahead(self, ahead: bool) -> None:
-        """Whether so much is done beyond a record that is not, that delivery waits for it."""
+        """Whether delivery waits for an incomplete record; see the class."""
         self.too_far_ahead = ahead
 
     def set_deadline(self, deadline: float | None) -> None:
-        """By when it must be released; None: there is no limit."""
+        """By when it must be released, None without a limit."""
         self.deadline = deadline
 
     def set_delayed_by_user(self, delayed: bool) -> None:
         """Whether the user has delayed its revocation until the next poll."""
         self.delayed_by_user = delayed
 
-    # --- what it may do --------------------------------------------------------------------------
+    # --- permissions and counts ------------------------------------------------------------------
 
     @property
     def can(self) -> Permissions:
-        """What this instance may do now."""
+        """What the state permits."""
         return PERMISSIONS[self.state]
 
     @property
     def is_blocked(self) -> bool:
-        """Whether nothing of it is to be delivered or fetched now, whatever its state."""
+        """Whether delivery and fetching pause, whatever the state."""
         return self.paused or self.too_far_ahead or self.seek_pending or not self.is_started
 
     @property
@@ -280,7 +253,7 @@ class PartitionInstance:
 
     @property
     def revoking(self) -> bool:
-        """Whether a revoke is under way."""
+        """Whether the group has revoked it, and it is not released."""
         return self.state in REVOKING
 
     @property
@@ -290,7 +263,7 @@ class PartitionInstance:
 
     @property
     def delivered_to(self) -> int:
-        """Up to where the log was delivered; the buffer may be behind, while it reads again."""
+        """The offset up to which the log was delivered, also while records are read again."""
         positions = (each.position for each in (self.tracker, self.buffer) if each is not None)
         return max(positions, default=0)
 
@@ -302,7 +275,7 @@ class PartitionInstance:
 
     @property
     def oldest_in_flight(self) -> int | None:
-        """The lowest offset of those records, None if there are none."""
+        """The lowest offset in flight, None without one."""
         trackers = [
             *self.former_trackers.values(),
             *([] if self.tracker is None else [self.tracker]),
@@ -312,7 +285,7 @@ class PartitionInstance:
 
     @property
     def held(self) -> int:
-        """Records that a task or a handler works on."""
+        """Records that a task or a handler runs."""
         current = self.tracker.held if self.tracker is not None else 0
         return current + sum(tracker.held for tracker in self.former_trackers.values())
 

@@ -1,4 +1,4 @@
-"""The leader epochs in which the records of one partition were written, by offset."""
+"""The leader epochs of the delivered records of one partition, by offset."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from bisect import bisect_left, bisect_right
 
 
 class LeaderEpochs:
-    """From which offset on which leader epoch holds, up to where the log was delivered."""
-
-    __slots__ = ("_epochs", "_starts")
+    """From which offset on each leader epoch holds, up to the delivered position."""
 
     def __init__(self, position: int, leader_epoch: int) -> None:
         self._starts = [position - 1]
@@ -16,7 +14,7 @@ class LeaderEpochs:
 
     @property
     def last(self) -> int:
-        """The epoch before the position, -1 if unknown."""
+        """The epoch of the record before the position, -1 if unknown."""
         return self._epochs[-1]
 
     def before(self, offset: int) -> int:
@@ -29,18 +27,18 @@ class LeaderEpochs:
         return None if index == len(self._epochs) else self._starts[index]
 
     def begin(self, offset: int, epoch: int, kept_from: int) -> None:
-        """``epoch`` holds from ``offset`` on; what was before ``kept_from`` is not asked for."""
+        """``epoch`` holds from ``offset`` on; forget offsets before ``kept_from``."""
         passed = bisect_left(self._starts, kept_from) - 1
         del self._starts[:passed], self._epochs[:passed]
         self._starts.append(offset)
         self._epochs.append(epoch)
 
     def truncate(self, offset: int) -> None:
-        """Nothing is known of ``offset`` and what follows it."""
+        """Forget ``offset`` and all after it."""
         while self._starts[-1] >= offset:
             self._starts.pop()
             self._epochs.pop()
 
     def limit(self, epoch: int) -> None:
-        """None of the records is of a later epoch than ``epoch``."""
+        """No record has a later epoch than ``epoch``."""
         self._epochs = [min(each, epoch) for each in self._epochs]

@@ -1,7 +1,7 @@
 """One byte of state for each offset of a partition, found by the offset.
 
-Offsets that follow each other, small holes included, are a *segment*, in which finding the byte of
-an offset is one subtraction; a wide hole begins another segment.
+Consecutive offsets, small holes included, are a *segment*, in which the byte of an offset is found
+by one subtraction; a wide hole begins another segment.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
     from asyncrevoke.core.partition.completion_map import Run
 
-# Offsets without a record, up to so many in a row, have a byte each.
+# The widest hole whose offsets have a byte each.
 WIDEST_HOLE = 16
 
 
 class OffsetFlags:
-    """The bytes, and where each segment of them begins."""
+    """The bytes, and where each segment begins."""
 
     __slots__ = ("_flags", "_high", "_low", "_segment_indices", "_segment_offsets", "_shift")
 
     def __init__(self) -> None:
         self._flags = bytearray()
-        # Where each segment begins: its offset, and the index of its first byte.
+        # For each segment, its first offset and the index of its first byte.
         self._segment_offsets = array("q")
         self._segment_indices = array("q")
         # The segment used last: offsets low..high-1, whose index is offset - shift.
@@ -35,7 +35,7 @@ class OffsetFlags:
         self._shift = 0
 
     def _end_of_segments(self, first: int) -> int:
-        """Make the last segment end where a record of offset ``first`` can follow; its end."""
+        """Begin a segment if ``first`` cannot follow the last one; returns the end of the last."""
         if self._flags:
             end = self._offset_at(len(self._flags) - 1) + 1
             if first - end <= WIDEST_HOLE:
@@ -74,7 +74,7 @@ class OffsetFlags:
             self._use_segment(number - 1)
 
     def _move_tail(self, index: int, other: OffsetFlags) -> None:
-        """Everything from ``index`` on, which exists, goes to ``other``, which is empty."""
+        """Move everything from ``index`` on, which exists, to ``other``, which is empty."""
         first = self._offset_at(index)
         number = bisect_right(self._segment_indices, index)
         other._flags = self._flags[index:]
@@ -85,7 +85,7 @@ class OffsetFlags:
         self._cut(index)
 
     def _drop_before(self, head: int) -> None:
-        """Drop everything before index ``head``, in the segment that has it or a later one."""
+        """Drop all before index ``head``, which is in the first remaining segment."""
         number = bisect_right(self._segment_indices, head) - 1
         del self._segment_offsets[:number], self._segment_indices[:number]
         self._segment_offsets[0] += head - self._segment_indices[0]
@@ -96,8 +96,8 @@ class OffsetFlags:
         self._use_segment(0)
 
     def _runs(self, head: int, at: int, table: bytes, position: int) -> Iterator[Run]:
-        """From index ``head`` on, whose offset is ``at``: runs of offsets whose bytes ``table``
-        makes 1; the last one ends at ``position``."""
+        """Runs from index ``head`` (offset ``at``) on of offsets whose bytes ``table`` maps to 1;
+        the last one ends at ``position``."""
         indices = self._segment_indices
         finished = self._flags[head:].translate(table)
         for number in range(bisect_right(indices, head) - 1, len(indices)):

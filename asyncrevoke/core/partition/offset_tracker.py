@@ -1,9 +1,8 @@
 """Which delivered records of one partition instance are done, and how far it may be committed.
 
-One byte per offset, addressed by offset: a record in flight costs about one byte in a dense log.
-Small holes (control records, compaction) are filled with a byte each, so that most partitions
-are a single segment and finding a record is one subtraction; a wide hole begins a new segment,
-so that a compacted log never costs more than about twenty bytes per record.
+One byte per offset. Small holes (control records, compaction) have a byte per offset too, so that
+most partitions are a single segment; a wide hole begins a new segment, so that a compacted log
+costs at most about twenty bytes per record.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ if TYPE_CHECKING:
     from asyncrevoke.model import Record
 
 _PENDING = 0  # delivered
-_HELD = 1  # delivered, and a task runs it
+_HELD = 1  # a task runs it
 _DONE = 2
-_HOLE = 3  # no record has this offset, or a former owner has finished it
-_ABANDONED = 4  # ended without being done, or was never started
+_HOLE = 3  # no record, or completed by a former owner
+_ABANDONED = 4  # ended without being done, or never started
 
 _COMPLETED = re.compile(rb"[\x02\x03]*")  # scans at C speed, unlike a loop
 _IN_FLIGHT = re.compile(rb"[\x00\x01]")
@@ -42,8 +41,8 @@ class OffsetTracker(OffsetFlags):
     """The completions of one partition instance since it was positioned.
 
     ``position`` is the offset after everything delivered, holes included. ``leader_epoch`` is the
-    epoch that was committed with the starting position, -1 if unknown. ``finished`` is what a
-    former owner has finished beyond it: it will not be delivered.
+    one committed with the first position, -1 if unknown. Records that ``completed_earlier`` lists
+    were completed by a former owner, and are not delivered.
     """
 
     __slots__ = (
@@ -77,7 +76,7 @@ class OffsetTracker(OffsetFlags):
         self._open = 0  # tracked records that are not done
         self._held = 0
         self._abandoned = 0
-        # Up to where abandoned records have been read again; None if they are not being read.
+        # Up to where abandoned records were read again; None if they are not read again.
         self._reread_to: int | None = None
         # Untracked slices (first offset, records), pending as a whole.
         self._slices: list[tuple[int, int]] = []
@@ -97,12 +96,12 @@ class OffsetTracker(OffsetFlags):
 
     @property
     def untracked(self) -> int:
-        """Records that are pending by batch, and not one by one."""
+        """Records that are tracked by batch, not one by one."""
         return self._untracked
 
     @property
     def has_abandoned(self) -> bool:
-        """Whether a record has ended without being done: the commit point never moves past it."""
+        """Whether a record has ended without being done: the commit point stays before it."""
         return self._abandoned > 0
 
     @property
@@ -120,8 +119,7 @@ class OffsetTracker(OffsetFlags):
 
     @property
     def commit_epoch(self) -> int:
-        """The leader epoch of the record before the commit point, -1 if unknown; of an untracked
-        slice, its last one."""
+        """The leader epoch of the record before the commit point, -1 if unknown."""
         return self.epoch_before(self.commit_point)
 
     def epoch_before(self, offset: int) -> int:
@@ -129,18 +127,18 @@ class OffsetTracker(OffsetFlags):
         return self._epochs.before(offset)
 
     def diverges_at(self, epoch: int) -> int:
-        """The offset from which on what was read is of a later leader epoch than ``epoch``."""
+        """The first offset that was read with a later leader epoch than ``epoch``."""
         first = self._epochs.first_after(epoch)
         return self.position if first is None else first
 
     @property
     def position_epoch(self) -> int:
-        """The leader epoch of what stands before ``position``, -1 if unknown."""
+        """The leader epoch of the record before ``position``, -1 if unknown."""
         return self._epochs.last
 
     @property
     def leader_epoch(self) -> int:
-        """The highest leader epoch that anything finished may have, -1 if unknown."""
+        """The highest leader epoch of a completed record, -1 if unknown."""
         delivered = self._epochs.last
         return (
             delivered
@@ -150,7 +148,7 @@ class OffsetTracker(OffsetFlags):
 
     @property
     def width(self) -> int:
-        """Offsets that are kept track of one by one: the memory used, in bytes."""
+        """Offsets that are tracked one by one: the memory used, in bytes."""
         return len(self._flags)
 
     @property
@@ -164,12 +162,12 @@ class OffsetTracker(OffsetFlags):
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether surely nothing is finished beyond the commit point."""
+        """Whether no record is completed beyond the commit point; False if that is unknown."""
         return not (self._open or self._abandoned) and self.completed_earlier is None
 
     @property
     def progress(self) -> tuple[int, int, int]:
-        """Differs whenever what is finished differs, as long as the id is the same."""
+        """A value that changes whenever the completed records do, for the same tracker id."""
         return self.commit_point, self.position, self._open + self._abandoned
 
     @property
@@ -179,7 +177,7 @@ class OffsetTracker(OffsetFlags):
 
     @property
     def oldest_in_flight(self) -> int | None:
-        """Like ``oldest``, without what was abandoned."""
+        """Like ``oldest``, without abandoned records."""
         found = [slice_[0] for slice_ in self._slices[:1]]
         if self._open:
             first = (self._flags.find(flag, self._head) for flag in (_PENDING, _HELD))
@@ -187,11 +185,11 @@ class OffsetTracker(OffsetFlags):
         return min(found, default=None)
 
     def forget_completed_earlier(self) -> None:
-        """The completion map of the former owner is wrong."""
+        """Ignore the completion map of the former owner."""
         self.completed_earlier = None
 
     def deliver(self, records: Sequence[Record], position: int, leader_epoch: int) -> None:
-        """Register records as pending, each on its own; ``position`` is the offset after them."""
+        """Register records as pending one by one; ``position`` is the offset after them."""
         if self._reread_to is not None:
             records = self._deliver_again(records, position)
             if position <= self.position:
@@ -220,8 +218,8 @@ class OffsetTracker(OffsetFlags):
         self._use_segment(len(self._segment_offsets) - 1)
 
     def read_again(self) -> tuple[int, CompletionMap]:
-        """Abandoned records are to be read again, up to ``position``: the first one's offset, and
-        what is to be passed over, as it is done or in flight. There must be one."""
+        """Begin to read abandoned records again. Returns the offset of the first, and the offsets
+        up to ``position`` to skip: those done or in flight. There must be an abandoned record."""
         index = self._flags.index(_ABANDONED)
         offset = self._reread_to = self._offset_at(index)
         runs = self._runs(index, offset, _IS_NOT_ABANDONED, self.position)
@@ -231,16 +229,14 @@ class OffsetTracker(OffsetFlags):
         return offset, CompletionMap(tuple(runs), self.leader_epoch)
 
     def _deliver_again(self, records: Sequence[Record], position: int) -> Sequence[Record]:
-        """Those that were abandoned are pending again; returns the records that are new.
-
-        An abandoned record that reading has passed is in the log no longer: a hole.
-        """
+        """Mark abandoned records as pending again; returns the records that are new. An abandoned
+        record that reading has passed is no longer in the log: a hole."""
         flags, old = self._flags, 0
         while old < len(records) and records[old].offset < self.position:
             index = self._locate(records[old].offset)
             if index < 0 or flags[index] < _DONE:
                 raise ValueError(f"offset {records[old].offset} is delivered a second time")
-            # Another state than abandoned: the log was cut, and this is another record.
+            # In another state than abandoned after a truncation: this is another record.
             self._abandoned -= flags[index] == _ABANDONED
             flags[index] = _PENDING
             old += 1
@@ -261,14 +257,14 @@ class OffsetTracker(OffsetFlags):
         return self._reread_to is not None
 
     def deliver_untracked(self, count: int, position: int, leader_epoch: int) -> None:
-        """Register ``count`` records as pending together, until :meth:`settle`."""
+        """Register ``count`` records as pending together."""
         if count:
             self._slices.append((self.position, count))
             self._untracked += count
         self._begin_slice(self.position if count else None, position, leader_epoch)
 
     def submit(self, offset: int) -> bool:
-        """A task runs this record now. False if it is unknown, done, or run already."""
+        """A task runs this record. False if it is unknown, done, or run already."""
         if self._low <= offset < self._high:
             index = offset - self._shift
         else:
@@ -283,8 +279,7 @@ class OffsetTracker(OffsetFlags):
         return True
 
     def complete(self, offset: int) -> bool:
-        """This record is done. False if it ended before, as every record below the commit point
-        has; KeyError if it was never delivered."""
+        """Complete this record. False if it ended before; KeyError if it was never delivered."""
         if self._low <= offset < self._high:
             index = offset - self._shift
         else:
@@ -306,10 +301,8 @@ class OffsetTracker(OffsetFlags):
         return True
 
     def complete_all(self, offsets: Sequence[int]) -> int:
-        """These records are done; returns how many of them had not ended before.
-
-        One that was never delivered is passed over.
-        """
+        """Complete these records; returns how many had not ended before. Offsets that were never
+        delivered are ignored."""
         if not offsets:
             return 0
         if min(offsets) < self._low or max(offsets) >= self._high:
@@ -336,14 +329,14 @@ class OffsetTracker(OffsetFlags):
             return False
 
     def abandon(self, offset: int) -> bool:
-        """This record has ended and is not done: it is in flight no longer, and the commit point
-        never moves past it. False if it was done before; KeyError if it was never delivered."""
+        """End this record without completing it: the commit point never moves past it. False if it
+        ended before; KeyError if it was never delivered."""
         index = self._locate(offset)
         if index < 0:
             return False
         flag = self._flags[index]
         if flag > _HELD:
-            # Ended, or (as complete says) no record.
+            # Ended, or no record: complete() returns or raises accordingly.
             return self.complete(offset)
         self._flags[index] = _ABANDONED
         self._abandoned += 1
@@ -352,7 +345,7 @@ class OffsetTracker(OffsetFlags):
         return True
 
     def complete_pending(self) -> None:
-        """All that is pending, tracked or not, is done; records held by tasks stay."""
+        """Complete all pending records, tracked or not, except those that tasks run."""
         self._slices.clear()
         self._untracked = 0
         if not (self._held or self._abandoned):
@@ -363,7 +356,7 @@ class OffsetTracker(OffsetFlags):
             self._advance(self._head)
 
     def complete_pending_to(self, offset: int) -> int:
-        """Tracked records up to ``offset`` that are pending are done; returns how many."""
+        """Complete tracked pending records up to ``offset``; returns how many."""
         head, end = self._head, self._index_after(offset)
         ended = self._flags.count(_PENDING, head, end)
         if ended:
@@ -373,8 +366,8 @@ class OffsetTracker(OffsetFlags):
         return ended
 
     def truncate(self, offset: int) -> int:
-        """Forget the pending records after ``offset``, and return how many they were. ``position``
-        goes back to the first of them. A record that was started stays, with all before it."""
+        """Forget the pending records after ``offset``, and return how many. ``position`` goes back
+        to the first of them. A record that was started stays, with all before it."""
         dropped = 0
         flags = self._flags
         kept_to = offset
@@ -402,11 +395,11 @@ class OffsetTracker(OffsetFlags):
         return dropped
 
     def split_at(self, offset: int, leader_epoch: int, tracker_id: int) -> OffsetTracker:
-        """The log was truncated at ``offset``, beyond the commit point: go on there under another
-        id, as later records may have the offsets of those that are lost.
+        """The log was truncated at ``offset``, beyond the commit point: continue from there with
+        another id, as later records may have the offsets of lost ones.
 
-        Returns a tracker of the former id with the records that are lost. ``leader_epoch`` is the
-        last one that the log has in common with what was delivered. Nothing may be untracked.
+        Returns a tracker of the former id with the lost records. ``leader_epoch`` is the last one
+        that both logs have. No record may be untracked.
         """
         lost = OffsetTracker(self.tracker_id, offset, leader_epoch)
         lost.position = max(self.position, offset)
@@ -425,7 +418,7 @@ class OffsetTracker(OffsetFlags):
         return lost
 
     def count_flags(self) -> None:
-        """Make the counts those of the flags."""
+        """Recompute the counts from the flags."""
         self._held = self._flags.count(_HELD)
         self._open = self._flags.count(_PENDING) + self._held
         self._abandoned = self._flags.count(_ABANDONED)
@@ -434,7 +427,7 @@ class OffsetTracker(OffsetFlags):
     # -- beyond the commit point --------------------------------------------------------------
 
     def completed_runs(self) -> Iterator[Run]:
-        """What is done beyond the commit point, in order; offsets without a record count."""
+        """The completed runs beyond the commit point, in order; offsets without a record count."""
         if self.completed_earlier is None:
             return self._counted_runs()
         point = self.commit_point
@@ -444,15 +437,15 @@ class OffsetTracker(OffsetFlags):
         return merge_adjacent(merge(former, self._counted_runs()))
 
     def in_flight_offsets(self) -> list[int]:
-        """The offsets of the records that are counted one by one and not done, in order."""
+        """The offsets of tracked records that are not done, in order."""
         return [self._offset_at(match.start()) for match in _IN_FLIGHT.finditer(self._flags)]
 
     def count_done(self, offset: int) -> int:
-        """How many records at ``offset`` and beyond are done."""
+        """How many records from ``offset`` on are done."""
         return self._flags.count(_DONE, self._index_after(offset - 1))
 
     def _counted_runs(self) -> Iterator[Run]:
-        """Between the records that are not done, up to ``position``."""
+        """The runs between the records that are not done, up to ``position``."""
         if self._slices or not (self._open or self._abandoned):
             return iter(())
         return self._runs(self._head, self.commit_point, _IS_COMPLETED, self.position)
@@ -464,13 +457,13 @@ class OffsetTracker(OffsetFlags):
             raise ValueError(f"a slice {first}..{position} begins before {self.position}")
         moved = first is not None or position > self.position
         if moved and leader_epoch != self._epochs.last:
-            # What lies between the last slice and this one has no records, and may be of this one's
-            # epoch: a position beyond the end of an epoch would look like a log that was cut.
+            # Offsets between two slices have no records, and may be of this epoch: a position
+            # beyond the end of an epoch would look like a truncation.
             self._epochs.begin(self.position, leader_epoch, self.commit_point)
         self.position = position
 
     def _locate(self, offset: int) -> int:
-        """The index of an offset, -1 if it lies below all segments and was delivered once."""
+        """The index of an offset, -1 if it is below all segments; KeyError if never delivered."""
         number = bisect_right(self._segment_offsets, offset) - 1
         if number >= 0:
             self._use_segment(number)
@@ -481,7 +474,7 @@ class OffsetTracker(OffsetFlags):
         raise KeyError(offset)
 
     def _advance(self, index: int) -> None:
-        """The head moves to the first record at or after ``index`` that is not done."""
+        """Move the head to the first record at or after ``index`` that is not done."""
         if not (self._open or self._abandoned):
             self._clear()
             return

@@ -1,4 +1,4 @@
-"""What the partitions of this consumer report, and what they need to know of their commits."""
+"""What partition instances report, and ask about their commits."""
 
 from __future__ import annotations
 
@@ -13,21 +13,17 @@ class PartitionReactions(Protocol):
 
     def position_changed(self, instance: PartitionInstance) -> None:
         """It has a new buffer, or may be read again."""
-        ...
 
     def instance_ended(self, instance: PartitionInstance) -> None:
         """It was released or lost."""
-        ...
 
     def instance_released(self, now: float, instance: PartitionInstance) -> None:
-        """It was released, or lost because its revocation was overdue: not by the group's doing,
-        which may have assigned the partition to this member again meanwhile."""
-        ...
+        """It was released, or lost because its revocation was overdue. The group may have assigned
+        the partition to this member again meanwhile."""
 
     def is_committed(self, instance: PartitionInstance) -> bool:
-        """Whether the broker has acknowledged everything that is to be committed of it."""
+        """Whether the broker has acknowledged all its commits."""
         ...
 
     def commit_now(self, now: float) -> None:
-        """A revocation waits for a commit: send it without waiting for the commit interval."""
-        ...
+        """A revocation waits for a commit: send it now."""

@@ -1,4 +1,4 @@
-"""Fetched data of one partition instance that has not been delivered yet."""
+"""Fetched data of one partition instance that was not delivered yet."""
 
 from __future__ import annotations
 
@@ -22,47 +22,23 @@ if TYPE_CHECKING:
     from asyncrevoke.model import Record, TopicPartition
 
 
-# A batch that unpacks to more takes some milliseconds to decode. Without compression, none is as
-# large unless a broker was told to take such batches (max.message.bytes).
+# A batch that unpacks to more takes some milliseconds to decode. Uncompressed batches are smaller
+# unless max.message.bytes was raised.
 LARGE_BATCH = 2**20 + 2**16
 
 
 class RecordBuffer:
-    """Record batches in offset order, decoded one at a time and only when they are taken.
+    """Record batches in offset order, decoded one at a time when they are taken.
 
-    ``position`` is the next offset to deliver and lies past holes, control batches and aborted
-    ones as far as they are known; ``fetch_position`` is the next offset to fetch, the end of what
-    is buffered. ``buffered`` counts records not taken yet: an estimate from the batches' headers,
-    0 only if there is nothing to deliver. ``size`` is the bytes held. The
-    epochs are those of the batches before the two positions, -1 if unknown.
-    What is ``finished`` is passed over, and counted in ``skipped``.
+    ``position`` is the next offset to deliver, past holes, control batches and aborted ones as far
+    as they are known; ``fetch_position`` is the next offset to fetch. ``leader_epoch`` and
+    ``fetch_epoch`` are those of the batches before them, -1 if unknown. ``buffered`` estimates the
+    records left from the batch headers, 0 only if there are none. ``size`` is in bytes. Records
+    of ``completed_earlier`` are skipped, and counted in ``skipped_completed``.
 
-    While the buffer ``waits``, its next batch is a large one, which is to be decoded elsewhere
-    (:meth:`lend`, :meth:`supply`): nothing can be taken until then.
+    While ``awaits_decoding``, the next batch is a large one that is decoded in a thread
+    (:meth:`start_background_decode`, :meth:`set_decoded`), and nothing can be taken.
     """
-
-    __slots__ = (
-        "_batches",
-        "_counted",
-        "_cursor",
-        "_decoded",
-        "_decoded_elsewhere",
-        "_epochs",
-        "_open_size",
-        "_unreadable",
-        "awaits_decoding",
-        "buffered",
-        "checked_epoch",
-        "completed_earlier",
-        "fetch_epoch",
-        "fetch_position",
-        "leader_epoch",
-        "partition",
-        "position",
-        "size",
-        "skipped_completed",
-        "tracker_id",
-    )
 
     def __init__(
         self,
@@ -80,9 +56,9 @@ class RecordBuffer:
         self.fetch_position = position
         self.fetch_epoch = leader_epoch
         self.leader_epoch = leader_epoch
-        # The epoch of the leader whose log is known to hold what was fetched (KIP-320).
+        # The epoch of the leader whose log is known to contain what was fetched (KIP-320).
         self.checked_epoch = -1
-        # The epochs in which what was fetched was written, and where they begin.
+        # The leader epochs of what was fetched, and where each begins.
         self._epochs: list[tuple[int, int]] = []
         self.buffered = 0
         self.size = 0
@@ -90,11 +66,11 @@ class RecordBuffer:
         self._batches: deque[tuple[RecordBatch, int]] = deque()
         self._decoded: list[Record] | None = None
         self._cursor = 0
-        # Indices in ``_decoded`` of what cannot be read.
+        # Indices in ``_decoded`` of unreadable records.
         self._unreadable: list[int] = []
         self._open_size = 0
         self.awaits_decoding = False
-        # What came of decoding the first batch elsewhere, and what ``size`` counts for it then.
+        # The first batch as decoded in a thread, and what ``size`` counts for it then.
         self._decoded_elsewhere: list[Record] | CorruptBatch | None = None
         self._counted = 0
 
@@ -105,20 +81,20 @@ class RecordBuffer:
         )
 
     def forget_completed_earlier(self) -> None:
-        """Deliver also what the completion map says is done: the map is wrong."""
+        """Deliver the records of the completion map too: the map is wrong."""
         self.completed_earlier = None
 
     def set_checked_epoch(self, leader_epoch: int) -> None:
-        """The log of the leader of this epoch holds what was fetched."""
+        """The log of the leader of this epoch contains what was fetched."""
         self.checked_epoch = leader_epoch
 
     def append(self, batches: Sequence[RecordBatch]) -> None:
-        """Add what was fetched; what lies before ``fetch_position`` is there already."""
+        """Add fetched batches; those before ``fetch_position`` are ignored."""
         first_ones = not self._batches
         for batch in batches:
             if batch.next_offset <= self.fetch_position:
                 continue
-            # The first batch of a fetch may begin before the offset that was asked for.
+            # The first batch of a fetch may begin before the requested offset.
             wanted = batch.next_offset - max(batch.base_offset, self.fetch_position)
             estimate = min(batch.count, wanted)
             if not self._epochs or self._epochs[-1][0] != batch.leader_epoch:
@@ -139,15 +115,12 @@ class RecordBuffer:
         *,
         unreadable: bool = False,
     ) -> list[Record]:
-        """Up to ``limit`` records in offset order; empty if the batches turn out to hold none.
+        """Up to ``limit`` records in offset order; empty if the batches turn out to have none.
 
-        Raises CorruptRecordError, with the position unmoved, if the next batch cannot be decoded;
-        records before it are returned first. :meth:`discard` allows it to be fetched again.
-
-        Likewise UnreadableRecordError for a record that cannot be read; with ``unreadable`` an
-        UnreadableRecord is returned instead, as the last one.
-
-        ``due_to(records, first, end)`` may end it earlier: at the index that it returns.
+        Raises CorruptRecordError, with the position unmoved, if the next batch cannot be decoded,
+        and UnreadableRecordError for an unreadable record; records before it are returned first.
+        With ``unreadable`` an UnreadableRecord is returned instead, as the last one.
+        ``due_to(records, first, end)`` may end it earlier, at the index that it returns.
         """
         taken: list[Record] = []
         while limit > 0 and self._batches:
@@ -161,7 +134,7 @@ class RecordBuffer:
                 except CorruptBatch as error:
                     if taken:
                         break
-                    # A seek to the next offset would meet the same batch again.
+                    # A seek to the next offset would fail on the same batch.
                     detail = f"{error}, and the batch goes up to offset {batch.next_offset - 1}"
                     raise CorruptRecordError(self.partition, self.position, detail) from error
             cursor = self._cursor
@@ -196,10 +169,8 @@ class RecordBuffer:
     def _to_unreadable(
         self, decoded: list[Record], cursor: int, end: int, *, returned: bool
     ) -> int:
-        """Where to end before the next record that cannot be read, or after it if it is returned.
-
-        The position is that of the record then, whatever is missing before it.
-        """
+        """Where to end before the next unreadable record, or after it if it is ``returned``. Moves
+        the position to that record if it is the next."""
         index = next((each for each in self._unreadable if each >= cursor), end)
         if index >= end:
             return end
@@ -216,7 +187,7 @@ class RecordBuffer:
         return max(batch.unpacked_size, batch.size)
 
     def start_background_decode(self) -> RecordBatch:
-        """The batch that is waited for, which from now on counts with what it unpacks to."""
+        """The batch to decode, whose unpacked size counts from now on."""
         batch, _ = self._batches[0]
         if not self._counted:
             self._counted = self.next_size
@@ -224,7 +195,7 @@ class RecordBuffer:
         return batch
 
     def set_decoded(self, batch: RecordBatch, decoded: list[Record] | CorruptBatch) -> bool:
-        """What came of decoding it from ``position`` on; whether it was still waited for."""
+        """Store the decoded batch; False if the buffer no longer waits for it."""
         if not self.awaits_decoding or self._batches[0][0] is not batch:
             return False
         self._decoded_elsewhere = decoded
@@ -237,7 +208,7 @@ class RecordBuffer:
         return self._decoded_elsewhere is not None or self._open_size > LARGE_BATCH
 
     def discard(self) -> None:
-        """Forget everything that was not taken, so that it is fetched again."""
+        """Drop all that was not taken, so that it is fetched again."""
         self._batches.clear()
         self._decoded = self._decoded_elsewhere = None
         self._unreadable = []
@@ -249,8 +220,8 @@ class RecordBuffer:
         self._epochs = [entry for entry in self._epochs if entry[1] < self.position]
 
     def diverges_at(self, epoch: int, end: int) -> int:
-        """Where the log of a leader leaves what was fetched, if ``epoch`` is the last one that both
-        may have in common and ends at ``end`` there."""
+        """Where a leader's log diverges from what was fetched, if ``epoch`` is the last one that
+        both may have, and ends at ``end`` there."""
         return min([end, *(first for other, first in self._epochs if other > epoch)])
 
     def _open(self, batch: RecordBatch) -> list[Record]:
@@ -288,7 +259,7 @@ class RecordBuffer:
         return decoded
 
     def _unreadable_batch(self, batch: RecordBatch, detail: str) -> UnreadableRecord:
-        """What stands for all of a batch from the position on."""
+        """A record that represents all of a batch from the position on."""
         first = max(self.position, batch.base_offset)
         return UnreadableRecord(
             *self.partition,
@@ -310,7 +281,7 @@ class RecordBuffer:
             self.completed_earlier = None
             return decoded
         if leader_epoch > finished.leader_epoch:
-            # Written by a later leader: what was finished had this offset before the log was cut.
+            # Written by a later leader: the completed record was truncated.
             return decoded
         number = bisect_right(runs, decoded[0].offset, key=_end)
         kept: list[Record] = []
@@ -334,7 +305,7 @@ class RecordBuffer:
         self._skip_empty()
 
     def _skip_empty(self) -> None:
-        """Pass batches that yield nothing: control batches, aborted and emptied ones."""
+        """Skip batches without records: control batches, aborted and emptied ones."""
         while self._batches and not self._batches[0][1]:
             batch, _ = self._batches.popleft()
             self.position = batch.next_offset

@@ -1,9 +1,9 @@
-"""Giving partitions up in two steps (KIP-983), and the barrier at which the group may learn of it.
+"""Revocation in two steps (KIP-983), and the barrier after which the group may learn of it.
 
-A revoke that is requested is announced by the next poll result and completes at the start of a
-later poll, once nothing of the partition is in flight and the commit that covers its work is
-acknowledged. Whatever else happens meanwhile: a withdrawn revoke resumes with its position and
-buffer, an overdue partition is lost alone, and the barrier is reached when no instance is between.
+The next poll result announces a requested revocation. It completes at the start of a later poll,
+once no record of the partition is in flight and the final commit is acknowledged. A withdrawn
+revocation resumes with its position and buffer; an overdue one loses its partition alone. The
+barrier is reached when no instance is being revoked.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LEAST_MARGIN = 1.0
 
 
 class Revocation:
-    """The rounds of revocation that are under way; rounds that overlap share one barrier."""
+    """The revocations that are under way; those that overlap share one barrier."""
 
     def __init__(
         self,
@@ -46,15 +46,15 @@ class Revocation:
         self._revoking: dict[PartitionInstance, None] = {}
         self._requested: dict[PartitionInstance, float] = {}
         self._overdue: dict[PartitionInstance, None] = {}
-        # Whether a poll waits: only then an announced partition may be released.
+        # Only while a poll waits may an announced partition be released.
         self._polling = False
-        # Leaving the group: nothing is announced any more, and only work in a task is waited for.
+        # Leaving the group: nothing is announced, and only records that tasks run are waited for.
         self.leaving = False
         self.wait_for_tasks = True
-        # The iterator has ended: nobody takes poll results any more, and nothing new is begun.
+        # The iterator has ended: no poll result will announce anything.
         self._iterator_ended = False
         self._barrier_requested = False
-        # Whether whoever may be assigned a partition next reads completion maps, as far as known.
+        # Whether all members of the generation are known to read completion maps.
         self.maps_are_read = False
         self._slowest_commit = 0.0
 
@@ -63,7 +63,7 @@ class Revocation:
     def request(
         self, now: float, instances: Iterable[PartitionInstance], deadline: float | None
     ) -> None:
-        """Ask for these instances back until ``deadline``; those already revoking keep theirs."""
+        """Revoke these instances until ``deadline``; those already revoking keep theirs."""
         self._assignment.take_back()
         requested: list[str] = []
         for instance in instances:
@@ -94,16 +94,16 @@ class Revocation:
             self.progress(now)
 
     def tighten(self, deadline: float) -> None:
-        """A rebalance has started that will not wait beyond ``deadline`` for what still drains."""
+        """A rebalance has started that does not wait for revocations beyond ``deadline``."""
         for instance in self._revoking:
             if instance.deadline is None or instance.deadline > deadline:
                 instance.set_deadline(deadline)
         self._arm_deadline()
 
     def withdraw(self, instance: PartitionInstance) -> bool:
-        """The group gave it back before it was released: resume, unless the user may have
-        cancelled its work already (announced, not delayed, and not decided by the tracker), or its
-        lifespan exits: then it finishes its release, for which nobody waits."""
+        """The group has assigned the partition again before it was released: resume. False if the
+        user may have cancelled its work (announced and not delayed), or if its lifespan exits: the
+        release then completes."""
         instance.set_deadline(None)
         self._overdue.pop(instance, None)
         resumable = self._assignment.lifespans.is_resumable(instance) and (
@@ -119,13 +119,13 @@ class Revocation:
         self._outbox.emit("info", "revoke withdrawn", partition=str(instance.partition))
         self._assignment.read_dropped_again(instance)
         self._reactions.position_changed(instance)
-        # What was fetched before and not delivered flows again.
+        # Deliver what is still buffered.
         self._outbox.wake()
         self._barrier_requested = True
         return True
 
     def lose(self, now: float, instances: Iterable[PartitionInstance], reason: str) -> None:
-        """These are no longer ours, whatever was under way."""
+        """These partitions are no longer assigned, whatever was under way."""
         gone = [instance for instance in instances if not instance.terminal]
         if not gone:
             return
@@ -139,7 +139,7 @@ class Revocation:
     # --- the poll --------------------------------------------------------------------------------
 
     def begin_poll(self, now: float) -> None:
-        """A poll starts: complete what was announced and has drained; keep the rest one more."""
+        """A poll starts: complete announced revocations without records in flight."""
         self._polling = True
         for instance in list(self._revoking):
             if instance.state is InstanceState.DELAYED and instance.delayed_by_user:
@@ -152,22 +152,22 @@ class Revocation:
                     self._complete(now, instance)
 
     def resume_poll(self, now: float) -> None:
-        """A poll waits (again): release what has drained while none did."""
+        """A poll waits (again): release what has drained meanwhile."""
         if not self._polling:
             self._polling = True
             self.progress(now)
 
     def poll_ended(self) -> None:
-        """No poll waits any more: nothing is released before the next one."""
+        """No poll waits: nothing is released before the next one."""
         self._polling = False
 
     def end_iterator(self) -> None:
-        """No poll will announce anything any more: what is requested is released unannounced."""
+        """No poll will announce anything any more: release unannounced."""
         self._iterator_ended = True
 
     @property
     def has_news(self) -> bool:
-        """Whether a revoke was requested that no poll result has announced yet."""
+        """Whether a requested revocation is not announced yet."""
         return any(instance.state is InstanceState.REVOKE_REQUESTED for instance in self._revoking)
 
     @property
@@ -176,7 +176,7 @@ class Revocation:
         return any(instance.delayed_by_user for instance in self._revoking)
 
     def announce(self) -> frozenset[TopicPartition]:
-        """A poll returns: what its result lists as to be revoked."""
+        """A poll returns: the partitions that its result lists as to be revoked."""
         self._polling = False
         listed: list[TopicPartition] = []
         for instance in self._revoking:
@@ -192,10 +192,8 @@ class Revocation:
         return frozenset(listed)
 
     def delay(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Keep announced partitions one more poll; False if one of them is gone already.
-
-        Raises ValueError, and delays nothing, for a partition that no poll result announced.
-        """
+        """Keep announced partitions for one more poll; False if one of them is no longer assigned.
+        Raises ValueError, and delays nothing, for a partition that no poll result announced."""
         wanted = list(dict.fromkeys(partitions))
         strangers = [tp for tp in wanted if tp not in self._announced]
         if strangers:
@@ -216,7 +214,7 @@ class Revocation:
         return all_ours
 
     def blocking_records(self, now: float, stopped_at: float | None) -> list[BlockingRecord]:
-        """What the partitions wait for that are to be given up: all of them once we are to stop."""
+        """The oldest record in flight of each partition being revoked; after a stop, of all."""
         wanted = self._assignment.live() if stopped_at is not None else self._revoking
         found: list[BlockingRecord] = []
         for instance in wanted:
@@ -231,8 +229,7 @@ class Revocation:
     # --- progress --------------------------------------------------------------------------------
 
     def progress(self, now: float) -> None:
-        """Something was completed or acknowledged: release what has drained, where a poll boundary
-        allows it (a poll waits, or the consumer leaves)."""
+        """Release what has drained, if a poll waits or the consumer leaves."""
         for instance in list(self._revoking):
             if instance.state is InstanceState.COMMITTING:
                 if self._reactions.is_committed(instance):
@@ -248,7 +245,7 @@ class Revocation:
                     self._reactions.commit_now(now)
 
     def commit_rejected(self, now: float, instance: PartitionInstance, reason: str) -> None:
-        """The last attempt to commit what was done of it was refused."""
+        """The last attempt to commit it was rejected: release it without a final commit."""
         if instance.state is InstanceState.COMMITTING:
             self._outbox.emit(
                 "warning",
@@ -259,13 +256,13 @@ class Revocation:
             self._end(now, instance, InstanceTransition.RELEASE)
 
     def leave(self, now: float, *, wait_for_tasks: bool) -> None:
-        """Give everything up without announcing it; ``wait_for_tasks`` until tasks have ended."""
+        """Release everything unannounced; ``wait_for_tasks`` until tasks have ended."""
         self.leaving = True
         self.wait_for_tasks = wait_for_tasks
         self.request(now, self._assignment.live(), None)
 
     def successors_read_maps(self, they_do: bool) -> None:
-        """Whether every member of the present generation has told that it reads completion maps."""
+        """Whether every member of the generation reads completion maps."""
         self.maps_are_read = they_do
 
     def membership_begins(self) -> None:
@@ -299,10 +296,10 @@ class Revocation:
 
     def lifespan_failed(self, now: float, instance: PartitionInstance, reason: str) -> None:
         """What its lifespan was to keep is not kept: it is lost, without a final commit."""
-        if instance.revoking:
-            self._lose_alone(now, instance, reason)
-        else:
-            self.lose(now, [instance], reason)
+        revoking = instance.revoking
+        self.lose(now, [instance], reason)
+        if revoking:
+            self._reactions.instance_released(now, instance)
 
     def _complete(self, now: float, instance: PartitionInstance) -> None:
         if instance.state is InstanceState.REVOKE_REQUESTED:
@@ -327,27 +324,27 @@ class Revocation:
             self._reactions.instance_released(now, instance)
 
     def request_barrier(self) -> None:
-        """Let the membership go on as soon as nothing is being revoked."""
+        """Notify the membership as soon as no instance is being revoked."""
         self._barrier_requested = True
 
     def take_barrier_request(self) -> bool:
-        """Whether the membership is to go on if nothing is being revoked; once."""
+        """Whether :meth:`request_barrier` was called since the last call."""
         requested, self._barrier_requested = self._barrier_requested, False
         return requested
 
     @property
     def at_barrier(self) -> bool:
-        """Whether nothing is between being requested and being released or lost."""
+        """Whether no instance is being revoked."""
         return not self._revoking
 
     # --- deadlines -------------------------------------------------------------------------------
 
     def set_slowest_commit(self, seconds: float) -> None:
-        """How long the slowest of the last commits took."""
+        """How long the slowest of the last commits took, in seconds."""
         self._slowest_commit = seconds
 
     def margin(self, instance: PartitionInstance) -> float:
-        """How long before its deadline an instance is given up: a last commit and a join."""
+        """Seconds before its deadline at which an instance is lost: for a commit and a join."""
         margin = max(_LEAST_MARGIN, 2 * self._slowest_commit)
         since = self._requested.get(instance)
         if instance.deadline is None or since is None:
@@ -371,7 +368,7 @@ class Revocation:
             if now >= instance.deadline - margin / 2:
                 self._lose_overdue(now, instance)
             elif now >= instance.deadline - margin and instance not in self._overdue:
-                # One last commit of what is done; nothing later than this may count.
+                # One last commit: later completions do not count.
                 self._overdue[instance] = None
                 if instance.has_unfinished_lifespan:
                     # What the lifespan was to keep is not kept: a commit would pass over it.
@@ -383,9 +380,6 @@ class Revocation:
         self._arm_deadline()
 
     def _lose_overdue(self, now: float, instance: PartitionInstance) -> None:
-        self._lose_alone(now, instance, "its revoke was not finished before the deadline")
-
-    def _lose_alone(self, now: float, instance: PartitionInstance, reason: str) -> None:
-        """Lost by our own doing, not by the group's: it may have been given back meanwhile."""
-        self.lose(now, [instance], reason)
+        """Lose it without the group's doing: the group may have assigned it again meanwhile."""
+        self.lose(now, [instance], "its revoke was not finished before the deadline")
         self._reactions.instance_released(now, instance)

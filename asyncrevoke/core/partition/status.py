@@ -1,4 +1,4 @@
-"""How the partitions of a consumer stand at one moment."""
+"""The status of the assigned partitions at one moment."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 class PartitionStatus(NamedTuple):
-    """One partition that is ours.
+    """One assigned partition.
 
-    ``revoking``: ``"requested"`` until a step has announced it, ``"draining"`` while records of it
-    are in flight, ``"committing"`` until its last commit is acknowledged, empty if it stays.
-    ``oldest`` is the lowest offset in flight, None if nothing is. ``lag`` counts the records
-    between the position and the end of the log as of the last fetch, None before the first one.
+    ``revoking`` is ``"requested"`` until a step has announced it, ``"draining"`` while records are
+    in flight, ``"committing"`` until its last commit is acknowledged, empty if it stays.
+    ``oldest`` is the lowest offset in flight, None without one. ``lag`` is the log end of the last
+    fetch minus the position, None before the first fetch.
     """
 
     partition: TopicPartition
@@ -31,7 +31,7 @@ class PartitionStatus(NamedTuple):
 
 
 def partition_statuses(assignment: Assignment) -> tuple[PartitionStatus, ...]:
-    """How each partition that is ours stands."""
+    """The status of each assigned partition."""
     return tuple(
         _status(each, in_flight, assignment.position(each))
         for each, in_flight in assignment.returned().items()

@@ -1,4 +1,4 @@
-"""Records that were delivered under one tracker id before their log was truncated."""
+"""Records that were delivered with one tracker id before their log was truncated."""
 
 from __future__ import annotations
 
@@ -12,14 +12,11 @@ if TYPE_CHECKING:
 
 
 class TruncatedTracker:
-    """Tells by its offset whether a record is still in the log.
+    """Passes each call to one of two trackers, by offset.
 
-    Records before ``offset`` are counted by ``kept``, which goes on under another id. The others
-    are counted by ``lost``: they move no commit point, and the partition is not released while they
-    are in flight.
+    ``kept`` counts the records before ``offset``, now with another id. ``lost`` counts the others:
+    they move no commit point, but delay the release while they are in flight.
     """
-
-    __slots__ = ("_kept", "_lost", "_offset")
 
     def __init__(
         self, offset: int, kept: OffsetTracker | TruncatedTracker, lost: OffsetTracker
@@ -29,7 +26,7 @@ class TruncatedTracker:
         self._lost = lost
 
     def replace(self, tracker: OffsetTracker, truncated: TruncatedTracker) -> None:
-        """The log was truncated again: what ``tracker`` counted is counted by ``truncated``."""
+        """The log was truncated again: ``truncated`` replaces ``tracker``."""
         if self._kept is tracker:
             self._kept = truncated
 
@@ -45,12 +42,12 @@ class TruncatedTracker:
 
     @property
     def oldest_in_flight(self) -> int | None:
-        """The offset of the first of them, None if there is none."""
+        """The lowest offset of them, None without one."""
         return self._lost.oldest_in_flight
 
     @property
     def untracked(self) -> int:
-        """Always 0: the records of a tracker are tracked before it is split."""
+        """Always 0: records are tracked one by one before a tracker is split."""
         return 0
 
     @property
@@ -63,7 +60,7 @@ class TruncatedTracker:
         return self._kept.awaits(min(offset, self._offset)) or self._lost.awaits(offset)
 
     def complete_pending(self) -> None:
-        """What is lost and pending is done; what is kept has a tracker of its own."""
+        """Complete the lost records that are pending; the kept ones have their own tracker."""
         self._lost.complete_pending()
 
     def submit(self, offset: int) -> bool:

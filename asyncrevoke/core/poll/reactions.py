@@ -10,11 +10,9 @@ class PollReactions(Protocol):
 
     def poll_started(self, now: float) -> None:
         """The loop asks for the next batch."""
-        ...
 
     def max_poll_interval_exceeded(self, now: float) -> None:
         """The loop has asked for nothing for ``max_poll_interval``."""
-        ...
 
 
 class LeaveReactions(Protocol):
@@ -23,20 +21,15 @@ class LeaveReactions(Protocol):
 
     def start_leaving(self, now: float, wait_for_tasks: bool) -> None:
         """Release everything, then leave; :meth:`Leaving.left` follows."""
-        ...
 
     def leave_uncommitted(self, now: float) -> None:
         """The time for final commits is over: lose what was not committed, and leave."""
-        ...
 
     def stop_leaving(self, now: float) -> None:
         """No coordinator has answered in time: unsubscribing ends without its answer."""
-        ...
 
     def close_timed_out(self, now: float) -> None:
         """No coordinator has answered in time: closing ends without its answer."""
-        ...
 
     def closed(self) -> None:
         """The consumer is closed: end everything that waits."""
-        ...

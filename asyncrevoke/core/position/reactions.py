@@ -22,8 +22,6 @@ class PositionReactions(Protocol):
         self, now: float, instance: PartitionInstance, found: OffsetAndMetadata, from_reset: bool
     ) -> None:
         """The committed offset was found, or (``from_reset``) one by timestamp or reset policy."""
-        ...
 
     def failed(self, now: float, error: Exception) -> None:
         """The user must know of an error."""
-        ...

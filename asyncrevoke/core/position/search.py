@@ -25,18 +25,6 @@ class AwaitedOffset(enum.Enum):
 class PositionSearch:
     """The search for the position of one instance."""
 
-    __slots__ = (
-        "asked",
-        "awaits",
-        "backoff",
-        "due",
-        "end",
-        "error_reported",
-        "timestamp",
-        "topic_unknown",
-        "tracker",
-    )
-
     def __init__(
         self, now: float, tracker: OffsetTracker | None, awaits: AwaitedOffset, timestamp: int
     ) -> None:

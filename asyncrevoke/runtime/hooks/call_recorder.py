@@ -41,4 +41,3 @@ class CallRecorder(Protocol):
         self, record: Record, decision: FailureDecision, error: BaseException, /
     ) -> None:
         """What happens to a record whose handler has failed, or whose value does not decode."""
-        ...

@@ -37,8 +37,6 @@ class DeadLetterWriter(Protocol):
 
     async def send(self, topic: str, letter: DeadLetterContent) -> None:
         """Write a dead letter to a topic."""
-        ...
 
     async def aclose(self) -> None:
         """No further dead letters follow."""
-        ...

@@ -42,37 +42,29 @@ class HandlerRecorder(Protocol):
 
     def handler_registered(self, topic: str, handler: str, order_by: str | None) -> None:
         """A handler was registered for this topic, with this ``order_by``."""
-        ...
 
     def watch_completed(self, done: list[Record]) -> None:
         """``done`` collects completed records until :meth:`loop_turn_ended`."""
-        ...
 
     def handlers_started(self, records: Sequence[Record]) -> None:
         """Handlers of these were called; those of some records may have started before."""
-        ...
 
     async def record_start(self, records: Sequence[Record]) -> None:
         """Record that handlers of these will be called; returns when that is on disk."""
-        ...
 
     def loop_turn_ended(self, done: Sequence[Record]) -> None:
         """An iteration of the event loop ends, in which handlers have completed these records."""
-        ...
 
     def batch_completed(self, records: Sequence[Record]) -> None:
         """Records of a batch are completed."""
-        ...
 
     def failure_decided(
         self, record: Record, decision: FailureDecision, error: BaseException
     ) -> None:
         """The handler of a record has failed, and this happens to the record."""
-        ...
 
     def handler_cancelled(self, records: Sequence[Record], error: BaseException) -> None:
         """The handler of these was cancelled."""
-        ...
 
 
 class LoopRecorder(Protocol):
@@ -88,23 +80,18 @@ class LoopRecorder(Protocol):
 
         If cancelled, only the waiting ends.
         """
-        ...
 
     def step_begun(self, *, counts: bool) -> None:
         """The next step starts. ``counts``: delivered records that no task has are completed."""
-        ...
 
     def batch_returned(self, batch: PollResult) -> None:
         """A step returns this to the user's loop."""
-        ...
 
     def record_submitted(self, record: Record) -> None:
         """A task takes a delivered record."""
-        ...
 
     def record_completed(self, record: Record) -> None:
         """A delivered record is completed."""
-        ...
 
 
 class SessionRecorder(HandlerRecorder, LoopRecorder, Protocol):
@@ -120,19 +107,15 @@ class SessionRecorder(HandlerRecorder, LoopRecorder, Protocol):
 
     def session_opened(self, group: CoreView, on_error: Callable[[FatalError], None]) -> None:
         """The session begins. ``on_error`` is called once if the journal cannot be written."""
-        ...
 
     def partitions_changed(self, notify: Notify) -> None:
         """Partitions were assigned, revoked or lost."""
-        ...
 
     def core_reported(self, event: Emit) -> None:
         """The core has reported an event."""
-        ...
 
     async def aclose(self) -> None:
         """Record the end of the session, and close. Raises if it cannot be written."""
-        ...
 
 
 class SessionJournal(Protocol):

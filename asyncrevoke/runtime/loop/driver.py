@@ -61,7 +61,6 @@ class Core(Protocol):
 
     def start(self, now: float) -> None:
         """Start."""
-        ...
 
     def handle(self, now: float, event: Event) -> list[Effect]:
         """Handle an event, and return the effects to carry out."""
@@ -86,7 +85,6 @@ class HeartbeatFallback(Protocol):
 
     def stand_by(self, standby: BackgroundHeartbeat) -> None:
         """Send this heartbeat from now on whenever the event loop is blocked."""
-        ...
 
     def tick(self) -> str | None:
         """The event loop runs. Returns the line that blocked it, if that was logged since the last
@@ -95,11 +93,9 @@ class HeartbeatFallback(Protocol):
 
     def stop(self) -> None:
         """Send no further heartbeats."""
-        ...
 
     async def aclose(self) -> None:
         """Stop, and wait until nothing runs any more."""
-        ...
 
 
 class HeartbeatReplies(Protocol):
@@ -107,7 +103,6 @@ class HeartbeatReplies(Protocol):
 
     def background_reply(self, reply: BackgroundHeartbeatReply) -> None:
         """A heartbeat was answered, or has failed. Called on the event loop."""
-        ...
 
 
 if TYPE_CHECKING:

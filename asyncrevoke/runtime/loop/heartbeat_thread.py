@@ -43,7 +43,6 @@ class HeartbeatRequests(Protocol):
 
     async def close(self) -> None:
         """Close all connections."""
-        ...
 
 
 class PollInterval(Protocol):

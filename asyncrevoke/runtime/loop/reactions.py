@@ -14,11 +14,9 @@ class DriverReactions(Protocol):
 
     def core_reported(self, event: Emit) -> None:
         """The core has reported an event."""
-        ...
 
     def partitions_changed(self, notify: Notify) -> None:
         """Partitions were assigned, revoked or lost; the listener is called after this."""
-        ...
 
     def lifespan_due(self, event: LifespanEvent) -> None:
         """A lifespan is to be entered or exited, or is lost."""
@@ -29,8 +27,6 @@ class DriverReactions(Protocol):
 
         What this gives the listener to do is begun after it.
         """
-        ...
 
     def driver_ended(self) -> None:
         """All timers and requests have ended, and the connections are closed."""
-        ...

@@ -34,8 +34,6 @@ __all__ = ["Channels"]
 class _Slot:
     """The connection of one channel to one broker, or the attempt to open it."""
 
-    __slots__ = ("begun_at", "connection", "node", "opening", "successor", "waiting")
-
     def __init__(self, node: Node, opening: asyncio.Task[Connection], begun_at: float) -> None:
         self.node = node
         self.opening = opening

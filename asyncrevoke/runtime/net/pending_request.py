@@ -27,19 +27,6 @@ class PendingRequest:
     once the response is not wanted any more.
     """
 
-    __slots__ = (
-        "broker_wait",
-        "correlation",
-        "deadline",
-        "done",
-        "message",
-        "patience",
-        "sent_at",
-        "version",
-        "was_alone",
-        "within",
-    )
-
     def __init__(
         self,
         correlation: int,

@@ -34,7 +34,6 @@ class Requests(Protocol):
 
     def reset(self, node: Node, channel: Channel) -> None:
         """Close one connection; its requests in flight fail."""
-        ...
 
     async def silence(self) -> ConnectionSilent:
         """Wait for the next connection that received nothing although a request is in flight."""
@@ -46,11 +45,9 @@ class Requests(Protocol):
 
     def drop_silent(self, drop: DropSilentConnections) -> None:
         """Close connections that receive nothing; their requests in flight fail."""
-        ...
 
     async def close(self) -> None:
         """Close all connections."""
-        ...
 
 
 class ForwardedRequests:

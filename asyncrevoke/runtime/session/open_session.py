@@ -108,7 +108,7 @@ def open_session(
     of_loop, of_thread = _for_two_threads(config)
     core = _open_core(of_loop, environment, recorder, whole_batches=whole_batches)
     if awaits_assignment(listener):
-        core.await_listener()
+        core.assignment.lifespans.await_listener()
     requests = Channels(of_loop) if environment is None else environment.requests
     hooks = _open_hooks(config, core, listener, observers, recorder)
     driver = _open_driver(

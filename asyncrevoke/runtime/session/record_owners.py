@@ -19,11 +19,9 @@ class RecordOwner(Protocol):
 
     def lose(self, partitions: Iterable[TopicPartition]) -> None:
         """These are lost: cancel what runs."""
-        ...
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         """The position of these was changed: do not start records from before."""
-        ...
 
 
 @runtime_checkable
@@ -32,15 +30,12 @@ class QueuesRecords(RecordOwner, Protocol):
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Start no record of these until they are resumed."""
-        ...
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Start records of these again."""
-        ...
 
     def leave(self, partitions: Iterable[TopicPartition]) -> None:
         """These are released: start no further record, and keep those that run."""
-        ...
 
 
 @runtime_checkable
@@ -49,7 +44,6 @@ class ObservesResults(RecordOwner, Protocol):
 
     def observe(self, batch: PollResult) -> None:
         """A step is about to return this."""
-        ...
 
 
 @runtime_checkable

@@ -107,7 +107,7 @@ async def test_a_value_of_10_mb_is_handled_retried_and_dead_lettered(
 
 
 @pytest.mark.kafka_topic(partitions=1, config=ROOMY)
-async def test_a_value_of_10_mb_that_a_dead_letter_topic_refuses_is_not_dropped(
+async def test_a_value_of_10_mb_that_a_dead_letter_topic_rejects_is_not_dropped(
     kafka: Kafka, caplog: pytest.LogCaptureFixture
 ) -> None:
     await kafka.create(kafka.dead)  # with Kafka's own limit of 1 MiB

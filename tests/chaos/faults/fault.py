@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from chaos.judging.evidence import kept_offsets
+from chaos.invariants.evidence import kept_offsets
 
 from asyncrevoke.cli.demo.clock import now
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Mapping
 
-    from chaos.world.group import Group
-    from chaos.world.proxy import Proxy
-    from chaos.world.stage import Stage
-    from chaos.world.traffic import Traffic
+    from chaos.environment.group import Group
+    from chaos.environment.proxied_brokers import Stage
+    from chaos.environment.proxy import Proxy
+    from chaos.environment.traffic import Traffic
 
     from asyncrevoke.journal.format.schema import Content
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from chaos.environment.group import CLOSE_TIMEOUT
+from chaos.environment.proxied_brokers import SESSION_TIMEOUT
 from chaos.faults.fault import Fault, World
-from chaos.judging.judge import Ending
-from chaos.world.group import CLOSE_TIMEOUT
-from chaos.world.stage import SESSION_TIMEOUT
+from chaos.invariants.run_checker import Ending
 from typing_extensions import override
 
 from asyncrevoke.cli.demo.clock import now
 
 if TYPE_CHECKING:
-    from chaos.world.group import Member
+    from chaos.environment.group import Member
 
 
 def some_member(world: World) -> Member:

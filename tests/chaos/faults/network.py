@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from chaos.environment.proxied_brokers import SESSION_TIMEOUT
+from chaos.environment.proxy import BOTH, Direction
 from chaos.faults.fault import Fault, World
-from chaos.world.proxy import BOTH, Direction
-from chaos.world.stage import SESSION_TIMEOUT
 from typing_extensions import override
 
 if TYPE_CHECKING:
-    from chaos.world.proxy import Proxy
+    from chaos.environment.proxy import Proxy
 
 
 class _OfNetwork(Fault):

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
+from chaos.environment.administration import Administration
+from chaos.environment.proxied_brokers import SESSION_TIMEOUT
 from chaos.faults.fault import Fault, World
-from chaos.world.administration import Administration
-from chaos.world.stage import SESSION_TIMEOUT
 from typing_extensions import override
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from chaos.world.group import Member
+    from chaos.environment.group import Member
 
     from asyncrevoke.journal.format.schema import Content
     from asyncrevoke.model import TopicPartition

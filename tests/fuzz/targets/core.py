@@ -12,8 +12,8 @@ from functools import cache
 from random import Random
 from typing import Any, ClassVar
 
-from fuzz.core_world.operations import FIRST_USUAL, NAMES
-from fuzz.core_world.world import World
+from fuzz.core_environment.operations import FIRST_USUAL, NAMES
+from fuzz.core_environment.world import World
 
 from asyncrevoke.config import ConsumerConfig
 

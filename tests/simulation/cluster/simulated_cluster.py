@@ -10,7 +10,8 @@ from simulation.cluster.large_batches import decode_some_large
 from simulation.cluster.network import Network
 from simulation.invariants.invariant_checker import InvariantChecker
 from simulation.invariants.oracle_state import OracleState
-from simulation.members.application import OPTIONS, Application, ConsumerStyle, WorkTime
+from simulation.members.application import Application
+from simulation.members.consumer_style import OPTIONS, ConsumerStyle, WorkTime
 from simulation.members.member import SimulatedMember
 from simulation.schedules.schedule import (
     INEXCUSABLE,
@@ -165,7 +166,7 @@ class SimulatedCluster:
         application = Application(member, shape, pace, self.checker)
         application.patient = self._is_calm
         if shape is ConsumerStyle.TASKS:
-            application.keys = self.rng(f"keys {client}").choice(_KEYS)
+            application.tasks.keys = self.rng(f"keys {client}").choice(_KEYS)
         self.applications[client] = application
         self.state.views[client].works_on = application.works_on
         self.state.views[client].polls = application.polls

@@ -29,7 +29,7 @@ def test_the_first_member_by_epochs_converts_a_classic_group_in_which_all_keep_w
     assert modern.assigned == frozenset()  # nothing is free yet
 
 
-def test_a_classic_member_is_asked_to_join_again_and_gives_up_in_two_steps() -> None:
+def test_a_classic_member_in_a_converted_group_rejoins_and_releases_in_two_steps() -> None:
     _, member, modern = converted_group()
     generation = member.generation
     assert member.beat() is E.rebalance_in_progress
@@ -64,7 +64,7 @@ def test_an_eager_member_that_joins_with_nothing_takes_part_at_once() -> None:
     assert len(kept) == len(modern.assigned) == 2
 
 
-def test_a_classic_member_that_does_not_join_again_is_put_out_by_its_rebalance_timeout() -> None:
+def test_a_classic_member_that_does_not_rejoin_is_evicted_after_its_rebalance_timeout() -> None:
     group, member, modern = converted_group()
     assert member.beat() is E.rebalance_in_progress
     for _ in range(9):
@@ -75,7 +75,7 @@ def test_a_classic_member_that_does_not_join_again_is_put_out_by_its_rebalance_t
     assert modern.assigned == ALL
 
 
-def test_a_classic_member_that_joins_anew_is_served_without_a_leader() -> None:
+def test_a_classic_member_that_joins_again_is_served_without_a_leader() -> None:
     group, member, modern = shared()
     other = Classic(group)
     assert other.join() is E.none
@@ -87,7 +87,7 @@ def test_a_classic_member_that_joins_anew_is_served_without_a_leader() -> None:
     assert modern.beat() is E.none
 
 
-def test_a_classic_member_without_a_protocol_of_the_others_is_refused() -> None:
+def test_a_classic_member_without_a_protocol_of_the_others_is_rejected() -> None:
     group, _, _ = shared()
     other = Classic(group)
     other.protocol = "range"
@@ -125,7 +125,7 @@ def test_a_member_that_had_not_reached_the_epoch_is_no_valid_one_after_the_way_b
     assert member.commit(3, 5) is E.illegal_generation
 
 
-def test_a_parked_join_is_told_of_a_rebalance_when_the_group_is_converted() -> None:
+def test_a_waiting_join_gets_rebalance_in_progress_when_the_group_is_converted() -> None:
     group, member = classic_group()
     other = Classic(group)
     assert other.join() is None
@@ -236,7 +236,7 @@ def test_the_group_rebalances_if_the_last_member_by_epochs_comes_back_to_a_stale
     assert member.beat() in (E.rebalance_in_progress, E.illegal_generation)
 
 
-def test_what_nobody_reads_when_a_static_member_converts_the_group_waits_for_a_rebalance() -> None:
+def test_partitions_left_unowned_by_a_static_conversion_wait_for_a_rebalance() -> None:
     group = Group()
     member, static = Classic(group), Classic(group, "static")
     member.join()
@@ -258,7 +258,7 @@ def test_what_nobody_reads_when_a_static_member_converts_the_group_waits_for_a_r
     assert not group.coordinator.unread
 
 
-def test_what_a_member_was_to_be_told_stays_unread_however_often_static_ones_convert() -> None:
+def test_a_pending_response_is_lost_however_often_static_members_convert() -> None:
     group = Group()
     modern, waiting = Modern(group, "static"), Classic(group)
     assert modern.beat() is E.none

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simulation.invariants.answers import Answers
 from simulation.invariants.evictions import Evictions
 from simulation.invariants.liveness.busy_loop_oracle import BusyLoopOracle
 from simulation.invariants.liveness.call_oracle import CallOracle
@@ -17,6 +16,7 @@ from simulation.invariants.ownership.ownership_oracle import OwnershipOracle
 from simulation.invariants.ownership.request_oracle import RequestOracle
 from simulation.invariants.records.commit_oracle import CommitOracle
 from simulation.invariants.records.delivery_oracles import DeliveryOracles
+from simulation.invariants.responses import Answers
 from simulation.members.application_events import ApplicationEvents
 from simulation.members.member import CoreObserver, SimulatedMember
 

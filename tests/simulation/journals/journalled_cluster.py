@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from simulation.cluster.large_batches import decode_some_large
 from simulation.cluster.simulated_cluster import SimulatedCluster
 from simulation.invariants.invariant_checker import InvariantChecker
-from simulation.members.application import ConsumerStyle
+from simulation.members.consumer_style import ConsumerStyle
 
 from asyncrevoke.audit.comparison import AuditResult, AuditSettings, Bounds, Range
 from asyncrevoke.audit.local_engine import audit

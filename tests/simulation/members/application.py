@@ -14,14 +14,13 @@ A consumer may change between the first two and ``GROUP`` at any time.
 
 from __future__ import annotations
 
-import enum
-from collections import deque
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from simulation.members.consumer_style import ITERATING_STYLES, ConsumerStyle, WorkTime
 from simulation.members.paused_partitions import PausedPartitions
 from simulation.members.pending_calls import PendingCalls
+from simulation.members.record_tasks import RecordTasks
 from simulation.members.single_records import SingleRecords
 
 from asyncrevoke.errors import FatalError, PartitionLostError, PartitionsError
@@ -29,7 +28,6 @@ from asyncrevoke.model import PollResult, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from random import Random
 
     from simulation.members.application_events import ApplicationEvents
     from simulation.members.member import SimulatedMember
@@ -37,50 +35,6 @@ if TYPE_CHECKING:
     from asyncrevoke.core.io.effects import CompleteRequest
     from asyncrevoke.model import OffsetAndMetadata, Record
     from asyncrevoke.testing.fake_kafka.clock import Alarm
-
-
-class ConsumerStyle(enum.Enum):
-    """How an application uses its consumer."""
-
-    LOOP = "loop"
-    RECORDS = "records"
-    TASKS = "tasks"
-    GROUP = "group"
-    ACK = "ack"
-    MANUAL = "manual"
-
-    @property
-    def tracked(self) -> bool:
-        """Whether records are done one by one."""
-        return self in (ConsumerStyle.TASKS, ConsumerStyle.GROUP, ConsumerStyle.ACK)
-
-
-OPTIONS: Mapping[ConsumerStyle, Mapping[str, object]] = {
-    ConsumerStyle.LOOP: {},
-    ConsumerStyle.RECORDS: {},
-    ConsumerStyle.TASKS: {},
-    ConsumerStyle.GROUP: {},
-    ConsumerStyle.ACK: {"commit_mode": "ack", "auto_delay_revoke": False},
-    ConsumerStyle.MANUAL: {"commit_mode": "manual"},
-}
-
-
-_STYLES = (ConsumerStyle.LOOP, ConsumerStyle.RECORDS, ConsumerStyle.GROUP)
-
-
-@dataclass(frozen=True, slots=True)
-class WorkTime:
-    """How long work takes, in seconds: up to ``usual``, or up to ``slow`` in ``slow_share`` of
-    cases."""
-
-    usual: float = 0.03
-    slow: float = 1.0
-    slow_share: float = 0.03
-
-    def draw(self, rng: Random) -> float:
-        """How long the next work takes."""
-        longest = self.slow if rng.random() < self.slow_share else self.usual
-        return 0.001 + rng.random() * longest
 
 
 class Application:
@@ -104,8 +58,6 @@ class Application:
         self.on_closed: Callable[[], None] = lambda: None
         # Whether tasks of the user are waited for before closing, which does not wait for them.
         self.patient = False
-        # How many keys there are, of which one record each is worked on at once; 0: no order.
-        self.keys = 0
         self.paused_until = 0.0
         self._witness = witness
         self._rng = member.rng
@@ -113,14 +65,11 @@ class Application:
         self._batch: list[Record] = []
         self._uncounted = False
         self._body: Alarm | None = None
-        self._running: dict[tuple[TopicPartition, int], tuple[Record, Alarm]] = {}
-        self._waiting: dict[TopicPartition, deque[Record]] = {}
-        # The highest offset that was started, by tracker.
-        self._started: dict[int, int] = {}
-        self._busy: dict[TopicPartition, int] = {}
         self._next_step: Alarm | None = None
-        self._waits_for_confirmation = False
         self.calls = PendingCalls(member, witness)
+        self.tasks = RecordTasks(
+            member, witness, self.calls, pace, self._maybe_drained, acked=shape is ConsumerStyle.ACK
+        )
         self.paused = PausedPartitions(member, witness)
         self._wanted = shape
         # Whether it has changed its style or sought back: then it does not follow what counts.
@@ -133,7 +82,9 @@ class Application:
         self._reader: SingleRecords | None = None
         member.wake = self._woken
         if shape.tracked:
-            member.core.track(True, next_poll_completes=shape is ConsumerStyle.GROUP)
+            member.core.completion_tracker.track(
+                one_by_one=True, next_poll_completes=shape is ConsumerStyle.GROUP
+            )
 
     # --- steps -----------------------------------------------------------------------------------
 
@@ -217,7 +168,7 @@ class Application:
 
     def _work(self, result: PollResult) -> None:
         for partition in result.lost:
-            self._abandon(partition)
+            self.tasks.abandon(partition)
         if self.shape.tracked:
             self._start_tasks(result)
         elif self._reader is not None:
@@ -235,7 +186,7 @@ class Application:
         if self.closing:
             return
         goes_on = self._wanted is self.shape and self._unsubscribes_for is None
-        goes_on = goes_on and self._may_begin()
+        goes_on = goes_on and self.tasks.may_begin()
         record = self._reader.take() if self._reader is not None and goes_on else None
         if record is None:
             self._next(0.001)
@@ -287,14 +238,10 @@ class Application:
 
     def _start_tasks(self, result: PollResult) -> None:
         self._delayed = frozenset()
-        for record in result.records:
-            if self.shape is not ConsumerStyle.GROUP or self.member.core.submit(record):
-                self._waiting.setdefault(record.topic_partition, deque()).append(record)
-        for partition in list(self._waiting):
-            self._fill(partition)
+        self.tasks.start(result.records, submit=self.shape is ConsumerStyle.GROUP)
         if self.shape is ConsumerStyle.TASKS:
             for partition in sorted(result.to_be_revoked):
-                self._drop(partition)
+                self.tasks.drop_unstarted(partition)
         elif self.shape is ConsumerStyle.ACK and self._delay(result.to_be_revoked):
             self._next(self._linger(result.to_be_revoked))
             return
@@ -312,100 +259,14 @@ class Application:
         self._delay(announced)
 
     def _delay(self, announced: frozenset[TopicPartition]) -> bool:
-        busy = frozenset(tp for tp in announced if self._busy.get(tp) or self._waiting.get(tp))
+        busy = frozenset(tp for tp in announced if self.tasks.has(tp))
         if busy and not self.closing:
-            ours = self.member.core.delay_revoke(sorted(busy))
+            ours = self.member.core.revocation.delay(sorted(busy))
             self.member.take_effects()
             self._witness.delayed(self.member, busy, ours)
             # What was delayed before stays so until it is listed again.
             self._delayed |= busy
         return bool(busy)
-
-    def _fill(self, partition: TopicPartition) -> None:
-        waiting = self._waiting[partition]
-        if waiting and not self._may_begin():
-            self._begin_when_confirmed()
-            return
-        while self._busy.get(partition, 0) < 3:
-            record = self._next_of(partition, waiting)
-            if record is None:
-                return
-            waiting.remove(record)
-            if self.shape is not ConsumerStyle.ACK:
-                self._witness.began(self.member)
-            highest = self._started.get(record.tracker_id, -1)
-            self._started[record.tracker_id] = max(highest, record.offset)
-            self._busy[partition] = self._busy.get(partition, 0) + 1
-            key = (partition, record.offset)
-            alarm = self.member.later(self.pace.draw(self._rng), partial(self._task_ended, record))
-            self._running[key] = (record, alarm)
-
-    def _may_begin(self) -> bool:
-        """As handlers, task groups and ``records()`` ask before what they have taken begins; a
-        user's own tasks do not."""
-        now = self.member.now
-        may = self.shape is ConsumerStyle.ACK or self.member.core.may_begin_until(now) >= now
-        self.member.take_effects()
-        return may
-
-    def _begin_when_confirmed(self) -> None:
-        if not self._waits_for_confirmation:
-            self._waits_for_confirmation = True
-            self.calls.await_confirmation(self._confirmed)
-
-    def _confirmed(self, _complete: CompleteRequest) -> None:
-        self._waits_for_confirmation = False
-        for partition in list(self._waiting):
-            self._fill(partition)
-        self.member.take_effects()
-
-    def _next_of(self, partition: TopicPartition, waiting: deque[Record]) -> Record | None:
-        """The first record whose key is not worked on."""
-        if not self.keys:
-            return waiting[0] if waiting else None
-        busy = {offset % self.keys for of, offset in self._running if of == partition}
-        return next((each for each in waiting if each.offset % self.keys not in busy), None)
-
-    def _task_ended(self, record: Record) -> None:
-        partition = record.topic_partition
-        if self._running.pop((partition, record.offset), None) is None:
-            return  # cancelled while the loop was blocked
-        self._busy[partition] -= 1
-        self._witness.done(self.member, record)
-        self.member.core.complete(self.member.now, record)
-        if partition in self._waiting:
-            self._fill(partition)
-        self.member.take_effects()
-        self._maybe_drained()
-
-    def _drop(self, partition: TopicPartition) -> None:
-        waiting = self._waiting.get(partition)
-        if not waiting:
-            return
-        core, now = self.member.core, self.member.now
-        started = self._started.get(waiting[-1].tracker_id, -1)
-        first = core.droppable_from(partition, list(waiting))
-        gaps = [each for each in waiting if first <= each.offset < started]
-        rest = [each.offset for each in waiting if each.offset > started]
-        self._waiting[partition] = deque(
-            each for each in waiting if each.offset < min(first, started)
-        )
-        offset = min(rest) - 1 if rest else started
-        if gaps or rest:
-            found = frozenset(each.offset for each in gaps)
-            self._witness.dropped(self.member, partition, offset, found)
-        if rest:
-            core.drop_after(now, partition, offset)
-        if gaps:
-            core.abandon_all(now, gaps)
-
-    def _abandon(self, partition: TopicPartition) -> None:
-        """A partition is lost: its tasks are cancelled, what is done cannot count any more."""
-        self._waiting.pop(partition, None)
-        self._busy.pop(partition, None)
-        for key in [key for key in self._running if key[0] == partition]:
-            self._running.pop(key)[1].cancel()
-        self._maybe_drained()
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -428,8 +289,7 @@ class Application:
         if self._has_changed or self.shape is ConsumerStyle.RECORDS or not between_batches:
             return None
         first: dict[TopicPartition, int] = {}
-        waiting = (record for records in self._waiting.values() for record in records)
-        for record in (*waiting, *(record for record, _ in self._running.values())):
+        for record in self.tasks.unfinished():
             partition = record.topic_partition
             first[partition] = min(record.offset, first.get(partition, record.offset))
         return first
@@ -448,17 +308,17 @@ class Application:
 
     def change_style(self, choice: int) -> None:
         """Take batches, single records, or batches in a task group, from the next step on."""
-        if self.shape in _STYLES:
-            self._wanted = _STYLES[choice % len(_STYLES)]
+        if self.shape in ITERATING_STYLES:
+            self._wanted = ITERATING_STYLES[choice % len(ITERATING_STYLES)]
 
     def _adopt_style(self) -> None:
-        if self._wanted is self.shape or self._running or any(self._waiting.values()):
+        if self._wanted is self.shape or self.tasks.any():
             return  # a task group is left when its tasks have ended
         self.shape = self._wanted
         self._has_changed = True
         self._witness.changed_style(self.member, self.shape.tracked)
-        self.member.core.track(
-            self.shape.tracked, next_poll_completes=self.shape is ConsumerStyle.GROUP
+        self.member.core.completion_tracker.track(
+            one_by_one=self.shape.tracked, next_poll_completes=self.shape is ConsumerStyle.GROUP
         )
 
     def unsubscribe_for(self, seconds: float) -> None:
@@ -559,8 +419,8 @@ class Application:
             if self.shape is ConsumerStyle.TASKS:
                 # Closing stops the runner's loop; the one around a task group could go on.
                 self.member.core.stop(self.member.now)
-                for partition in sorted(self._waiting):
-                    self._drop(partition)
+                for partition in self.tasks.waiting_partitions():
+                    self.tasks.drop_unstarted(partition)
             self._draining = True
             self.member.core.stop(self.member.now)
             self.member.core.boundary(self.member.now, inside=True)
@@ -574,14 +434,14 @@ class Application:
                 self._draining = True
                 self._maybe_drained()
                 return
-            if self._running or any(self._waiting.values()):
+            if self.tasks.any():
                 self._witness.left_uncounted(self.member)
-            for partition in sorted(self._waiting):
-                self._abandon(partition)
+            for partition in self.tasks.waiting_partitions():
+                self.tasks.abandon(partition)
         self._close_consumer()
 
     def _maybe_drained(self) -> None:
-        if self._draining and not self._running and not any(self._waiting.values()):
+        if self._draining and not self.tasks.any():
             self._draining = False
             if self.shape is not ConsumerStyle.ACK:
                 self.member.core.boundary(self.member.now, inside=False)
@@ -594,8 +454,7 @@ class Application:
 
     def _closed(self, _complete: CompleteRequest) -> None:
         self._witness.closed(self.member)
-        for _, alarm in self._running.values():
-            alarm.cancel()
+        self.tasks.cancel()
         self.member.die()
         self.on_closed()
 
@@ -605,13 +464,12 @@ class Application:
             not (self.parked or self.closing)
             or (self._draining and self.shape is ConsumerStyle.GROUP)
             or partition in self._delayed
-            or bool(self._busy.get(partition))
-            or bool(self._waiting.get(partition))
+            or self.tasks.has(partition)
         )
 
     def polls(self, partition: TopicPartition) -> bool:
         """Whether it waits for records, and has none of this partition."""
-        return self.parked and not (self._busy.get(partition) or self._waiting.get(partition))
+        return self.parked and not self.tasks.has(partition)
 
     def facts(self) -> Mapping[str, object]:
         """For a failure report."""
@@ -619,6 +477,6 @@ class Application:
             "shape": self.shape.value,
             "parked": self.parked,
             "closing": self.closing,
-            "running": sorted(f"{tp[0]}-{tp[1]}@{offset}" for tp, offset in self._running),
+            "running": sorted(f"{tp[0]}-{tp[1]}@{offset}" for tp, offset in self.tasks.running()),
             "in body": len(self._batch),
         }

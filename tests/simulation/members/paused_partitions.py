@@ -21,7 +21,7 @@ class PausedPartitions:
 
     def pause(self, choice: int, seconds: float) -> None:
         """Pause one of the partitions, and resume it later if it is still there."""
-        assigned = sorted(self._member.core.assignment())
+        assigned = sorted(self._member.core.assignment.partitions())
         if assigned:
             partition = assigned[choice % len(assigned)]
             self._witness.paused(self._member, partition, True)
@@ -30,7 +30,7 @@ class PausedPartitions:
             self._member.later(seconds, partial(self._resume, partition))
 
     def _resume(self, partition: TopicPartition) -> None:
-        if partition in self._member.core.paused():
+        if partition in self._member.core.seeking.paused():
             self._witness.paused(self._member, partition, False)
             self._member.core.resume(self._member.now, [partition])
             self._member.take_effects()

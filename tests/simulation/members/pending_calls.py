@@ -97,7 +97,7 @@ class PendingCalls:
         for topic in topics:
             call_id = core.partitions_for_topic(now, topic)
             self._expect(call_id, "partitions_for_topic", bound, _ignore)
-        beginnings = dict.fromkeys(sorted(core.assignment()), _EARLIEST)
+        beginnings = dict.fromkeys(sorted(core.assignment.partitions()), _EARLIEST)
         call_id = core.offsets_for_times(now, beginnings)
         self._expect(call_id, "offsets_for_times", bound, _ignore)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from simulation.members.application import ConsumerStyle, WorkTime
-from simulation.mutants.mutants import Mutant, slow_tasks_and_a_crowd
+from simulation.members.consumer_style import ConsumerStyle, WorkTime
+from simulation.mutants.mutant import Mutant
+from simulation.mutants.mutant_schedules import slow_tasks_and_a_crowd
 from simulation.schedules.schedule import (
     Disturbance,
     GroupMode,

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from simulation.cluster.network import RequestFate
-from simulation.members.application import Application, ConsumerStyle, WorkTime
+from simulation.members.consumer_style import ConsumerStyle, WorkTime
 from simulation.schedules.schedule import GroupMode, IncidentKind, Protocol, draw_shape
 
 from asyncrevoke.model import OffsetAndMetadata
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from simulation.cluster.simulated_cluster import SimulatedCluster
+    from simulation.members.application import Application
     from simulation.schedules.schedule import Incident
 
 _OTHERS = (Protocol.CONSUMER, Protocol.CONSUMER, Protocol.AUTO)
@@ -183,7 +184,7 @@ class FaultInjector:
             return
         stored = world.brokers.group.offsets
         placed = world.state.views[application.member.client].held
-        assigned = application.member.core.assignment()
+        assigned = application.member.core.assignment.partitions()
         offsets = {
             partition: OffsetAndMetadata(stored[partition].offset)
             for partition in sorted(assigned)
@@ -217,7 +218,7 @@ class FaultInjector:
         def ask() -> None:
             application.calls.look_up(topics)
             # Of its own ones the oracles follow what the core itself is told.
-            own = application.member.core.assignment()
+            own = application.member.core.assignment.partitions()
             application.calls.committed([tp for tp in partitions if tp not in own])
 
         application.member.later(0.0, ask)

@@ -9,7 +9,7 @@ from simulation.cluster.converting_group import ConvertingGroup
 from simulation.cluster.simulated_cluster import CLOSE_TIMEOUT
 from simulation.invariants.liveness.stall_oracle import LOOK_EVERY
 from simulation.invariants.oracle_state import Violation
-from simulation.members.application import ConsumerStyle, WorkTime
+from simulation.members.consumer_style import ConsumerStyle, WorkTime
 from simulation.schedules.fault_injection import FaultInjector
 from simulation.schedules.schedule import Disturbance
 

@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import msgspec
-from simulation.members.application import ConsumerStyle, WorkTime
+from simulation.members.consumer_style import ConsumerStyle, WorkTime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -136,7 +136,7 @@ def test_both_engines_find_the_same(both: Both, number: int) -> None:
     assert sorted(found, key=str) == sorted(case.found, key=str)
 
 
-def test_all_but_the_segments_is_told_by_both(both: Both) -> None:
+def test_both_commands_report_all_but_the_segments(both: Both) -> None:
     here, there = both.here, both.there
     assert there.verdict == here.verdict == "FAIL"
     assert (there.attempts, there.done, there.read) == (here.attempts, here.done, here.read)
@@ -183,7 +183,7 @@ def test_what_is_kept_stays_kept_whatever_is_made_of_it(quick: SparkSession) -> 
     kept.unpersist()
 
 
-def test_rows_that_are_missing_are_told(tmp_path: Path, quick: SparkSession) -> None:
+def test_missing_rows_are_reported(tmp_path: Path, quick: SparkSession) -> None:
     folder = tmp_path / "of a week, 90%20 done"
     a, b = clean_run()
     a.write(folder)
@@ -289,7 +289,7 @@ def test_tasks_read_the_batches_that_a_consumer_noted(
 EXPRESSION = "') OR java_method('java.lang.System', 'setProperty', 'audit', 'ran') IN ('"
 
 
-def test_a_session_id_that_is_an_expression_of_spark_is_refused_and_not_evaluated(
+def test_a_session_id_that_is_an_expression_of_spark_is_rejected_and_not_evaluated(
     spark: SparkSession,
 ) -> None:
     row: dict[str, Any] = dict.fromkeys(column.name for column in COLUMNS) | {
@@ -306,7 +306,7 @@ def test_a_session_id_that_is_an_expression_of_spark_is_refused_and_not_evaluate
     assert jvm.java.lang.System.getProperty("audit") is None
 
 
-def test_the_file_of_a_session_that_this_library_did_not_name_is_told(
+def test_the_file_of_a_session_with_a_foreign_name_is_reported(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     member, _ = clean_run()

@@ -39,7 +39,7 @@ def without_a_beginning(folder: Path, name: str) -> JournalSession:
 
 
 @pytest.mark.parametrize("name", [INJECTION, "it's", "a", "..\\a", "20260102T030405Z-0123ABCD"])
-def test_a_folder_that_is_named_as_no_session_refuses_the_journal(
+def test_a_journal_with_a_folder_that_is_named_as_no_session_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -52,7 +52,7 @@ def test_a_folder_that_is_named_as_no_session_refuses_the_journal(
     assert [path.name for path in tmp_path.iterdir()] == ["journal"]
 
 
-def test_rows_of_another_session_in_a_sealed_segment_refuse_the_journal(tmp_path: Path) -> None:
+def test_a_journal_with_rows_of_another_session_is_rejected(tmp_path: Path) -> None:
     Member("a", 0, 50).write(tmp_path)
     (folder,) = tmp_path.iterdir()
     assert seal_session(JournalSession(folder))

@@ -197,7 +197,7 @@ def test_a_segment_of_another_session_is_found(tmp_path: Path, sealed: bool) -> 
     assert checked(tmp_path / "one") == 1
 
 
-def test_a_segment_written_anew_with_other_rows_does_not_fit_its_chain(tmp_path: Path) -> None:
+def test_a_segment_written_again_with_other_rows_does_not_fit_its_chain(tmp_path: Path) -> None:
     session = in_segments(tmp_path)
     again = in_segments(tmp_path / "again")
     path, other = session.segments()[1].path, again.segments()[1].path
@@ -240,7 +240,7 @@ def test_rows_that_are_there_twice_are_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_sealed_segment_that_was_written_anew_has_no_digest(tmp_path: Path, number: int) -> None:
+def test_a_sealed_segment_that_was_written_again_has_no_digest(tmp_path: Path, number: int) -> None:
     path = in_segments(tmp_path, sealed=True).segments()[number].path
     pq.write_table(pq.read_table(path).replace_schema_metadata(None), path)
     state = state_of(tmp_path)
@@ -268,7 +268,7 @@ def test_a_sealed_segment_that_was_written_anew_has_no_digest(tmp_path: Path, nu
     ],
     ids=repr,
 )
-def test_a_batch_whose_columns_are_not_those_of_its_rows_is_refused(columns: ColumnArrays) -> None:
+def test_a_batch_whose_columns_are_not_those_of_its_rows_is_rejected(columns: ColumnArrays) -> None:
     payload = encoded(columns)
     with pytest.raises(ValueError, match=r"column|rows"):
         decoded(payload, 2)

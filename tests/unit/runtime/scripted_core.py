@@ -96,6 +96,9 @@ class ScriptedCore:
         self._polling = False
         self._out = False
         self._calls = 0
+        # The parts of the core that the session calls.
+        self.assignment = self.completion_tracker = self.fetcher = self.record_drain = self
+        self.revocation = self.seeking = self
 
     # -- as the driver wants it
 
@@ -179,9 +182,13 @@ class ScriptedCore:
     def boundary(self, now: float, *, inside: bool) -> None:
         self.calls.append(("boundary", inside))
 
-    def track(self, on: bool, *, next_poll_completes: bool = False) -> None:
+    def track(self, *, one_by_one: bool, next_poll_completes: bool = False) -> None:
         self.tracking = (
-            "by batch" if not on else "until settled" if next_poll_completes else "until completed"
+            "by batch"
+            if not one_by_one
+            else "until settled"
+            if next_poll_completes
+            else "until completed"
         )
 
     def may_begin_until(self, _now: float) -> float:
@@ -202,12 +209,9 @@ class ScriptedCore:
         for record in records:
             self.complete(now, record)
 
-    def abandon(self, now: float, record: Record) -> None:
-        self.calls.append(("abandon", record.offset))
-
     def abandon_all(self, now: float, records: Sequence[Record]) -> None:
         for record in records:
-            self.abandon(now, record)
+            self.calls.append(("abandon", record.offset))
 
     def droppable_from(self, partition: TopicPartition, unstarted: Sequence[Record]) -> int:
         return 0
@@ -221,7 +225,7 @@ class ScriptedCore:
     def drop_after(self, now: float, partition: TopicPartition, offset: int) -> None:
         self.calls.append(("drop_after", (partition, offset)))
 
-    def delay_revoke(self, partitions: Iterable[TopicPartition]) -> bool:
+    def delay(self, partitions: Iterable[TopicPartition]) -> bool:
         self.calls.append(("delay_revoke", list(partitions)))
         return True
 
@@ -234,7 +238,7 @@ class ScriptedCore:
     def assign(self, now: float, partitions: Iterable[TopicPartition]) -> None:
         self.calls.append(("assign", list(partitions)))
 
-    def assignment(self) -> frozenset[TopicPartition]:
+    def partitions(self) -> frozenset[TopicPartition]:
         return frozenset({ORDERS})
 
     def position(self, partition: TopicPartition) -> int | None:

@@ -23,21 +23,17 @@ class ClassicHeartbeatReactions(Protocol):
 
     def heartbeat_confirmed(self, now: float, sent: GroupMetadata) -> None:
         """The coordinator has confirmed the membership."""
-        ...
 
     def heartbeat_during_rebalance(self, now: float, sent: GroupMetadata) -> None:
         """The group rebalances, and this member is to rejoin."""
-        ...
 
     def heartbeat_rejected(
         self, now: float, sent: GroupMetadata, sent_at: float, error: ErrorCode
     ) -> None:
         """The coordinator does not accept this identity."""
-        ...
 
     def heartbeat_failed(self, now: float, why: ErrorCode | Failed) -> None:
         """No heartbeat can succeed, whatever the identity."""
-        ...
 
 
 class JoinReactions(Protocol):
@@ -45,7 +41,6 @@ class JoinReactions(Protocol):
 
     def join_answered(self, now: float, reply: JoinGroupResponse) -> None:
         """JoinGroup was answered."""
-        ...
 
     def join_unanswered(self, now: float) -> bool:
         """JoinGroup got no answer; whether it is to be sent again."""
@@ -53,11 +48,9 @@ class JoinReactions(Protocol):
 
     def sync_answered(self, now: float, sent_at: float, reply: SyncGroupResponse | None) -> None:
         """SyncGroup was answered; None: it got no answer, or cannot be sent."""
-        ...
 
     def request_failed(self, now: float, failed: Failed) -> None:
         """No JoinGroup or SyncGroup can succeed."""
-        ...
 
 
 class LeaveGroupReactions(Protocol):
@@ -65,7 +58,6 @@ class LeaveGroupReactions(Protocol):
 
     def leave_ended(self, now: float) -> None:
         """LeaveGroup was answered, or is not waited for any longer."""
-        ...
 
 
 class LeaderReactions(Protocol):
@@ -74,11 +66,9 @@ class LeaderReactions(Protocol):
     def assignment_made(self, now: float, assignments: tuple[tuple[str, bytes], ...]) -> None:
         """What SyncGroup is to carry: the assignment of each member by its id; nothing, if the
         group keeps the assignment that it has (KIP-814)."""
-        ...
 
     def assignment_failed(self, now: float, error: FatalError) -> None:
         """No assignment can be made."""
-        ...
 
 
 class StagedRejoinReactions(Protocol):
@@ -86,7 +76,6 @@ class StagedRejoinReactions(Protocol):
 
     def staged_rejoin_due(self, now: float, /) -> None:
         """Enough time has passed since the last join: send a staged one, if one is owed."""
-        ...
 
 
 class RebalanceReactions(Protocol):
@@ -104,34 +93,26 @@ class RebalanceReactions(Protocol):
 
     def start_join(self, now: float, reason: str) -> None:
         """Join again with the present subscription: the group rebalances anew."""
-        ...
 
     def assignment_received(
         self, now: float, assigned: tuple[TopicPartition, ...], user_data: AssignmentUserData | None
     ) -> None:
         """The member is stable, with this assignment, and with what a leader of ours adds to it."""
-        ...
 
     def lose_partitions(self, now: float, reason: str) -> None:
         """Other members may have what this one holds."""
-        ...
 
     def evicted(self, now: float, reason: str, *, keep_id: bool) -> None:
         """The coordinator does not accept the membership; ``keep_id``: but knows the member id."""
-        ...
 
     def send_leave(self, now: float) -> None:
         """The member has an id, by which it can leave."""
-        ...
 
     def leave_ended(self, now: float) -> None:
         """No coordinator knows this member: there is nothing to leave."""
-        ...
 
     def failed_with(self, now: float, error: ErrorCode) -> None:
         """The coordinator rejects this member with an error that no retry can mend."""
-        ...
 
     def fail(self, now: float, error: FatalError) -> None:
         """The member cannot go on."""
-        ...

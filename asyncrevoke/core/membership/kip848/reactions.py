@@ -25,7 +25,6 @@ class ConsumerGroupHeartbeatReactions(Protocol):
         self, now: float, sent: ConsumerGroupHeartbeatRequest, sent_at: float, reply: Reply
     ) -> None:
         """A heartbeat was answered, or has failed."""
-        ...
 
     def background_epoch(self, now: float, epoch: int) -> bool:
         """A background heartbeat was answered with this epoch; whether it is a new one."""

@@ -51,7 +51,7 @@ def test_what_is_done_while_one_is_in_flight_goes_with_the_next() -> None:
     "error",
     [code for code, verdict in COMMIT_ERRORS.items() if verdict is CommitErrorAction.MEMBERSHIP],
 )
-def test_a_verdict_about_the_present_membership_is_believed(error: ErrorCode) -> None:
+def test_an_error_for_the_current_membership_counts(error: ErrorCode) -> None:
     group = Group()
     group.done(group.a, 5)
     group.commits.flush(0.0)
@@ -82,7 +82,7 @@ def test_a_topic_that_the_coordinator_does_not_know_holds_no_other_up(error: Err
 
 
 @pytest.mark.parametrize("error", [ErrorCode.illegal_generation, ErrorCode.unknown_member_id])
-def test_a_stale_verdict_is_tried_again_with_the_new_generation(error: ErrorCode) -> None:
+def test_a_commit_rejected_for_its_generation_is_retried_with_the_new_one(error: ErrorCode) -> None:
     group = Group()
     group.done(group.a, 5)
     group.commits.flush(0.0)
@@ -212,7 +212,7 @@ def test_a_request_that_never_left_needs_no_verification() -> None:
     assert group.commits.is_acknowledged(group.a)
 
 
-def test_one_refused_topic_does_not_hold_the_others_back() -> None:
+def test_one_rejected_topic_does_not_hold_the_others_back() -> None:
     group = Group()
     group.done(group.a, 5)
     group.done(group.b, 5)
@@ -224,7 +224,7 @@ def test_one_refused_topic_does_not_hold_the_others_back() -> None:
     assert not group.sent()
 
 
-def test_a_refused_group_ends_the_consumer() -> None:
+def test_a_rejected_group_ends_the_consumer() -> None:
     group = Group()
     group.done(group.a, 5)
     group.commits.flush(0.0)
@@ -233,7 +233,7 @@ def test_a_refused_group_ends_the_consumer() -> None:
     assert [type(error) for error in group.errors] == [GroupAuthorizationError]
 
 
-def test_rebalance_in_progress_is_told_to_the_membership_and_tried_again() -> None:
+def test_rebalance_in_progress_starts_a_rejoin_and_the_commit_is_retried() -> None:
     group = Group()
     group.done(group.a, 5)
     group.commits.flush(0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from unit.core.scripted_world import ScriptedRequests, topic, tp
+from unit.core.scripted_environment import ScriptedRequests, topic, tp
 
 from asyncrevoke.core.fetch.fetcher import Fetcher
 from asyncrevoke.core.io.effects import Channel
@@ -188,7 +188,7 @@ class FetchWorld(ScriptedRequests):
         self.answer(node_id)
 
     def drain(self, limit: int = 500) -> dict[int, list[int]]:
-        taken = self.fetching.drain(self.now, limit)
+        taken = self.fetching.record_drain.drain(self.now, limit)
         self.plan()
         return {
             partition.partition: [record.offset for record in records]

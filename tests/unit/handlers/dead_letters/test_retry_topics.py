@@ -34,7 +34,7 @@ async def test_after_the_attempts_in_place_a_record_comes_back_when_its_delay_ha
         assert t.committed("orders.retry", 0) == 1
 
 
-async def test_a_record_sent_to_a_retry_topic_is_done_and_its_partition_goes_on() -> None:
+async def test_a_record_sent_to_a_retry_topic_is_completed_and_its_partition_continues() -> None:
     failing = Failing(9, retry_topic=LATER)
     async with failing.running() as t:
         await t.publish("orders", "bad", key="a")

@@ -325,6 +325,72 @@ async def test_a_listener_that_hangs_is_cancelled_and_its_error_raised() -> None
         assert len((await consumer.poll(timeout=5)).records) == 1
 
 
+class Stubborn:
+    """A consumer whose lifespan ignores its cancellation."""
+
+    def __init__(self, *, when: str) -> None:
+        self.entered = 0
+        self._when = when
+        self.consumer = Consumer(group_id="billing", close_timeout=10.0)
+        self.consumer.handler("orders")(self.handle)
+        self.consumer.partition_lifespan(self.lifespan)
+
+    async def handle(self, value: dict[str, int]) -> None: ...
+
+    async def lifespan(self, partition: AssignedPartition) -> AsyncGenerator[None]:
+        self.entered += 1
+        if self._when == "entering" and self.entered == 1:
+            await self._hang()
+        try:
+            yield
+        finally:
+            if self._when == "exiting" and self.entered == 1:
+                await self._hang()
+
+    async def _hang(self) -> None:
+        while True:
+            try:
+                await asyncio.sleep(1e6)
+            except asyncio.CancelledError:
+                continue
+
+
+@pytest.mark.parametrize("when", ["entering", "exiting"])
+async def test_closing_abandons_a_lifespan_that_ignores_its_cancellation(
+    when: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    stubborn = Stubborn(when=when)
+    async with TestConsumer(stubborn.consumer, partitions=1) as t:
+        await t.advance(1)
+    assert "cancelled partition lifespan did not exit; abandoned" in caplog.text
+
+
+async def test_the_next_assignment_waits_until_a_lost_lifespan_is_abandoned(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stubborn = Stubborn(when="exiting")
+    async with TestConsumer(stubborn.consumer, partitions=1) as t:
+        await t.lose(("orders", 0))
+        await t.give(("orders", 0))
+        await t.until(lambda: stubborn.entered == 2, within=20)
+        assert "cancelled partition lifespan did not exit; abandoned" in caplog.text
+
+
+async def test_lifespans_exit_when_a_handler_stops_the_consumer() -> None:
+    service = Service()
+
+    async def fail(value: dict[str, int]) -> None:
+        raise ValueError("no such order")
+
+    service.consumer.handler("refunds")(fail)
+    with pytest.raises(ValueError, match="no such order"):
+        async with TestConsumer(service.consumer, partitions=1) as t:
+            await publish(t)
+            await t.publish("refunds", {"id": 1}, partition=0)
+            await t.advance(1)
+    assert service.events.count("exited 0") == 2
+
+
 def test_what_is_no_lifespan_is_refused_with_the_shape_of_one() -> None:
     consumer = Consumer(group_id="billing")
 

@@ -79,7 +79,7 @@ async def test_a_failed_send_is_answered_with_the_failure(
     assert core.events == [Failed(7, FailureKind.UNREACHABLE, "nobody there")]
 
 
-async def test_effects_that_an_answer_causes_are_carried_out_before_anything_else(
+async def test_effects_that_a_response_causes_are_carried_out_before_anything_else(
     core: ScriptedCore, requests: ScriptedRequests, driver: Driver
 ) -> None:
     def follow_up(event: Event) -> None:
@@ -160,7 +160,7 @@ async def test_a_cancelled_timer_never_fires(core: ScriptedCore, driver: Driver)
     assert core.events == [TimerFired("later")]
 
 
-async def test_the_spread_of_a_timer_is_drawn_anew_each_time(core: ScriptedCore) -> None:
+async def test_the_spread_of_a_timer_is_drawn_again_each_time(core: ScriptedCore) -> None:
     class AlwaysHalf(random.Random):
         def random(self) -> float:
             return 0.5
@@ -321,7 +321,7 @@ async def test_callbacks_run_lost_then_revoked_then_assigned() -> None:
     assert [name for name, _ in listener.heard] == ["lost", "revoked", "assigned"]
 
 
-async def test_a_listener_without_a_callback_for_lost_hears_of_them_as_revoked() -> None:
+async def test_a_listener_without_on_lost_gets_lost_partitions_as_revoked() -> None:
     listener = Recorder()
     await notify_all(listener)
     assert [name for name, _ in listener.heard] == ["revoked", "revoked", "assigned"]

@@ -60,7 +60,7 @@ def test_a_large_group_is_one_with_many_partitions() -> None:
     assert len(group.planned()[MEMBER]) == LARGE_FROM
 
 
-def test_heartbeats_go_on_while_the_assignment_is_computed() -> None:
+def test_heartbeats_continue_while_the_assignment_is_computed() -> None:
     group = leading()
     for _ in range(3):
         before = group.count(HeartbeatRequest)
@@ -113,7 +113,7 @@ def test_an_assignor_that_fails_beside_the_event_loop_is_fatal(
         group.poll()
 
 
-def test_a_refused_sync_of_what_was_computed_joins_again() -> None:
+def test_a_rejected_sync_of_what_was_computed_joins_again() -> None:
     group = leading()
     compute(group)
     compute(group)
@@ -148,7 +148,7 @@ async def test_the_driver_computes_in_a_thread_while_the_event_loop_turns() -> N
     await driver.aclose()
 
 
-async def test_what_does_not_end_keeps_nobody_from_closing() -> None:
+async def test_a_handler_that_does_not_end_does_not_prevent_closing() -> None:
     core, requests = ScriptedCore(), ScriptedRequests()
     driver, _ = make_driver(core, requests)
     begun, go_on = threading.Event(), threading.Event()
