@@ -131,10 +131,11 @@ class HandlerHost:
 
         return {each.topic: TopicDelay(each.delay, due_time_ms) for each in topics}
 
-    def dead_letter_topics(self) -> frozenset[str]:
-        """The topics that failed records are sent to."""
+    def output_topics(self) -> frozenset[str]:
+        """The topics that failed records and results are sent to."""
         handlers = () if self.router is None else self.router.handlers
-        return frozenset(each.dead_letter for each in handlers if each.dead_letter is not None)
+        topics = (topic for each in handlers for topic in (each.dead_letter, each.publish_to))
+        return frozenset(topic for topic in topics if topic is not None)
 
     async def run(self, session: Session, router: Router) -> None:
         """Run the handlers on the records of a session, until it stops or one of them stops it.
