@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         OffsetOutOfRangeError,
         PartitionLostError,
         PartitionsError,
+        PublishError,
         RequestTimeoutError,
         TopicAuthorizationError,
         UnreadableRecordError,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
         RunningHandler,
         TopicPartition,
     )
+    from asyncrevoke.producing.message import Message
     from asyncrevoke.runtime.session.probe import Probe
 
 __version__ = "0.1.0"
@@ -96,6 +98,7 @@ __all__ = [
     "InconsistentGroupError",
     "JournalError",
     "LogTruncationError",
+    "Message",
     "NoOffsetError",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
@@ -104,6 +107,7 @@ __all__ = [
     "PartitionsError",
     "PollResult",
     "Probe",
+    "PublishError",
     "RateLimit",
     "RebalanceListener",
     "Record",
@@ -132,6 +136,7 @@ _MODULES = {
     "HandlerContext": "asyncrevoke.handlers.policy.context",
     "Health": _MODEL,
     "BrokerPattern": _MODEL,
+    "Message": "asyncrevoke.producing.message",
     "OffsetAndMetadata": _MODEL,
     "OffsetAndTimestamp": _MODEL,
     "PollResult": _MODEL,

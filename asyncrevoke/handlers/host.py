@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.errors import ConfigError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.handlers.registry import Router
     from asyncrevoke.handlers.runner import HandlerRunner
+    from asyncrevoke.producing.producer import Producer
     from asyncrevoke.runtime.session.session import Session
     from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
@@ -44,6 +46,7 @@ class HandlerHost:
         self._open_lifespan: OpenLifespan | None = None
         self.router: Router | None = None
         self._runner: HandlerRunner | None = None
+        self._producer: Producer | None = None
 
     @property
     def failure(self) -> BaseException | None:
@@ -88,6 +91,7 @@ class HandlerHost:
             from asyncrevoke.handlers.policy.options import (
                 check_consumer_limits,
             )
+            from asyncrevoke.handlers.policy.results import check_results_are_published
 
             if not self.router.handlers:
                 raise ConfigError(
@@ -97,6 +101,7 @@ class HandlerHost:
             for topic in topics:
                 self.router.find(topic)
             for handler in self.router.handlers:
+                check_results_are_published(handler)
                 check_consumer_limits(handler, self._config.concurrency, self._config.max_in_flight)
         elif self._open_lifespan is not None:
             raise ConfigError(
@@ -158,6 +163,7 @@ class HandlerHost:
                     worker_resources=worker_resources,
                     lifespans=lifespans,
                     dead_letters=dead_letters,
+                    open_producer=partial(self.open_producer, session),
                     wall_clock=session.wall_clock,
                     call_recorder=session.call_recorder,
                     observers=session.observers,
@@ -185,6 +191,7 @@ class HandlerHost:
             if lifespans is not None:
                 # If resources could not be opened, the core still waits for them.
                 await lifespans.aclose()
+            await self.close_producer()
             await dead_letters.aclose()
 
     def _lifespans(self, session: Session) -> PartitionLifespans | None:
@@ -210,6 +217,22 @@ class HandlerHost:
             await lifespans.aclose(lost=session.has_failed)
         if runner.failure is not None:
             raise runner.failure
+
+    def open_producer(self, session: Session) -> Producer:
+        """The producer of results, made when it is first needed."""
+        if self._producer is None:
+            from asyncrevoke.producing.producer import Producer
+
+            self._producer = Producer(
+                session.config, session.requests, session.bootstrap, session.wall_clock
+            )
+        return self._producer
+
+    async def close_producer(self) -> None:
+        """Send nothing more; what is not acknowledged fails."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await producer.aclose()
 
     @asynccontextmanager
     async def open_resources(

@@ -9,9 +9,9 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from chaos.environment.group import CLOSE_TIMEOUT, Group
+from chaos.environment.group import CLOSE_TIMEOUT, ChaosGroup
 from chaos.environment.traffic import Traffic
-from chaos.faults.fault import World
+from chaos.faults.fault import ChaosEnvironment
 from chaos.invariants.evidence import facts_of, keep
 from chaos.invariants.run_checker import Judgement, judgement
 from chaos.scenario import Scenario
@@ -98,8 +98,8 @@ async def run(
     told: list[str] = []
     async with stage.network(folder / "proxies.log") as proxies:
         traffic = Traffic(stage.direct, topic, RATE, rng)
-        group = Group(topic, scenario.protocol, stage.client_options(), folder, more, content)
-        world = World(
+        group = ChaosGroup(topic, scenario.protocol, stage.client_options(), folder, more, content)
+        world = ChaosEnvironment(
             stage=stage,
             proxies=proxies,
             group=group,
@@ -136,7 +136,7 @@ async def run(
     return Outcome(scenario, found, now() - began, folder)
 
 
-async def _play(scenario: Scenario, world: World, told: list[str]) -> None:
+async def _play(scenario: Scenario, world: ChaosEnvironment, told: list[str]) -> None:
     def tell(what: str) -> None:
         told.append(f"{time.time():.3f} {now():.3f} {what}")
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.lifespans.partition_lifespans import PartitionLifespans
     from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.handlers.scheduling.clock import HandlerClock
+    from asyncrevoke.producing.producer import Producer
     from asyncrevoke.runtime.hooks.call_recorder import CallRecorder
     from asyncrevoke.runtime.hooks.journal_hooks import HandlerRecorder
     from asyncrevoke.runtime.hooks.observers import Observers
@@ -36,8 +37,9 @@ class RunnerContext:
     ``dead_letters`` writes to dead letter topics and retry topics, and is needed if a handler has
     one; ``wall_clock`` (seconds since the epoch) says when records of a retry topic are due.
     ``clock`` times retries, batches and calls, and ``random`` (from 0 to 1) varies the waits of
-    retries. ``call_recorder``, ``observers`` and ``recorder`` record calls. ``deadline`` limits how
-    long a cancelled runner waits for handlers.
+    retries. ``open_producer`` makes the producer of results, or returns the one that was made
+    before; None: results are not published, as in a replay. ``call_recorder``, ``observers`` and
+    ``recorder`` record calls. ``deadline`` limits how long a cancelled runner waits for handlers.
     """
 
     concurrency: int
@@ -49,6 +51,7 @@ class RunnerContext:
     worker_resources: WorkerResources | None = None
     lifespans: PartitionLifespans | None = None
     dead_letters: DeadLetterSender | None = None
+    open_producer: Callable[[], Producer] | None = None
     wall_clock: Callable[[], float] = time.time
     clock: HandlerClock = field(default_factory=_event_loop)
     random: Callable[[], float] = random_fraction

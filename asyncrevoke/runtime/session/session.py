@@ -50,6 +50,8 @@ class Session:
         self.call_recorder = parts.call_recorder
         self.wall_clock = parts.wall_clock
         self.lifespans = parts.hooks.lifespans
+        self.requests = parts.requests
+        self.bootstrap = parts.bootstrap
         self._driver = parts.driver
         self._listener = parts.hooks.listener
         self._owners = parts.hooks.owners

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Mapping
 
-    from chaos.environment.group import Group
+    from chaos.environment.group import ChaosGroup
     from chaos.environment.proxied_brokers import Stage
     from chaos.environment.proxy import Proxy
     from chaos.environment.traffic import Traffic
@@ -28,12 +28,12 @@ _TRIMMED_EVERY = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class ChaosEnvironment:
     """What faults act upon. ``proxies[i]`` stands in front of ``stage.brokers[i]``."""
 
     stage: Stage
     proxies: list[Proxy]
-    group: Group
+    group: ChaosGroup
     traffic: Traffic
     rng: random.Random
     partitions: int
@@ -110,8 +110,8 @@ class Fault(ABC):
     options: ClassVar[Mapping[str, Any]] = {}
 
     @abstractmethod
-    async def apply(self, world: World) -> None:
+    async def apply(self, world: ChaosEnvironment) -> None:
         """Make it happen."""
 
-    async def heal(self, world: World) -> None:  # noqa: B027 - some faults leave nothing behind
+    async def heal(self, world: ChaosEnvironment) -> None:  # noqa: B027 - some faults leave nothing behind
         """End it."""

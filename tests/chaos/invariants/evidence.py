@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from chaos.environment.group import Group
+    from chaos.environment.group import ChaosGroup
     from chaos.environment.proxied_brokers import Stage
     from chaos.environment.traffic import Traffic
     from chaos.invariants.run_checker import Judgement
@@ -35,7 +35,7 @@ BROKER_LINES = 400
 
 
 async def facts_of(
-    stage: Stage, group: Group, traffic: Traffic, *, compared: bool, trimmed: bool
+    stage: Stage, group: ChaosGroup, traffic: Traffic, *, compared: bool, trimmed: bool
 ) -> Facts:
     """Everything that is known after a run.
 
@@ -64,7 +64,7 @@ async def facts_of(
     )
 
 
-async def _audited(stage: Stage, group: Group, content: JournalContent) -> AuditResult:
+async def _audited(stage: Stage, group: ChaosGroup, content: JournalContent) -> AuditResult:
     config = ConsumerConfig(bootstrap_servers=stage.direct)
     of_group, name = local_engine.of_one_group(content, group.topic, group.name)
     level = isolation_level_of(of_group.sessions)
@@ -87,7 +87,7 @@ async def kept_offsets(stage: Stage, topic: str) -> set[tuple[TopicPartition, in
     return found
 
 
-def _rows(content: JournalContent, group: Group) -> list[dict[str, Any]]:
+def _rows(content: JournalContent, group: ChaosGroup) -> list[dict[str, Any]]:
     """The journals' rows of commits and losses, with the member's name, by the handlers' clock."""
     by_pid = {member.process.pid: member.name for member in group.members.values()}
     names = {state.name: by_pid.get(state.facts.get("pid", -1), "?") for state in content.sessions}

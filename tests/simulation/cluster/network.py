@@ -49,7 +49,7 @@ class RequestFate(enum.Enum):
     LATE = "the connection breaks at once, and it is processed later"
 
 
-class Service(Protocol):
+class BrokerService(Protocol):
     """The brokers, as connections see them."""
 
     def resolve(self, node: Node) -> int | None:
@@ -168,7 +168,7 @@ class Network:
     """Carries requests and answers. ``fate`` decides on each request; ``slow`` is the share of
     packets that take up to 50 ms instead of 1 to 4."""
 
-    def __init__(self, clock: Clock, rng: Random, service: Service) -> None:
+    def __init__(self, clock: Clock, rng: Random, service: BrokerService) -> None:
         self.fate: Callable[[int, Request], RequestFate | None] = lambda _client, _message: None
         # Told when a broker processes what a client has sent over a connection that it gave up.
         self.processed_late: Callable[[int, Request], None] = lambda _client, _message: None

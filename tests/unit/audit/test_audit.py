@@ -10,7 +10,7 @@ from unit.journal.written_journal import (
     RECORDS,
     A,
     B,
-    Topic,
+    JournalledTopic,
     at,
     audited,
     clean_run,
@@ -106,7 +106,7 @@ def test_a_batch_is_named_by_its_offsets_and_its_checksums(tmp_path: Path) -> No
 
 
 def test_a_source_without_batches_says_what_would_compare_content(tmp_path: Path) -> None:
-    topic = Topic()
+    topic = JournalledTopic()
     topic.has_batches = False
     members = clean_run()
     for member in members:
@@ -117,7 +117,7 @@ def test_a_source_without_batches_says_what_would_compare_content(tmp_path: Path
 
 
 def test_what_compaction_has_left_of_a_batch_is_not_compared(tmp_path: Path) -> None:
-    topic = Topic(30)
+    topic = JournalledTopic(30)
     topic.compacted = True
     members = clean_run()
     for member in members:
@@ -128,7 +128,7 @@ def test_what_compaction_has_left_of_a_batch_is_not_compared(tmp_path: Path) -> 
 
 
 def test_a_batch_that_compaction_has_marked_is_not_compared(tmp_path: Path) -> None:
-    topic = Topic()
+    topic = JournalledTopic()
     topic.compacted, topic.rewritten = True, 1
     a, b = clean_run()
     a.content = b.content = "batches"
@@ -284,14 +284,16 @@ def test_equal_fingerprints_are_not_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comparison, "EXACT_BELOW", 1)
-    topic = Topic()
+    topic = JournalledTopic()
     assert audited(tmp_path, *clean_run(), topic=topic).verdict == "PASS"
     assert topic.asked == [(0, 0, RECORDS)]
 
 
-@pytest.mark.parametrize("topic", [Topic(lo=10), Topic(hi=98)], ids=["retention", "end"])
+@pytest.mark.parametrize(
+    "topic", [JournalledTopic(lo=10), JournalledTopic(hi=98)], ids=["retention", "end"]
+)
 def test_what_the_topic_does_not_have_makes_no_fingerprint_differ(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topic: Topic
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topic: JournalledTopic
 ) -> None:
     monkeypatch.setattr(comparison, "EXACT_BELOW", 1)
     result = audited(tmp_path, *clean_run(), topic=topic)

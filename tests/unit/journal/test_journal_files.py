@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from unit.journal.recording.journalled_member import JournalledMember
-from unit.journal.written_journal import A, B, Member, record
+from unit.journal.written_journal import A, B, JournalMember, record
 
 from asyncrevoke import ConfigError
 from asyncrevoke.journal import Journal
@@ -83,7 +83,7 @@ def test_unusable_permissions_are_rejected(tmp_path: Path, mode: int) -> None:
 
 
 def member_in(folder: Path) -> JournalSession:
-    Member("a", 0, 50).write(folder)
+    JournalMember("a", 0, 50).write(folder)
     return JournalSession(folder / A)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from aiokafka.abc import AbstractTokenProvider
 from wire.channels.broker_channels import (
-    Setup,
+    BrokerChannels,
     Start,
     detail,
     kind,
@@ -49,7 +49,7 @@ class Tokens:
 AbstractTokenProvider.register(Tokens)
 
 
-async def _with_oauth(start: Start, provider: Tokens) -> Setup:
+async def _with_oauth(start: Start, provider: Tokens) -> BrokerChannels:
     async def handshake_then_refuse(correlation: int, writer: asyncio.StreamWriter) -> None:
         first = correlation == 2  # the version lookup was 1
         writer.write((handshake_response if first else refusal_response)(correlation))

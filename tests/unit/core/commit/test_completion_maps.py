@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.messages import CommitEntry
 
 
-class Group(ScriptedGroup):
+class MapGroup(ScriptedGroup):
     """One partition of orders, and what is committed of it."""
 
     def committing_entry(self, number: int = 0) -> CommitEntry:
@@ -58,9 +58,9 @@ class Group(ScriptedGroup):
         return self.core.health(self.now).skipped_completed
 
 
-def member(**options: Unpack[ConsumerOptions]) -> Group:
+def member(**options: Unpack[ConsumerOptions]) -> MapGroup:
     options.setdefault("commit_mode", "ack")
-    group = Group(**options)
+    group = MapGroup(**options)
     group.become_member(0)
     group.pulse = ErrorCode.none
     return group
@@ -68,16 +68,16 @@ def member(**options: Unpack[ConsumerOptions]) -> Group:
 
 def successor(
     offset: int, *runs: Run, produced: int = 10, **options: Unpack[ConsumerOptions]
-) -> Group:
+) -> MapGroup:
     """A member that finds this map beside the committed offset."""
     return heir(offset, encode(offset, runs, 0, 512).metadata, produced, **options)
 
 
 def heir(
     offset: int, metadata: str, produced: int = 10, **options: Unpack[ConsumerOptions]
-) -> Group:
+) -> MapGroup:
     options.setdefault("commit_mode", "ack")
-    group = Group(**options)
+    group = MapGroup(**options)
     group.committed[tp(0)] = offset
     group.metadata[tp(0)] = metadata
     if produced:
@@ -87,7 +87,7 @@ def heir(
     return group
 
 
-def give_in_batches(group: Group, *counts: int) -> list[Record]:
+def give_in_batches(group: MapGroup, *counts: int) -> list[Record]:
     """Batches that come by fetches of their own; the records that are delivered of them."""
     log = group.logs[tp(0)]
     for count in counts:
@@ -294,11 +294,11 @@ def test_a_map_beyond_the_end_of_the_log_is_ignored_and_overwritten() -> None:
 
 def heir_of_a_log_that_begins_at(
     start: int, *runs: Run, **options: Unpack[ConsumerOptions]
-) -> Group:
+) -> MapGroup:
     """Offset 2 is committed, and what lies before ``start`` of its ten records was deleted."""
     options.setdefault("commit_mode", "ack")
     options.setdefault("auto_offset_reset", "earliest")
-    group = Group(**options)
+    group = MapGroup(**options)
     group.committed[tp(0)] = 2
     group.metadata[tp(0)] = encode(2, runs, 0, 512).metadata
     group.produce(0, 10)
@@ -326,7 +326,7 @@ def test_what_was_finished_is_delivered_again_when_the_user_seeks_before_it() ->
 
 
 def test_what_was_finished_of_a_log_that_was_cut_is_delivered_again() -> None:
-    group = Group(commit_mode="ack", auto_offset_reset="earliest")
+    group = MapGroup(commit_mode="ack", auto_offset_reset="earliest")
     group.committed[tp(0)] = 12
     group.metadata[tp(0)] = encode(12, [(13, 15)], 0, 512).metadata
     group.produce(0, 3)
@@ -344,7 +344,7 @@ def test_a_map_is_compared_with_a_log_that_begins_behind_the_committed_offset_to
 
 
 def test_records_of_a_later_leader_are_delivered_whatever_the_map_says() -> None:
-    group = Group(commit_mode="ack", auto_offset_reset="earliest")
+    group = MapGroup(commit_mode="ack", auto_offset_reset="earliest")
     group.committed[tp(0)] = 2
     group.metadata[tp(0)] = encode(2, [(3, 10)], 0, 512).metadata
     group.produce(0, 5)
@@ -443,7 +443,7 @@ def test_an_offset_without_metadata_that_is_rejected_as_too_large_is_committed_a
 
 
 def test_a_partition_waits_when_a_crash_would_repeat_too_much_and_the_others_continue() -> None:
-    group = Group(
+    group = MapGroup(
         commit_mode="ack",
         auto_offset_reset="earliest",
         max_in_flight=100,

@@ -11,9 +11,9 @@ import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.core.fetch.scripted_fetches import Batch, FetchWorld, asked, data
+from unit.core.fetch.scripted_fetches import FetchWorld, ScriptedBatch, asked, data
 from unit.core.scripted_environment import tp
-from unit.runtime.scripted_core import ScriptedCore, ScriptedRequests, make_driver
+from unit.runtime.scripted_core import ScriptedCore, ScriptedSockets, make_driver
 from wire.frames.corrupt_records import fetched
 
 from asyncrevoke.core.io.effects import BatchDecoded, DecodeBatch
@@ -249,7 +249,7 @@ def packed(compression: int) -> RecordBatch:
 @pytest.mark.parametrize("compression", range(5), ids=["none", "gzip", "snappy", "lz4", "zstd"])
 async def test_the_event_loop_runs_while_tens_of_megabytes_are_decoded(compression: int) -> None:
     core = ScriptedCore()
-    driver, _ = make_driver(core, ScriptedRequests())
+    driver, _ = make_driver(core, ScriptedSockets())
     driver.start()
     try:
         core.effects.append(DecodeBatch(1, packed(compression), tp(0), 7, 0))
@@ -272,7 +272,7 @@ async def test_the_event_loop_runs_while_tens_of_megabytes_are_decoded(compressi
 async def test_closing_does_not_wait_for_what_is_being_decoded() -> None:
     began, ends = threading.Event(), threading.Event()
 
-    class Endless(Batch):
+    class Endless(ScriptedBatch):
         def decode(
             self, topic: str, partition: int, tracker_id: int, from_offset: int
         ) -> list[Record]:
@@ -281,7 +281,7 @@ async def test_closing_does_not_wait_for_what_is_being_decoded() -> None:
             return []
 
     core = ScriptedCore()
-    driver, _ = make_driver(core, ScriptedRequests())
+    driver, _ = make_driver(core, ScriptedSockets())
     driver.start()
     core.effects.append(DecodeBatch(1, Endless(0, 1), tp(0), 7, 0))
     driver.flush()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from unit.core.fetch.scripted_fetches import Batch, FetchWorld, asked, data
+from unit.core.fetch.scripted_fetches import FetchWorld, ScriptedBatch, asked, data
 from unit.core.scripted_environment import NODES, topic, tp
 
 from asyncrevoke.core.io.effects import Channel, FailureKind
@@ -149,7 +149,7 @@ def test_records_that_were_cut_off_before_they_were_delivered_are_fetched_again(
 
 def test_nothing_of_a_later_epoch_than_the_leaders_is_kept() -> None:
     buffer = RecordBuffer(tp(0), 1, 0)
-    buffer.append([Batch(0, 50, leader_epoch=3), Batch(50, 50, leader_epoch=5)])
+    buffer.append([ScriptedBatch(0, 50, leader_epoch=3), ScriptedBatch(50, 50, leader_epoch=5)])
     assert buffer.diverges_at(5, 100) == 100
     # Another leader went on with epoch 3 where ours began epoch 5.
     assert buffer.diverges_at(3, 60) == 50

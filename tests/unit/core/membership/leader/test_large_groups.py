@@ -8,7 +8,7 @@ import threading
 import pytest
 from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import MEMBER, ScriptedGroup, foreign, orders, owned
-from unit.runtime.scripted_core import ScriptedCore, ScriptedRequests, make_driver, until
+from unit.runtime.scripted_core import ScriptedCore, ScriptedSockets, make_driver, until
 
 from asyncrevoke.core.assignors.cooperative_sticky import CooperativeStickyAssignor
 from asyncrevoke.core.io.effects import Compute, Computed
@@ -122,7 +122,7 @@ def test_a_rejected_sync_of_what_was_computed_joins_again() -> None:
 
 
 async def test_the_driver_computes_in_a_thread_while_the_event_loop_turns() -> None:
-    core, requests = ScriptedCore(), ScriptedRequests()
+    core, requests = ScriptedCore(), ScriptedSockets()
     driver, _ = make_driver(core, requests)
     go_on = threading.Event()
     names: list[str] = []
@@ -149,7 +149,7 @@ async def test_the_driver_computes_in_a_thread_while_the_event_loop_turns() -> N
 
 
 async def test_a_handler_that_does_not_end_does_not_prevent_closing() -> None:
-    core, requests = ScriptedCore(), ScriptedRequests()
+    core, requests = ScriptedCore(), ScriptedSockets()
     driver, _ = make_driver(core, requests)
     begun, go_on = threading.Event(), threading.Event()
 

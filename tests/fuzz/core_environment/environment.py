@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.model import Record, TopicPartition
 
-from fuzz.core_environment.brokers import Brokers
+from fuzz.core_environment.brokers import FuzzBrokers
 from fuzz.core_environment.cluster import PARTITIONS, TOPICS
 from fuzz.core_environment.damage import NUMBERS, TEXTS, damage
 from fuzz.core_environment.operations import NAMES, NOT_WHEN_CLOSING
@@ -83,7 +83,7 @@ def _whole(records: bytes | memoryview) -> bytes | memoryview:
     return records[: len(records) // _HEADERS.size * _HEADERS.size]
 
 
-class World(Brokers):
+class CoreEnvironment(FuzzBrokers):
     """A core and everything around it."""
 
     def __init__(
@@ -475,6 +475,6 @@ class World(Brokers):
                 pass
 
 
-OPERATIONS: dict[str, Callable[[World], None]] = {
-    name: getattr(World, "op_" + name.replace(" ", "_")) for name in dict.fromkeys(NAMES)
+OPERATIONS: dict[str, Callable[[CoreEnvironment], None]] = {
+    name: getattr(CoreEnvironment, "op_" + name.replace(" ", "_")) for name in dict.fromkeys(NAMES)
 }
