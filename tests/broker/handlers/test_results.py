@@ -8,7 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from broker.handlers.test_handlers_on_a_real_broker import DEADLINE, Kafka, until
+from broker.handlers.test_handlers_on_a_real_broker import DEADLINE, HandlerTopic, until
 
 from asyncrevoke import Consumer, Message, Record, TopicPartition
 from asyncrevoke.producing.partitioner import murmur2
@@ -20,11 +20,11 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(60)]
 
 
 @pytest.fixture
-def kafka(kafka_broker: RunningBroker, kafka_topic: str) -> Kafka:
-    return Kafka(kafka_broker.bootstrap_servers, kafka_topic)
+def kafka(kafka_broker: RunningBroker, kafka_topic: str) -> HandlerTopic:
+    return HandlerTopic(kafka_broker.bootstrap_servers, kafka_topic)
 
 
-async def read(kafka: Kafka, topic: str, count: int) -> list[Record]:
+async def read(kafka: HandlerTopic, topic: str, count: int) -> list[Record]:
     """So many records of a topic, and those that follow them at once."""
     records: list[Record] = []
     async with (
@@ -39,7 +39,7 @@ async def read(kafka: Kafka, topic: str, count: int) -> list[Record]:
 
 @pytest.mark.kafka_topic(partitions=3)
 async def test_each_result_is_published_once_to_the_partition_that_java_would_choose(
-    kafka: Kafka,
+    kafka: HandlerTopic,
 ) -> None:
     results = f"{kafka.topic}.results"
     await kafka.create(results, 3)
@@ -66,7 +66,7 @@ async def test_each_result_is_published_once_to_the_partition_that_java_would_ch
 
 @pytest.mark.kafka_topic(partitions=1)
 async def test_a_result_too_large_for_its_topic_is_dead_lettered_and_the_others_are_published(
-    kafka: Kafka,
+    kafka: HandlerTopic,
 ) -> None:
     results = f"{kafka.topic}.results"
     await kafka.create(results, 1, {"max.message.bytes": "20000"})
@@ -91,7 +91,7 @@ async def test_a_result_too_large_for_its_topic_is_dead_lettered_and_the_others_
 
 @pytest.mark.kafka_topic(partitions=1)
 async def test_a_result_topic_that_does_not_exist_pauses_the_partition_until_it_does(
-    kafka: Kafka, caplog: pytest.LogCaptureFixture
+    kafka: HandlerTopic, caplog: pytest.LogCaptureFixture
 ) -> None:
     results = f"{kafka.topic}.results"
     await kafka.produce(10)
@@ -116,7 +116,7 @@ async def test_a_result_topic_that_does_not_exist_pauses_the_partition_until_it_
 
 
 @pytest.mark.kafka_topic(partitions=2)
-async def test_several_results_and_those_of_batches_are_published(kafka: Kafka) -> None:
+async def test_several_results_and_those_of_batches_are_published(kafka: HandlerTopic) -> None:
     results, others = f"{kafka.topic}.results", f"{kafka.topic}.others"
     await kafka.create(results, 2)
     await kafka.create(others, 2)

@@ -60,7 +60,7 @@ class MemberProcess:
         self.process = process
         self.reader = LogReader(log)
         self.owned: set[int] = set()
-        # When it was told to end, and when it had ended.
+        # When it got SIGTERM, and when it had ended.
         self.told_at: float | None = None
         self.ended_at: float | None = None
         self.killed = False
@@ -68,7 +68,7 @@ class MemberProcess:
 
     @property
     def running(self) -> bool:
-        """Whether the process has neither ended nor been told to."""
+        """Whether the process has neither ended nor got SIGTERM."""
         return self.ended_at is None and self.told_at is None
 
 
@@ -131,7 +131,7 @@ class ChaosGroup:
 
     @property
     def running(self) -> list[MemberProcess]:
-        """Members that neither have ended nor were told to."""
+        """Members that have neither ended nor got SIGTERM."""
         return [member for member in self.members.values() if member.running]
 
     def stop(self, member: MemberProcess) -> None:
@@ -148,7 +148,7 @@ class ChaosGroup:
 
     def freeze(self, member: MemberProcess, committed: Mapping[TopicPartition, int] | None) -> None:
         """Stop a member's process (SIGSTOP). ``committed`` is None if that is for less than a
-        session, which excuses nothing."""
+        session, which permits no duplicate."""
         member.frozen = True
         if committed is not None:
             self.endings.append(Ending("frozen", member.name, now(), committed))
@@ -179,9 +179,9 @@ class ChaosGroup:
                 member.ended_at = now()
                 code = member.process.returncode
                 if member.told_at is None or (code != 0 and not member.killed):
-                    told = "by itself" if member.told_at is None else "when told to leave"
+                    cause = "by itself" if member.told_at is None else "after SIGTERM"
                     self.endings.append(Ending("closed", member.name, member.ended_at, {}))
-                    self.failures.append(f"{member.name} ended {told} with exit code {code}")
+                    self.failures.append(f"{member.name} ended {cause} with exit code {code}")
 
     def _take(self, member: MemberProcess, event: Event) -> None:
         match event:

@@ -1,4 +1,4 @@
-"""Collects the facts of a run for the judge, and keeps them where a run has failed."""
+"""Collects the evidence of a run for its checks, and keeps it if a run has failed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from chaos.environment.group import ChaosGroup
     from chaos.environment.proxied_brokers import Stage
     from chaos.environment.traffic import Traffic
-    from chaos.invariants.run_checker import Judgement
+    from chaos.invariants.run_checker import RunResult
 
     from asyncrevoke.audit.comparison import AuditResult
     from asyncrevoke.journal.reading import JournalContent
@@ -125,7 +125,7 @@ def keep(
     folder: Path,
     stage: Stage,
     facts: Facts,
-    judged: Judgement,
+    result: RunResult,
     told: Mapping[str, object],
     logged_from: Sequence[int],
 ) -> None:
@@ -141,7 +141,7 @@ def keep(
         (folder / f"broker-{broker.node_id}.log").write_bytes(text)
     found = {
         **told,
-        "judgement": dataclasses.asdict(judged),
+        "result": dataclasses.asdict(result),
         "endings": [str(ending) for ending in facts.endings],
         "committed": {str(place): offset for place, offset in facts.committed.items()},
         "died": dict(facts.died),

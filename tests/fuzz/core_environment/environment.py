@@ -1,4 +1,4 @@
-"""A core and everything around it, which keeps account of what the core promises."""
+"""A core with simulated brokers, and checks of what the core must keep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole core against answers that no broker should give, at moments when no one awaits them.
+"""The whole core against impossible responses, at times when it does not wait for them.
 
 An input is a header of four bytes, which says what consumer it is, and operations of three bytes: a
 code, and the seed of everything that is drawn for it. So an operation can be left out of an input

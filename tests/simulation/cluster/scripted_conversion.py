@@ -85,7 +85,7 @@ class ConvertibleGroup:
 
 
 class ScriptedClassicMember:
-    """A classic member, which answers to nothing by itself."""
+    """A classic member that sends only what the test calls."""
 
     def __init__(self, group: ConvertibleGroup, instance_id: str | None = None) -> None:
         self.group = group
@@ -168,7 +168,7 @@ class ScriptedClassicMember:
 
 
 class ScriptedKip848Member:
-    """A member by KIP-848, which answers to nothing by itself."""
+    """A KIP-848 member that sends only what the test calls."""
 
     def __init__(self, group: ConvertibleGroup, instance_id: str | None = None) -> None:
         self.group = group

@@ -34,7 +34,7 @@ def test_a_classic_member_in_a_converted_group_rejoins_and_releases_in_two_steps
     generation = member.generation
     assert member.beat() is E.rebalance_in_progress
     assert member.join(ALL) is E.none
-    assert member.generation == generation  # it still owns what it has to give up
+    assert member.generation == generation  # it still owns what it has to revoke
     kept = member.sync()
     assert isinstance(kept, frozenset)
     assert len(kept) == 2

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from aiokafka.record.default_records import DefaultRecordBatch
-from unit.runtime.scripted_core import ScriptedRequests
+from unit.runtime.scripted_core import ScriptedSockets
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.io.effects import Failed, Node, Replied
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.io.effects import Send
 
 
-class ScriptedResultsBroker(ScriptedRequests):
+class ScriptedResultsBroker(ScriptedSockets):
     """Has every topic with one partition, except ``missing``. ``written`` are topic, key, value.
 
     A batch that holds a value of ``errors`` is answered by that error, the others are written when

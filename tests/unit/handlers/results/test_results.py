@@ -18,7 +18,7 @@ from asyncrevoke.producing.message import Message
 from asyncrevoke.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
-    from unit.handlers.scripted_runner import Running
+    from unit.handlers.scripted_runner import RunningHandlers
 
     from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
     from asyncrevoke.model import Record
@@ -28,7 +28,7 @@ async def echo(value: bytes) -> bytes:
     return value
 
 
-async def done(run: Running, *records: Record) -> None:
+async def done(run: RunningHandlers, *records: Record) -> None:
     """These records, which were fed, are completed."""
     await turns()
     await until(lambda: all(run.source.fate(each) is Fate.DONE for each in records))
@@ -309,3 +309,21 @@ async def test_results_of_a_batch_are_acknowledged_before_its_records_are_done(
         await done(run, *records)
         await run.stop()
     assert broker.written == [("results", b"k%d" % n, b"%d%d" % (n, n)) for n in range(3)]
+
+
+async def test_a_value_that_is_published_nowhere_is_warned_of_once(
+    broker: ScriptedResultsBroker,
+) -> None:
+    async def handle(value: bytes) -> bytes:
+        return value
+
+    del handle.__annotations__["return"]
+    records = [record(n, b"%d" % n) for n in range(5)]
+    async with running(handle, open_producer=broker.open_producer) as run:
+        run.source.feed(*records)
+        await done(run, *records)
+        await run.stop()
+        assert run.log.events("warning") == [
+            "handler returned a value; results without publish_to are lost"
+        ]
+    assert broker.received == 0
