@@ -160,7 +160,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         router = self._hosting.router
         if router is not None:
             if session.dead_letters is None:  # else a test takes them
-                session.core.set_output_topics(self._hosting.dead_letter_topics())
+                session.core.set_output_topics(self._hosting.output_topics())
             if delays := self._hosting.retry_topic_delays():
                 session.delay(delays)
             topics = () if router.pattern is not None else sorted(router.topics)

@@ -131,10 +131,11 @@ class HandlerHost:
 
         return {each.topic: TopicDelay(each.delay, due_time_ms) for each in topics}
 
-    def dead_letter_topics(self) -> frozenset[str]:
-        """The topics that failed records are sent to."""
+    def output_topics(self) -> frozenset[str]:
+        """The topics that failed records and results are sent to."""
         handlers = () if self.router is None else self.router.handlers
-        return frozenset(each.dead_letter for each in handlers if each.dead_letter is not None)
+        topics = (topic for each in handlers for topic in (each.dead_letter, each.publish_to))
+        return frozenset(topic for topic in topics if topic is not None)
 
     async def run(self, session: Session, router: Router) -> None:
         """Run the handlers on the records of a session, until it stops or one of them stops it.
@@ -194,6 +195,22 @@ class HandlerHost:
             await self.close_producer()
             await dead_letters.aclose()
 
+    def open_producer(self, session: Session) -> Producer:
+        """The producer of results, made when it is first needed."""
+        if self._producer is None:
+            from asyncrevoke.producing.producer import Producer
+
+            self._producer = Producer(
+                session.config, session.requests, session.bootstrap, session.wall_clock
+            )
+        return self._producer
+
+    async def close_producer(self) -> None:
+        """Send nothing more; what is not acknowledged fails."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await producer.aclose()
+
     def _lifespans(self, session: Session) -> PartitionLifespans | None:
         if self._open_lifespan is None:
             return None
@@ -217,22 +234,6 @@ class HandlerHost:
             await lifespans.aclose(lost=session.has_failed)
         if runner.failure is not None:
             raise runner.failure
-
-    def open_producer(self, session: Session) -> Producer:
-        """The producer of results, made when it is first needed."""
-        if self._producer is None:
-            from asyncrevoke.producing.producer import Producer
-
-            self._producer = Producer(
-                session.config, session.requests, session.bootstrap, session.wall_clock
-            )
-        return self._producer
-
-    async def close_producer(self) -> None:
-        """Send nothing more; what is not acknowledged fails."""
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            await producer.aclose()
 
     @asynccontextmanager
     async def open_resources(

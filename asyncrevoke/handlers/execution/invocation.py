@@ -84,7 +84,7 @@ class HandlerInvoker:
             state, log, name = self._state, self._log, handler.name
             producer = self._open_producer
             first = lambda record: call(  # noqa: E731
-                record, HandlerContext(record, 1, state, log, name, None, None, producer)
+                record, HandlerContext(record, 1, state, log, name, None, None, None, producer)
             )
         return first if self._call_recorder is None else self._call_recorder.first_call(first)
 
@@ -150,8 +150,8 @@ class HandlerInvoker:
             handler.name,
             records,
             worker_state,
-            self._open_producer,
             partition_state,
+            self._open_producer,
         )
         middleware, call_recorder = self._middleware[item.topic], self._call_recorder
         longest, tracer = handler.max_handler_time, self._tracer

@@ -56,8 +56,8 @@ class HandlerContext(Generic[StateT, WorkerT, PartitionT]):
         handler: str = "",
         records: Sequence[Record] | None = None,
         worker_state: WorkerT = cast("WorkerT", None),  # noqa: B008 - it is None
-        open_producer: Callable[[], Producer] | None = None,
         partition_state: PartitionT = cast("PartitionT", None),  # noqa: B008 - likewise
+        open_producer: Callable[[], Producer] | None = None,
     ) -> None:
         self.record = record
         self.attempt = attempt
