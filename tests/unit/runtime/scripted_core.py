@@ -277,9 +277,6 @@ class ScriptedCore:
     def notify(self, kind: NotifyKind, *partitions: TopicPartition) -> None:
         self.effects.append(Notify(kind, frozenset(partitions)))
 
-    def set_output_topics(self, topics: object) -> None:
-        """Nothing is sent here."""
-
     def emit(self, level: str, event: str, **fields: object) -> None:
         self.effects.append(Emit(level, event, fields))
 
