@@ -97,7 +97,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         self._check_assignors()
         self._listener = listener
         self._journal = journal
-        self._hosting = HandlerHost(self._config, resources, decoder, worker_resources)
+        self._handler_host = HandlerHost(self._config, resources, decoder, worker_resources)
         self._handlers: asyncio.Task[None] | None = None
         self._observers: list[Observer] = []
 
@@ -107,9 +107,9 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         return self._config
 
     @property
-    def hosting(self) -> HandlerHost:
+    def handler_host(self) -> HandlerHost:
         """Its handlers and their resources, to run them on records of another source."""
-        return self._hosting
+        return self._handler_host
 
     @property
     def closes_by(self) -> float | None:
@@ -151,11 +151,11 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
                 "this consumer was entered before: a consumer is entered once, make another one"
             )
         check_event_loop()
-        self._hosting.check(self._topics)
+        self._handler_host.check(self._topics)
         session = self._session = self._open()
-        router = self._hosting.router
+        router = self._handler_host.router
         if router is not None:
-            if delays := self._hosting.retry_topic_delays():
+            if delays := self._handler_host.retry_topic_delays():
                 session.delay(delays)
             topics = () if router.pattern is not None else sorted(router.topics)
             session.core.subscribe(session.now(), topics, router.pattern)
@@ -165,7 +165,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         if self._assigned is not None:
             self.assign(self._assigned)
         if router is not None:
-            self._handlers = asyncio.create_task(self._hosting.run(session, router))
+            self._handlers = asyncio.create_task(self._handler_host.run(session, router))
             session.wait_for(self._handlers)
 
     def _open(self) -> Session:
@@ -299,7 +299,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         signal ends it at once. Raises the error of a handler, or else that of closing. If
         cancelled, handlers are cancelled too, and their records are processed again.
         """
-        if self._hosting.router is None:
+        if self._handler_host.router is None:
             raise ConfigError("run() needs handlers: register one with @consumer.handler(topic)")
         check_event_loop()
         with drain_on_signals(self._signalled, self._config.close_timeout):
@@ -391,7 +391,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
                 "handlers say which topics are read: give @consumer.handler the topics or the "
                 "pattern, and the consumer none"
             )
-        return self._hosting.router_for_registration()
+        return self._handler_host.router_for_registration()
 
     async def _terminate_if_failed(self, session: Session) -> None:
         await session.handlers_ended()
@@ -403,7 +403,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         if handlers is None:
             return None
         if not handlers.done():
-            failure = self._hosting.failure
+            failure = self._handler_host.failure
         elif handlers.cancelled():
             return None
         else:
@@ -436,7 +436,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         return session
 
     def _reading(self) -> Session:
-        if self._hosting.router is not None:
+        if self._handler_host.router is not None:
             raise ConfigError(
                 "this consumer has handlers, which take its records: use another consumer (with "
                 "a group_id of its own) to iterate, or await consumer.run()"
@@ -449,7 +449,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
 
     @property
     def _has_handlers(self) -> bool:
-        return self._hosting.router is not None
+        return self._handler_host.router is not None
 
     def _needs_group(self, call: str) -> None:
         if self._config.group_id is None:

@@ -110,7 +110,7 @@ class Group(IgnoredPartitions):
         self.outbox.take()
 
     @property
-    def committing_member(self) -> Member:
+    def membership(self) -> Member:
         return self.member
 
     def instance_ended(self, instance: PartitionInstance) -> None:

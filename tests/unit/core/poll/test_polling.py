@@ -49,7 +49,7 @@ def test_the_last_batch_counts_when_the_next_step_starts_and_not_before() -> Non
     assert group.committing() == {tp(0): 3}
 
 
-def test_what_is_fetched_next_can_be_left_until_the_records_are_handed_out() -> None:
+def test_what_is_fetched_next_can_be_left_until_the_records_are_returned() -> None:
     group = member()
     assert group.poll() is None
     group.produce(0, 3)
