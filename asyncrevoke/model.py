@@ -104,7 +104,9 @@ class Health(NamedTuple):
     the record that each of the ``revoking`` partitions waits for, if it waits for one. ``skipped``
     counts records that were not delivered, because the completion map of a commit said that a
     former owner of their partition had finished them. ``running`` are the calls of handlers, the
-    longest first.
+    longest first. ``missing_topics`` are subscribed to and do not exist; the brokers refuse to
+    describe ``refused_topics`` to this consumer. ``unreachable_brokers`` (``host:port``) lead a
+    partition and did not answer the last request; if no broker answers, those that were tried.
     """
 
     state: str
@@ -119,6 +121,9 @@ class Health(NamedTuple):
     blocking_records: tuple[BlockingRecord, ...] = ()
     skipped_completed: int = 0
     running: tuple[RunningHandler, ...] = ()
+    missing_topics: frozenset[str] = frozenset()
+    refused_topics: frozenset[str] = frozenset()
+    unreachable_brokers: tuple[str, ...] = ()
 
 
 class Record(msgspec.Struct, frozen=True, gc=False, eq=False):

@@ -77,7 +77,19 @@ async def _handlers(bootstrap: str, topic: str, group: str, watch: Stopwatch) ->
         await watch.finished.wait()
 
 
-STYLES = {"batches": _batches, "records": _records, "handlers": _handlers}
+async def _waiting(bootstrap: str, topic: str, group: str, watch: Stopwatch) -> None:
+    consumer = Consumer(bootstrap_servers=bootstrap, group_id=group, concurrency=512)
+
+    @consumer.handler(topic)
+    async def wait(value: bytes) -> None:  # noqa: ARG001 - a handler that awaits a response
+        await asyncio.sleep(0.005)
+        watch.add(1)
+
+    async with consumer:
+        await watch.finished.wait()
+
+
+STYLES = {"batches": _batches, "records": _records, "handlers": _handlers, "waiting": _waiting}
 
 
 async def _main(style: str, bootstrap: str, topic: str, group: str, records: str) -> None:

@@ -3,9 +3,10 @@
     python -m benchmarks.versions OTHER_CHECKOUT [--pairs 15] [--only STYLE ...]
 
 A topic of keyed records is filled once. Then the two checkouts take turns in reading it, each time
-in a new process and as a new group, in three styles: whole batches, single records, and handlers
-that await nothing. Each pair gives a ratio, in which 1 is the speed of the other checkout and more
-is faster; printed are the geometric mean and the interval that holds it with 95 % confidence.
+in a new process and as a new group, in four styles: whole batches, single records, handlers that
+await nothing, and handlers that await 5 ms, 512 at once. Each pair gives a ratio, in which 1 is the
+speed of the other checkout and more is faster; printed are the geometric mean and the interval that
+holds it with 95 % confidence.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ PARTITIONS = 8
 SIZE = 100
 KEYS = 10_000
 DEADLINE = 120.0
-RECORDS = {"batches": 1_000_000, "records": 1_000_000, "handlers": 400_000}
+RECORDS = {"batches": 1_000_000, "records": 1_000_000, "handlers": 400_000, "waiting": 200_000}
 # Of Student's distribution, the 97.5 % quantile: as good as that of many pairs from 60 on.
 _QUANTILES = {5: 2.776, 10: 2.262, 15: 2.145, 20: 2.093, 30: 2.045, 60: 2.001}
 

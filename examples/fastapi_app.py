@@ -10,7 +10,7 @@ A handler that fails shuts the server down.
     uvicorn --app-dir examples --timeout-graceful-shutdown 5 fastapi_app:app
 
 Tested on a real broker in test_fastapi_app.py beside it, and without one, in virtual time, in
-tests/unit/examples/test_fastapi_example.py.
+tests/documentation/examples/test_fastapi_example.py.
 """
 
 import os

@@ -86,6 +86,7 @@ class ConsumerOptions(TypedDict, total=False):
     request_timeout: float
     heartbeat_thread: bool
     metadata_max_age: float
+    allow_missing_topics: bool
     security_protocol: SecurityProtocol
     ssl_context: ssl.SSLContext | None
     sasl_mechanism: SaslMechanism
@@ -183,10 +184,10 @@ class ConsumerConfig:
 
     assignors: Sequence[str | OwnAssignor] = ("cooperative-sticky",)
     """Assignors that this member offers, the preferred first, named as in Java: ``range``,
-    ``roundrobin``, ``cooperative-sticky``; or assignors of your own. All must speak a common
-    rebalance protocol. Hazard: all members of a group must share one; changing it takes two
-    rolling restarts (KIP-429). With ``range`` or ``roundrobin`` among them, everything is given up
-    at each rebalance."""
+    ``roundrobin``, ``sticky``, ``cooperative-sticky``; or assignors of your own. All must speak a
+    common rebalance protocol. Hazard: all members of a group must share one; changing it takes two
+    rolling restarts (KIP-429). With ``range``, ``roundrobin`` or ``sticky`` among them, all
+    partitions are released at each rebalance."""
 
     auto_offset_reset: OffsetReset = "earliest"
     """Where to read when the group has committed nothing, or the position is outside the log:
@@ -296,6 +297,10 @@ class ConsumerConfig:
     metadata_max_age: float = 300.0
     """Seconds after which topics and brokers are looked up again, by which new partitions and
     topics that match a pattern are found."""
+
+    allow_missing_topics: bool = False
+    """Whether the consumer is ready while a topic that it subscribes to does not exist. Either way
+    it reads the others, and that one as soon as it is created."""
 
     security_protocol: SecurityProtocol = "PLAINTEXT"
     """How to connect. Hazard of ``"SASL_PLAINTEXT"`` with mechanism PLAIN: the password travels in
@@ -476,6 +481,7 @@ _CHECKS: dict[str, checks.Check] = {
     "request_timeout": checks.seconds(),
     "heartbeat_thread": checks.flag,
     "metadata_max_age": checks.seconds(),
+    "allow_missing_topics": checks.flag,
     "security_protocol": checks.choice("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     "ssl_context": checks.optional(checks.tls_context),
     "sasl_mechanism": checks.choice(

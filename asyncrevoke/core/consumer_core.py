@@ -217,6 +217,10 @@ class ConsumerCore:
         self.fetcher.set_delays(delays)
         self._parts.positions.set_complete_topics(delays.keys())
 
+    def set_output_topics(self, topics: Iterable[str]) -> None:
+        """Report these topics as missing unless they exist; to be called before :meth:`start`."""
+        self._parts.output_topics.set_topics(topics)
+
     def set_wall_clock(self, offset: float) -> None:
         """Set the wall clock minus ``now``, in seconds."""
         self._parts.wall_clock.set_offset(offset)
@@ -364,4 +368,9 @@ class ConsumerCore:
             paused_partitions=self.seeking.paused(),
             skipped_completed=self.assignment.skipped_completed(),
             error=self._poller.fatal,
+            missing_topics=self._parts.cluster.missing_topics(),
+            refused_topics=self._parts.cluster.refused_topics(),
+            unreachable_brokers=tuple(
+                f"{node.host}:{node.port}" for node in self._parts.cluster.unreachable_brokers()
+            ),
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from asyncrevoke.dashboard.history import Pending, Place, Sample, State
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.runtime.hooks.observer import Observer
+from asyncrevoke.runtime.session.probe import unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -119,7 +120,7 @@ class ConsumerWatch(Observer):
                 sum(standing.lag or 0 for standing in facts.partitions),
                 self._dead_letters,
                 self._oldest_age(facts),
-                facts.health.state,
+                "; ".join((facts.health.state, *unavailable(facts.health))),
             ),
         )
 

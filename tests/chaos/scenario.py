@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, NamedTuple
 
+from chaos.environment.group import CLOSE_TIMEOUT, PROTOCOLS, ProtocolName
+from chaos.environment.proxied_brokers import SESSION_TIMEOUT
 from chaos.faults import brokers, members, network, topics
 from chaos.faults.fault import Fault
-from chaos.judging.judge import Allowed
-from chaos.world.group import CLOSE_TIMEOUT, PROTOCOLS, ProtocolName
-from chaos.world.stage import SESSION_TIMEOUT
+from chaos.invariants.run_checker import Allowed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

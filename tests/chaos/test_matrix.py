@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from chaos.environment.group import PROTOCOLS
 from chaos.matrix import PAGE, Cell, measured, page, rows, table
 from chaos.scenario import FAULTS
-from chaos.world.group import PROTOCOLS
 
 
 def test_the_documentation_page_contains_the_measured_results() -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from chaos.environment.group import CLOSE_TIMEOUT
+from chaos.environment.proxied_brokers import SESSION_TIMEOUT
 from chaos.faults.brokers import BrokerRestart
 from chaos.faults.members import Kill, Leave, ShortFreeze
 from chaos.scenario import FAULTS, Scenario, draw, possible
-from chaos.world.group import CLOSE_TIMEOUT
-from chaos.world.stage import SESSION_TIMEOUT
 
 
 @pytest.mark.parametrize("size", [1, 3])

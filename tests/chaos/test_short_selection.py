@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from chaos.environment.proxied_brokers import Stage
 from chaos.run import run
 from chaos.scenario import FAULTS, Scenario
-from chaos.world.stage import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from chaos.world.group import ProtocolName
+    from chaos.environment.group import ProtocolName
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -56,6 +56,6 @@ async def test_faults_lose_and_reorder_nothing_and_repeat_only_permitted_records
     stages[size].start()
     scenario = Scenario(1, protocol, tuple(FAULTS[name] for name in faults))
     outcome = await run(stages[size], scenario, tmp_path, slack=SLACK)
-    found = outcome.judgement
+    found = outcome.check_run
     assert not found.faults, "\n".join([*found.faults, f"evidence: {outcome.evidence}"])
     assert found.produced > 0

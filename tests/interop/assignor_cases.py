@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NotRequired, TypedDict
 
 import jgo
-from interop.assignor_judge import Case, Group
+from interop.assignor_comparison import AssignedGroup, Case
 
+from asyncrevoke.core.assignors import ASSIGNORS
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.subscription import Subscription, encode_subscription
 
@@ -29,10 +30,11 @@ COORDINATES = (
 PROGRAM = Path(__file__).parent / "java" / "Assignors.java"
 VECTORS = Path(__file__).parents[1] / "unit" / "core" / "assignors" / "data" / "assignments.json"
 COUNT = 200
+STICKY = ("sticky", "cooperative-sticky")
 _RACKS = ["east", "north", "west"]
 
 
-class Answer(TypedDict):
+class AssignorResult(TypedDict):
     """What Java made of a group, in base64: assignments and plan by member id.
 
     ``subscriptions`` are as Java writes them; there is a plan with cooperative-sticky only.
@@ -43,27 +45,34 @@ class Answer(TypedDict):
     plan: NotRequired[dict[str, str]]
 
 
+class UserDataQuestion(TypedDict):
+    """An assignment of partitions of the topic ``orders``."""
+
+    assignor: str
+    generation: int
+    partitions: list[int]
+
+
 class _Shape(NamedTuple):
     sizes: tuple[int, ...]
     members: int
     same_topics: bool
 
 
-def random_groups(count: int, seed: int) -> list[Group]:
+def random_groups(count: int, seed: int) -> list[AssignedGroup]:
     """``count`` groups of all assignors, small and large, new, settled and in the midst of it."""
     choose = random.Random(seed)
     return [_random_group(choose) for _ in range(count)]
 
 
-def assigned_by_java(groups: Sequence[Group]) -> list[Answer]:
+def assigned_by_java(groups: Sequence[AssignedGroup]) -> list[AssignorResult]:
     """What Java makes of ``groups``."""
     return [json.loads(line) for line in _ask_java(groups)]
 
 
-def user_data_of_java(generations: Sequence[int]) -> list[str]:
-    """The user data of cooperative-sticky after an assignment in each generation, in base64."""
-    lines = _ask_java([{"generation": generation} for generation in generations])
-    return [json.loads(line)["user_data"] for line in lines]
+def user_data_of_java(questions: Sequence[UserDataQuestion]) -> list[str]:
+    """The user data after each assignment, in base64."""
+    return [json.loads(line)["user_data"] for line in _ask_java(questions)]
 
 
 def _ask_java(questions: Sequence[object]) -> list[str]:
@@ -82,8 +91,8 @@ def _ask_java(questions: Sequence[object]) -> list[str]:
     return done.stdout.splitlines()
 
 
-def _random_group(choose: random.Random) -> Group:
-    assignor = choose.choice(["range", "roundrobin", *["cooperative-sticky"] * 4])
+def _random_group(choose: random.Random) -> AssignedGroup:
+    assignor = choose.choice(["range", "roundrobin", *["sticky"] * 2, *["cooperative-sticky"] * 4])
     shape = _Shape(
         sizes=tuple(choose.choice([1, 2, 3, 4, 6, 8, 12]) for _ in range(choose.randint(1, 5))),
         members=choose.choice([1, 2, 3, 4, 5, 7, 12, 13, 20, 30]),
@@ -103,7 +112,7 @@ def _random_group(choose: random.Random) -> Group:
     generation = choose.randint(0, 50)
     owned: dict[str, list[TopicPartition]] = (
         _owned(choose, partitions, topics, common)
-        if assignor == "cooperative-sticky" and choose.random() < 0.8
+        if assignor in STICKY and choose.random() < 0.8
         else {member: [] for member in ids}
     )
     versions = {member: choose.choice([3, 3, 3, 2, 1]) for member in ids}
@@ -113,6 +122,9 @@ def _random_group(choose: random.Random) -> Group:
     }
     if choose.random() < 0.3:
         _conflict(choose, owned, versions)
+        if assignor == "sticky":
+            # Who was assigned something knows the generation.
+            generations |= {m: max(generations[m], 0) for m, mine in owned.items() if mine}
     racks = _racks(choose, partitions) if choose.random() < 0.4 else None
     members: list[tuple[str, str | None, str]] = []
     static = choose.random() < 0.3
@@ -121,20 +133,22 @@ def _random_group(choose: random.Random) -> Group:
         written = encode_subscription(
             Subscription(
                 topics=tuple(topics[member]),
-                owned=tuple(owned[member]),
+                owned=() if assignor == "sticky" else tuple(owned[member]),
                 generation=generations[member],
                 rack=choose.choice([*_RACKS, None]) if racks is not None else None,
-                user_data=generations[member].to_bytes(4, "big", signed=True)
-                if assignor == "cooperative-sticky"
-                else None,
+                user_data=_user_data(assignor, generations[member], owned[member]),
             ),
             versions[member],
         )
         members.append((member, instance, base64.b64encode(written).decode()))
-    group = Group(assignor=assignor, partitions=partitions, members=members)
+    group = AssignedGroup(assignor=assignor, partitions=partitions, members=members)
     if racks is not None:
         group["racks"] = racks
     return group
+
+
+def _user_data(assignor: str, generation: int, owned: Sequence[TopicPartition]) -> bytes | None:
+    return ASSIGNORS[assignor].user_data(generation, owned)
 
 
 def _racks(choose: random.Random, partitions: dict[str, int]) -> dict[str, list[list[str]]]:
@@ -198,11 +212,15 @@ def vectors() -> str:
     """The text of ``VECTORS``: the cases that the unit tests go through without Java."""
     groups = random_groups(COUNT, seed=1)
     answers = assigned_by_java(groups)
-    generations = [-1, 0, 7, 2**31 - 1]
+    questions = [
+        UserDataQuestion(assignor=assignor, generation=generation, partitions=partitions)
+        for assignor in ("cooperative-sticky", "sticky")
+        for generation, partitions in ((-1, []), (0, [3]), (7, [0, 1, 11]), (2**31 - 1, []))
+    ]
     text = json.dumps(
         {
             "kafka": KAFKA,
-            "user_data": list(zip(generations, user_data_of_java(generations), strict=True)),
+            "user_data": list(zip(questions, user_data_of_java(questions), strict=True)),
             "cases": [
                 case_of(group, answer) for group, answer in zip(groups, answers, strict=True)
             ],
@@ -213,7 +231,7 @@ def vectors() -> str:
     return text.replace('{"group"', '\n{"group"') + "\n"
 
 
-def case_of(group: Group, answer: Answer) -> Case:
+def case_of(group: AssignedGroup, answer: AssignorResult) -> Case:
     """The subscriptions are written down as Java writes them."""
     as_java = [
         (member_id, instance, written)
@@ -221,7 +239,9 @@ def case_of(group: Group, answer: Answer) -> Case:
             group["members"], answer["subscriptions"], strict=True
         )
     ]
-    case = Case(group=Group({**group, "members": as_java}), assignments=answer["assignments"])
+    case = Case(
+        group=AssignedGroup({**group, "members": as_java}), assignments=answer["assignments"]
+    )
     if "plan" in answer and answer["plan"] != answer["assignments"]:
         case["plan"] = answer["plan"]
     return case

@@ -22,6 +22,7 @@ _ASSIGNORS = {
     "cooperative-sticky": "CooperativeStickyAssignor",
     "range": "RangeAssignor",
     "roundrobin": "RoundRobinAssignor",
+    "sticky": "StickyAssignor",
 }
 
 
@@ -104,6 +105,10 @@ class JavaMember:
         """End it at once, if it still runs."""
         if self._process.returncode is None:
             self._process.kill()
+
+    async def wait(self) -> None:
+        """Wait until its process has ended."""
+        await self._process.wait()
 
 
 def java_command(

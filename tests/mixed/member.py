@@ -129,8 +129,13 @@ async def aiokafka(options: Mapping[str, Any], stop: asyncio.Event) -> None:
     from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
     from aiokafka.coordinator.assignors.range import RangePartitionAssignor
     from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+    from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
-    assignors = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}
+    assignors = {
+        "range": RangePartitionAssignor,
+        "roundrobin": RoundRobinPartitionAssignor,
+        "sticky": StickyPartitionAssignor,
+    }
     chosen = tuple(assignors[name] for name in options["assignors"])
     consumer: Any = AIOKafkaConsumer(
         bootstrap_servers=options["bootstrap_servers"],

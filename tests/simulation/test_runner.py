@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 from simulation.command import COMMAND, command_environment
-from simulation.mutants.mutants import MUTANTS
+from simulation.mutants.core_mutants import MUTANTS
 from simulation.runner import run, run_many, shrink
 from simulation.schedules.schedule import Disturbance, GroupMode, Schedule, draw
 

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 from wire.fake_broker import API_VERSIONS
-from wire.test_opening import HostileBroker
+from wire.test_unauthenticated_brokers import HostileBroker
 
 from asyncrevoke.broker.admin import Admin
 

@@ -9,7 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from wire.test_opening import SASL, SASL_AUTHENTICATE, HostileBroker, scram_challenge
+from wire.test_unauthenticated_brokers import (
+    SASL,
+    SASL_AUTHENTICATE,
+    HostileBroker,
+    scram_challenge,
+)
 
 PROGRAM = f"""
 import asyncio, sys

@@ -9,6 +9,7 @@ from asyncrevoke.core.assignors.assignor import Assignor, RebalanceProtocol
 from asyncrevoke.core.assignors.cooperative_sticky import CooperativeStickyAssignor
 from asyncrevoke.core.assignors.range import RangeAssignor
 from asyncrevoke.core.assignors.round_robin import RoundRobinAssignor
+from asyncrevoke.core.assignors.sticky import StickyAssignor
 from asyncrevoke.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -16,7 +17,12 @@ if TYPE_CHECKING:
 
 ASSIGNORS: dict[str, Assignor] = {
     assignor.name: assignor
-    for assignor in (RangeAssignor(), RoundRobinAssignor(), CooperativeStickyAssignor())
+    for assignor in (
+        RangeAssignor(),
+        RoundRobinAssignor(),
+        StickyAssignor(),
+        CooperativeStickyAssignor(),
+    )
 }
 """The assignors that come with this library, by the names that Java gives them."""
 

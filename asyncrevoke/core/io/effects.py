@@ -34,6 +34,7 @@ class Channel(enum.Enum):
     FETCH = "fetch"
     FETCH_BUSY = "fetch busy"
     METADATA = "metadata"
+    PRODUCE = "produce"
 
 
 # --- effects -----------------------------------------------------------------------------------

@@ -8,12 +8,13 @@ from asyncrevoke.model import Health
 from asyncrevoke.runtime.hooks.running_calls import HANDLER_GRACE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.runtime.session.session import Session
 
 _JOINING = ("joining", "syncing")
+_MOST_NAMES = 6
 
 
 class ProbeFacts(TypedDict):
@@ -34,7 +35,9 @@ class Probe(NamedTuple):
 
     ``live`` is False if only a restart helps: the consumer or its handlers have failed, or a
     handler has exceeded its limit. ``ready`` is also False before the group was joined, while the
-    coordinator does not answer, and while closing. A consumer without partitions can be both.
+    coordinator or a broker that leads a partition does not answer, while a topic that it subscribes
+    to does not exist (unless ``allow_missing_topics``) or is refused to it, and while closing. A
+    consumer without partitions can be both.
     ``health`` is None before the consumer is entered.
     """
 
@@ -95,3 +98,21 @@ def _why_unready(config: ConsumerConfig, session: Session, health: Health) -> It
             yield "it has not joined its group yet"
         elif health.heartbeat_age > config.session_timeout and health.state not in _JOINING:
             yield f"the coordinator was last heard {health.heartbeat_age:.0f} s ago"
+    if config.allow_missing_topics:
+        health = health._replace(missing_topics=frozenset())
+    yield from unavailable(health)
+
+
+def unavailable(health: Health) -> Iterator[str]:
+    """What the consumer cannot read from: brokers and topics, a sentence for each reason."""
+    if health.unreachable_brokers:
+        yield f"brokers do not answer: {_some(health.unreachable_brokers)}"
+    if health.missing_topics:
+        yield f"topics do not exist: {_some(sorted(health.missing_topics))}"
+    if health.refused_topics:
+        yield f"the brokers refuse access to topics: {_some(sorted(health.refused_topics))}"
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_MOST_NAMES])
+    return shown if len(names) <= _MOST_NAMES else f"{shown} and {len(names) - _MOST_NAMES} more"

@@ -49,6 +49,8 @@ class Session:
         self.dead_letters = parts.dead_letters
         self.call_recorder = parts.call_recorder
         self.wall_clock = parts.wall_clock
+        self.requests = parts.requests
+        self.bootstrap = parts.bootstrap
         self._driver = parts.driver
         self._listener = parts.hooks.listener
         self._owners = parts.hooks.owners

@@ -12,6 +12,7 @@ from __future__ import annotations
 import gzip
 import struct
 from collections import Counter
+from functools import cache
 from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 
 from aiokafka.record.default_records import _DefaultRecordBatchPy
@@ -70,6 +71,11 @@ class _Oracle(Protocol):
     headers: list[tuple[str, bytes | None]]
 
 
+@cache
+def _shortest_records(count: int) -> list[bytes]:
+    return [record(delta, key=None, value=None) for delta in range(count)]
+
+
 class Batches:
     """What a fetch brings for one partition."""
 
@@ -95,14 +101,14 @@ class Batches:
         return _PREFIX.pack(flags, min(first + random.randrange(4), 2**63 - 1)) + joined
 
     def _batch(self, random: random.Random, base: int) -> tuple[bytes, int]:
-        kind = random.randrange(400)
+        kind = random.randrange(2000)
         if kind == 0:
             return header_bomb(random.choice((MAX_RECORD_HEADERS + 1, 10**6))), base + 1
         if kind == 1:
             return self._bomb(random), base + 1
-        if kind < 8:
-            return self._legacy(random), base + 1
         if kind < 40:
+            return self._legacy(random), base + 1
+        if kind < 200:
             key = random.choice((_ABORT, _COMMIT, b"", b"\0\0\0\2", b"\0\1", random.randbytes(4)))
             marker = record(0, key=key, value=bytes(6))
             producer = random.choice((_ABORTED, 9))
@@ -155,9 +161,7 @@ class Batches:
         if how == 0:
             return raw_batch(record(value=bytes(random.choice((2**16, 2**21, 2**23)))), codec=codec)
         if how == 1:
-            number = random.choice((300, 5000, 50_000))
-            shortest = [record(each, key=None, value=None) for each in range(number)]
-            return raw_batch(*shortest, codec=codec)
+            return raw_batch(*_shortest_records(random.choice((300, 5000, 50_000))), codec=codec)
         data = bytearray(raw_batch(record(value=bytes(100)), codec=1)[:_HEADER_SIZE])
         if how == 2:
             size = random.choice((0, 1000, 2**20, 2**32 - 1))

@@ -12,7 +12,7 @@ import zlib
 from collections import Counter
 from typing import TYPE_CHECKING, ClassVar
 
-from unit.core.partition.test_buffer import dense
+from unit.core.partition.test_record_buffer import dense
 from wire.frames.response_frames import spoil
 
 from asyncrevoke.core.partition.completion_map import (

@@ -12,9 +12,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, ClassVar
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from wire.frames.corrupt_records import fetched
 from wire.frames.raw_batches import Header, raw_batch, record
 from wire.frames.response_frames import spoil
-from wire.frames.spoiled_records import fetched
 
 from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
 from asyncrevoke.handlers.dead_letters.retry_message import (

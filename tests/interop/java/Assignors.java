@@ -23,6 +23,7 @@ import org.apache.kafka.clients.consumer.ConsumerPartitionAssignor.Subscription;
 import org.apache.kafka.clients.consumer.CooperativeStickyAssignor;
 import org.apache.kafka.clients.consumer.RangeAssignor;
 import org.apache.kafka.clients.consumer.RoundRobinAssignor;
+import org.apache.kafka.clients.consumer.StickyAssignor;
 import org.apache.kafka.clients.consumer.internals.AbstractStickyAssignor;
 import org.apache.kafka.clients.consumer.internals.ConsumerProtocol;
 import org.apache.kafka.common.Cluster;
@@ -38,7 +39,8 @@ import org.apache.kafka.common.TopicPartition;
  * replicas of each partition). One a line to standard output: assignments
  * ({member id: assignment in base64}), subscriptions as Java itself would write them, and, for
  * cooperative-sticky, plan: the assignment before anything was withheld. The object
- * {"generation": n} is answered with the user data of cooperative-sticky.
+ * {"generation": n, "assignor": name, "partitions": [numbers of topic orders]} is answered with the
+ * assignor's user data after such an assignment.
  */
 public class Assignors {
     /** The sticky plan: cooperative-sticky would withhold from it. */
@@ -60,6 +62,7 @@ public class Assignors {
         switch (name) {
             case "range": return new RangeAssignor();
             case "roundrobin": return new RoundRobinAssignor();
+            case "sticky": return new StickyAssignor();
             case "cooperative-sticky": return new CooperativeStickyAssignor();
             default: throw new IllegalArgumentException(name);
         }
@@ -122,9 +125,12 @@ public class Assignors {
     static ObjectNode answer(JsonNode question) {
         ObjectNode answer = JSON.createObjectNode();
         if (question.has("generation")) {
-            CooperativeStickyAssignor assignor = new CooperativeStickyAssignor();
+            ConsumerPartitionAssignor assignor = assignor(question.get("assignor").asText());
+            List<TopicPartition> assigned = new ArrayList<>();
+            for (JsonNode number : question.get("partitions"))
+                assigned.add(new TopicPartition("orders", number.asInt()));
             assignor.onAssignment(
-                new Assignment(Collections.emptyList()),
+                new Assignment(assigned),
                 new ConsumerGroupMetadata("g", question.get("generation").asInt(), "m", Optional.empty()));
             answer.put("user_data", base64(assignor.subscriptionUserData(Collections.emptySet())));
             return answer;

@@ -1,4 +1,4 @@
-"""Applications: how users drive a consumer, in each of the shapes that the library offers.
+"""Applications: each way in which users can drive a consumer.
 
 * ``LOOP``: works through each batch, then asks for the next (``commit_mode="processed"``).
 * ``RECORDS``: like it, record by record, as ``records()`` gives them.
@@ -14,14 +14,13 @@ A consumer may change between the first two and ``GROUP`` at any time.
 
 from __future__ import annotations
 
-import enum
-from collections import deque
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from simulation.members.consumer_style import ITERATING_STYLES, ConsumerStyle, WorkTime
 from simulation.members.paused_partitions import PausedPartitions
 from simulation.members.pending_calls import PendingCalls
+from simulation.members.record_tasks import RecordTasks
 from simulation.members.single_records import SingleRecords
 
 from asyncrevoke.errors import FatalError, PartitionLostError, PartitionsError
@@ -29,7 +28,6 @@ from asyncrevoke.model import PollResult, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from random import Random
 
     from simulation.members.application_events import ApplicationEvents
     from simulation.members.member import SimulatedMember
@@ -39,90 +37,46 @@ if TYPE_CHECKING:
     from asyncrevoke.testing.fake_kafka.clock import Alarm
 
 
-class ConsumerStyle(enum.Enum):
-    """How an application uses its consumer."""
-
-    LOOP = "loop"
-    RECORDS = "records"
-    TASKS = "tasks"
-    GROUP = "group"
-    ACK = "ack"
-    MANUAL = "manual"
-
-    @property
-    def tracked(self) -> bool:
-        """Whether records are done one by one."""
-        return self in (ConsumerStyle.TASKS, ConsumerStyle.GROUP, ConsumerStyle.ACK)
-
-
-OPTIONS: Mapping[ConsumerStyle, Mapping[str, object]] = {
-    ConsumerStyle.LOOP: {},
-    ConsumerStyle.RECORDS: {},
-    ConsumerStyle.TASKS: {},
-    ConsumerStyle.GROUP: {},
-    ConsumerStyle.ACK: {"commit_mode": "ack", "auto_delay_revoke": False},
-    ConsumerStyle.MANUAL: {"commit_mode": "manual"},
-}
-
-
-_STYLES = (ConsumerStyle.LOOP, ConsumerStyle.RECORDS, ConsumerStyle.GROUP)
-
-
-@dataclass(frozen=True, slots=True)
-class WorkTime:
-    """How long work takes, in seconds: up to ``usual``, or up to ``slow`` in ``slow_share`` of
-    cases."""
-
-    usual: float = 0.03
-    slow: float = 1.0
-    slow_share: float = 0.03
-
-    def draw(self, rng: Random) -> float:
-        """How long the next work takes."""
-        longest = self.slow if rng.random() < self.slow_share else self.usual
-        return 0.001 + rng.random() * longest
-
-
 class Application:
     """One application; ``start`` begins to poll. The member's events call back into it."""
 
     def __init__(
         self,
         member: SimulatedMember,
-        shape: ConsumerStyle,
-        pace: WorkTime,
-        witness: ApplicationEvents,
+        style: ConsumerStyle,
+        work_time: WorkTime,
+        events: ApplicationEvents,
     ) -> None:
         self.member = member
-        self.shape = shape
+        self.style = style
         self.parked = False
         self.closing = False
-        self.pace = pace
+        self.work_time = work_time
         self.ending = False
         self._draining = False
         self._delayed: frozenset[TopicPartition] = frozenset()
         self.on_closed: Callable[[], None] = lambda: None
         # Whether tasks of the user are waited for before closing, which does not wait for them.
         self.patient = False
-        # How many keys there are, of which one record each is worked on at once; 0: no order.
-        self.keys = 0
         self.paused_until = 0.0
-        self._witness = witness
+        self._events = events
         self._rng = member.rng
         self._returned = False
         self._batch: list[Record] = []
         self._uncounted = False
         self._body: Alarm | None = None
-        self._running: dict[tuple[TopicPartition, int], tuple[Record, Alarm]] = {}
-        self._waiting: dict[TopicPartition, deque[Record]] = {}
-        # The highest offset that was started, by tracker.
-        self._started: dict[int, int] = {}
-        self._busy: dict[TopicPartition, int] = {}
         self._next_step: Alarm | None = None
-        self._waits_for_confirmation = False
-        self.calls = PendingCalls(member, witness)
-        self.paused = PausedPartitions(member, witness)
-        self._wanted = shape
+        self.calls = PendingCalls(member, events)
+        self.tasks = RecordTasks(
+            member,
+            events,
+            self.calls,
+            work_time,
+            self._maybe_drained,
+            acked=style is ConsumerStyle.ACK,
+        )
+        self.paused = PausedPartitions(member, events)
+        self._wanted = style
         # Whether it has changed its style or sought back: then it does not follow what counts.
         self._has_changed = False
         # For how long to unsubscribe before the next step, if at all.
@@ -132,9 +86,9 @@ class Application:
         # Who takes the records of the step that is under way one by one.
         self._reader: SingleRecords | None = None
         member.wake = self._woken
-        if shape.tracked:
+        if style.tracked:
             member.core.completion_tracker.track(
-                one_by_one=True, next_poll_completes=shape is ConsumerStyle.GROUP
+                one_by_one=True, next_poll_completes=style is ConsumerStyle.GROUP
             )
 
     # --- steps -----------------------------------------------------------------------------------
@@ -149,16 +103,16 @@ class Application:
         self._next_step = None
         if self.closing or self.parked:
             return
-        if self._unsubscribes_for is not None and not (self.ending or self.shape.tracked):
+        if self._unsubscribes_for is not None and not (self.ending or self.style.tracked):
             self._unsubscribe(self._unsubscribes_for)
             return
         self._adopt_style()
         if self._returned:
             self._returned = False
             self._uncounted = False
-            self._witness.asked(self.member)
+            self._events.asked(self.member)
         self.parked = True
-        self._reader = SingleRecords() if self.shape is ConsumerStyle.RECORDS else None
+        self._reader = SingleRecords() if self.style is ConsumerStyle.RECORDS else None
         self._poll()
 
     def _woken(self) -> None:
@@ -170,13 +124,13 @@ class Application:
         try:
             result = core.poll(self.member.now, expired=expired, reader=self._reader)
         except PartitionsError as error:
-            self._witness.failed(self.member, error)
+            self._events.failed(self.member, error)
             self.member.take_effects()
             self._step_again(0.01)
             return
         except FatalError as error:
             self.parked = False
-            self._witness.failed(self.member, error)
+            self._events.failed(self.member, error)
             self.member.take_effects()
             self._close_consumer()
             return
@@ -187,13 +141,13 @@ class Application:
             if self._reader is not None:
                 # Records count as returned when they are taken.
                 result = PollResult({}, result.to_be_revoked, result.lost)
-            self._witness.returned(self.member, result)
+            self._events.returned(self.member, result)
             self._work(result)
         elif core.ended and not self.closing:
             self.parked = False
             self._close()
         else:
-            self._witness.polled_in_vain(self.member)
+            self._events.polled_without_result(self.member)
 
     def _step_again(self, seconds: float) -> None:
         self.parked = False
@@ -219,14 +173,14 @@ class Application:
 
     def _work(self, result: PollResult) -> None:
         for partition in result.lost:
-            self._abandon(partition)
-        if self.shape.tracked:
+            self.tasks.abandon(partition)
+        if self.style.tracked:
             self._start_tasks(result)
         elif self._reader is not None:
             self._take_next()
         elif result.records:
             self._batch = list(result.records)
-            seconds = sum(self.pace.draw(self._rng) / 4 for _ in self._batch[:8])
+            seconds = sum(self.work_time.draw(self._rng) / 4 for _ in self._batch[:8])
             self._body = self.member.later(seconds, self._body_ended)
         else:
             self._next(0.001)
@@ -236,17 +190,17 @@ class Application:
         self._next_step = None
         if self.closing:
             return
-        goes_on = self._wanted is self.shape and self._unsubscribes_for is None
-        goes_on = goes_on and self._may_begin()
+        goes_on = self._wanted is self.style and self._unsubscribes_for is None
+        goes_on = goes_on and self.tasks.may_begin()
         record = self._reader.take() if self._reader is not None and goes_on else None
         if record is None:
             self._next(0.001)
             return
         self._uncounted = False
-        self._witness.asked(self.member)
-        self._witness.returned(self.member, PollResult({record.topic_partition: [record]}))
+        self._events.asked(self.member)
+        self._events.returned(self.member, PollResult({record.topic_partition: [record]}))
         self._batch = [record]
-        self._body = self.member.later(self.pace.draw(self._rng) / 4, self._body_ended)
+        self._body = self.member.later(self.work_time.draw(self._rng) / 4, self._body_ended)
 
     def _next(self, seconds: float) -> None:
         away = self.paused_until - self.member.now
@@ -257,10 +211,10 @@ class Application:
             return  # cancelled while the loop was blocked
         self._body = None
         for record in self._batch:
-            self._witness.done(self.member, record)
+            self._events.done(self.member, record)
         self._batch = []
         self._uncounted = True
-        if self.shape is ConsumerStyle.MANUAL:
+        if self.style is ConsumerStyle.MANUAL:
             self.calls.commit(self._manual_committed, self._first_unfinished())
         elif self._reader is not None:
             away = self.paused_until - self.member.now
@@ -270,7 +224,7 @@ class Application:
 
     def _manual_committed(self, complete: CompleteRequest) -> None:
         if complete.error is not None and not isinstance(complete.error, PartitionLostError):
-            self._witness.failed(self.member, complete.error)
+            self._events.failed(self.member, complete.error)
             if isinstance(complete.error, FatalError):
                 if not self.closing:
                     self._close_consumer()
@@ -289,17 +243,11 @@ class Application:
 
     def _start_tasks(self, result: PollResult) -> None:
         self._delayed = frozenset()
-        for record in result.records:
-            if self.shape is not ConsumerStyle.GROUP or self.member.core.completion_tracker.submit(
-                record
-            ):
-                self._waiting.setdefault(record.topic_partition, deque()).append(record)
-        for partition in list(self._waiting):
-            self._fill(partition)
-        if self.shape is ConsumerStyle.TASKS:
+        self.tasks.start(result.records, submit=self.style is ConsumerStyle.GROUP)
+        if self.style is ConsumerStyle.TASKS:
             for partition in sorted(result.to_be_revoked):
-                self._drop(partition)
-        elif self.shape is ConsumerStyle.ACK and self._delay(result.to_be_revoked):
+                self.tasks.drop_unstarted(partition)
+        elif self.style is ConsumerStyle.ACK and self._delay(result.to_be_revoked):
             self._next(self._linger(result.to_be_revoked))
             return
         self.member.take_effects()
@@ -316,107 +264,21 @@ class Application:
         self._delay(announced)
 
     def _delay(self, announced: frozenset[TopicPartition]) -> bool:
-        busy = frozenset(tp for tp in announced if self._busy.get(tp) or self._waiting.get(tp))
+        busy = frozenset(tp for tp in announced if self.tasks.has(tp))
         if busy and not self.closing:
             ours = self.member.core.revocation.delay(sorted(busy))
             self.member.take_effects()
-            self._witness.delayed(self.member, busy, ours)
+            self._events.delayed(self.member, busy, ours)
             # What was delayed before stays so until it is listed again.
             self._delayed |= busy
         return bool(busy)
-
-    def _fill(self, partition: TopicPartition) -> None:
-        waiting = self._waiting[partition]
-        if waiting and not self._may_begin():
-            self._begin_when_confirmed()
-            return
-        while self._busy.get(partition, 0) < 3:
-            record = self._next_of(partition, waiting)
-            if record is None:
-                return
-            waiting.remove(record)
-            if self.shape is not ConsumerStyle.ACK:
-                self._witness.began(self.member)
-            highest = self._started.get(record.tracker_id, -1)
-            self._started[record.tracker_id] = max(highest, record.offset)
-            self._busy[partition] = self._busy.get(partition, 0) + 1
-            key = (partition, record.offset)
-            alarm = self.member.later(self.pace.draw(self._rng), partial(self._task_ended, record))
-            self._running[key] = (record, alarm)
-
-    def _may_begin(self) -> bool:
-        """As handlers, task groups and ``records()`` ask before what they have taken begins; a
-        user's own tasks do not."""
-        now = self.member.now
-        may = self.shape is ConsumerStyle.ACK or self.member.core.may_begin_until(now) >= now
-        self.member.take_effects()
-        return may
-
-    def _begin_when_confirmed(self) -> None:
-        if not self._waits_for_confirmation:
-            self._waits_for_confirmation = True
-            self.calls.await_confirmation(self._confirmed)
-
-    def _confirmed(self, _complete: CompleteRequest) -> None:
-        self._waits_for_confirmation = False
-        for partition in list(self._waiting):
-            self._fill(partition)
-        self.member.take_effects()
-
-    def _next_of(self, partition: TopicPartition, waiting: deque[Record]) -> Record | None:
-        """The first record whose key is not worked on."""
-        if not self.keys:
-            return waiting[0] if waiting else None
-        busy = {offset % self.keys for of, offset in self._running if of == partition}
-        return next((each for each in waiting if each.offset % self.keys not in busy), None)
-
-    def _task_ended(self, record: Record) -> None:
-        partition = record.topic_partition
-        if self._running.pop((partition, record.offset), None) is None:
-            return  # cancelled while the loop was blocked
-        self._busy[partition] -= 1
-        self._witness.done(self.member, record)
-        self.member.core.completion_tracker.complete(self.member.now, record)
-        if partition in self._waiting:
-            self._fill(partition)
-        self.member.take_effects()
-        self._maybe_drained()
-
-    def _drop(self, partition: TopicPartition) -> None:
-        waiting = self._waiting.get(partition)
-        if not waiting:
-            return
-        core, now = self.member.core, self.member.now
-        started = self._started.get(waiting[-1].tracker_id, -1)
-        first = core.completion_tracker.droppable_from(partition, list(waiting))
-        gaps = [each for each in waiting if first <= each.offset < started]
-        rest = [each.offset for each in waiting if each.offset > started]
-        self._waiting[partition] = deque(
-            each for each in waiting if each.offset < min(first, started)
-        )
-        offset = min(rest) - 1 if rest else started
-        if gaps or rest:
-            found = frozenset(each.offset for each in gaps)
-            self._witness.dropped(self.member, partition, offset, found)
-        if rest:
-            core.completion_tracker.drop_after(now, partition, offset)
-        if gaps:
-            core.completion_tracker.abandon_all(now, gaps)
-
-    def _abandon(self, partition: TopicPartition) -> None:
-        """A partition is lost: its tasks are cancelled, what is done cannot count any more."""
-        self._waiting.pop(partition, None)
-        self._busy.pop(partition, None)
-        for key in [key for key in self._running if key[0] == partition]:
-            self._running.pop(key)[1].cancel()
-        self._maybe_drained()
 
     # --- requests --------------------------------------------------------------------------------
 
     def commit(self) -> None:
         """Flush what counts."""
         # In manual mode this would commit the batch that is being worked on.
-        if not self.closing and self.shape is not ConsumerStyle.MANUAL:
+        if not self.closing and self.style is not ConsumerStyle.MANUAL:
             self.calls.commit(
                 lambda complete: self._flushed(complete.error), self._first_unfinished()
             )
@@ -428,41 +290,40 @@ class Application:
     def _first_unfinished(self) -> dict[TopicPartition, int] | None:
         """The first record of each partition that is not done, if there is one; None while the
         application cannot know which records count."""
-        between_batches = self.shape is not ConsumerStyle.LOOP or self.parked
-        if self._has_changed or self.shape is ConsumerStyle.RECORDS or not between_batches:
+        between_batches = self.style is not ConsumerStyle.LOOP or self.parked
+        if self._has_changed or self.style is ConsumerStyle.RECORDS or not between_batches:
             return None
         first: dict[TopicPartition, int] = {}
-        waiting = (record for records in self._waiting.values() for record in records)
-        for record in (*waiting, *(record for record, _ in self._running.values())):
+        for record in self.tasks.unfinished():
             partition = record.topic_partition
             first[partition] = min(record.offset, first.get(partition, record.offset))
         return first
 
     def _flushed(self, error: Exception | None) -> None:
         if error is not None and not isinstance(error, PartitionsError):
-            self._witness.failed(self.member, error)
+            self._events.failed(self.member, error)
 
     def subscribe(self, topics: tuple[str, ...]) -> None:
         """Subscribe to other topics."""
         if not self.closing:
             self._unsubscribed_from = frozenset()
             self.member.core.subscribe(self.member.now, topics)
-            self._witness.subscribed(self.member)
+            self._events.subscribed(self.member)
             self.member.take_effects()
 
     def change_style(self, choice: int) -> None:
         """Take batches, single records, or batches in a task group, from the next step on."""
-        if self.shape in _STYLES:
-            self._wanted = _STYLES[choice % len(_STYLES)]
+        if self.style in ITERATING_STYLES:
+            self._wanted = ITERATING_STYLES[choice % len(ITERATING_STYLES)]
 
     def _adopt_style(self) -> None:
-        if self._wanted is self.shape or self._running or any(self._waiting.values()):
+        if self._wanted is self.style or self.tasks.any():
             return  # a task group is left when its tasks have ended
-        self.shape = self._wanted
+        self.style = self._wanted
         self._has_changed = True
-        self._witness.changed_style(self.member, self.shape.tracked)
+        self._events.changed_style(self.member, self.style.tracked)
         self.member.core.completion_tracker.track(
-            one_by_one=self.shape.tracked, next_poll_completes=self.shape is ConsumerStyle.GROUP
+            one_by_one=self.style.tracked, next_poll_completes=self.style is ConsumerStyle.GROUP
         )
 
     def unsubscribe_for(self, seconds: float) -> None:
@@ -472,14 +333,14 @@ class Application:
     def _unsubscribe(self, seconds: float) -> None:
         core = self.member.core
         if self._uncounted:
-            self._witness.left_uncounted(self.member)
-        self._witness.unsubscribing(self.member)
+            self._events.left_uncounted(self.member)
+        self._events.unsubscribing(self.member)
         self._unsubscribed_from = core.subscription()
         core.boundary(self.member.now, inside=True)
         self.calls.unsubscribe(partial(self._unsubscribed, seconds))
 
     def _unsubscribed(self, seconds: float, complete: CompleteRequest) -> None:
-        self._witness.unsubscribed(self.member)
+        self._events.unsubscribed(self.member)
         self._flushed(complete.error)
         if not self.closing:
             self.member.core.boundary(self.member.now, inside=False)
@@ -497,7 +358,7 @@ class Application:
         """Leave what is in hand unfinished, and seek back to it."""
         core, first = self.member.core, self._interrupt_work()
         for partition, offset in first.items():
-            self._witness.sought(self.member, partition, offset)
+            self._events.sought(self.member, partition, offset)
             core.seek(self.member.now, partition, offset)
         if first:
             self._next(0.0)
@@ -508,7 +369,7 @@ class Application:
         partitions = sorted(self._interrupt_work())
         if partitions:
             for partition in partitions:
-                self._witness.seeking_to(self.member, partition, to_end)
+                self._events.seeking_to(self.member, partition, to_end)
             self.calls.seek_to(partitions, self._sought_to, to_end=to_end)
 
     def _sought_to(self, complete: CompleteRequest) -> None:
@@ -551,7 +412,7 @@ class Application:
                 self._body.cancel()
                 self._body = None
             if self._uncounted:
-                self._witness.left_uncounted(self.member)
+                self._events.left_uncounted(self.member)
             self._close()
 
     def _close(self) -> None:
@@ -559,47 +420,46 @@ class Application:
         self.parked = False
         if self._next_step is not None:
             self._next_step.cancel()
-        if self.shape in (ConsumerStyle.TASKS, ConsumerStyle.GROUP):
-            if self.shape is ConsumerStyle.TASKS:
+        if self.style in (ConsumerStyle.TASKS, ConsumerStyle.GROUP):
+            if self.style is ConsumerStyle.TASKS:
                 # Closing stops the runner's loop; the one around a task group could go on.
                 self.member.core.stop(self.member.now)
-                for partition in sorted(self._waiting):
-                    self._drop(partition)
+                for partition in self.tasks.waiting_partitions():
+                    self.tasks.drop_unstarted(partition)
             self._draining = True
             self.member.core.stop(self.member.now)
             self.member.core.boundary(self.member.now, inside=True)
             self.member.take_effects()
             self._maybe_drained()
             return
-        if self.shape is ConsumerStyle.ACK:
-            # Nobody waits for acknowledgements of the user: what still runs is given up, and
-            # what was acknowledged beyond it does not count either.
+        if self.style is ConsumerStyle.ACK:
+            # Closing does not wait for acknowledgements of the user: tasks that still run are
+            # abandoned, and records acknowledged beyond them do not count either.
             if self.patient:
                 self._draining = True
                 self._maybe_drained()
                 return
-            if self._running or any(self._waiting.values()):
-                self._witness.left_uncounted(self.member)
-            for partition in sorted(self._waiting):
-                self._abandon(partition)
+            if self.tasks.any():
+                self._events.left_uncounted(self.member)
+            for partition in self.tasks.waiting_partitions():
+                self.tasks.abandon(partition)
         self._close_consumer()
 
     def _maybe_drained(self) -> None:
-        if self._draining and not self._running and not any(self._waiting.values()):
+        if self._draining and not self.tasks.any():
             self._draining = False
-            if self.shape is not ConsumerStyle.ACK:
+            if self.style is not ConsumerStyle.ACK:
                 self.member.core.boundary(self.member.now, inside=False)
             self._close_consumer()
 
     def _close_consumer(self) -> None:
         self.closing = self.ending = True
-        self._witness.closing(self.member)
+        self._events.closing(self.member)
         self.calls.close(self._closed)
 
     def _closed(self, _complete: CompleteRequest) -> None:
-        self._witness.closed(self.member)
-        for _, alarm in self._running.values():
-            alarm.cancel()
+        self._events.closed(self.member)
+        self.tasks.cancel()
         self.member.die()
         self.on_closed()
 
@@ -607,22 +467,21 @@ class Application:
         """Whether something of this partition is not done, or the loop has not come round."""
         return (
             not (self.parked or self.closing)
-            or (self._draining and self.shape is ConsumerStyle.GROUP)
+            or (self._draining and self.style is ConsumerStyle.GROUP)
             or partition in self._delayed
-            or bool(self._busy.get(partition))
-            or bool(self._waiting.get(partition))
+            or self.tasks.has(partition)
         )
 
     def polls(self, partition: TopicPartition) -> bool:
         """Whether it waits for records, and has none of this partition."""
-        return self.parked and not (self._busy.get(partition) or self._waiting.get(partition))
+        return self.parked and not self.tasks.has(partition)
 
     def facts(self) -> Mapping[str, object]:
         """For a failure report."""
         return {
-            "shape": self.shape.value,
+            "style": self.style.value,
             "parked": self.parked,
             "closing": self.closing,
-            "running": sorted(f"{tp[0]}-{tp[1]}@{offset}" for tp, offset in self._running),
+            "running": sorted(f"{tp[0]}-{tp[1]}@{offset}" for tp, offset in self.tasks.running()),
             "in body": len(self._batch),
         }

@@ -151,7 +151,7 @@ def test_records_that_were_fetched_and_not_delivered_are_not_delivered_after_a_c
 
 
 @pytest.mark.parametrize("seek", [10, 0])
-def test_with_the_policy_error_it_is_told_once_and_goes_on_after_a_seek(seek: int) -> None:
+def test_with_the_policy_error_it_is_raised_once_and_continues_after_a_seek(seek: int) -> None:
     world = Reader(auto_offset_reset="error")
     world.log.append(10)
     world.log.append(10)
@@ -262,7 +262,7 @@ def test_a_cut_beyond_what_is_read_again_is_noticed() -> None:
     assert world.read == [3, *range(15, 45)]
 
 
-def test_what_was_given_up_before_a_cut_is_read_again_and_not_committed_past() -> None:
+def test_records_abandoned_before_a_truncation_are_read_again_and_not_committed_past() -> None:
     world = written_in_two_epochs()
     world.finish(*(offset for offset in range(20) if offset != 3))
     world.member.core.pause([ORDERS])

@@ -1,12 +1,12 @@
-"""Cores with one bug each in what they make of refused commits; see :mod:`.mutants`."""
+"""Cores with one bug each in what they make of refused commits; see :mod:`.mutant`."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import TYPE_CHECKING
 
-from simulation.members.application import ConsumerStyle, WorkTime
-from simulation.mutants.mutants import Mutant
+from simulation.members.consumer_style import ConsumerStyle, WorkTime
+from simulation.mutants.mutant import Mutant
 from simulation.schedules.schedule import (
     Disturbance,
     GroupMode,

@@ -1,16 +1,25 @@
 """The oracles see what they are for: each mutant is caught, and the core itself passes."""
 
 import pytest
-from simulation.mutants.commit_mutants import MUTANTS as OF_COMMITS
-from simulation.mutants.mutants import MUTANTS as OLDER
-from simulation.mutants.mutants import Mutant
-from simulation.mutants.time_mutants import MUTANTS as OF_TIME
-from simulation.mutants.topic_mutants import MUTANTS as NEWER
+from simulation.mutants import (
+    commit_mutants,
+    core_mutants,
+    kip848_mutants,
+    time_mutants,
+    topic_mutants,
+)
+from simulation.mutants.mutant import Mutant
 from simulation.runner import run
 
 # At most so many schedules may pass before a mutant is caught.
 SEEDS = range(40)
-MUTANTS = [*OLDER, *NEWER, *OF_TIME, *OF_COMMITS]
+MUTANTS = [
+    *kip848_mutants.MUTANTS,
+    *core_mutants.MUTANTS,
+    *topic_mutants.MUTANTS,
+    *time_mutants.MUTANTS,
+    *commit_mutants.MUTANTS,
+]
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])

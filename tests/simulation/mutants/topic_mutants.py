@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import structs
-from simulation.members.application import ConsumerStyle, WorkTime
-from simulation.mutants.mutants import Mutant, crashes_amid_slow_tasks, release_before_acknowledged
+from simulation.members.consumer_style import ConsumerStyle, WorkTime
+from simulation.mutants.core_mutants import release_before_acknowledged
+from simulation.mutants.mutant import Mutant
+from simulation.mutants.mutant_schedules import crashes_amid_slow_tasks
 from simulation.schedules.schedule import (
     Disturbance,
     GroupMode,

@@ -1,4 +1,4 @@
-"""What happens to a world: each kind of incident, and requests that are lost at random."""
+"""Faults of a run: each kind of incident, and requests that are lost at random."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from simulation.cluster.network import RequestFate
-from simulation.members.application import Application, ConsumerStyle, WorkTime
-from simulation.schedules.schedule import GroupMode, IncidentKind, Protocol, draw_shape
+from simulation.members.consumer_style import ConsumerStyle, WorkTime
+from simulation.schedules.schedule import GroupMode, IncidentKind, Protocol, draw_style
 
 from asyncrevoke.model import OffsetAndMetadata
 from asyncrevoke.protocol.messages import OffsetCommitRequest, Request
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from simulation.cluster.simulated_cluster import SimulatedCluster
+    from simulation.members.application import Application
     from simulation.schedules.schedule import Incident
 
 _OTHERS = (Protocol.CONSUMER, Protocol.CONSUMER, Protocol.AUTO)
@@ -64,7 +65,7 @@ class FaultInjector:
         """Let an incident happen."""
         match incident.kind:
             case IncidentKind.JOIN:
-                self._world.join(draw_shape(self._rng), WorkTime())
+                self._world.join(draw_style(self._rng), WorkTime())
             case IncidentKind.PARTITIONS:
                 self._add_partitions(incident)
             case IncidentKind.RETENTION:
@@ -138,8 +139,8 @@ class FaultInjector:
         if self._world.closing:
             return
         self._world.join(
-            application.shape,
-            application.pace,
+            application.style,
+            application.work_time,
             self._world.schedule.later_assignors,
             application.member.config.group_instance_id,
             protocol,
@@ -170,7 +171,7 @@ class FaultInjector:
             self._world.brokers.refuse_commits(names[incident.target % len(names)], until)
 
     def _commit(self, _incident: Incident, application: Application) -> None:
-        if application.shape is ConsumerStyle.MANUAL:
+        if application.style is ConsumerStyle.MANUAL:
             self._commit_before_positions(application)
         else:
             application.commit()

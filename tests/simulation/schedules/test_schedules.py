@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from simulation.command import COMMAND, command_environment
-from simulation.members.application import ConsumerStyle, WorkTime
+from simulation.members.consumer_style import ConsumerStyle, WorkTime
 from simulation.runner import ScheduleOutcome, run, run_many
 from simulation.schedules.schedule import (
     INEXCUSABLE,
@@ -70,7 +70,7 @@ def test_in_a_calm_group_nothing_at_all_is_lost_or_repeated_wherever_its_coordin
         assert not outcome.counts["lost partitions"]
 
 
-def test_work_that_outlasts_a_calm_schedule_is_not_excused() -> None:
+def test_work_that_outlasts_a_calm_schedule_is_a_violation() -> None:
     slow = (MemberPlan(0.1, ConsumerStyle.TASKS, WorkTime(3.0, 9.0, 1.0)),) * 2
     found = {
         run(dataclasses.replace(calm, members=slow, revoke_timeout=1.5)).invariant

@@ -73,19 +73,28 @@ async def test_a_member_of_its_group_is_ready_also_without_any_partition() -> No
 
 async def test_a_consumer_that_no_broker_answers_is_alive_and_not_ready() -> None:
     async with Consumer("orders", bootstrap_servers="localhost:1", group_id="billing") as consumer:
+        assert consumer.probe().reasons == ("it has not joined its group yet",)
+        async with asyncio.timeout(10):
+            while not consumer.health().unreachable_brokers:  # noqa: ASYNC110 - of a connection
+                await asyncio.sleep(0.01)
         probe = consumer.probe()
     assert (probe.live, probe.ready) == (True, False)
-    assert probe.reasons == ("it has not joined its group yet",)
+    assert probe.reasons == (
+        "it has not joined its group yet",
+        "brokers do not answer: localhost:1",
+    )
 
 
 async def test_a_coordinator_that_falls_silent_makes_it_unready_and_not_dead() -> None:
     async with TestConsumer(handling(nothing)) as t:
         t._session_and_connections[1].cut()
-        await t.advance(44)
-        assert t.consumer.probe().ready
-        await t.advance(10)
+        await t.advance(1)
+        probe = t.consumer.probe()
+        assert probe[:3] == (True, False, ("brokers do not answer: broker-0:9092",))
+        await t.advance(53)
         probe = t.consumer.probe()
         assert (probe.live, probe.ready) == (True, False)
+        assert probe.reasons[0].startswith("the coordinator was last heard 5")
         await t.crash()
 
 
@@ -129,7 +138,7 @@ async def test_a_handler_beyond_the_greatest_age_is_not_alive_and_again_when_it_
         assert consumer.probe(max_handler_age=61).live
 
 
-async def test_a_handler_that_goes_on_after_its_own_limit_is_not_alive() -> None:
+async def test_a_handler_that_exceeds_its_time_limit_fails_the_liveness_probe() -> None:
     go_on = asyncio.Event()
     consumer = handling(lambda: stubborn(go_on), max_handler_time=10)
     async with TestConsumer(consumer) as t:
@@ -199,7 +208,7 @@ async def test_of_several_consumers_each_has_to_be_fine() -> None:
         assert (await asked(app, "/livez"))[0] == 200
 
 
-def test_a_router_without_consumers_or_with_an_age_that_is_none_is_refused() -> None:
+def test_a_router_without_consumers_or_with_an_age_that_is_none_is_rejected() -> None:
     with pytest.raises(ConfigError, match=r"there is no consumer to ask"):
         health_router()
     with pytest.raises(ConfigError, match=r"max_handler_age=0: seconds above 0"):

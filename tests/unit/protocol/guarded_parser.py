@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
-from wire.frames.spoiled_records import fetched, seal
+from wire.frames.corrupt_records import fetched, seal
 
 from asyncrevoke.protocol import single_records
 from asyncrevoke.protocol.records import CorruptBatch, decode_batches

@@ -277,7 +277,7 @@ class ScriptedCore:
         self.effects.append(Emit(level, event, fields))
 
 
-class ScriptedRequests:
+class ScriptedSockets:
     """Answers each request when ``open``; an exception in ``error`` is raised instead."""
 
     def __init__(self) -> None:
@@ -328,7 +328,7 @@ class ScriptedRequests:
 
 def make_parts(
     core: ScriptedCore,
-    requests: ScriptedRequests,
+    requests: ScriptedSockets,
     listener: object = None,
     *,
     config: ConsumerConfig | None = None,
@@ -356,12 +356,17 @@ def make_parts(
         jitter=jitter,
     )
     return SessionParts(
-        config=config or ConsumerConfig(), core=own_core, driver=driver, hooks=hooks
+        config=config or ConsumerConfig(),
+        core=own_core,
+        driver=driver,
+        requests=requests,
+        bootstrap=(),
+        hooks=hooks,
     )
 
 
 def make_driver(
-    core: ScriptedCore, requests: ScriptedRequests, listener: object = None
+    core: ScriptedCore, requests: ScriptedSockets, listener: object = None
 ) -> tuple[Driver, ListenerCalls]:
     parts = make_parts(core, requests, listener)
     return parts.driver, parts.hooks.listener
@@ -371,14 +376,14 @@ class ScriptedConsumer(Consumer):
     """A consumer on a scripted core."""
 
     core: ScriptedCore
-    requests: ScriptedRequests
+    requests: ScriptedSockets
     session: Session
     recorder: SessionRecorder | None = None
 
     @override
     def _open(self) -> Session:
         self.core = ScriptedCore()
-        self.requests = ScriptedRequests()
+        self.requests = ScriptedSockets()
         self.session = Session(
             make_parts(
                 self.core,

@@ -123,7 +123,7 @@ async def test_records_of_a_lost_partition_are_handled_again_after_reassignment(
         assert billed.orders == [1]
 
 
-@pytest.mark.parametrize("assignor", ["range", "roundrobin", "cooperative-sticky"])
+@pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky", "cooperative-sticky"])
 async def test_each_assignor_can_be_tested(assignor: str) -> None:
     consumer = Consumer(group_id="billing", assignors=(assignor,))
     handled: list[int] = []

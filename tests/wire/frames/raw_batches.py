@@ -25,8 +25,16 @@ _ENCODERS: dict[int, Callable[[bytes], bytes]] = {
 }
 
 
+# Of -64 to 63, one byte each; the negative ones by indexes from the end.
+_SHORT_VARINTS = [bytes((2 * n,)) for n in range(64)] + [
+    bytes((-2 * n - 1,)) for n in range(-64, 0)
+]
+
+
 def varint(number: int) -> bytes:
     """A signed number as zigzag varint, of 64 bits."""
+    if -64 <= number < 64:
+        return _SHORT_VARINTS[number]
     left = ((number << 1) ^ (number >> 63)) & (2**64 - 1)
     out = bytearray()
     while left >= 0x80:

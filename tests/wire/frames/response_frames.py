@@ -34,6 +34,7 @@ SLOWEST_DECODE = 2.0
 CORRELATION_ID = 77
 NO_THROTTLE = datetime.timedelta(0)
 KNOWN_TOPIC = uuid.UUID(int=77)
+_ERROR_CODES = tuple(ErrorCode)
 
 
 def frame(message_type: type[Request], version: int, rng: random.Random) -> bytes:
@@ -85,7 +86,7 @@ def _value(declared: Any, kafka_type: str, rng: random.Random) -> Any:
         case "bytes" | "records":
             return rng.randbytes(rng.choice((0, 3, 300)))
         case "error_code":
-            return rng.choice(list(ErrorCode))
+            return rng.choice(_ERROR_CODES)
         case "timedelta_i32":
             return datetime.timedelta(milliseconds=rng.randrange(1000))
         case "uuid":

@@ -19,7 +19,7 @@ from asyncrevoke.core.membership.classic.error_table import (
 from asyncrevoke.core.membership.classic.join_and_sync import JoinAndSync
 from asyncrevoke.core.membership.classic.leader.group_leader import GroupLeader, leading_again
 from asyncrevoke.core.membership.classic.state_table import ClassicState, ClassicTransition
-from asyncrevoke.core.membership.classic.subscription_user_data import user_data
+from asyncrevoke.core.membership.classic.subscription_user_data import LastAssignment, user_data
 from asyncrevoke.errors import FatalError
 from asyncrevoke.protocol.messages import (
     ErrorCode,
@@ -85,6 +85,7 @@ class MemberRebalance:
         self._reactions = reactions
         self._group_id = config.group_id or ""
         self._protocol_name = ""
+        self._last_assignment = LastAssignment()
         self.requests = JoinAndSync(outbox, config, coordinator, self)
         self.leader = GroupLeader(outbox, cluster, self, reactions)
 
@@ -135,7 +136,9 @@ class MemberRebalance:
                 owned=owned,
                 generation=generation,
                 rack=self._config.client_rack,
-                user_data=user_data(assignor, generation, owned, self._config),
+                user_data=user_data(
+                    assignor, generation, owned, self._last_assignment, self._config
+                ),
             )
         )
 
@@ -292,6 +295,7 @@ class MemberRebalance:
             return
         self._identity.transition(ClassicState.AWAIT_SYNC, ClassicTransition.SYNCED)
         self._log.forget(_GROUP)
+        self._last_assignment = LastAssignment(self._identity.generation, assigned)
         self._member.assignment_received(now, assigned, decode_assignment_user_data(note_data))
 
     # --- heartbeats and commits meanwhile --------------------------------------------------------

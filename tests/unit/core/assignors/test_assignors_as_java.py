@@ -5,16 +5,27 @@ from __future__ import annotations
 import base64
 import json
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
-from interop.assignor_judge import Case, Group, differences, members_of, racks_of, same_topics
+from interop.assignor_comparison import (
+    AssignedGroup,
+    Case,
+    differences,
+    members_of,
+    racks_of,
+    same_topics,
+)
 
 from asyncrevoke.core.assignors import ASSIGNORS, assign
+from asyncrevoke.model import TopicPartition
+
+if TYPE_CHECKING:
+    from interop.assignor_cases import UserDataQuestion
 
 
 class _Vectors(TypedDict):
     kafka: str
-    user_data: list[tuple[int, str]]
+    user_data: list[tuple[UserDataQuestion, str]]
     cases: list[Case]
 
 
@@ -42,7 +53,7 @@ def test_the_cases_hold_something_of_everything() -> None:
     assert any("plan" in case for case in cases)
 
 
-def _racks_decide(group: Group) -> bool:
+def _racks_decide(group: AssignedGroup) -> bool:
     assignor, members = ASSIGNORS[group["assignor"]], members_of(group)
     sizes = {topic: range(count) for topic, count in group["partitions"].items()}
     with_racks = assign(assignor, sizes, members, racks_of(group))
@@ -50,6 +61,7 @@ def _racks_decide(group: Group) -> bool:
 
 
 def test_the_user_data_is_javas() -> None:
-    for generation, written in _vectors()["user_data"]:
-        data = ASSIGNORS["cooperative-sticky"].user_data(generation, ())
+    for question, written in _vectors()["user_data"]:
+        owned = [TopicPartition("orders", number) for number in question["partitions"]]
+        data = ASSIGNORS[question["assignor"]].user_data(question["generation"], owned)
         assert data == base64.b64decode(written)

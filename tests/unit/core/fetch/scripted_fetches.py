@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from unit.core.scripted_world import ScriptedRequests, topic, tp
+from unit.core.scripted_environment import ScriptedRequests, topic, tp
 
 from asyncrevoke.core.fetch.fetcher import Fetcher
 from asyncrevoke.core.io.effects import Channel
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass
-class Batch:
+class ScriptedBatch:
     """``count`` records from ``base_offset`` on, of ``each`` bytes."""
 
     base_offset: int
@@ -62,15 +62,17 @@ class Batch:
         ]
 
 
-def decode(fetched: FetchedPartition, read_committed: bool) -> list[Batch]:
+def decode(fetched: FetchedPartition, read_committed: bool) -> list[ScriptedBatch]:
     """Bytes like ``b"10+5x99 20+1!"``: records 10 to 14 of 99 bytes, a corrupt one at 20."""
-    batches: list[Batch] = []
+    batches: list[ScriptedBatch] = []
     for word in bytes(fetched.records).decode().split():
         if word == "broken":
             raise CorruptBatch("no header")
         base, _, count = word.rstrip("!").partition("+")
         count, _, each = count.partition("x")
-        batches.append(Batch(int(base), int(count), int(each or 100), corrupt=word.endswith("!")))
+        batches.append(
+            ScriptedBatch(int(base), int(count), int(each or 100), corrupt=word.endswith("!"))
+        )
     return batches
 
 

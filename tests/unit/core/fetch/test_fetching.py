@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unit.core.fetch.scripted_fetches import FetchWorld, asked, data, refused
-from unit.core.scripted_world import tp
+from unit.core.scripted_environment import tp
 
 from asyncrevoke.core.io.effects import Channel
 from asyncrevoke.core.partition.instance import InstanceTransition
@@ -126,7 +126,7 @@ def test_a_poll_that_waits_and_does_not_come_holds_fetches_back_for_a_moment_onl
     assert 3 in asked(world.fetches()[1])
 
 
-def test_an_answer_without_records_is_followed_at_once_though_a_poll_waits() -> None:
+def test_a_response_without_records_is_followed_at_once_though_a_poll_waits() -> None:
     world = FetchWorld(3)
     world.is_poll_waiting = True
     world.assign(0)
@@ -191,7 +191,7 @@ def test_nothing_is_kept_or_delivered_of_a_partition_that_is_being_revoked() -> 
     assert asked(world.fetches()[1]) == {0: 3}
 
 
-def test_an_error_is_not_believed_of_a_position_that_was_left() -> None:
+def test_an_error_for_a_former_position_is_ignored() -> None:
     world = FetchWorld(1)
     (instance,) = world.assign(0)
     world.place(instance, 50)
@@ -200,7 +200,7 @@ def test_an_error_is_not_believed_of_a_position_that_was_left() -> None:
     assert asked(world.fetches()[1]) == {0: 50}
 
 
-def test_an_answer_for_a_partition_that_is_gone_is_ignored() -> None:
+def test_a_response_for_a_partition_that_is_gone_is_ignored() -> None:
     world = FetchWorld(1)
     (instance,) = world.assign(0)
     world.fetching.remove(instance)

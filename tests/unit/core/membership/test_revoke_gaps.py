@@ -106,7 +106,7 @@ def test_gaps_are_processed_where_the_completion_map_is_switched_off() -> None:
     assert droppable(group, records[1:50]) > ALL_KEPT
 
 
-def test_gaps_may_be_dropped_whoever_is_in_the_group_if_repeated_records_are_accepted() -> None:
+def test_gaps_may_be_dropped_in_any_group_if_duplicates_are_accepted() -> None:
     group, records = working(100, maps_are_read=False, revoke_gaps="drop", completion_map=0)
     finish(group, records[50:])
     announce(group)
@@ -114,7 +114,7 @@ def test_gaps_may_be_dropped_whoever_is_in_the_group_if_repeated_records_are_acc
 
 
 @pytest.mark.parametrize("gaps", ["process", "drop"])
-def test_by_kip_848_nobody_tells_who_reads_maps_and_the_option_decides(gaps: RevokeGaps) -> None:
+def test_with_kip_848_an_option_decides_whether_maps_are_written(gaps: RevokeGaps) -> None:
     group = ScriptedConsumerGroup(commit_mode="ack", revoke_gaps=gaps)
     group.join(1)
     group.produce(1, 10)
@@ -123,7 +123,7 @@ def test_by_kip_848_nobody_tells_who_reads_maps_and_the_option_decides(gaps: Rev
     assert (droppable(group, records[1:5]) > ALL_KEPT) == (gaps == "process")
 
 
-def test_the_assignment_that_was_received_last_tells_who_reads_maps() -> None:
+def test_the_assignment_that_was_received_last_reports_who_reads_maps() -> None:
     group, records = working(100)
     finish(group, records[50:])
     group.maps_are_read = False
@@ -269,7 +269,7 @@ def ours(member_id: str, request: JoinGroupRequest) -> JoinGroupMember:
     ("options", "read"),
     [({}, True), ({"completion_map": 0}, False), ({"commit_mode": "manual"}, False)],
 )
-def test_a_member_tells_in_its_user_data_whether_it_reads_maps(
+def test_a_member_reports_in_its_user_data_whether_it_reads_maps(
     options: ConsumerOptions, *, eager: bool, read: bool
 ) -> None:
     group = ScriptedGroup(eager=eager, **options)
@@ -281,7 +281,9 @@ def test_a_member_tells_in_its_user_data_whether_it_reads_maps(
 
 @pytest.mark.parametrize("eager", [False, True])
 @pytest.mark.parametrize("stranger", [False, True])
-def test_the_leader_tells_all_members_whether_all_read_maps(*, eager: bool, stranger: bool) -> None:
+def test_the_leader_reports_to_all_members_whether_all_read_maps(
+    *, eager: bool, stranger: bool
+) -> None:
     group = ScriptedGroup(eager=eager)
     group.start()
     group.give_id()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from unit.core.scripted_world import NODES, ScriptedRequests, topic
+from unit.core.scripted_environment import NODES, ScriptedRequests, topic
 
 from asyncrevoke.core.io.effects import Failed, FailureKind, Send
 from asyncrevoke.errors import AuthenticationError, GroupAuthorizationError

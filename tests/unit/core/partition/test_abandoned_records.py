@@ -54,7 +54,7 @@ def test_a_withdrawn_revoke_reads_again_what_was_abandoned_meanwhile() -> None:
     assert group.committing() == {tp(1): 3}
 
 
-def test_a_withdrawn_revoke_without_abandoned_records_goes_on_where_it_was() -> None:
+def test_a_withdrawn_revocation_without_abandoned_records_resumes_at_its_position() -> None:
     group = member()
     group.produce(1, 2)
     first, second = group.step().records

@@ -53,7 +53,7 @@ def test_a_tracker_of_another_consumer_is_not_ours(later: bool) -> None:
             asked.instance_of(tracker_id)
 
 
-def test_a_record_of_a_past_assignment_is_refused_without_an_error() -> None:
+def test_a_record_of_a_past_assignment_is_rejected_without_an_error() -> None:
     group = ScriptedGroup(commit_mode="ack")
     group.become_member(0, 1)
     group.pulse = ErrorCode.none

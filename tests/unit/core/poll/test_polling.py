@@ -49,7 +49,7 @@ def test_the_last_batch_counts_when_the_next_step_starts_and_not_before() -> Non
     assert group.committing() == {tp(0): 3}
 
 
-def test_what_is_fetched_next_can_be_left_until_the_records_are_returned() -> None:
+def test_what_is_fetched_next_can_be_left_until_the_records_are_delivered() -> None:
     group = member()
     assert group.poll() is None
     group.produce(0, 3)
@@ -183,7 +183,7 @@ def test_a_cancelled_step_is_no_step_of_its_own() -> None:
     assert group.step().to_be_revoked == orders(1)
 
 
-def test_what_drains_while_a_step_is_cancelled_is_released_when_the_step_goes_on() -> None:
+def test_a_partition_that_drains_while_a_step_is_cancelled_is_released_by_the_next_step() -> None:
     group = member(0, 1, commit_mode="ack")
     (record,) = group.receive(1)
     take_away(group, 0)
@@ -283,7 +283,7 @@ def test_no_more_is_returned_than_there_is_room_for() -> None:
     assert [offset for _, offset in offsets(group.poll())] == [4, 5, 6, 7]
 
 
-def test_delivery_that_stands_still_names_what_it_waits_for() -> None:
+def test_paused_delivery_names_its_reason() -> None:
     group = member(0, commit_mode="ack", max_in_flight=4)
     group.produce(0, 10)
     stuck, *rest = group.step().records
@@ -296,7 +296,7 @@ def test_delivery_that_stands_still_names_what_it_waits_for() -> None:
     assert said.fields["oldest"] == {"orders-0": stuck.offset}
 
 
-def test_an_error_of_one_partition_is_raised_once_and_the_others_go_on() -> None:
+def test_an_error_of_one_partition_is_raised_once_and_the_others_continue() -> None:
     group = member(0, 1)
     group.produce(0)
     error = PartitionsError([tp(1)], "unreadable")

@@ -96,7 +96,7 @@ def read_generation(
     the same generation, the one that was assigned it is believed.
     """
     reports = {
-        member.member_id: (member, read_subscription(member.metadata, reply.generation))
+        member.member_id: (member, read_subscription(member.metadata, reply.generation, assignor))
         for member in reply.members  # a member that is named twice counts once
     }
     claims = {

@@ -8,15 +8,19 @@ not had yet counts as the one before the present one.
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.config.topics import is_legal_topic
 from asyncrevoke.core.assignors.ownership import encode_generation, generation_of
+from asyncrevoke.core.assignors.sticky import StickyAssignor, with_last_assignment
 from asyncrevoke.protocol.subscription import (
     MalformedMemberData,
     Subscription,
     decode_subscription,
 )
+
+if TYPE_CHECKING:
+    from asyncrevoke.core.assignors.assignor import Assignor
 
 # A broker stores all subscriptions of a group in one record, of 1 MiB by default.
 MAX_BYTES = 4 * 2**20
@@ -36,15 +40,20 @@ class ReportedSubscription(NamedTuple):
     ignored: tuple[str, ...] = ()
 
 
-def read_subscription(metadata: bytes, generation: int) -> ReportedSubscription:
-    """Read and check what a member has sent with JoinGroup; never raises. ``generation`` is the one
-    that the group has just joined: members own partitions since an earlier one."""
+def read_subscription(metadata: bytes, generation: int, assignor: Assignor) -> ReportedSubscription:
+    """Read and check what a member has sent with JoinGroup; never raises.
+
+    ``generation`` is the one that the group has just joined: members own partitions since an
+    earlier one. With ``sticky`` what the last assignment gave a member counts as owned.
+    """
     if len(metadata) > MAX_BYTES:
         return _unreadable(f"{len(metadata)} bytes are more than {MAX_BYTES}")
     try:
         subscription = decode_subscription(metadata, max_topics=MAX_TOPICS, max_owned=MAX_OWNED)
     except MalformedMemberData as error:
         return _unreadable(str(error))
+    if isinstance(assignor, StickyAssignor):
+        subscription = with_last_assignment(subscription, MAX_OWNED)
     ignored: list[str] = []
     topics = tuple(dict.fromkeys(filter(is_legal_topic, subscription.topics)))
     if illegal := [name for name in subscription.topics if not is_legal_topic(name)]:

@@ -68,7 +68,7 @@ def test_a_final_commit_in_flight_does_not_end_a_partition_that_is_given_back() 
     assert group.receive(1)
 
 
-def test_a_revoke_that_the_user_may_have_acted_on_is_finished_and_begins_anew() -> None:
+def test_a_revoke_that_the_user_may_have_acted_on_is_finished_and_begins_again() -> None:
     group = ScriptedGroup(commit_mode="manual")
     group.become_member(0, 1)
     group.receive(1)
@@ -100,7 +100,9 @@ def test_a_delay_by_hand_is_withdrawn_with_its_revoke() -> None:
     assert group.receive(1)
 
 
-def test_a_partition_that_the_group_gave_back_is_released_in_its_own_time_and_begins_anew() -> None:
+def test_a_partition_that_the_group_gave_back_is_released_in_its_own_time_and_begins_again() -> (
+    None
+):
     group = ScriptedGroup(commit_mode="manual", revoke_timeout=10.0)
     group.become_member(0, 1)
     first = group.instance(1)

@@ -72,7 +72,7 @@ def test_what_has_drained_leaves_the_list_while_the_others_stay_on_it() -> None:
     assert owned(group.joining()) == orders(0, 3)
 
 
-def test_a_round_that_drains_at_once_is_told_of_at_once() -> None:
+def test_a_revocation_without_work_is_followed_by_a_join_at_once() -> None:
     group, _ = working_on()
     group.step()
     assert owned(group.joining()) == orders(0)
@@ -171,7 +171,7 @@ def test_an_eager_member_never_stages() -> None:
     assert group.phase() is ClassicState.REVOKING
 
 
-def test_a_partition_that_is_given_back_is_nothing_to_hand_over() -> None:
+def test_a_partition_that_returns_to_its_member_is_no_handover() -> None:
     group, _ = working_on(3)
     group.step()
     group.rebalance()

@@ -11,6 +11,7 @@ from msgspec import structs
 from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import MEMBER, ScriptedGroup, orders
 
+from asyncrevoke.core.assignors import ASSIGNORS
 from asyncrevoke.core.assignors.ownership import generation_of
 from asyncrevoke.core.membership.classic.leader.reported_subscription import (
     MAX_BYTES,
@@ -31,15 +32,16 @@ from asyncrevoke.protocol.subscription import Subscription, encode_subscription
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+RANGE, STICKY = ASSIGNORS["range"], ASSIGNORS["sticky"]
 VALID = Subscription(topics=("orders",), owned=(tp(1), tp(3)), generation=4, rack="r")
 
 
 def read(subscription: Subscription, version: int = 3) -> Subscription:
-    return read_subscription(encode_subscription(subscription, version), 5).subscription
+    return read_subscription(encode_subscription(subscription, version), 5, RANGE).subscription
 
 
 def test_a_valid_subscription_is_taken_as_it_is() -> None:
-    reported = read_subscription(encode_subscription(VALID), 5)
+    reported = read_subscription(encode_subscription(VALID), 5, RANGE)
     assert reported == (VALID, None, ())
 
 
@@ -47,7 +49,7 @@ def test_a_valid_subscription_is_taken_as_it_is() -> None:
 def test_names_that_no_topic_can_have_are_ignored_with_what_is_claimed_of_them(name: str) -> None:
     claimed = (TopicPartition(name, 0), tp(1), tp(3))
     hostile = dataclasses.replace(VALID, topics=("orders", name), owned=claimed)
-    reported = read_subscription(encode_subscription(hostile), 5)
+    reported = read_subscription(encode_subscription(hostile), 5, RANGE)
     assert reported.subscription == VALID
     assert len(reported.ignored) == 2
 
@@ -96,10 +98,10 @@ def a_negative_partition() -> bytes:
 @pytest.mark.parametrize(
     "blob", [too_long, too_many_topics, too_many_partitions, a_negative_partition]
 )
-def test_a_subscription_beyond_all_bounds_is_refused_as_a_whole(
+def test_a_subscription_beyond_all_bounds_is_rejected_as_a_whole(
     blob: Callable[[], bytes],
 ) -> None:
-    reported = read_subscription(blob(), 5)
+    reported = read_subscription(blob(), 5, RANGE)
     assert reported.subscription == Subscription(topics=())
     assert reported.unreadable
 
@@ -113,7 +115,7 @@ def another(subscription: Subscription, member_id: str = "m-2") -> JoinGroupMemb
 @pytest.mark.parametrize(
     "error", [ErrorCode.invalid_topic_exception, ErrorCode.topic_authorization_failed]
 )
-def test_a_topic_that_only_another_member_wants_and_the_broker_refuses_ends_nobody(
+def test_an_unauthorized_topic_of_another_member_ends_no_membership(
     error: ErrorCode,
 ) -> None:
     group = ScriptedGroup()
@@ -195,3 +197,47 @@ def test_what_another_leader_has_assigned_in_between_is_not_held_against_anybody
     group.answer_join(leads=True, others=(another(taken),))
     assert group.planned()["m-2"] <= orders(1, 2, 3)
     assert not group.named("part of a member's subscription is not valid and was ignored")
+
+
+def sticky(data: bytes | None) -> Subscription:
+    subscription = dataclasses.replace(VALID, owned=(), generation=-1, user_data=data)
+    return read_subscription(encode_subscription(subscription), 5, STICKY).subscription
+
+
+def test_with_sticky_the_last_assignment_in_the_user_data_counts_as_owned() -> None:
+    taken = sticky(STICKY.user_data(4, VALID.owned) or b"")
+    assert (taken.owned, taken.generation, taken.user_data) == (VALID.owned, 4, b"")
+    # Version 0 ends before the generation.
+    taken = sticky((STICKY.user_data(4, VALID.owned) or b"")[:-4])
+    assert (taken.owned, generation_of(taken)) == (VALID.owned, -1)
+
+
+def test_with_sticky_what_follows_the_last_assignment_stays_user_data() -> None:
+    assert sticky((STICKY.user_data(4, VALID.owned) or b"") + b"note").user_data == b"note"
+
+
+def test_with_sticky_a_generation_that_has_not_been_counts_as_the_last_one() -> None:
+    taken = sticky(STICKY.user_data(2**31 - 1, VALID.owned))
+    assert (taken.owned, generation_of(taken)) == (VALID.owned, 4)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        b"",
+        b"asyncrevoke\1",
+        b"\xff" * 4,
+        b"\x7f\xff\xff\xff",
+        struct.pack(">ih", 1, -1),
+        struct.pack(">ih6si", 1, 6, b"orders", 2**31 - 1),
+        struct.pack(">ih6si", 1, 6, b"orders", -1),
+        struct.pack(">ih2si", 1, 2, b"\xff\xff", 0),
+        struct.pack(
+            f">ih6si{MAX_OWNED + 1}i", 1, 6, b"orders", MAX_OWNED + 1, *range(MAX_OWNED + 1)
+        ),
+    ],
+)
+def test_with_sticky_user_data_that_cannot_be_read_say_nothing(data: bytes | None) -> None:
+    taken = sticky(data)
+    assert (taken.topics, taken.owned, generation_of(taken)) == (VALID.topics, (), -1)

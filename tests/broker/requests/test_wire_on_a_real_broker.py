@@ -1,0 +1,300 @@
+"""Every request that we speak, in each version that we speak, answered by a real Apache Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from broker.requests.fetched_records import produce, read_all
+
+from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node, Send
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.protocol import codec, messages
+from asyncrevoke.protocol.messages import ErrorCode
+from asyncrevoke.protocol.subscription import (
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from asyncrevoke.runtime.net.connection import Connection
+from asyncrevoke.runtime.net.decode_threads import DecodeThreads
+
+if TYPE_CHECKING:
+    from broker.requests.wire_client import WireClient
+
+    from asyncrevoke.broker import RunningBroker
+
+pytestmark = pytest.mark.broker
+
+_PREFERRED, _OTHER, _OLDEST = 0, 1, -1
+_BY_ID: dict[type[messages.Request], int] = {
+    messages.OffsetCommitRequest: 10,
+    messages.OffsetFetchRequest: 10,
+}
+
+
+@pytest.fixture(params=[_PREFERRED, _OTHER, _OLDEST], ids=["preferred", "other", "oldest"])
+def used_versions(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> dict[type[messages.Message], int]:
+    """Makes the client use the preferred versions, or the others; what it used is noted here."""
+    choose = codec.choose_version
+    which: int = request.param
+    used: dict[type[messages.Message], int] = {}
+
+    def pick(
+        message_type: type[messages.Request],
+        broker_versions: dict[int, tuple[int, int]],
+        *,
+        by_id: bool,
+    ) -> int:
+        choose(message_type, broker_versions)
+        version = codec.versions(message_type)[which]
+        assert by_id or version != _BY_ID.get(message_type)
+        lowest, highest = broker_versions[codec.api_key(message_type)]
+        assert lowest <= version <= highest, f"{message_type} v{version} is not offered"
+        used[message_type] = version
+        return version
+
+    monkeypatch.setattr(codec, "choose_version", pick)
+    return used
+
+
+async def test_every_request_is_answered_in_each_version(
+    client: WireClient,
+    kafka_topic: str,
+    kafka_broker: RunningBroker,
+    used_versions: dict[type[messages.Message], int],
+) -> None:
+    group = f"group-of-{kafka_topic}"
+    tp = TopicPartition(kafka_topic, 0)
+    await produce(kafka_broker.bootstrap_servers, kafka_topic, 3)
+
+    metadata = await client.ask(
+        messages.MetadataRequest(topics=(kafka_topic, "no-such-topic")), messages.MetadataResponse
+    )
+    (broker, *_) = metadata.brokers
+    topics = {topic.name: topic for topic in metadata.topics}
+    assert topics["no-such-topic"].error is ErrorCode.unknown_topic_or_partition
+    assert topics[kafka_topic].error is ErrorCode.none
+    assert len(topics[kafka_topic].partitions) == 4
+    assert topics[kafka_topic].partitions[0].leader_id == broker.node_id
+    assert topics[kafka_topic].partitions[0].leader_epoch >= 0
+    has_topic_id = used_versions[messages.MetadataRequest] >= 10
+    assert any(topics[kafka_topic].topic_id) is has_topic_id
+    topic_ids = {kafka_topic: topics[kafka_topic].topic_id} if has_topic_id else None
+    everything = await client.ask(messages.MetadataRequest(topics=None), messages.MetadataResponse)
+    assert kafka_topic in {topic.name for topic in everything.topics}
+    nothing = await client.ask(messages.MetadataRequest(topics=()), messages.MetadataResponse)
+    assert nothing.topics == ()
+
+    async def find_coordinator() -> messages.FindCoordinatorResponse:
+        return await client.ask(
+            messages.FindCoordinatorRequest(group_id=group), messages.FindCoordinatorResponse
+        )
+
+    coordinator = await find_coordinator()
+    while coordinator.error is ErrorCode.coordinator_not_available:
+        coordinator = await find_coordinator()
+    assert coordinator.error is ErrorCode.none
+    assert (coordinator.host, coordinator.port) == (broker.host, broker.port)
+
+    subscription = Subscription(topics=(kafka_topic,), owned=(tp,), generation=4, rack="r")
+
+    def join(member_id: str) -> messages.JoinGroupRequest:
+        return messages.JoinGroupRequest(
+            group_id=group,
+            session_timeout=10,
+            rebalance_timeout=10,
+            member_id=member_id,
+            group_instance_id=None,
+            protocols=(("range", encode_subscription(subscription)),),
+            reason="a test",
+        )
+
+    async def joined_as(member_id: str) -> messages.JoinGroupResponse:
+        return await client.ask(join(member_id), messages.JoinGroupResponse, Channel.JOIN)
+
+    joined = await joined_as("")
+    while joined.error is not ErrorCode.none:
+        assert joined.error in {
+            ErrorCode.member_id_required,
+            ErrorCode.coordinator_load_in_progress,
+            ErrorCode.not_coordinator,
+        }
+        joined = await joined_as(joined.member_id)
+    assert joined.protocol_name == "range"
+    assert joined.leader == joined.member_id
+    assert joined.generation == 1
+    assert decode_subscription(joined.members[0].metadata) == subscription
+    me = joined.member_id
+
+    synced = await client.ask(
+        messages.SyncGroupRequest(
+            group_id=group,
+            generation=1,
+            member_id=me,
+            group_instance_id=None,
+            protocol_name="range",
+            assignments=((me, encode_assignment([tp])),),
+        ),
+        messages.SyncGroupResponse,
+        Channel.JOIN,
+    )
+    assert synced.error is ErrorCode.none
+    assert decode_assignment(synced.assignment) == ((tp,), b"")
+
+    async def heartbeat(generation: int) -> ErrorCode:
+        answer = await client.ask(
+            messages.HeartbeatRequest(
+                group_id=group, generation=generation, member_id=me, group_instance_id=None
+            ),
+            messages.HeartbeatResponse,
+            Channel.HEARTBEAT,
+        )
+        return answer.error
+
+    assert await heartbeat(1) is ErrorCode.none
+    assert await heartbeat(9) is ErrorCode.illegal_generation
+
+    committed = await client.ask(
+        messages.OffsetCommitRequest(
+            group_id=group,
+            generation=1,
+            member_id=me,
+            group_instance_id=None,
+            entries=(
+                messages.CommitEntry(partition=tp, offset=2, leader_epoch=0, metadata="märk"),
+            ),
+            topic_ids=topic_ids,
+        ),
+        messages.OffsetCommitResponse,
+        Channel.COMMIT,
+    )
+    assert committed.errors == ((tp, ErrorCode.none),)
+
+    offsets = await client.ask(
+        messages.OffsetFetchRequest(
+            group_id=group,
+            partitions=(tp, TopicPartition(kafka_topic, 1)),
+            topic_ids=topic_ids,
+        ),
+        messages.OffsetFetchResponse,
+    )
+    assert offsets.error is ErrorCode.none
+    assert {
+        (o.partition.partition, o.offset, o.leader_epoch, o.metadata) for o in offsets.offsets
+    } == {
+        (0, 2, 0, "märk"),
+        (1, -1, -1, ""),
+    }
+
+    listed = await client.ask(
+        messages.ListOffsetsRequest(
+            queries=tuple(
+                messages.OffsetQuery(partition=TopicPartition(kafka_topic, number), timestamp=time)
+                for number, time in (
+                    (0, messages.LATEST_TIMESTAMP),
+                    (1, messages.EARLIEST_TIMESTAMP),
+                    (2, 1001),
+                )
+            ),
+        ),
+        messages.ListOffsetsResponse,
+    )
+    assert {o.partition.partition: o.offset for o in listed.offsets} == {0: 3, 1: 0, 2: -1}
+    by_time = await client.ask(
+        messages.ListOffsetsRequest(
+            queries=(messages.OffsetQuery(partition=tp, timestamp=1001),), read_committed=True
+        ),
+        messages.ListOffsetsResponse,
+    )
+    assert (by_time.offsets[0].offset, by_time.offsets[0].timestamp) == (1, 1001)
+
+    async def end_of_epoch(epoch: int, leader_epoch: int) -> messages.EpochEnd:
+        answer = await client.ask(
+            messages.OffsetsForLeaderEpochRequest(
+                queries=(messages.EpochQuery(partition=tp, epoch=epoch, leader_epoch=leader_epoch),)
+            ),
+            messages.OffsetsForLeaderEpochResponse,
+        )
+        return answer.ends[0]
+
+    end = await end_of_epoch(0, 0)
+    assert (end.error, end.epoch, end.offset) == (ErrorCode.none, 0, 3)
+    later = await end_of_epoch(5, 0)
+    assert (later.error, later.epoch, later.offset) == (ErrorCode.none, -1, -1)
+    assert (await end_of_epoch(0, 9)).error is ErrorCode.unknown_leader_epoch
+
+    records, _ = await read_all(client, tp, False, lambda records, _: len(records) >= 3, topic_ids)
+    assert [record.value for record in records] == [b"value 0", b"value 1", b"value 2"]
+
+    left = await client.ask(
+        messages.LeaveGroupRequest(
+            group_id=group, member_id=me, group_instance_id=None, reason="the test is over"
+        ),
+        messages.LeaveGroupResponse,
+        Channel.HEARTBEAT,
+    )
+    assert left.error is ErrorCode.none
+    gone = await client.ask(
+        messages.LeaveGroupRequest(group_id=group, member_id=me, group_instance_id=None),
+        messages.LeaveGroupResponse,
+        Channel.HEARTBEAT,
+    )
+    assert gone.error is ErrorCode.unknown_member_id
+
+    def beat(epoch: int, **told: Any) -> messages.ConsumerGroupHeartbeatRequest:
+        return messages.ConsumerGroupHeartbeatRequest(
+            group_id=f"{group}-by-epochs",
+            member_id="me",
+            member_epoch=epoch,
+            group_instance_id=None,
+            **told,
+        )
+
+    async def answer(epoch: int, **told: Any) -> messages.ConsumerGroupHeartbeatResponse:
+        return await client.ask(
+            beat(epoch, **told), messages.ConsumerGroupHeartbeatResponse, Channel.HEARTBEAT
+        )
+
+    member = await answer(0, topics=(kafka_topic,), rebalance_timeout=10.0, owned=())
+    while member.error is ErrorCode.coordinator_load_in_progress:
+        member = await answer(0, topics=(kafka_topic,), rebalance_timeout=10.0, owned=())
+    assert (member.error, member.member_id) == (ErrorCode.none, "me")
+    assert member.heartbeat_interval > 0
+    assert member.assignment is not None
+    ((topic_id, numbers),) = member.assignment
+    assert sorted(numbers) == [0, 1, 2, 3]
+    if has_topic_id:
+        assert topic_id == topics[kafka_topic].topic_id
+    quiet = await answer(member.member_epoch)
+    assert (quiet.error, quiet.assignment) == (ErrorCode.none, None)
+    assert (await answer(member.member_epoch + 1)).error is ErrorCode.fenced_member_epoch
+    assert (await answer(messages.LEAVE_EPOCH)).error is ErrorCode.none
+    assert set(used_versions) == set(codec.REQUESTS)
+
+
+async def test_a_connection_is_shared_until_it_is_closed(client: WireClient) -> None:
+    config = ConsumerConfig(bootstrap_servers=f"{client.node.host}:{client.node.port}")
+    connection = await Connection.open(client.node, config, DecodeThreads(), within=10)
+    answers = await asyncio.gather(
+        *(connection.request(messages.MetadataRequest(topics=()), within=10) for _ in range(20))
+    )
+    assert len(answers) == 20
+    await connection.close()
+    assert not connection.connected
+
+
+async def test_a_closed_port_is_unreachable(client: WireClient) -> None:
+    nobody = Node(7, "127.0.0.1", 1)
+    failed = await client.channels.request(
+        Send(3, messages.MetadataRequest(topics=()), nobody, Channel.METADATA, 5)
+    )
+    assert isinstance(failed, Failed)
+    assert (failed.request_id, failed.kind) == (3, FailureKind.UNREACHABLE)
+    assert "broker 7 at 127.0.0.1:1" in failed.detail

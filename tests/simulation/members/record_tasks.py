@@ -1,0 +1,177 @@
+"""A task for each record of an application, up to three of a partition at once."""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from simulation.members.application_events import ApplicationEvents
+    from simulation.members.consumer_style import WorkTime
+    from simulation.members.member import SimulatedMember
+    from simulation.members.pending_calls import PendingCalls
+
+    from asyncrevoke.core.io.effects import CompleteRequest
+    from asyncrevoke.model import Record, TopicPartition
+    from asyncrevoke.testing.fake_kafka.clock import Alarm
+
+
+class RecordTasks:
+    """Works on the records of one application; ``on_ended`` is called when a task has ended.
+
+    ``acked``: the tasks are the user's own, so that the membership is not asked before they begin.
+    """
+
+    def __init__(
+        self,
+        member: SimulatedMember,
+        events: ApplicationEvents,
+        calls: PendingCalls,
+        work_time: WorkTime,
+        on_ended: Callable[[], None],
+        *,
+        acked: bool,
+    ) -> None:
+        # How many keys there are, of which one record each is worked on at once; 0: no order.
+        self.keys = 0
+        self._member = member
+        self._events = events
+        self._calls = calls
+        self._work_time = work_time
+        self._on_ended = on_ended
+        self._acked = acked
+        self._rng = member.rng
+        self._running: dict[tuple[TopicPartition, int], tuple[Record, Alarm]] = {}
+        self._waiting: dict[TopicPartition, deque[Record]] = {}
+        # The highest offset that was started, by tracker.
+        self._started: dict[int, int] = {}
+        self._busy: dict[TopicPartition, int] = {}
+        self._waits_for_confirmation = False
+
+    def start(self, records: Iterable[Record], *, submit: bool) -> None:
+        """Take records, which a task group submits first, and start what may run."""
+        for record in records:
+            if not submit or self._member.core.completion_tracker.submit(record):
+                self._waiting.setdefault(record.topic_partition, deque()).append(record)
+        for partition in list(self._waiting):
+            self._fill(partition)
+
+    def any(self) -> bool:
+        """Whether a task runs or a record waits for one."""
+        return bool(self._running) or any(self._waiting.values())
+
+    def has(self, partition: TopicPartition) -> bool:
+        """Whether a record of this partition runs or waits."""
+        return bool(self._busy.get(partition) or self._waiting.get(partition))
+
+    def unfinished(self) -> Iterator[Record]:
+        """All records that wait or run."""
+        for records in self._waiting.values():
+            yield from records
+        for record, _ in self._running.values():
+            yield record
+
+    def running(self) -> Iterable[tuple[TopicPartition, int]]:
+        """Partition and offset of each record that a task works on."""
+        return self._running.keys()
+
+    def waiting_partitions(self) -> list[TopicPartition]:
+        """Partitions of which records have waited, in order."""
+        return sorted(self._waiting)
+
+    def abandon(self, partition: TopicPartition) -> None:
+        """A partition is lost: cancel its tasks, whose records cannot count any more."""
+        self._waiting.pop(partition, None)
+        self._busy.pop(partition, None)
+        for key in [key for key in self._running if key[0] == partition]:
+            self._running.pop(key)[1].cancel()
+        self._on_ended()
+
+    def cancel(self) -> None:
+        """Cancel all tasks."""
+        for _, alarm in self._running.values():
+            alarm.cancel()
+
+    def _fill(self, partition: TopicPartition) -> None:
+        waiting = self._waiting[partition]
+        if waiting and not self.may_begin():
+            self._begin_when_confirmed()
+            return
+        while self._busy.get(partition, 0) < 3:
+            record = self._next_of(partition, waiting)
+            if record is None:
+                return
+            waiting.remove(record)
+            if not self._acked:
+                self._events.began(self._member)
+            highest = self._started.get(record.tracker_id, -1)
+            self._started[record.tracker_id] = max(highest, record.offset)
+            self._busy[partition] = self._busy.get(partition, 0) + 1
+            key = (partition, record.offset)
+            alarm = self._member.later(
+                self._work_time.draw(self._rng), partial(self._task_ended, record)
+            )
+            self._running[key] = (record, alarm)
+
+    def may_begin(self) -> bool:
+        """Whether the membership is confirmed, which handlers, task groups and ``records()`` ask
+        before a record begins; a user's own tasks do not."""
+        now = self._member.now
+        may = self._acked or self._member.core.may_begin_until(now) >= now
+        self._member.take_effects()
+        return may
+
+    def _begin_when_confirmed(self) -> None:
+        if not self._waits_for_confirmation:
+            self._waits_for_confirmation = True
+            self._calls.await_confirmation(self._confirmed)
+
+    def _confirmed(self, _complete: CompleteRequest) -> None:
+        self._waits_for_confirmation = False
+        for partition in list(self._waiting):
+            self._fill(partition)
+        self._member.take_effects()
+
+    def _next_of(self, partition: TopicPartition, waiting: deque[Record]) -> Record | None:
+        """The first record whose key is not worked on."""
+        if not self.keys:
+            return waiting[0] if waiting else None
+        busy = {offset % self.keys for of, offset in self._running if of == partition}
+        return next((each for each in waiting if each.offset % self.keys not in busy), None)
+
+    def _task_ended(self, record: Record) -> None:
+        partition = record.topic_partition
+        if self._running.pop((partition, record.offset), None) is None:
+            return  # cancelled while the loop was blocked
+        self._busy[partition] -= 1
+        self._events.done(self._member, record)
+        self._member.core.completion_tracker.complete(self._member.now, record)
+        if partition in self._waiting:
+            self._fill(partition)
+        self._member.take_effects()
+        self._on_ended()
+
+    def drop_unstarted(self, partition: TopicPartition) -> None:
+        """Drop what was not started, and gaps too if the next owner can know of them."""
+        waiting = self._waiting.get(partition)
+        if not waiting:
+            return
+        core, now = self._member.core, self._member.now
+        started = self._started.get(waiting[-1].tracker_id, -1)
+        first = core.completion_tracker.droppable_from(partition, list(waiting))
+        gaps = [each for each in waiting if first <= each.offset < started]
+        rest = [each.offset for each in waiting if each.offset > started]
+        self._waiting[partition] = deque(
+            each for each in waiting if each.offset < min(first, started)
+        )
+        offset = min(rest) - 1 if rest else started
+        if gaps or rest:
+            found = frozenset(each.offset for each in gaps)
+            self._events.dropped(self._member, partition, offset, found)
+        if rest:
+            core.completion_tracker.drop_after(now, partition, offset)
+        if gaps:
+            core.completion_tracker.abandon_all(now, gaps)

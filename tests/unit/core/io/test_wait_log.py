@@ -1,0 +1,50 @@
+"""Log lines about what is waited for: at once, and then in proportion."""
+
+from __future__ import annotations
+
+from asyncrevoke.core.io.effects import Emit
+from asyncrevoke.core.io.outbox import Outbox
+from asyncrevoke.core.io.wait_log import REPEAT_AFTER, WaitLog
+
+
+def lines(outbox: Outbox) -> list[tuple[str, object]]:
+    return [(e.event, e.fields["seconds"]) for e in outbox.take() if isinstance(e, Emit)]
+
+
+def test_a_wait_is_logged_at_once_after_intervals_and_at_its_end() -> None:
+    outbox = Outbox()
+    log = WaitLog(outbox)
+    for now in range(25):
+        log.waiting(now, "broker", "waiting")
+    log.over(25, "broker", "answers")
+    log.over(26, "broker", "answers")
+    assert lines(outbox) == [("waiting", 0), ("waiting", 10), ("waiting", 20), ("answers", 25)]
+
+
+def test_a_short_recurring_wait_is_not_logged_each_time() -> None:
+    outbox = Outbox()
+    log = WaitLog(outbox)
+    for now in range(40):
+        log.waiting(now, "broker", "waiting")
+        log.over(now + 0.5, "broker", "answers")
+    told = lines(outbox)
+    assert [event for event, _ in told] == ["waiting", "answers"] * 4
+
+
+def test_a_wait_soon_after_another_is_logged_if_it_lasts() -> None:
+    outbox = Outbox()
+    log = WaitLog(outbox)
+    log.waiting(0, "broker", "waiting")
+    log.over(1, "broker", "answers")
+    for now in range(2, 13):
+        log.waiting(now, "broker", "waiting")
+    assert lines(outbox) == [("waiting", 0), ("answers", 1), ("waiting", 8)]
+    assert REPEAT_AFTER == 10
+
+
+def test_waits_are_logged_by_their_own_keys() -> None:
+    outbox = Outbox()
+    log = WaitLog(outbox)
+    log.waiting(0, "one", "waiting for one")
+    log.waiting(0, "other", "waiting for the other")
+    assert [event for event, _ in lines(outbox)] == ["waiting for one", "waiting for the other"]

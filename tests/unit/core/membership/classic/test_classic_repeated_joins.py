@@ -1,0 +1,91 @@
+"""A JoinGroup or SyncGroup whose answer went to a dead connection is asked for again.
+
+An older copy of the request, read late by the coordinator, takes the place of the one that waits;
+what is parked then is never answered. Heartbeats tell, because they travel beside it.
+"""
+
+from __future__ import annotations
+
+import pytest
+from unit.core.scripted_group import ScriptedGroup, orders
+
+from asyncrevoke.core.membership.classic.state_table import ClassicState
+from asyncrevoke.protocol.messages import ErrorCode, JoinGroupRequest, SyncGroupRequest
+
+
+def rejoining() -> ScriptedGroup:
+    """A member whose second JoinGroup is parked."""
+    group = ScriptedGroup()
+    group.become_member(0, 1)
+    group.rebalance()
+    assert group.phase() is ClassicState.AWAIT_JOIN
+    return group
+
+
+def syncing() -> ScriptedGroup:
+    """A member whose second SyncGroup is parked."""
+    group = rejoining()
+    group.answer_join()
+    assert group.phase() is ClassicState.AWAIT_SYNC
+    return group
+
+
+@pytest.mark.parametrize("error", [ErrorCode.illegal_generation, ErrorCode.unknown_member_id])
+def test_a_pending_join_that_the_group_has_passed_is_asked_for_again(error: ErrorCode) -> None:
+    group = rejoining()
+    first = group.joining()
+    group.answer_beat(error)
+    assert group.count(JoinGroupRequest) == 3, "its answer may be on its way"
+    group.pulse = ErrorCode.illegal_generation
+    group.advance(1.5)
+    assert group.count(JoinGroupRequest) == 4
+    again = group.joining()
+    assert (again.member_id, again.protocols) == (first.member_id, first.protocols)
+    assert group.assigned == orders(0, 1)
+
+
+def test_a_join_that_is_answered_in_time_is_not_asked_for_again() -> None:
+    group = rejoining()
+    group.answer_beat(ErrorCode.illegal_generation)
+    group.rejoin(0, 1)
+    group.pulse = ErrorCode.none
+    joins = group.count(JoinGroupRequest)
+    group.advance(5.0)
+    assert group.count(JoinGroupRequest) == joins
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ErrorCode.rebalance_in_progress,
+        ErrorCode.illegal_generation,
+        ErrorCode.unknown_member_id,
+    ],
+)
+def test_a_parked_sync_that_the_group_has_passed_leads_back_to_the_join(error: ErrorCode) -> None:
+    group = syncing()
+    group.answer_beat(error)
+    group.pulse = error
+    group.advance(1.5)
+    assert group.phase() is ClassicState.AWAIT_JOIN
+    assert group.joining().member_id
+
+
+def test_a_sync_that_outlasts_healthy_heartbeats_is_asked_for_again() -> None:
+    group = syncing()
+    group.pulse = ErrorCode.none
+    group.advance(4.0)
+    assert group.phase() is ClassicState.AWAIT_SYNC, "a leader may take its time"
+    group.advance(5.0)
+    assert group.phase() is ClassicState.AWAIT_JOIN
+    group.answer_join(same_generation=True)
+    assert group.sends(SyncGroupRequest)
+
+
+def test_a_first_join_is_sent_again_before_its_session_would_expire() -> None:
+    """It has no heartbeats yet that could tell that it was forgotten."""
+    group = ScriptedGroup(session_timeout=30.0)
+    group.start()
+    group.give_id()
+    send, _ = group.only(JoinGroupRequest)
+    assert send.timeout < 30.0

@@ -1,0 +1,166 @@
+"""Two brokers with groups that a test describes."""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING, Any
+
+from kio.schema.consumer_group_describe.v0 import response as modern
+from kio.schema.describe_groups.v5 import response as classic
+from kio.schema.errors import ErrorCode
+from kio.schema.types import GroupId, TopicName
+from kio.static.primitive import i32, i32Timedelta
+from unit.core.scripted_brokers import tp
+
+from asyncrevoke.groups import requests
+from asyncrevoke.groups.errors import GroupsError, UnsupportedRequestError
+from asyncrevoke.protocol import messages
+from asyncrevoke.protocol.subscription import Subscription, encode_assignment, encode_subscription
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from asyncrevoke.model import TopicPartition
+
+
+NOW = i32Timedelta.parse(datetime.timedelta(0))
+
+
+NODES = {1: "b1:9092", 2: "b2:9092"}
+
+
+def classic_member(
+    name: str,
+    *assigned: TopicPartition,
+    owned: tuple[TopicPartition, ...] = (),
+    instance: str | None = None,
+    topics: tuple[str, ...] = ("orders",),
+) -> classic.DescribedGroupMember:
+    subscription = Subscription(topics=topics, owned=owned, rack="east")
+    return classic.DescribedGroupMember(
+        member_id=f"{name}-id",
+        group_instance_id=instance,
+        client_id=name,
+        client_host=f"/10.0.0.{len(name)}",
+        member_metadata=encode_subscription(subscription),
+        member_assignment=encode_assignment(assigned),
+    )
+
+
+def modern_member(
+    name: str, epoch: int, assigned: tuple[int, ...], target: tuple[int, ...]
+) -> modern.Member:
+    def assignment(numbers: tuple[int, ...]) -> modern.Assignment:
+        topic = modern.TopicPartitions(
+            topic_id=None, topic_name=TopicName("orders"), partitions=tuple(map(i32, numbers))
+        )
+        return modern.Assignment(topic_partitions=(topic,))
+
+    return modern.Member(
+        member_id=f"{name}-id",
+        member_epoch=i32(epoch),
+        client_id=name,
+        client_host="/10.0.0.1",
+        subscribed_topic_names=(TopicName("orders"),),
+        assignment=assignment(assigned),
+        target_assignment=assignment(target),
+    )
+
+
+class FakeBrokers:
+    """Two brokers, topic orders with 4 partitions of which broker 1 leads the even ones."""
+
+    def __init__(self) -> None:
+        self.state = "Stable"
+        self.protocol_type = "consumer"
+        self.classic: tuple[classic.DescribedGroupMember, ...] = ()
+        self.modern: tuple[modern.Member, ...] | None = None
+        self.error = ErrorCode.none
+        self.committed = {0: 10, 1: 20}
+        self.listed: Any = None
+        self.speaks_modern = True
+        self.dead_leader: int | None = None
+        self.asked: list[tuple[int, str]] = []
+
+    def brokers(self) -> dict[int, str]:
+        return NODES
+
+    async def coordinator(self, group: str) -> int:
+        return 2
+
+    async def metadata(self, topics: Iterable[str]) -> messages.MetadataResponse:
+        assert list(topics) == ["orders"]
+        partitions = tuple(
+            messages.PartitionMetadata(
+                error=ErrorCode.none, partition=number, leader_id=number % 2 + 1
+            )
+            for number in range(4)
+        )
+        topic = messages.TopicMetadata(error=ErrorCode.none, name="orders", partitions=partitions)
+        return messages.MetadataResponse(brokers=(), topics=(topic,))
+
+    async def ask(self, node: int, request: messages.EntityRequest[Any]) -> Any:
+        self.asked.append((node, type(request).__name__))
+        match request:
+            case requests.ListGroupsRequest():
+                return self.listed(node)
+            case requests.DescribeGroupsRequest():
+                return self._classic(node, request)
+            case _:
+                return self._modern(node, request)
+
+    async def send(self, node: int, request: messages.Request, answer: type[Any]) -> Any:
+        self.asked.append((node, type(request).__name__))
+        if isinstance(request, messages.ListOffsetsRequest):
+            return self._ends(node, request)
+        assert request == requests.committed("billing")
+        return self._committed()
+
+    def _classic(self, node: int, _request: object) -> object:
+        assert node == 2
+        group = classic.DescribedGroup(
+            error_code=self.error,
+            group_id=GroupId("billing"),
+            group_state=self.state,
+            protocol_type=self.protocol_type,
+            protocol_data="cooperative-sticky" if self.state == "Stable" else "",
+            members=self.classic,
+        )
+        return classic.DescribeGroupsResponse(throttle_time=NOW, groups=(group,))
+
+    def _modern(self, node: int, _request: object) -> object:
+        if not self.speaks_modern:
+            raise UnsupportedRequestError("the broker does not offer it")
+        group = modern.DescribedGroup(
+            error_code=ErrorCode.group_id_not_found if self.modern is None else self.error,
+            group_id=GroupId("billing"),
+            group_state=self.state,
+            group_epoch=i32(7),
+            assignment_epoch=i32(7),
+            assignor_name="uniform",
+            members=self.modern or (),
+        )
+        return modern.ConsumerGroupDescribeResponse(throttle_time=NOW, groups=(group,))
+
+    def _committed(self) -> messages.OffsetFetchResponse:
+        return messages.OffsetFetchResponse(
+            error=ErrorCode.none,
+            offsets=tuple(
+                messages.FetchedOffset(partition=tp(number), error=ErrorCode.none, offset=offset)
+                for number, offset in self.committed.items()
+            ),
+        )
+
+    def _ends(
+        self, node: int, request: messages.ListOffsetsRequest
+    ) -> messages.ListOffsetsResponse:
+        if node == self.dead_leader:
+            raise GroupsError("the broker does not answer")
+        asked = [query.partition for query in request.queries]
+        assert all(partition.partition % 2 + 1 == node for partition in asked)
+        return messages.ListOffsetsResponse(
+            offsets=tuple(
+                messages.ListedOffset(partition=partition, error=ErrorCode.none, offset=25)
+                for partition in asked
+            )
+        )

@@ -1,0 +1,83 @@
+"""Connections with OAUTHBEARER: a token that the broker rejects, and a provider that fails."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from aiokafka.abc import AbstractTokenProvider
+from wire.channels.broker_channels import (
+    BrokerChannels,
+    Start,
+    detail,
+    kind,
+)
+from wire.fake_broker import framed
+
+from asyncrevoke.core.io.effects import FailureKind
+
+if TYPE_CHECKING:
+    import asyncio
+
+SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
+
+
+def handshake_response(correlation: int) -> bytes:
+    return framed(struct.pack(">ihih", correlation, 0, 1, 11) + b"OAUTHBEARER")
+
+
+def refusal_response(correlation: int) -> bytes:
+    return framed(struct.pack(">ihh", correlation, 58, 10) + b"no, thanks" + bytes(4))
+
+
+class Tokens:
+    """A token provider that fails as often as it is told to."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.failures = failures
+
+    async def token(self) -> str:
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionError("the identity server is down")
+        return "token"
+
+    def extensions(self) -> dict[str, str]:
+        return {}
+
+
+AbstractTokenProvider.register(Tokens)
+
+
+async def _with_oauth(start: Start, provider: Tokens) -> BrokerChannels:
+    async def handshake_then_refuse(correlation: int, writer: asyncio.StreamWriter) -> None:
+        first = correlation == 2  # the version lookup was 1
+        writer.write((handshake_response if first else refusal_response)(correlation))
+
+    setup = await start(
+        handshake_then_refuse,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauth_token_provider=provider,
+    )
+    setup.broker.versions |= {SASL_HANDSHAKE: (1, 1), SASL_AUTHENTICATE: (0, 0)}
+    return setup
+
+
+async def test_credentials_that_the_broker_rejects_are_an_authentication_failure(
+    start: Start,
+) -> None:
+    setup = await _with_oauth(start, Tokens())
+    outcome = await setup.send()
+    assert kind(outcome) is FailureKind.AUTHENTICATION
+    assert "refused to authenticate with OAUTHBEARER" in detail(outcome)
+    assert "no, thanks" in detail(outcome)
+
+
+async def test_a_failing_token_provider_is_no_rejection_and_is_asked_again(start: Start) -> None:
+    setup = await _with_oauth(start, Tokens(failures=1))
+    outcome = await setup.send()
+    assert kind(outcome) is FailureKind.UNREACHABLE
+    assert "the token provider failed" in detail(outcome)
+    assert "the identity server is down" in detail(outcome)
+    assert kind(await setup.send()) is FailureKind.AUTHENTICATION
