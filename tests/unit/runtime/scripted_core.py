@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerOptions
     from asyncrevoke.core.consumer_core import ConsumerCore
     from asyncrevoke.core.io.deadline import Deadline
-    from asyncrevoke.core.partition.hand_out import RecordReader
+    from asyncrevoke.core.partition.reader_records import RecordReader
     from asyncrevoke.model import BlockingRecord
     from asyncrevoke.runtime.hooks.journal_hooks import SessionRecorder
 
