@@ -78,10 +78,13 @@ class PartitionQueue:
         self.batches[0].not_written()
         self._begin_epoch()
 
-    def split(self) -> None:
-        """The first batch is too large: send its halves. They have more than one record."""
+    def split(self) -> int:
+        """The first batch, of several records, is too large: send its halves. Returns by how many
+        bytes they are larger."""
         batch = self._ended()
-        self.batches.extendleft(reversed(batch.halves()))
+        halves = batch.halves()
+        self.batches.extendleft(reversed(halves))
+        return sum(half.size for half in halves) - batch.size
 
     def _ended(self) -> ResultBatch:
         self.in_flight = False

@@ -87,6 +87,9 @@ class Producer:
             compression=COMPRESSIONS["none"],
             memory=_MEMORY,
         )
+        self._append = self._core.append
+        self._now = 0.0
+        self._timestamp = 0
         self._ids = itertools.count()
         self._exchanges: set[asyncio.Task[None]] = set()
         self._pump_scheduled = False
@@ -161,15 +164,12 @@ class Producer:
 
         False if that has to wait. Raises PublishError.
         """
-        if self._closed is not None:
-            raise self._closed
-        if timestamp is None:
-            timestamp = int(self._wall_clock() * 1000)
         if not self._pump_scheduled:
-            self._pump_scheduled = True
-            self._loop.call_soon(self._pump)
-        return self._core.append(
-            self._loop.time(), topic, partition, key, value, headers, timestamp, sink, token
+            self._begin_turn()
+        if timestamp is None:
+            timestamp = self._timestamp
+        return self._append(
+            self._now, topic, partition, key, value, headers, timestamp, sink, token
         )
 
     async def flush(self) -> None:
@@ -197,6 +197,16 @@ class Producer:
 
     # --- requests --------------------------------------------------------------------------------
 
+    def _begin_turn(self) -> None:
+        """The first result is queued in this iteration of the event loop, which sends it at its
+        end. The clocks are read once for all of them."""
+        if self._closed is not None:
+            raise self._closed
+        self._pump_scheduled = True
+        self._now = self._loop.time()
+        self._timestamp = int(self._wall_clock() * 1000)
+        self._loop.call_soon(self._pump)
+
     def _pump(self) -> None:
         self._pump_scheduled = False
         if self._closed is not None:
@@ -213,7 +223,7 @@ class Producer:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        due = core.next_at()
+        due = core.next_at(now)
         if due < float("inf"):
             self._timer = self._loop.call_at(due, self._pump)
 
@@ -241,6 +251,8 @@ class Producer:
         if self._closed is not None:
             return
         self._closed = error
+        # The next result is refused.
+        self._pump_scheduled = False
         if self._timer is not None:
             self._timer.cancel()
         self._core.fail_all(error)

@@ -63,7 +63,7 @@ class Outgoing(NamedTuple):
 class ProducerCore:
     """Queues results by partition, and sends one Produce at a time to each broker.
 
-    ``queued_bytes`` are not acknowledged yet, in ``queued`` records.
+    ``queued_bytes`` are the bytes of records that are neither acknowledged nor have failed.
     """
 
     def __init__(
@@ -97,7 +97,6 @@ class ProducerCore:
         # Why the last request has failed.
         self._trouble = "no broker has answered"
         self.queued_bytes = 0
-        self.queued = 0
 
     # --- results are queued ----------------------------------------------------------------------
 
@@ -150,8 +149,12 @@ class ProducerCore:
             batches.append(batch)
             self._active[queue] = known
         self.queued_bytes += size
-        self.queued += 1
         return True
+
+    @property
+    def queued(self) -> int:
+        """Records that are neither acknowledged nor have failed."""
+        return sum(batch.count for queue in self._active for batch in queue.batches)
 
     def want(self, now: float, topic: str) -> None:
         """Learn the partitions of a topic."""
@@ -231,8 +234,9 @@ class ProducerCore:
             message = produce_request(batches, self._request_timeout)
             yield Outgoing(self._nodes[leader], message, tuple(queues))
 
-    def next_at(self) -> float:
-        """When :meth:`requests` or :meth:`expire` may have something to do without an answer."""
+    def next_at(self, now: float) -> float:
+        """When :meth:`requests` or :meth:`expire`, which were called now, may have something to do
+        without an answer."""
         due = _NEVER
         if not self._asks_metadata:
             due = self._metadata_due
@@ -241,7 +245,8 @@ class ProducerCore:
         for queue in self._active:
             if not queue.in_flight:
                 due = min(due, queue.batches[0].expires_at)
-                if queue.retry_at:
+                # A retry that is due already waits for its broker, or for metadata.
+                if queue.retry_at > now:
                     due = min(due, queue.retry_at)
         return due
 
@@ -345,7 +350,7 @@ class ProducerCore:
                     if queue.needs_producer_id():
                         self._producer_id = None
                 case ProduceAction.SPLIT:
-                    queue.split()
+                    self.queued_bytes += queue.split()
                 case ProduceAction.REFUSED:
                     self._fail_first(queue, refusal(error, detail))
 
@@ -360,7 +365,6 @@ class ProducerCore:
 
     def _ended(self, queue: PartitionQueue, batch: ResultBatch) -> ResultBatch:
         self.queued_bytes -= batch.size
-        self.queued -= batch.count
         if not queue.batches:
             self._active.pop(queue, None)
         return batch

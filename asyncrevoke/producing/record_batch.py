@@ -80,6 +80,7 @@ class ResultBatch:
         "count",
         "expires_at",
         "in_doubt",
+        "open",
         "runs",
         "sequence",
         "size",
@@ -97,11 +98,8 @@ class ResultBatch:
         self._run: SinkRun | None = None
         self.sequence: Sequence32 | None = None
         self.in_doubt = False
-
-    @property
-    def open(self) -> bool:
-        """Whether it takes further records."""
-        return self._builder is not None
+        # Whether it takes further records.
+        self.open = True
 
     def append(
         self,
@@ -132,6 +130,7 @@ class ResultBatch:
         if self._builder is not None:
             self._written = self._builder.build()
             self._builder = None
+            self.open = False
 
     def stamped(self, sequence: Sequence32) -> bytearray:
         """The bytes to send, with this sequence."""

@@ -9,6 +9,7 @@ from asyncrevoke.config.inherit import INHERIT
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.execution.batch_invocation import invoke_batch
 from asyncrevoke.handlers.policy.batch import HandlerBatch, Item, unfinished_records
+from asyncrevoke.handlers.policy.results import returns_unsaid
 from asyncrevoke.handlers.scheduling.attempt_state import TRACED
 from asyncrevoke.runtime.session.membership_guard import may_begin
 
@@ -55,6 +56,8 @@ class Dispatcher:
         self._failures = failures
         self._can_send = context.dead_letters is not None
         self._publisher = publisher
+        self._publishes = context.open_producer is not None
+        self._log = context.log
         # Topics whose calls report their records themselves, when the results are acknowledged.
         self._reporting: set[str] = set()
         # Whether a result may be acknowledged after its call has returned.
@@ -121,7 +124,27 @@ class Dispatcher:
         else:
             self._direct.add(topic)
             self._first_calls[topic] = cast("Callable[[Item], Awaitable[object]]", first)
+        if self._publishes and handler.publish_to is None and returns_unsaid(handler):
+            self._first_calls[topic] = self._checked_first_call(topic, handler)
         return handler
+
+    def _checked_first_call(
+        self, topic: str, handler: Handler
+    ) -> Callable[[Item], Awaitable[object]]:
+        """Warns if the first call that returns has returned a value; later ones are not checked."""
+        first = self._first_calls[topic]
+
+        async def call(item: Item) -> None:
+            returned = await first(item)
+            if self._first_calls[topic] is call:
+                self._first_calls[topic] = first
+                if returned is not None:
+                    self._log.warning(
+                        "handler returned a value; results without publish_to are lost",
+                        handler=handler.name,
+                    )
+
+        return call
 
     def choose_traced(self, topic: str, records: Sequence[Record]) -> None:
         """These are about to be put: let the tracer choose which of them it wants."""

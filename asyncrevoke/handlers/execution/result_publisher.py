@@ -111,7 +111,7 @@ class ResultPublisher:
                 return
             kind = type(value)
             if kind is not Message and kind is not list:
-                encoded = encode_value(topic, value)
+                encoded = value if isinstance(value, bytes) else encode_value(topic, value)
                 headers = trace_headers(record) if record.headers else _NO_HEADERS
                 if try_queue(topic, None, record.key, encoded, headers, None, self, record):
                     return

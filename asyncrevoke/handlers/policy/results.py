@@ -45,6 +45,11 @@ def check_results_are_published(handler: Handler) -> None:
         )
 
 
+def returns_unsaid(handler: Handler) -> bool:
+    """Whether the handler has no return annotation."""
+    return _return_annotation(handler.function) is inspect.Signature.empty
+
+
 def yields(function: object) -> bool:
     """Whether a function is an async generator, or an object that is called as one."""
     inner = function.func if isinstance(function, functools.partial) else function

@@ -151,7 +151,7 @@ def test_nothing_is_sent_before_something_is_published() -> None:
         memory=1,
     )
     assert core.requests(0) == []
-    assert core.next_at() == float("inf")
+    assert core.next_at(0) == float("inf")
 
 
 def test_what_comes_while_a_request_is_in_flight_is_the_next_batch(setting: Setting) -> None:
@@ -191,7 +191,7 @@ def test_a_batch_without_an_answer_is_sent_again_with_the_same_sequence(
     first = setting.sent()
     assert setting.append(b"1")
     setting.core.answered(0, first, Failed(0, kind, "gone"))
-    assert setting.core.next_at() > 0
+    assert setting.core.next_at(setting.now) > 0
     setting.now = 1
     again = setting.sent()
     assert (values(again), sequence(again)) == ([b"0"], (77, 0, 0))
@@ -303,7 +303,7 @@ def test_a_missing_topic_is_asked_for_until_the_time_is_over() -> None:
         asks, MetadataResponse(brokers=response.brokers, topics=(*response.topics, missing))
     )
     assert setting.core.why_not("t2", in_time=True) is None
-    assert 0 < setting.core.next_at() < 1
+    assert 0 < setting.core.next_at(setting.now) < 1
     error = setting.core.why_not("t2", in_time=False)
     assert error is not None
     assert "kafka-topics --create --topic t2" in str(error)
@@ -329,3 +329,28 @@ def test_all_fail_when_the_producer_ends(setting: Setting) -> None:
     setting.core.fail_all(RuntimeError("closed"))
     assert setting.sink.failed == [(b"0", "closed"), (b"1", "closed")]
     assert setting.core.queued == 0
+
+
+def test_nothing_is_due_while_a_retry_waits_for_its_broker() -> None:
+    setting = Setting(partitions=4)
+    assert setting.append(b"0")
+    setting.start()
+    setting.answer(setting.sent(), E.not_enough_replicas)
+    assert setting.append(b"other", partition=2)
+    busy = setting.sent()
+    assert [queue.partition.partition for queue in busy.queues] == [2]
+    setting.now = 5  # the broker has not answered, and the wait of the retry is over
+    assert setting.core.requests(5) == []
+    assert setting.core.next_at(5) > 5
+
+
+def test_bytes_of_split_batches_are_counted_exactly() -> None:
+    setting = Setting()
+    for number in range(300):
+        assert setting.append(b"large" if number == 299 else b"%d" % number)
+    setting.start()
+    while setting.core.queued:
+        outgoing = setting.sent()
+        setting.answer(outgoing, E.message_too_large if b"large" in values(outgoing) else E.none)
+    assert setting.core.queued_bytes == 0
+    assert len(setting.sink.acknowledged) == 299

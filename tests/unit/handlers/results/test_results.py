@@ -309,3 +309,21 @@ async def test_results_of_a_batch_are_acknowledged_before_its_records_are_done(
         await done(run, *records)
         await run.stop()
     assert broker.written == [("results", b"k%d" % n, b"%d%d" % (n, n)) for n in range(3)]
+
+
+async def test_a_value_that_is_published_nowhere_is_warned_of_once(
+    broker: ScriptedResultsBroker,
+) -> None:
+    async def handle(value: bytes) -> bytes:
+        return value
+
+    del handle.__annotations__["return"]
+    records = [record(n, b"%d" % n) for n in range(5)]
+    async with running(handle, open_producer=broker.open_producer) as run:
+        run.source.feed(*records)
+        await done(run, *records)
+        await run.stop()
+        assert run.log.events("warning") == [
+            "handler returned a value; results without publish_to are lost"
+        ]
+    assert broker.received == 0
