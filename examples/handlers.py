@@ -1,6 +1,6 @@
 """Handlers in a script: say what to do with a record, and run.
 
-``run()`` goes on until SIGINT or SIGTERM, then drains: handlers that have started end, their
+``run()`` lasts until SIGINT or SIGTERM, then drains: handlers that have started end, their
 records are committed, and the group is left.
 
     python examples/handlers.py --bootstrap localhost:9092 --topic orders --group billing

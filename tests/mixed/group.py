@@ -221,9 +221,9 @@ class MixedGroup:
             await self.leave(member)
         times = Counter(seen.value for seen in self._seen())
         assert set(times) == wanted
-        excused = {place for member in self.ended for place in member.uncommitted}
+        permitted = {place for member in self.ended for place in member.uncommitted}
         twice = {(s.partition, s.offset) for s in self._seen() if times[s.value] > 1}
-        assert twice <= excused
+        assert twice <= permitted
         self._check_order()
         return len(twice)
 

@@ -1,4 +1,4 @@
-"""Answers that take long to decode: in a thread, in their turn, and the event loop goes on."""
+"""Answers that take long to decode: in a thread, in their turn, and the event loop runs."""
 
 from __future__ import annotations
 

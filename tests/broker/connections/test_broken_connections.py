@@ -211,17 +211,17 @@ async def test_a_corrupt_batch_is_reported_and_read_once_it_is_received_intact(
         proxy.strike(Api.FETCH, altered(b"number-000025", b"numbed-000025"), times=None)
         await numbers.send(30)
         await until(lambda: bool(member.errors), "an error")
-        spoiled = next(iter(member.errors[0].partitions))
+        corrupt = next(iter(member.errors[0].partitions))
         await numbers.send(50)
-        assert spoiled.partition == 25 % numbers.partitions
-        whole = {at for at in await numbers.written() if at[0] != spoiled.partition}
+        assert corrupt.partition == 25 % numbers.partitions
+        whole = {at for at in await numbers.written() if at[0] != corrupt.partition}
         await until(lambda: whole <= set(member.handled), "the other partitions flow")
         for error in member.errors:
             assert isinstance(error, CorruptRecordError)
-            assert error.offset == positions[spoiled]
-            assert f"{spoiled.topic}-{spoiled.partition} at offset {error.offset}" in str(error)
+            assert error.offset == positions[corrupt]
+            assert f"{corrupt.topic}-{corrupt.partition} at offset {error.offset}" in str(error)
             assert "checksum" in str(error)
-        assert consumer.position(spoiled) == positions[spoiled]
+        assert consumer.position(corrupt) == positions[corrupt]
         proxy.heal()
         await member.has_all(numbers)
     assert len(member.errors) < 10
@@ -235,15 +235,15 @@ async def test_a_batch_that_stays_corrupt_can_be_skipped_by_seek(
     await numbers.send(30)
     async with NumberedMember(consumer) as member:
         await until(lambda: bool(member.errors), "an error")
-        (spoiled,) = member.errors[0].partitions
+        (corrupt,) = member.errors[0].partitions
         end = re.search(r"goes up to offset (\d+); seek past it", str(member.errors[0]))
         assert end is not None
         await numbers.send(30)
-        consumer.seek(spoiled, int(end[1]) + 1)
+        consumer.seek(corrupt, int(end[1]) + 1)
         rest = {
             (partition, offset)
             for partition, offset in await numbers.written()
-            if partition != spoiled.partition or offset > int(end[1])
+            if partition != corrupt.partition or offset > int(end[1])
         }
         await until(lambda: rest <= set(member.handled), "the rest")
     assert set(member.handled) == rest

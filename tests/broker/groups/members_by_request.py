@@ -55,7 +55,7 @@ class GroupRequests:
         request = committed(self.group)
         return (await self.ask(request, messages.OffsetFetchResponse)).error
 
-    async def put_out(self, member_id: str) -> None:
+    async def evict(self, member_id: str) -> None:
         """What the end of its session does."""
         request = messages.LeaveGroupRequest(
             group_id=self.group, member_id=member_id, group_instance_id=None

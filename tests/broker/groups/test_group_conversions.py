@@ -77,7 +77,7 @@ async def test_a_removed_member_joins_again_as_a_new_member_with_its_old_id(
     await until(modern.beat, lambda: bool(modern.assigned))
     assert await member.join() == frozenset()
     member_id = member.member_id
-    await kafka.put_out(member_id)
+    await kafka.evict(member_id)
     assert await member.beat() is ErrorCode.unknown_member_id
     assert isinstance(await member.join(), frozenset)
     assert member.member_id == member_id

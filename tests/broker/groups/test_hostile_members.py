@@ -66,7 +66,7 @@ async def test_an_invalid_subscription_of_one_member_does_not_end_the_group_lead
             messages.SyncGroupResponse,
         )
         assert synced.error in (ErrorCode.none, ErrorCode.rebalance_in_progress)
-        await kafka.put_out(hostile.member_id)
+        await kafka.evict(hostile.member_id)
         await _goes_on(leader, numbers)
 
 
@@ -88,7 +88,7 @@ async def test_a_subscription_that_brokers_cannot_decode_ends_no_other_member(
             lambda: member.failed or join.done() or "unknown_server_error" in caplog.text,
             "an answer to a JoinGroup",
         )
-        await kafka.put_out(hostile.member_id)
+        await kafka.evict(hostile.member_id)
         await _goes_on(member, numbers)
         join.cancel()
         await asyncio.wait([join])

@@ -1,4 +1,4 @@
-"""Viewers and scrapers that hang, in dozens: the consumer that they look at goes on."""
+"""Viewers and scrapers that hang, in dozens: the consumer that they look at continues."""
 
 from __future__ import annotations
 

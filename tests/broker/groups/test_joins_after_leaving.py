@@ -39,16 +39,16 @@ async def test_a_coordinator_that_assigns_adds_the_member_that_has_left(
     modern, classic = RequestedKip848Member(kafka, "modern"), RequestedClassicMember(kafka)
     await until(modern.beat, lambda: len(modern.assigned) == 4)
     assert await classic.join() == frozenset()
-    await kafka.put_out(classic.member_id)
+    await kafka.evict(classic.member_id)
     assert await classic.beat() is ErrorCode.unknown_member_id
     # Not a word that it is another member: only its heartbeats are answered as a member's again.
     assert await classic.join() == frozenset()
     assert await classic.beat() in (ErrorCode.none, ErrorCode.rebalance_in_progress)
-    await kafka.put_out(classic.member_id)
+    await kafka.evict(classic.member_id)
 
 
 async def test_a_classic_group_rejects_the_member_that_has_left(kafka: GroupRequests) -> None:
     first = RequestedClassicMember(kafka)
     await first.join()
-    await kafka.put_out(first.member_id)
+    await kafka.evict(first.member_id)
     assert await first.join() is ErrorCode.unknown_member_id

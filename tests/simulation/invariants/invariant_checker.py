@@ -160,12 +160,12 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
         view = self._view(member)
         if member.config.on_unconfirmed_membership != "pause" or view.heard_at is None:
             return
-        unheard = self.state.clock.now - view.heard_at
-        if unheard > min(member.config.session_timeout, view.session) + 1e-6:
+        unconfirmed = self.state.clock.now - view.heard_at
+        if unconfirmed > min(member.config.session_timeout, view.session) + 1e-6:
             raise Violation(
                 "unconfirmed",
                 f"client {member.client} begins with a record, and no request of it was answered "
-                f"as a member's for {unheard:.3f} s",
+                f"as a member's for {unconfirmed:.3f} s",
             )
 
     def returned(self, member: SimulatedMember, result: PollResult) -> None:

@@ -308,9 +308,9 @@ def test_a_tag_count_of_zero_in_two_bytes_is_no_response_header(
     kind: type[Request], version: int
 ) -> None:
     frame = frames.frame(kind, version, random.Random(1))
-    spoiled = frame[:4] + b"\x80\0" + frame[5:]
+    corrupt = frame[:4] + b"\x80\0" + frame[5:]
     with pytest.raises(MalformedResponse, match="fewest bytes"):
-        codec.decode_response(kind, version, spoiled)
+        codec.decode_response(kind, version, corrupt)
 
 
 @pytest.mark.parametrize(

@@ -231,12 +231,12 @@ def test_a_corrupt_response_is_read_by_kio_or_as_kio_reads_it(
     ]
     frame = bytearray(_answer(version, 7, [("t", partitions), ("u", partitions)]))
     frame[int(at * len(frame))] = byte
-    spoiled = bytes(frame[: None if cut is None else -cut]) + more
+    corrupt = bytes(frame[: None if cut is None else -cut]) + more
     dialect = codec._dialect(messages.FetchRequest, version)
     assert dialect.shortcut is not None
-    read = dialect.shortcut.read(spoiled, 4, REQUESTS[-2])
+    read = dialect.shortcut.read(corrupt, 4, REQUESTS[-2])
     if read is not None:
-        assert read == codec._read(dialect, version, spoiled, REQUESTS[-2], in_pieces=False).message
+        assert read == codec._read(dialect, version, corrupt, REQUESTS[-2], in_pieces=False).message
 
 
 @pytest.mark.parametrize("version", [11, 12])

@@ -334,7 +334,7 @@ def _spoiled(data: bytes, at: int, layout: str, value: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "spoiled",
+    "corrupt",
     [
         pytest.param(_spoiled(batch(3), 21, ">h", 0x20), id="a control bit"),
         pytest.param(_spoiled(batch(3), 57, ">i", 0), id="a count of 0"),
@@ -346,11 +346,11 @@ def _spoiled(data: bytes, at: int, layout: str, value: int) -> bytes:
 )
 @pytest.mark.parametrize("read_committed", [False, True])
 def test_no_offset_is_passed_on_the_word_of_a_header_without_its_checksum(
-    spoiled: bytes, read_committed: bool
+    corrupt: bytes, read_committed: bool
 ) -> None:
     aborted = AbortedTransaction(producer_id=5, first_offset=0)
     with pytest.raises(CorruptBatch, match="checksum"):
-        read(decode_batches(fetched(spoiled, aborted), read_committed))
+        read(decode_batches(fetched(corrupt, aborted), read_committed))
 
 
 def _gzipped(*members: bytes) -> bytes:

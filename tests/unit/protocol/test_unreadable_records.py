@@ -77,7 +77,7 @@ def test_thirty_million_empty_headers_in_a_few_kilobytes_are_rejected_in_little_
 
 
 @pytest.mark.parametrize(
-    ("spoiled", "why"),
+    ("corrupt", "why"),
     [
         (record(1, headers=[EMPTY] * (MAX_RECORD_HEADERS + 1)), "more than 10000 headers"),
         (record(1, header_count=2**62), "more than 10000 headers"),
@@ -95,9 +95,9 @@ def test_thirty_million_empty_headers_in_a_few_kilobytes_are_rejected_in_little_
 )
 @pytest.mark.parametrize("filler", [b"v", bytes(2 * LARGE_BATCH)], ids=["small", "large"])
 def test_a_record_that_cannot_be_read_does_not_keep_those_around_it(
-    spoiled: bytes, why: str, filler: bytes
+    corrupt: bytes, why: str, filler: bytes
 ) -> None:
-    batch = raw_batch(record(0), spoiled, record(2, value=filler), base_offset=40)
+    batch = raw_batch(record(0), corrupt, record(2, value=filler), base_offset=40)
     records = read(batch)
     assert readable(records) == [40, 42]
     (detail,) = unreadable(records).values()
@@ -163,12 +163,12 @@ def test_records_and_headers_of_a_batch_are_limited_together() -> None:
         read(raw_batch(*(record(n) for n in range(5000))), limit=limit)
 
 
-@pytest.mark.parametrize("spoiled", [False, True])
+@pytest.mark.parametrize("corrupt", [False, True])
 def test_headers_of_a_large_batch_count_together_whether_all_can_be_read_or_not(
-    spoiled: bool,
+    corrupt: bool,
 ) -> None:
     records = [record(n, value=bytes(2000), headers=[EMPTY] * 500) for n in range(1000)]
-    batch = raw_batch(*records, record(1000, header_count=-1 if spoiled else 0), codec=4)
+    batch = raw_batch(*records, record(1000, header_count=-1 if corrupt else 0), codec=4)
     with pytest.raises(UnreadableBatch, match="records and headers"):
         read(batch, limit=2**26)
     assert len(read(batch, limit=2**28)) == 1001

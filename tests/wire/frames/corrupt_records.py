@@ -100,13 +100,13 @@ def main(seed: int, count: int) -> None:
     for number in range(count):
         data = bytearray(rng.choice(valid))
         part = rng.choice((0, 57, HEADER_SIZE))  # all of it, from the count, the records
-        spoiled = bytes(data[:part]) + spoil(bytes(data[part:]), rng)
+        corrupt = bytes(data[:part]) + spoil(bytes(data[part:]), rng)
         if number % 4:
-            spoiled = seal(spoiled)
+            corrupt = seal(corrupt)
         started = time.perf_counter()
         try:
             aborted = AbortedTransaction(producer_id=5, first_offset=0)
-            for split in decode_batches(fetched(spoiled, aborted), read_committed=number % 2 == 0):
+            for split in decode_batches(fetched(corrupt, aborted), read_committed=number % 2 == 0):
                 offsets = [r.offset for r in split.decode("t", 0, 1, 0)]
                 assert offsets == sorted(set(offsets))
                 assert all(0 <= offset < split.next_offset for offset in offsets)
@@ -116,10 +116,10 @@ def main(seed: int, count: int) -> None:
                 raise
             outcomes["refused"] += 1
         except BaseException:
-            sys.stderr.write(f"{spoiled.hex()}\n")
+            sys.stderr.write(f"{corrupt.hex()}\n")
             raise
         if time.perf_counter() - started > SLOWEST_DECODE:
-            raise RuntimeError(f"took too long: {spoiled.hex()}")
+            raise RuntimeError(f"took too long: {corrupt.hex()}")
     sys.stdout.write(f"{outcomes['decoded']} {outcomes['refused']}\n")
 
 

@@ -97,28 +97,28 @@ def _value(declared: Any, kafka_type: str, rng: random.Random) -> Any:
 
 def spoil(data: bytes, rng: random.Random) -> bytes:
     """A few bytes changed, inserted, removed or cut off, with a liking for huge counts."""
-    spoiled = bytearray(data)
+    corrupt = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 5))):
-        at = rng.randrange(len(spoiled) + 1)
+        at = rng.randrange(len(corrupt) + 1)
         match rng.randrange(8):
             case 0:
-                spoiled[at : at + 1] = rng.randbytes(1)
+                corrupt[at : at + 1] = rng.randbytes(1)
             case 1:
-                spoiled[at : at + 5] = rng.choice((b"\xff\xff\xff\xff\x0f", b"\xff" * 5))
+                corrupt[at : at + 5] = rng.choice((b"\xff\xff\xff\xff\x0f", b"\xff" * 5))
             case 2:
-                spoiled[at : at + 4] = rng.choice((b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\xff" * 4))
+                corrupt[at : at + 4] = rng.choice((b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\xff" * 4))
             case 3:
-                spoiled[at : at + 2] = struct.pack(">h", rng.choice((9999, -2, 32767)))
+                corrupt[at : at + 2] = struct.pack(">h", rng.choice((9999, -2, 32767)))
             case 4:
-                spoiled[at:at] = rng.randbytes(rng.randrange(1, 9))
+                corrupt[at:at] = rng.randbytes(rng.randrange(1, 9))
             case 5:
-                del spoiled[at : at + rng.randrange(1, 9)]
+                del corrupt[at : at + rng.randrange(1, 9)]
             case 6:
                 # A number of one byte, written in two.
-                spoiled[at : at + 1] = bytes(byte | 0x80 for byte in spoiled[at : at + 1]) + b"\0"
+                corrupt[at : at + 1] = bytes(byte | 0x80 for byte in corrupt[at : at + 1]) + b"\0"
             case _:
-                del spoiled[at:]
-    return bytes(spoiled)
+                del corrupt[at:]
+    return bytes(corrupt)
 
 
 def main(seed: int, count: int) -> None:

@@ -52,7 +52,7 @@ class NoticeOracle:
                 self._revoked(view, partition)
             else:
                 self._deliveries.lost(view, partition)
-                self._losses.lost(view, partition, self._give_up(view, partition))
+                self._losses.lost(view, partition, self._end_holding(view, partition))
 
     def _assigned(self, view: MemberView, partition: TopicPartition) -> None:
         state, client = self._state, view.member.client
@@ -67,7 +67,7 @@ class NoticeOracle:
         self._deliveries.assigned(view, partition, found)
 
     def _revoked(self, view: MemberView, partition: TopicPartition) -> None:
-        holding = self._give_up(view, partition)
+        holding = self._end_holding(view, partition)
         if holding is None:
             raise Violation(
                 "I12",
@@ -82,7 +82,7 @@ class NoticeOracle:
         if not holding.former:
             self._follow_ups.released(view, partition)
 
-    def _give_up(self, view: MemberView, partition: TopicPartition) -> Holding | None:
+    def _end_holding(self, view: MemberView, partition: TopicPartition) -> Holding | None:
         holding = view.held.pop(partition, None)
         if holding is not None:
             self._state.holders[partition].remove(view)

@@ -96,10 +96,10 @@ def test_a_corrupt_completion_map_is_ignored(
 ) -> None:
     metadata = encode(offset, runs_of(offset, lengths), 3, limit).metadata
     at = data.draw(st.integers(0, len(metadata)))
-    spoiled = data.draw(
+    corrupt = data.draw(
         st.sampled_from([metadata[:at], metadata + "A", metadata[:at] + "A" + metadata[at + 1 :]])
     )
-    found = decode(offset, spoiled)
+    found = decode(offset, corrupt)
     # Base64 has bits to spare at its end: then it is the same map.
     assert found is None or found == decode(offset, metadata)
 

@@ -41,10 +41,10 @@ def is_done(run: RunningHandlers, each: Record) -> bool:
 
 
 async def test_on_error_skip_completes_an_unreadable_record_and_logs_its_offset() -> None:
-    work, spoiled = HeldWork(), unread(1)
+    work, corrupt = HeldWork(), unread(1)
     async with running(work, on_error="skip", retry=RETRY) as run:
-        run.source.feed(record(0), spoiled)
-        await until(lambda: is_done(run, spoiled))
+        run.source.feed(record(0), corrupt)
+        await until(lambda: is_done(run, corrupt))
         run.source.feed(record(2, b"other"))
         await until(lambda: work.offsets == [0, 2])
         work.end()
@@ -58,16 +58,16 @@ async def test_on_error_skip_completes_an_unreadable_record_and_logs_its_offset(
 
 
 async def test_the_dead_letter_of_an_unreadable_record_has_its_origin_and_error_only() -> None:
-    work, letters, spoiled = HeldWork(), HeldLetters(), unread(4, next_offset=9)
+    work, letters, corrupt = HeldWork(), HeldLetters(), unread(4, next_offset=9)
     later = RetryTopic("orders.retry", delay=1)
     async with running(
         work, dead_letter="dlq", dead_letters=letters, retry=RETRY, retry_topic=later
     ) as run:
-        run.source.feed(spoiled)
+        run.source.feed(corrupt)
         await until(lambda: letters.open)
-        assert run.source.fate(spoiled) is Fate.PENDING
+        assert run.source.fate(corrupt) is Fate.PENDING
         letters.answer()
-        await until(lambda: is_done(run, spoiled))
+        await until(lambda: is_done(run, corrupt))
         await run.stop()
     assert work.offsets == []
     ((topic, letter),) = letters.sent
@@ -80,11 +80,11 @@ async def test_the_dead_letter_of_an_unreadable_record_has_its_origin_and_error_
 
 
 async def test_on_error_pause_pauses_the_partition_of_an_unreadable_record() -> None:
-    spoiled = unread(0)
+    corrupt = unread(0)
     async with running(HeldWork(), on_error="pause") as run:
-        run.source.feed(spoiled)
+        run.source.feed(corrupt)
         await until(lambda: run.source.paused == [ORDERS])
-        assert run.source.fate(spoiled) is Fate.ABANDONED
+        assert run.source.fate(corrupt) is Fate.ABANDONED
         await run.stop()
 
 
@@ -106,10 +106,10 @@ async def test_a_batch_handler_receives_the_readable_records(alone: str | None) 
     async with running(
         handle, batch=True, max_records=2, max_wait=60, on_error="skip", handler_order_by=alone
     ) as run:
-        spoiled = unread(1)
-        run.source.feed(record(0), spoiled)
+        corrupt = unread(1)
+        run.source.feed(record(0), corrupt)
         run.source.feed(record(2))
-        await until(lambda: is_done(run, spoiled) and batches == [[b"v", b"v"]])
+        await until(lambda: is_done(run, corrupt) and batches == [[b"v", b"v"]])
         await run.stop()
 
 
@@ -121,10 +121,10 @@ async def test_order_by_is_not_called_with_an_unreadable_record() -> None:
         assert asked_for.key is not None
         return asked_for.key
 
-    spoiled, work = unread(1), HeldWork()
+    corrupt, work = unread(1), HeldWork()
     async with running(work, order_by=lane, on_error="skip") as run:
-        run.source.feed(record(0), spoiled)
-        await until(lambda: is_done(run, spoiled))
+        run.source.feed(record(0), corrupt)
+        await until(lambda: is_done(run, corrupt))
         work.end()
         await run.stop()
     assert asked == [0]

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 BOTH = pytest.mark.parametrize("eager", [True, False], ids=["eager", "cooperative"])
 FROM_EITHER = pytest.mark.parametrize("kind", [HeartbeatRequest, OffsetCommitRequest])
 EVICTIONS = [ErrorCode.unknown_member_id, ErrorCode.illegal_generation]
-VERDICTS = [*EVICTIONS, ErrorCode.fenced_instance_id]
+MEMBERSHIP_ERRORS = [*EVICTIONS, ErrorCode.fenced_instance_id]
 
 
 def outstanding(
@@ -173,7 +173,7 @@ PHASES = [
 @BOTH
 @FROM_EITHER
 @pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize("error", VERDICTS)
+@pytest.mark.parametrize("error", MEMBERSHIP_ERRORS)
 def test_an_error_for_a_generation_that_a_join_has_ended_is_stale(
     eager: bool, kind: type, phase: ClassicState, error: ErrorCode
 ) -> None:
@@ -228,7 +228,7 @@ def test_a_commit_rejected_for_an_old_generation_is_sent_again_with_the_new_one(
 
 
 @BOTH
-@pytest.mark.parametrize("error", VERDICTS)
+@pytest.mark.parametrize("error", MEMBERSHIP_ERRORS)
 def test_a_heartbeat_error_is_ignored_while_a_sync_is_in_flight(
     eager: bool, error: ErrorCode
 ) -> None:
@@ -256,7 +256,7 @@ def test_a_rebalance_that_a_heartbeat_reports_while_syncing_is_left_to_the_sync(
 
 @BOTH
 @FROM_EITHER
-@pytest.mark.parametrize("error", [*VERDICTS, ErrorCode.rebalance_in_progress])
+@pytest.mark.parametrize("error", [*MEMBERSHIP_ERRORS, ErrorCode.rebalance_in_progress])
 def test_errors_for_a_membership_that_was_left_are_ignored(
     eager: bool, kind: type, error: ErrorCode
 ) -> None:
