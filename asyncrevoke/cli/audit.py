@@ -75,8 +75,8 @@ def audit(
         raise _end(str(error)) from error
     except AsyncRevokeError as error:
         raise _end(str(error), FAILED) from error
-    _tell(audited, out, as_json=as_json)
-    raise typer.Exit(audited.verdict.exit_code)
+    _print_result(audited, out, as_json=as_json)
+    raise typer.Exit(audited.status.exit_code)
 
 
 async def audit_topic(
@@ -96,7 +96,7 @@ async def audit_topic(
     content = read_journal(path)
     (of_group, _) = local_engine.of_one_group(content, topic, group)
     level = isolation_level_of(of_group.sessions)
-    async with Topic(topic, config, isolation_level=level, patience=patience) as source:
+    async with Topic(topic, config, isolation_level=level, no_progress_timeout=patience) as source:
         return await local_engine.audit(content, source, topic, group=group, settings=settings)
 
 
@@ -105,7 +105,7 @@ def missing_packages() -> str:
     return ", ".join(name for name in _NEEDED if find_spec(name) is None)
 
 
-def _tell(audited: AuditResult, out: Path | None, *, as_json: bool) -> None:
+def _print_result(audited: AuditResult, out: Path | None, *, as_json: bool) -> None:
     from asyncrevoke.audit.report import for_machines, write_report
 
     if out is not None:
@@ -114,19 +114,19 @@ def _tell(audited: AuditResult, out: Path | None, *, as_json: bool) -> None:
         print(json.dumps(for_machines(audited), default=str))
         return
     console = Console(width=None if Console().is_terminal else 160)
-    tell(audited, console)
+    print_audit(audited, console)
     if out is not None:
         print_line(console, f"see {out / 'report.html'}")
 
 
-def tell(audited: AuditResult, console: Console) -> None:
-    """Print the verdict, and a line for each kind of anomaly."""
+def print_audit(audited: AuditResult, console: Console) -> None:
+    """Print the status, and a line for each kind of anomaly."""
     from asyncrevoke.audit.anomalies import DESCRIPTIONS
     from asyncrevoke.audit.report import counts
 
     print_line(
         console,
-        f"{audited.verdict}: {audited.topic}, group {audited.group}: "
+        f"{audited.status}: {audited.topic}, group {audited.group}: "
         f"{audited.attempts:,} attempts, "
         f"{audited.done:,} records done, {audited.read:,} read back",
     )

@@ -1,4 +1,4 @@
-"""``asyncrevoke handover``: gives a group the offsets at which a Spark query stands."""
+"""``asyncrevoke handover``: commits the offsets of a Spark query for a group."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def handover(
         str, typer.Argument(metavar="CHECKPOINT", help="The query's checkpointLocation, a folder.")
     ],
     *,
-    group: Annotated[str, typer.Option(help="The consumer group that is to go on there.")],
+    group: Annotated[str, typer.Option(help="The consumer group to commit for.")],
     topic: Annotated[
         str | None, typer.Option(help="Needed for queries of format asyncrevoke.")
     ] = None,
@@ -37,7 +37,7 @@ def handover(
     connection: ConnectionOptions,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for machines.")] = False,
 ) -> None:
-    """Let a consumer group go on where a streaming query of Spark has stopped.
+    """Let a consumer group continue where a streaming query of Spark has stopped.
 
     Shows, for each partition, what the group has committed, what it would be, and what would be
     skipped or repeated by that. Stop the query and all members of the group first. The exit code is

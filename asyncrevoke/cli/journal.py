@@ -126,11 +126,11 @@ def show(
     rows = rows.sort_by([("at_us", "ascending"), ("session_id", "ascending"), ("seq", "ascending")])
     rows = rows.slice(max(0, rows.num_rows - limit))
     for row in rows.to_pylist():
-        told = {name: value for name, value in row.items() if value is not None}
+        fields = {name: value for name, value in row.items() if value is not None}
         if as_json:
-            print(json.dumps(told))
+            print(json.dumps(fields))
         else:
-            print(printable(_line(told)))
+            print(printable(_line(fields)))
 
 
 @journal.command()

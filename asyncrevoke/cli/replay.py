@@ -200,7 +200,7 @@ def replay(
         result = running.run(target, ranges, reading.bootstrap_servers, messages)
     except AsyncRevokeError as error:
         raise _end(messages, error, FAILED) from error
-    _tell(result, running.out, report, as_json=as_json)
+    _print_report(result, running.out, report, as_json=as_json)
     if result.failed:
         raise typer.Exit(FAILED)
 
@@ -224,7 +224,7 @@ def _shown(console: Console) -> Generator[Callable[[ReplayProgress], None]]:
         yield show
 
 
-def _tell(result: ReplayReport, out: str, report: Path | None, *, as_json: bool) -> None:
+def _print_report(result: ReplayReport, out: str, report: Path | None, *, as_json: bool) -> None:
     from asyncrevoke.spark.replays.report_page import report_page
 
     if report is None and "://" not in out:

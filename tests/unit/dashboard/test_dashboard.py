@@ -241,7 +241,7 @@ async def test_a_viewer_that_never_reads_keeps_nothing_draws_nothing_and_is_give
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("asyncrevoke.dashboard.app._STREAM", 0.3)
-    monkeypatch.setattr("asyncrevoke.dashboard.app._PATIENCE", 0.3)
+    monkeypatch.setattr("asyncrevoke.dashboard.app._WRITE_TIMEOUT", 0.3)
     history = History("billing")
     dashboard = Dashboard(history)
     app = Starlette(routes=dashboard.routes())
