@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         OffsetOutOfRangeError,
         PartitionLostError,
         PartitionsError,
+        PublishError,
         RequestTimeoutError,
         TopicAuthorizationError,
         UnreadableRecordError,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
         RunningHandler,
         TopicPartition,
     )
+    from asyncrevoke.producing.message import Message
     from asyncrevoke.runtime.session.probe import Probe
 
 __version__ = "0.1.0"
@@ -92,6 +94,7 @@ __all__ = [
     "InconsistentGroupError",
     "JournalError",
     "LogTruncationError",
+    "Message",
     "NoOffsetError",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
@@ -100,6 +103,7 @@ __all__ = [
     "PartitionsError",
     "PollResult",
     "Probe",
+    "PublishError",
     "RateLimit",
     "RebalanceListener",
     "Record",
@@ -127,6 +131,7 @@ _MODULES = {
     "HandlerContext": "asyncrevoke.handlers.policy.context",
     "Health": _MODEL,
     "BrokerPattern": _MODEL,
+    "Message": "asyncrevoke.producing.message",
     "OffsetAndMetadata": _MODEL,
     "OffsetAndTimestamp": _MODEL,
     "PollResult": _MODEL,

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         GroupMetadata,
         Health,
     )
+    from asyncrevoke.producing.producer import Producer
     from asyncrevoke.runtime.hooks.journal_hooks import SessionJournal
     from asyncrevoke.runtime.hooks.observer import Observer
     from asyncrevoke.runtime.session.probe import Probe
@@ -155,6 +156,8 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         session = self._session = self._open()
         router = self._hosting.router
         if router is not None:
+            if session.dead_letters is None:  # else a test takes them
+                session.core.set_output_topics(self._hosting.dead_letter_topics())
             if delays := self._hosting.retry_topic_delays():
                 session.delay(delays)
             topics = () if router.pattern is not None else sorted(router.topics)
@@ -197,6 +200,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
             self._session.core.leave_at_close(leave)
         try:
             await self._session.aclose()
+            await self._hosting.close_producer()
         except Exception as closing:
             # The error of a handler came first; a FatalError is the same for both.
             failure = self._handlers_failure()
@@ -226,6 +230,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         session = self._entered_once()
         try:
             await session.aclose(graceful=False)
+            await self._hosting.close_producer()
         except Exception as closing:
             session.log.exception(
                 "closing failed after another error, which is raised", exc_info=closing
@@ -289,6 +294,16 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
                 took.labels(context.handler).observe(time.perf_counter() - began)
         """
         return self._registering().middleware(function)
+
+    @property
+    def producer(self) -> Producer:
+        """Publishes from outside of handlers, by the consumer's connections, until it is closed.
+
+        ``await consumer.producer.publish("orders", order, key="c7")`` returns when all in-sync
+        replicas have the record. Raises IllegalStateError before the consumer is entered, and
+        ConsumerClosedError afterwards.
+        """
+        return self._hosting.open_producer(self._entered())
 
     async def run(self) -> None:
         """Enter, process records until SIGINT, SIGTERM or :meth:`stop`, drain, and close.

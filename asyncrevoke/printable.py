@@ -6,24 +6,36 @@ lines, escape sequences control a terminal, and bidi marks reorder text.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 # Characters; what is longer is cut.
 LONGEST_TEXT: Final = 1000
 LONGEST_MESSAGE: Final = 8000
+_WORD = re.compile(r"\S+")
 
 
 def printable(text: str, limit: int = LONGEST_TEXT) -> str:
     """``text`` in one line, with characters that are not printable escaped as in Python literals.
 
     These are all control, format, surrogate and unassigned characters of Unicode, and all
-    separators except the space. Text longer than ``limit`` is cut, and its length appended.
+    separators except the space. Text longer than ``limit`` is cut, and its length appended. Of a
+    URL, the user and the password are left out.
     """
+    if "://" in text and "@" in text:
+        text = _WORD.sub(_without_user, text)
     if len(text) > limit:
         text = f"{text[:limit]}… ({len(text)} characters)"
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else _escaped(char) for char in text)
+
+
+def shown_option(value: object) -> str:
+    """``repr(value)`` for a message about an option, without anything before its last ``@``: that
+    may be a user and a password."""
+    text = repr(value)
+    return text if "@" not in text else f"'…@{text.rpartition('@')[2]}"
 
 
 def printable_lines(text: str) -> str:
@@ -40,6 +52,12 @@ def printable_json(encoded: str) -> str:
     if encoded.isprintable():
         return encoded
     return "".join(char if char.isprintable() else _json_escaped(char) for char in encoded)
+
+
+def _without_user(word: re.Match[str]) -> str:
+    text = word[0]
+    start, end = text.find("://") + 3, text.rfind("@")
+    return f"{text[:start]}…{text[end:]}" if 3 <= start <= end else text
 
 
 def _escaped(char: str) -> str:

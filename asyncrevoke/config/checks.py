@@ -13,6 +13,7 @@ from typing import TypeAlias, cast
 from asyncrevoke.config.names import explain_unknown
 from asyncrevoke.config.record_function import check_record_function
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.printable import shown_option
 
 Check: TypeAlias = Callable[[str, object], object]
 
@@ -28,6 +29,11 @@ _MOST_BYTES = 2_147_483_647
 def parse_address(server: str) -> tuple[str, int]:
     """``"host:port"``, ``"host"`` or ``"[ipv6]:port"`` as (host, port). Raises ConfigError."""
     text = server.strip()
+    if "@" in text:
+        raise ConfigError(
+            f"bootstrap_servers: {shown_option(server)} has an @, which no address has; write "
+            "host:port, and give user and password by sasl_plain_username and sasl_plain_password"
+        )
     if "://" in text:
         raise ConfigError(
             f"bootstrap_servers: {server!r} has a scheme; write host:port, and choose the "
@@ -58,6 +64,8 @@ def parse_address(server: str) -> tuple[str, int]:
 
 def addresses(name: str, value: object) -> tuple[str, ...]:
     """Bootstrap servers, as a tuple of distinct ``host:port``."""
+    if isinstance(value, str) and "@" in value:
+        parse_address(value)  # A password may have a comma.
     servers = (
         value.split(",") if isinstance(value, str) else _strings(name, value, "localhost:9092")
     )
@@ -72,7 +80,7 @@ def addresses(name: str, value: object) -> tuple[str, ...]:
 def assignors(name: str, value: object) -> tuple[object, ...]:
     """Names of assignors that exist, or assignors of the user's own; each name once."""
     if isinstance(value, str):
-        raise ConfigError(f"{name} takes a tuple of names: use {name}=({value!r},)")
+        raise ConfigError(f"{name} takes a tuple of names: use {name}=({shown_option(value)},)")
     if not isinstance(value, (list, tuple)):
         raise ConfigError(
             f'{name} takes names like ("cooperative-sticky",), not {_describe(value)}'
@@ -109,7 +117,7 @@ def _assignor_name(given: object) -> str:
 
 def _strings(name: str, value: object, example: str) -> list[str]:
     if isinstance(value, str):
-        raise ConfigError(f"{name} takes a tuple of names: use {name}=({value!r},)")
+        raise ConfigError(f"{name} takes a tuple of names: use {name}=({shown_option(value)},)")
     if not isinstance(value, (list, tuple)):
         raise ConfigError(f'{name} takes names like ("{example}",), not {_describe(value)}')
     items = cast("Sequence[object]", value)
@@ -124,7 +132,7 @@ def offset_reset(name: str, value: object) -> object:
     if isinstance(value, timedelta):
         if value <= timedelta(0):
             raise ConfigError(
-                f"{name}={value!r} is how far to go back from now: use a positive one"
+                f"{name}={shown_option(value)} is how far to go back from now: use a positive one"
             )
         return value
     if value == "none":
@@ -236,4 +244,4 @@ def token_provider(name: str, value: object) -> object:
 
 
 def _describe(value: object) -> str:
-    return f"{value!r} ({type(value).__name__})"
+    return f"{shown_option(value)} ({type(value).__name__})"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
+from asyncrevoke.printable import shown_option
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -93,7 +95,8 @@ def old_name(name: str, value: object) -> str | None:
 def explain_unknown(name: str, known: Iterable[str], noun: str = "option") -> str:
     """A sentence that says that ``name`` is unknown, with the closest known names."""
     close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.6)
-    start = f"there is no {noun} {name}"
+    shown = shown_option(name) if "@" in name else name
+    start = f"there is no {noun} {shown}"
     if not close:
         if noun == "option":
             return f"{start}: all of them are described at asyncrevoke.config.ConsumerConfig"

@@ -7,6 +7,7 @@ from typing import cast
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import BrokerPattern
+from asyncrevoke.printable import shown_option
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -25,9 +26,11 @@ def check_topics(topics: tuple[object, ...], call: str) -> tuple[str, ...]:
             continue
         if isinstance(topic, (list, tuple, set, frozenset)):
             items = list(cast("set[object]", topic))
-            names = ", ".join(repr(name) for name in items)
+            names = ", ".join(shown_option(name) for name in items)
             raise ConfigError(f"topics are given one by one, not in a list: use {call}({names})")
-        raise ConfigError(f"{call} takes names of topics, not {topic!r} ({type(topic).__name__})")
+        raise ConfigError(
+            f"{call} takes names of topics, not {shown_option(topic)} ({type(topic).__name__})"
+        )
     return tuple(dict.fromkeys(cast("tuple[str, ...]", topics)))
 
 
@@ -39,15 +42,17 @@ def check_pattern(pattern: object) -> str | BrokerPattern | None:
         if not pattern.regex:
             raise ConfigError('BrokerPattern takes a regular expression, like "orders-.*"')
         return pattern
-    text = pattern
+    text, given = pattern, shown_option(pattern)
     if isinstance(pattern, re.Pattern):
         text = cast("re.Pattern[str]", pattern).pattern
     if not isinstance(text, str) or not text:
-        raise ConfigError(f"pattern is a regular expression, not {pattern!r}")
+        raise ConfigError(f"pattern is a regular expression, not {given}")
     try:
         re.compile(text)
     except re.error as error:
-        raise ConfigError(f"pattern={text!r} is no regular expression: {error}") from error
+        raise ConfigError(
+            f"pattern={shown_option(text)} is no regular expression: {error}"
+        ) from error
     return text
 
 
@@ -66,9 +71,9 @@ def _check_name(topic: str, call: str) -> None:
     if is_legal_topic(topic):
         return
     hint = "letters, digits, '.', '_' and '-', at most 249 of them"
-    if any(char in topic for char in "*^$[]()|+?"):
+    if "@" not in topic and any(char in topic for char in "*^$[]()|+?"):
         hint = f'for a regular expression use {call}(pattern="{topic}")'
-    elif "," in topic:
+    elif "@" not in topic and "," in topic:
         names = ", ".join(f'"{name.strip()}"' for name in topic.split(","))
         hint = f"topics are given one by one: use {call}({names})"
-    raise ConfigError(f"{topic!r} is no name of a topic: {hint}")
+    raise ConfigError(f"{shown_option(topic)} is no name of a topic: {hint}")

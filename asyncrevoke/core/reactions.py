@@ -25,6 +25,7 @@ from asyncrevoke.core.membership.session_guard import SessionGuard
 from asyncrevoke.core.membership.subscription_state import SubscriptionState
 from asyncrevoke.core.metadata.cluster import ClusterMetadata
 from asyncrevoke.core.metadata.coordinator import Coordinator
+from asyncrevoke.core.metadata.output_topics import OutputTopics
 from asyncrevoke.core.metadata.silent_brokers import SilentBrokers
 from asyncrevoke.core.metadata.topic_ids import TopicIds
 from asyncrevoke.core.partition.assignment import Assignment
@@ -67,7 +68,8 @@ class Reactions:
         self.wall_clock = WallClock(wall_clock_offset)
         self.assignment = Assignment(outbox, self)
         self.revocation = Revocation(outbox, config, self.assignment, self)
-        self.cluster = ClusterMetadata(outbox, config, bootstrap, self)
+        self.output_topics = OutputTopics(outbox, bootstrap[0])
+        self.cluster = ClusterMetadata(outbox, config, bootstrap, self.output_topics, self)
         self.topic_ids = TopicIds(self.cluster)
         self.coordinator = Coordinator(outbox, config, self.cluster, self)
         self.silent_brokers = SilentBrokers(outbox, self.cluster, self.coordinator)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.errors import ConfigError
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.handlers.registry import Router
     from asyncrevoke.handlers.runner import HandlerRunner
+    from asyncrevoke.producing.producer import Producer
     from asyncrevoke.runtime.session.session import Session
     from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
@@ -41,6 +43,7 @@ class HandlerHost:
         self._worker_resources = _check_worker_resources(worker_resources)
         self.router: Router | None = None
         self._runner: HandlerRunner | None = None
+        self._producer: Producer | None = None
 
     @property
     def failure(self) -> BaseException | None:
@@ -68,6 +71,7 @@ class HandlerHost:
             from asyncrevoke.handlers.policy.options import (
                 check_consumer_limits,
             )
+            from asyncrevoke.handlers.policy.results import check_results_are_published
 
             if not self.router.handlers:
                 raise ConfigError(
@@ -77,6 +81,7 @@ class HandlerHost:
             for topic in topics:
                 self.router.find(topic)
             for handler in self.router.handlers:
+                check_results_are_published(handler)
                 check_consumer_limits(handler, self._config.concurrency, self._config.max_in_flight)
         elif self._resources is not None or self._worker_resources is not None:
             name = "resources" if self._resources is not None else "worker_resources"
@@ -100,6 +105,11 @@ class HandlerHost:
         from asyncrevoke.handlers.dead_letters.retry_message import due_time_ms
 
         return {each.topic: TopicDelay(each.delay, due_time_ms) for each in topics}
+
+    def dead_letter_topics(self) -> frozenset[str]:
+        """The topics that failed records are sent to."""
+        handlers = () if self.router is None else self.router.handlers
+        return frozenset(each.dead_letter for each in handlers if each.dead_letter is not None)
 
     async def run(self, session: Session, router: Router) -> None:
         """Run the handlers on the records of a session, until it stops or one of them stops it.
@@ -126,6 +136,7 @@ class HandlerHost:
                     state=state,
                     worker_resources=worker_resources,
                     dead_letters=dead_letters,
+                    open_producer=partial(self.open_producer, session),
                     wall_clock=session.wall_clock,
                     call_recorder=session.call_recorder,
                     observers=session.observers,
@@ -134,7 +145,7 @@ class HandlerHost:
                 )
                 runner = self._runner = HandlerRunner(session, router, context)
                 session.add_owner(runner)
-                session.core.deliver_unreadable()
+                session.core.fetcher.record_drain.deliver_unreadable()
                 await runner.run()
         except asyncio.CancelledError:
             if self.failure is None:
@@ -147,7 +158,24 @@ class HandlerHost:
             raise
         finally:
             session.begin_close()
+            await self.close_producer()
             await dead_letters.aclose()
+
+    def open_producer(self, session: Session) -> Producer:
+        """The producer of results, made when it is first needed."""
+        if self._producer is None:
+            from asyncrevoke.producing.producer import Producer
+
+            self._producer = Producer(
+                session.config, session.requests, session.bootstrap, session.wall_clock
+            )
+        return self._producer
+
+    async def close_producer(self) -> None:
+        """Send nothing more; what is not acknowledged fails."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await producer.aclose()
 
     @asynccontextmanager
     async def open_resources(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from filelock import FileLock, Timeout
 
 from asyncrevoke.journal.files import PRIVATE, check_no_link, open_file
-from asyncrevoke.journal.format.arrow import RecordBatch, pa
+from asyncrevoke.journal.format.arrow import RecordBatch
 from asyncrevoke.journal.format.arrow_log import read_arrow
 from asyncrevoke.journal.format.columns import text_size
 from asyncrevoke.journal.format.frames import FrameReader
@@ -137,9 +137,7 @@ def _read(segment: Segment) -> Content:
         return Content(batches, None, found.damaged, found.about)
     if segment.path.suffix == ARROW_LOG:
         with open_file(segment.path) as file:
-            if not segment.path.stat().st_size:
-                return Content([], "it is empty")
-            return Content(*read_arrow(pa.PythonFile(file, "r")))
+            return Content(*read_arrow(file))
     with open_file(segment.path) as file:
         return _read_frames(file)
 
@@ -147,7 +145,7 @@ def _read(segment: Segment) -> Content:
 def read_blob(blob: bytes) -> Content:
     """Like :func:`read`, from the bytes of a log."""
     if blob.startswith(_ARROW):
-        return Content(*read_arrow(pa.BufferReader(blob)))
+        return Content(*read_arrow(io.BytesIO(blob)))
     return _read_frames(io.BytesIO(blob))
 
 
@@ -215,10 +213,12 @@ def seal(segment: Segment, stop: Callable[[], bool] = lambda: False) -> Segment:
 def _copy(segment: Segment, sealed: SealedFile, stop: Callable[[], bool]) -> About | None:
     """Write all rows; None if it is not to be sealed."""
     if segment.path.suffix == ARROW_LOG:
-        batches, _ = read(segment)[:2]
+        batches, _, damaged = read(segment)[:3]
+        if damaged is not None or not batches:
+            return None
         for batch in batches:
             sealed.write(batch)
-        return About(segment.path.parent.name, segment.number, None, None, 1) if batches else None
+        return About(segment.path.parent.name, segment.number, None, None, 1)
     with open_file(segment.path) as file:
         reader = FrameReader(file)
         for batch in record_batches(reader, ROW_GROUP, compact=True):

@@ -35,6 +35,7 @@ class Channel(enum.Enum):
     FETCH = "fetch"
     FETCH_BUSY = "fetch busy"
     METADATA = "metadata"
+    PRODUCE = "produce"
 
 
 # --- effects: core -> world --------------------------------------------------------------------

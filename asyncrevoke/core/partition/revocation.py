@@ -327,7 +327,7 @@ class Revocation:
         self._slowest_commit = seconds
 
     def margin(self, instance: PartitionInstance) -> float:
-        """Seconds before its deadline at which an instance is lost, for a commit and a join."""
+        """Seconds before its deadline at which an instance is lost: for a commit and a join."""
         margin = max(_LEAST_MARGIN, 2 * self._slowest_commit)
         since = self._requested.get(instance)
         if instance.deadline is None or since is None:

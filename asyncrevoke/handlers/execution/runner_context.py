@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.execution.worker_resources import WorkerResources
     from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.handlers.scheduling.clock import HandlerClock
+    from asyncrevoke.producing.producer import Producer
     from asyncrevoke.runtime.hooks.call_recorder import CallRecorder
     from asyncrevoke.runtime.hooks.journal_hooks import HandlerRecorder
     from asyncrevoke.runtime.hooks.observers import Observers
@@ -35,8 +36,9 @@ class RunnerContext:
     writes to dead letter topics and retry topics, and is needed if a handler has one;
     ``wall_clock`` (seconds since the epoch) says when records of a retry topic are due. ``clock``
     times retries, batches and calls, and ``random`` (from 0 to 1) varies the waits of retries.
-    ``call_recorder``, ``observers`` and ``recorder`` record calls. ``deadline`` limits how long a
-    cancelled runner waits for handlers.
+    ``open_producer`` makes the producer of results, or returns the one that was made before; None:
+    results are not published, as in a replay. ``call_recorder``, ``observers`` and ``recorder``
+    record calls. ``deadline`` limits how long a cancelled runner waits for handlers.
     """
 
     concurrency: int
@@ -47,6 +49,7 @@ class RunnerContext:
     state: object = None
     worker_resources: WorkerResources | None = None
     dead_letters: DeadLetterSender | None = None
+    open_producer: Callable[[], Producer] | None = None
     wall_clock: Callable[[], float] = time.time
     clock: HandlerClock = field(default_factory=_event_loop)
     random: Callable[[], float] = random_fraction

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Generic, cast
 from typing_extensions import TypeVar
 
 from asyncrevoke.handlers.policy.log import BoundLog
+from asyncrevoke.producing.message import SAME_KEY, SameKey
+from asyncrevoke.producing.trace_context import result_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.model import Record
+    from asyncrevoke.producing.message import Headers
+    from asyncrevoke.producing.producer import Producer
 
 StateT = TypeVar("StateT", default=object)
 WorkerT = TypeVar("WorkerT", default=object)
@@ -29,7 +33,16 @@ class HandlerContext(Generic[StateT, WorkerT]):
     ``HandlerContext[Database, Session]`` gives them their types.
     """
 
-    __slots__ = ("_log", "_records", "attempt", "handler", "record", "state", "worker_state")
+    __slots__ = (
+        "_log",
+        "_open_producer",
+        "_records",
+        "attempt",
+        "handler",
+        "record",
+        "state",
+        "worker_state",
+    )
 
     def __init__(
         self,
@@ -40,6 +53,7 @@ class HandlerContext(Generic[StateT, WorkerT]):
         handler: str = "",
         records: Sequence[Record] | None = None,
         worker_state: WorkerT = cast("WorkerT", None),  # noqa: B008 - it is None
+        open_producer: Callable[[], Producer] | None = None,
     ) -> None:
         self.record = record
         self.attempt = attempt
@@ -48,6 +62,34 @@ class HandlerContext(Generic[StateT, WorkerT]):
         self.worker_state = worker_state
         self._log = log
         self._records = records
+        self._open_producer = open_producer
+
+    async def publish(
+        self,
+        topic: str,
+        value: object,
+        *,
+        key: bytes | str | SameKey | None = SAME_KEY,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> None:
+        """Write a record, and return when all in-sync replicas have it.
+
+        ``value`` is encoded as a handler's result, and the record has the key and the trace context
+        of ``record`` by default; see :class:`~asyncrevoke.Message`. A replay writes nothing. Raises
+        PublishError. If cancelled, it may be written all the same.
+        """
+        if self._open_producer is None:
+            return
+        await self._open_producer().publish(
+            topic,
+            value,
+            key=self.record.key if isinstance(key, SameKey) else key,
+            headers=result_headers(topic, self.record, headers),
+            partition=partition,
+            timestamp=timestamp,
+        )
 
     @property
     def records(self) -> Sequence[Record]:

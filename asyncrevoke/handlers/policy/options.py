@@ -16,6 +16,7 @@ from asyncrevoke.handlers.policy.registration import HandlerOptions, OnError
 from asyncrevoke.handlers.policy.retry import Retry
 from asyncrevoke.handlers.policy.retry_topic import RetryTopic
 from asyncrevoke.handlers.policy.signature import handler_name
+from asyncrevoke.printable import shown_option
 
 if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.registration import Handler
@@ -38,6 +39,7 @@ class CheckedOptions(NamedTuple):
     decoder: Decoder | None
     order_by: OrderBy | Inherit | None
     limits: HandlerLimits
+    publish_to: str | None
 
 
 def check_options(topics: tuple[str, ...], options: HandlerOptions) -> CheckedOptions:
@@ -75,6 +77,7 @@ def check_options(topics: tuple[str, ...], options: HandlerOptions) -> CheckedOp
         decoder=decoder,
         order_by=order_by,
         limits=limits,
+        publish_to=_checked_publish_to(options.get("publish_to"), topics, pattern),
     )
 
 
@@ -115,9 +118,11 @@ def _checked_pattern(pattern: str | re.Pattern[str] | None) -> re.Pattern[str] |
         try:
             given = re.compile(given)
         except re.error as error:
-            raise ConfigError(f"pattern {given!r} is no regular expression: {error}") from error
+            raise ConfigError(
+                f"pattern {shown_option(given)} is no regular expression: {error}"
+            ) from error
     if not isinstance(given, re.Pattern):
-        raise ConfigError(f"a pattern is a regular expression, not {given!r}")
+        raise ConfigError(f"a pattern is a regular expression, not {shown_option(given)}")
     compiled = cast("re.Pattern[str] | re.Pattern[bytes]", given)
     if isinstance(compiled.pattern, bytes):
         raise ConfigError("a pattern is of str, not of bytes: topics are names")
@@ -160,6 +165,20 @@ def _check_dead_letter_is_not_handled(
             f'dead_letter="{dead_letter}" is handled by the same handler, so a record that always '
             "fails would be read again for ever: use another topic"
         )
+
+
+def _checked_publish_to(
+    publish_to: str | None, topics: tuple[str, ...], pattern: re.Pattern[str] | None
+) -> str | None:
+    if publish_to is None:
+        return None
+    check_topics((publish_to,), "publish_to")
+    if publish_to in topics or (pattern is not None and pattern.fullmatch(publish_to)):
+        raise ConfigError(
+            f'publish_to="{publish_to}" is handled by the same handler, which would read its own '
+            "results for ever: use another topic"
+        )
+    return publish_to
 
 
 def _check_retry_topic(

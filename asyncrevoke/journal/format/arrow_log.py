@@ -1,28 +1,105 @@
-"""Logs of earlier versions: streams of Arrow's record batches, without checksums."""
+"""Logs of earlier versions: streams of Arrow's record batches, without checksums.
+
+Nothing in such a file is trusted. Arrow unpacks compressed columns and decodes runs to whatever
+size the file declares, so both are checked before: earlier versions did not compress, and wrote
+more than four bytes for each row.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import struct
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from asyncrevoke.journal.format.arrow import Array, RecordBatch, Source, pa, pc
+from asyncrevoke.journal.format.arrow import Array, RecordBatch, pa, pc
 from asyncrevoke.journal.format.rows import SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+    from typing import BinaryIO
 
 _FILE_COLUMNS: Final = ("session_id", "group")
+# Segments end at 64 MiB unless segment_bytes says otherwise.
+_LARGEST: Final = 2**28
+_LEAST_ROW: Final = 4
+# Bytes of a column whose runs are decoded.
+_LARGEST_COLUMN: Final = 2**28
+_TOO_LARGE: Final = "it is larger than any that is written"
+# Fields of Arrow's tables Message and RecordBatch (Message.fbs).
+_HEADER: Final = 2
+_LENGTH: Final = 0
+_COMPRESSION: Final = 3
 
 
-def read_arrow(source: Source) -> tuple[list[RecordBatch], str | None]:
-    """Return all complete batches, and why the end cannot be read (None if it can)."""
+class ArrowLog(NamedTuple):
+    """All complete batches, and why the rest cannot be read: ``torn`` if the file ends within a
+    batch or a batch cannot be decoded, ``damaged`` if it holds what was never written."""
+
+    batches: list[RecordBatch]
+    torn: str | None = None
+    damaged: str | None = None
+
+
+class _NeverWrittenError(Exception):
+    """A batch that no earlier version has written."""
+
+
+def read_arrow(file: BinaryIO) -> ArrowLog:
+    """Read a log. Takes memory in proportion to the file's size, which is limited."""
+    blob = file.read(_LARGEST + 1)
+    if not blob:
+        return ArrowLog([], "it is empty")
+    if len(blob) > _LARGEST:
+        return ArrowLog([], None, _TOO_LARGE)
     batches: list[RecordBatch] = []
     try:
-        with pa.ipc.open_stream(source) as stream:
-            metadata = stream.schema.metadata
-            batches.extend(_decoded(batch, metadata) for batch in stream)
-    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        return batches, f"its end is torn: {error}"
-    return batches, None
+        batches.extend(_batches(blob))
+    except _NeverWrittenError as error:
+        return ArrowLog(batches, None, str(error))
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, struct.error) as error:
+        return ArrowLog(batches, f"its end is torn: {error}")
+    return ArrowLog(batches)
+
+
+def _batches(blob: bytes) -> Iterator[RecordBatch]:
+    reader: Any = pa.ipc.MessageReader.open_stream(pa.BufferReader(blob))  # half typed
+    first = next(reader, None)
+    if first is None or first.type != "schema":
+        raise _NeverWrittenError("it does not begin with a schema")
+    schema = pa.ipc.read_schema(first)
+    for message in reader:
+        if message.type != "record batch":
+            raise _NeverWrittenError(f"it has a {message.type}")
+        rows, compressed = _declared(message.metadata.to_pybytes())
+        if compressed:
+            raise _NeverWrittenError("it is compressed, which no version has written")
+        if not 0 <= rows * _LEAST_ROW <= message.body.size:
+            raise _NeverWrittenError(_TOO_LARGE)
+        batch = pa.ipc.read_record_batch(message, schema)
+        # Lengths and offsets in the file are used as they are otherwise.
+        batch.validate(full=True)
+        yield _decoded(batch, schema.metadata)
+
+
+def _declared(metadata: bytes) -> tuple[int, bool]:
+    """The number of rows of a record batch, and whether its columns are compressed."""
+    (message,) = struct.unpack_from("<I", metadata)
+    header = _position(metadata, message, _HEADER)
+    if header is None:
+        raise ValueError("a message has no header")
+    batch = header + struct.unpack_from("<I", metadata, header)[0]
+    length = _position(metadata, batch, _LENGTH)
+    rows = 0 if length is None else struct.unpack_from("<q", metadata, length)[0]
+    return rows, _position(metadata, batch, _COMPRESSION) is not None
+
+
+def _position(data: bytes, table: int, field: int) -> int | None:
+    """Where a field of a table of flatbuffers stands; None if the table does not have it."""
+    fields = table - struct.unpack_from("<i", data, table)[0]
+    entry = 4 + 2 * field
+    if entry >= struct.unpack_from("<H", data, fields)[0]:
+        return None
+    offset: int = struct.unpack_from("<H", data, fields + entry)[0]
+    return table + offset if offset else None
 
 
 def _decoded(batch: RecordBatch, metadata: Mapping[bytes, bytes] | None) -> RecordBatch:
@@ -32,14 +109,33 @@ def _decoded(batch: RecordBatch, metadata: Mapping[bytes, bytes] | None) -> Reco
         if field.name in _FILE_COLUMNS:
             value = known.get(field.name.encode())
             text = None if value is None else value.decode()
+            if text is not None and len(text) * batch.num_rows > _LARGEST_COLUMN:
+                raise _NeverWrittenError(_TOO_LARGE)
             arrays.append(pa.repeat(pa.scalar(text, pa.string()), batch.num_rows))
         else:
             # Earlier versions had fewer columns, and encoded some of them in runs.
             if batch.schema.get_field_index(field.name) < 0:
                 arrays.append(pa.nulls(batch.num_rows, field.type))
                 continue
-            column = batch.column(field.name)
-            if pa.types.is_run_end_encoded(column.type):
+            column: Any = batch.column(field.name)
+            in_runs = pa.types.is_run_end_encoded(column.type)
+            if (column.type.value_type if in_runs else column.type) != field.type:
+                raise _NeverWrittenError(f"its column {field.name} is of the type {column.type}")
+            if in_runs:
+                _check_runs(column)
                 column = pc.call_function("run_end_decode", [column])
             arrays.append(column)
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def _check_runs(column: Any) -> None:  # noqa: ANN401 - half typed
+    """Refuse runs of texts that become longer than any column that is written."""
+    if not pa.types.is_string(column.values.type):
+        return
+    size = begin = 0
+    lengths = pc.call_function("binary_length", [column.values]).to_pylist()
+    for end, length in zip(column.run_ends.to_pylist(), lengths, strict=True):
+        size += (end - begin) * (length or 0)
+        begin = end
+    if size > _LARGEST_COLUMN:
+        raise _NeverWrittenError(_TOO_LARGE)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
+from asyncrevoke.config.checks import addresses
 from asyncrevoke.errors import ConfigError, JournalError
 from asyncrevoke.journal.format.frames import Frame, SegmentHeader, header_frame
 from asyncrevoke.journal.topic.collected_folder import MOST_SESSIONS, CollectedFolder
@@ -48,6 +49,8 @@ class KafkaSink:
                 f"KafkaSink({topic!r}): {', '.join(sorted(refused))} cannot be set: what "
                 "is committed has to be in the topic once, on all replicas"
             )
+        if "bootstrap_servers" in options:
+            addresses("bootstrap_servers", options["bootstrap_servers"])
         self.topic = topic
         self._options = options
         self._producer: Any = None

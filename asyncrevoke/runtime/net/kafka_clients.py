@@ -11,7 +11,7 @@ from functools import partial
 from types import FunctionType, MethodType
 from typing import Any
 
-from asyncrevoke.config.checks import SCRAM_MAX_ITERATIONS
+from asyncrevoke.config.checks import SCRAM_MAX_ITERATIONS, addresses
 from asyncrevoke.runtime.net.authentication.credentials_filter import keep_credentials_out_of_logs
 
 __all__ = ["kafka_admin", "kafka_consumer", "kafka_producer"]
@@ -41,6 +41,11 @@ def kafka_admin(**options: object) -> Any:  # noqa: ANN401
 def _limited(kind: Any, options: dict[str, object], client: str) -> Any:  # noqa: ANN401
     """A ``kind`` with limited connections. ``client`` is its attribute that opens connections."""
     keep_credentials_out_of_logs()
+    if "bootstrap_servers" in options:
+        # aiokafka logs addresses as they are, also one that has a password.
+        options["bootstrap_servers"] = list(
+            addresses("bootstrap_servers", options["bootstrap_servers"])
+        )
     # aiokafka does not know this one.
     most_iterations = options.pop("sasl_scram_max_iterations", SCRAM_MAX_ITERATIONS)
     made = kind(**options)

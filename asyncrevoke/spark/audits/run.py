@@ -21,6 +21,7 @@ from asyncrevoke.audit.report import write_report
 from asyncrevoke.audit.rules.views import MERGED
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.format.schema import BUCKET
+from asyncrevoke.printable import shown_option
 from asyncrevoke.spark.audits.database import SparkDatabase
 from asyncrevoke.spark.audits.dense import DenseSource
 from asyncrevoke.spark.audits.journal import (
@@ -209,7 +210,8 @@ def _dense(
 ) -> DenseSource:
     if source != "dense":
         raise ConfigError(
-            f'source={source!r}: give the options of the topic, a DataFrame of it, or "dense"'
+            f"source={shown_option(source)}: give the options of the topic, a DataFrame of it, or "
+            '"dense"'
         )
     if bootstrap is None:
         raise ConfigError(

@@ -95,6 +95,9 @@ class ScriptedCore:
         self._polling = False
         self._out = False
         self._calls = 0
+        # The parts of the core that the session calls.
+        self.assignment = self.completion_tracker = self.fetcher = self.record_drain = self
+        self.revocation = self.seeking = self
 
     # -- as the driver wants it
 
@@ -178,9 +181,13 @@ class ScriptedCore:
     def boundary(self, now: float, *, inside: bool) -> None:
         self.calls.append(("boundary", inside))
 
-    def track(self, on: bool, *, next_poll_completes: bool = False) -> None:
+    def track(self, *, one_by_one: bool, next_poll_completes: bool = False) -> None:
         self.tracking = (
-            "by batch" if not on else "until settled" if next_poll_completes else "until completed"
+            "by batch"
+            if not one_by_one
+            else "until settled"
+            if next_poll_completes
+            else "until completed"
         )
 
     def may_begin_until(self, _now: float) -> float:
@@ -201,12 +208,9 @@ class ScriptedCore:
         for record in records:
             self.complete(now, record)
 
-    def abandon(self, now: float, record: Record) -> None:
-        self.calls.append(("abandon", record.offset))
-
     def abandon_all(self, now: float, records: Sequence[Record]) -> None:
         for record in records:
-            self.abandon(now, record)
+            self.calls.append(("abandon", record.offset))
 
     def droppable_from(self, partition: TopicPartition, unstarted: Sequence[Record]) -> int:
         return 0
@@ -220,7 +224,7 @@ class ScriptedCore:
     def drop_after(self, now: float, partition: TopicPartition, offset: int) -> None:
         self.calls.append(("drop_after", (partition, offset)))
 
-    def delay_revoke(self, partitions: Iterable[TopicPartition]) -> bool:
+    def delay(self, partitions: Iterable[TopicPartition]) -> bool:
         self.calls.append(("delay_revoke", list(partitions)))
         return True
 
@@ -233,7 +237,7 @@ class ScriptedCore:
     def assign(self, now: float, partitions: Iterable[TopicPartition]) -> None:
         self.calls.append(("assign", list(partitions)))
 
-    def assignment(self) -> frozenset[TopicPartition]:
+    def partitions(self) -> frozenset[TopicPartition]:
         return frozenset({ORDERS})
 
     def position(self, partition: TopicPartition) -> int | None:
@@ -273,7 +277,7 @@ class ScriptedCore:
         self.effects.append(Emit(level, event, fields))
 
 
-class ScriptedRequests:
+class ScriptedSockets:
     """Answers each request when ``open``; an exception in ``error`` is raised instead."""
 
     def __init__(self) -> None:
@@ -324,7 +328,7 @@ class ScriptedRequests:
 
 def make_parts(
     core: ScriptedCore,
-    requests: ScriptedRequests,
+    requests: ScriptedSockets,
     listener: object = None,
     *,
     config: ConsumerConfig | None = None,
@@ -352,12 +356,17 @@ def make_parts(
         jitter=jitter,
     )
     return SessionParts(
-        config=config or ConsumerConfig(), core=own_core, driver=driver, hooks=hooks
+        config=config or ConsumerConfig(),
+        core=own_core,
+        driver=driver,
+        requests=requests,
+        bootstrap=(),
+        hooks=hooks,
     )
 
 
 def make_driver(
-    core: ScriptedCore, requests: ScriptedRequests, listener: object = None
+    core: ScriptedCore, requests: ScriptedSockets, listener: object = None
 ) -> tuple[Driver, ListenerCalls]:
     parts = make_parts(core, requests, listener)
     return parts.driver, parts.hooks.listener
@@ -367,14 +376,14 @@ class ScriptedConsumer(Consumer):
     """A consumer on a scripted core."""
 
     core: ScriptedCore
-    requests: ScriptedRequests
+    requests: ScriptedSockets
     session: Session
     recorder: SessionRecorder | None = None
 
     @override
     def _open(self) -> Session:
         self.core = ScriptedCore()
-        self.requests = ScriptedRequests()
+        self.requests = ScriptedSockets()
         self.session = Session(
             make_parts(
                 self.core,
