@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
-from asyncrevoke.cli.terminal import add_row, print_error, print_line
+from asyncrevoke.cli.terminal import add_row, failed_with, print_line
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def audit(
     """
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     if missing := missing_packages():
-        raise _end(f"an audit needs {missing}: pip install 'asyncrevoke[audit,cli]'")
+        raise failed_with(f"an audit needs {missing}: pip install 'asyncrevoke[audit,cli]'", USAGE)
     from asyncrevoke.audit.comparison import AuditSettings
 
     settings = AuditSettings(skew_ms / 1000, stall_seconds, exact)
@@ -72,9 +72,9 @@ def audit(
         config = connection.config()
         audited = asyncio.run(audit_topic(path, topic, config, group, settings, patience))
     except ConfigError as error:
-        raise _end(str(error)) from error
+        raise failed_with(error, USAGE) from error
     except AsyncRevokeError as error:
-        raise _end(str(error), FAILED) from error
+        raise failed_with(error, FAILED) from error
     _print_result(audited, out, as_json=as_json)
     raise typer.Exit(audited.status.exit_code)
 
@@ -139,8 +139,3 @@ def print_audit(audited: AuditResult, console: Console) -> None:
         meaning = DESCRIPTIONS[kind]
         add_row(table, meaning.severity, kind, f"{count:,}", where, meaning.text)
     console.print(table)
-
-
-def _end(message: str, code: int = USAGE) -> typer.Exit:
-    print_error(message)
-    return typer.Exit(code)

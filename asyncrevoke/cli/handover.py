@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
-from asyncrevoke.cli.terminal import add_row, print_error
+from asyncrevoke.cli.terminal import add_row, failed_with
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 from asyncrevoke.printable import printable
 
@@ -58,9 +58,9 @@ def handover(
         config = connection.config()
         plan = plan_handover(checkpoint, group=group, bootstrap=config, topic=topic)
     except (ConfigError, OSError, HandoverError) as error:
-        raise _end(error, USAGE) from error
+        raise failed_with(error, USAGE) from error
     except AsyncRevokeError as error:
-        raise _end(error, FAILED) from error
+        raise failed_with(error, FAILED) from error
     if not as_json:
         show(plan)
     try:
@@ -68,7 +68,7 @@ def handover(
         if apply:
             apply_handover(plan, bootstrap=config)
     except AsyncRevokeError as error:
-        raise _end(error, FAILED) from error
+        raise failed_with(error, FAILED) from error
     if as_json:
         print(as_json_text(plan, committed=apply))
     elif apply:
@@ -119,8 +119,3 @@ def show(plan: Handover) -> None:
             "handled again by the group.",
             highlight=False,
         )
-
-
-def _end(error: Exception, code: int) -> typer.Exit:
-    print_error(error)
-    return typer.Exit(code)
