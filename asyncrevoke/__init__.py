@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         AsyncRevokeError,
         AuthenticationError,
         BrokerError,
+        CallbackTimeoutError,
         ConfigError,
         ConsumerClosedError,
         CorruptRecordError,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
         UnreadableRecordError,
         UnsupportedVersionError,
     )
+    from asyncrevoke.handlers.lifespans.assigned_partition import AssignedPartition
     from asyncrevoke.handlers.policy.batch import BatchError
     from asyncrevoke.handlers.policy.context import HandlerContext
     from asyncrevoke.handlers.policy.limits import RateLimit
@@ -68,6 +70,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "INHERIT",
+    "AssignedPartition",
     "AsyncRevokeError",
     "AuthenticationError",
     "BatchError",
@@ -75,6 +78,7 @@ __all__ = [
     "BrokerError",
     "BrokerPattern",
     "CallNext",
+    "CallbackTimeoutError",
     "ConfigError",
     "Consumer",
     "ConsumerClosedError",
@@ -122,6 +126,7 @@ _ERRORS = "asyncrevoke.errors"
 _MODEL = "asyncrevoke.model"
 _MODULES = {
     "INHERIT": "asyncrevoke.config.inherit",
+    "AssignedPartition": "asyncrevoke.handlers.lifespans.assigned_partition",
     "BatchError": "asyncrevoke.handlers.policy.batch",
     "BlockingRecord": _MODEL,
     "CallNext": "asyncrevoke.handlers.policy.middleware",

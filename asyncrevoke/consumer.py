@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerOptions, GroupProtocol, OrderBy
     from asyncrevoke.config.inherit import Inherit
     from asyncrevoke.handlers.execution.worker_resources import OpenWorkerResource
+    from asyncrevoke.handlers.lifespans.lifespan_function import L
     from asyncrevoke.handlers.policy.decoding import Decoder
     from asyncrevoke.handlers.policy.middleware import M
     from asyncrevoke.handlers.policy.registration import HandlerOptions, OnError
@@ -154,10 +155,12 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         check_event_loop()
         self._hosting.check(self._topics)
         session = self._session = self._open()
+        if self._hosting.has_lifespans:
+            session.core.assignment.lifespans.enter_lifespans()
         router = self._hosting.router
         if router is not None:
             if session.dead_letters is None:  # else a test takes them
-                session.core.set_output_topics(self._hosting.dead_letter_topics())
+                session.core.set_output_topics(self._hosting.output_topics())
             if delays := self._hosting.retry_topic_delays():
                 session.delay(delays)
             topics = () if router.pattern is not None else sorted(router.topics)
@@ -294,6 +297,31 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
                 took.labels(context.handler).observe(time.perf_counter() - began)
         """
         return self._registering().middleware(function)
+
+    def partition_lifespan(self, function: L) -> L:
+        """Open what handlers keep for each partition, and close it when the partition goes.
+
+        ::
+
+            @consumer.partition_lifespan
+            async def counts(partition: AssignedPartition) -> AsyncGenerator[Counts]:
+                counts = await load(partition.topic_partition)
+                partition.seek(counts.next_offset)
+                yield counts                    # HandlerContext.partition_state
+                await save(counts)
+
+        An async generator function, or one that returns an async context manager. It is entered
+        for each assignment of a partition before its first record is handled, and exits after the
+        last one and before the final commit; records of other partitions are handled meanwhile. If
+        the partition is lost, PartitionLostError is raised at ``yield``.
+
+        If it raises, the consumer stops as after a handler with ``on_error="stop"``; at exit, the
+        partition is released without a final commit. Entering is cancelled after
+        ``max_poll_interval`` or when the partition is revoked, exiting at the deadline of the
+        revocation or of ``close_timeout``. Raises ConfigError for another kind of function.
+        """
+        self._registering()
+        return self._hosting.partition_lifespan(function)
 
     @property
     def producer(self) -> Producer:

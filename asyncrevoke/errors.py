@@ -211,6 +211,10 @@ class HandlerTimeoutError(AsyncRevokeError, TimeoutError):
         super().__init__(f"the handler took longer than max_handler_time={seconds:g} s")
 
 
+class CallbackTimeoutError(AsyncRevokeError, TimeoutError):
+    """A lifespan or a listener that delivery or a revocation waits for took too long."""
+
+
 class HandlerExitError(AsyncRevokeError):
     """A handler raised SystemExit or KeyboardInterrupt, which stops the consumer.
 

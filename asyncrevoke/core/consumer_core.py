@@ -195,6 +195,30 @@ class ConsumerCore:
         instance = self.assignment.get(partition)
         return instance is not None and instance.revoking
 
+    # --- lifespans -------------------------------------------------------------------------------
+
+    def listener_called(self, now: float, instance_ids: Sequence[int]) -> None:
+        """``on_partitions_assigned`` has returned for these: they may be delivered."""
+        self._parts.listener_called(now, instance_ids)
+
+    def lifespan_entered(self, now: float, instance_id: int) -> None:
+        """A lifespan is entered: its partition may be delivered."""
+        self._parts.lifespan_entered(now, instance_id)
+
+    def lifespan_exited(self, now: float, instance_id: int) -> None:
+        """A lifespan has exited, or was not entered: its partition may be released."""
+        self._parts.lifespan_exited(now, instance_id)
+
+    def lifespan_failed(self, now: float, instance_id: int, reason: str) -> None:
+        """The exit of a lifespan has failed: its partition is lost without a final commit."""
+        self._parts.lifespan_failed(now, instance_id, reason)
+
+    def offset_to_commit(self, partition: TopicPartition) -> int | None:
+        """The offset before which all records are done; None while there is no position."""
+        instance = self.assignment.get(partition)
+        tracker = None if instance is None else instance.tracker
+        return None if tracker is None else tracker.commit_point
+
     # --- subscription ----------------------------------------------------------------------------
 
     def subscribe(

@@ -190,6 +190,37 @@ class Reactions:
         """Whether :meth:`after_event` was told to plan no fetches, and has not been since."""
         return self._owes_plan
 
+    # --- lifespans -------------------------------------------------------------------------------
+
+    def listener_called(self, now: float, instance_ids: Sequence[int]) -> None:
+        """Records of these may be delivered, unless their lifespans are not entered yet."""
+        for instance_id in instance_ids:
+            self._started(self.assignment.lifespans.listener_called(instance_id))
+        self.after_event(now)
+
+    def lifespan_entered(self, now: float, instance_id: int) -> None:
+        """Records of it may be delivered, unless the listener has not returned yet."""
+        self._started(self.assignment.lifespans.entered(instance_id))
+        self.after_event(now)
+
+    def _started(self, instance: PartitionInstance | None) -> None:
+        if instance is not None and instance.is_started:
+            self.seeking.positioned(instance)
+            self.outbox.wake()
+
+    def lifespan_exited(self, now: float, instance_id: int) -> None:
+        """Nothing of it is delivered any more; a revocation goes on to the final commit."""
+        if self.assignment.lifespans.exited(instance_id) is not None:
+            self.revocation.progress(now)
+            self.after_event(now)
+
+    def lifespan_failed(self, now: float, instance_id: int, reason: str) -> None:
+        """It is lost, and its final commit is not sent."""
+        instance = self.assignment.lifespans.exited(instance_id)
+        if instance is not None:
+            self.revocation.lifespan_failed(now, instance, reason)
+            self.after_event(now)
+
     # --- partitions ------------------------------------------------------------------------------
 
     def position_changed(self, instance: PartitionInstance) -> None:

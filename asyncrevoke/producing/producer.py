@@ -26,7 +26,7 @@ _MEMORY: Final = 32 * 1024 * 1024
 # A result is given up after so many times ``request_timeout``.
 _DELIVERY_ATTEMPTS: Final = 3
 # As numbered in the attributes of a record batch.
-COMPRESSIONS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+_COMPRESSIONS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
 class Delivery:
@@ -84,7 +84,7 @@ class Producer:
             request_timeout=config.request_timeout,
             delivery_timeout=_DELIVERY_ATTEMPTS * config.request_timeout,
             metadata_max_age=config.metadata_max_age,
-            compression=COMPRESSIONS["none"],
+            compression=_COMPRESSIONS[config.compression],
             memory=_MEMORY,
         )
         self._append = self._core.append
@@ -208,9 +208,15 @@ class Producer:
         self._loop.call_soon(self._pump)
 
     def _pump(self) -> None:
+        """Send what is due. An error in this room ends the producer: nobody may wait for ever."""
         self._pump_scheduled = False
-        if self._closed is not None:
-            return
+        if self._closed is None:
+            try:
+                self._send()
+            except Exception as error:  # noqa: BLE001 - all that wait are told
+                self._end(error)
+
+    def _send(self) -> None:
         core, now = self._core, self._loop.time()
         queued = core.queued
         core.expire(now)

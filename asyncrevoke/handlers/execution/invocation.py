@@ -47,6 +47,7 @@ class HandlerInvoker:
         self._open_producer = context.open_producer
         self._state = context.state
         self._workers = context.worker_resources
+        self._lifespans = context.lifespans
         self._call_recorder = context.call_recorder
         self._tracer = None if context.observers is None else context.observers.tracer
         self._middleware: dict[str, MiddlewareChain | None] = {}
@@ -78,12 +79,12 @@ class HandlerInvoker:
             return None
         first: Callable[[Record], Awaitable[object]] = call
         if handler.wants_context:
-            if self._workers is not None:
+            if self._workers is not None or self._lifespans is not None:
                 return None
             state, log, name = self._state, self._log, handler.name
             producer = self._open_producer
             first = lambda record: call(  # noqa: E731
-                record, HandlerContext(record, 1, state, log, name, None, None, producer)
+                record, HandlerContext(record, 1, state, log, name, None, None, None, producer)
             )
         return first if self._call_recorder is None else self._call_recorder.first_call(first)
 
@@ -138,6 +139,9 @@ class HandlerInvoker:
     ) -> Awaitable[object]:
         """Make the call inside of its middleware, time limit, call log and tracer."""
         record, attempt, records, function = arguments
+        partition_state = None
+        if self._lifespans is not None:
+            partition_state = self._lifespans.state_of(item.topic_partition)
         context = HandlerContext(
             record,
             attempt,
@@ -146,6 +150,7 @@ class HandlerInvoker:
             handler.name,
             records,
             worker_state,
+            partition_state,
             self._open_producer,
         )
         middleware, call_recorder = self._middleware[item.topic], self._call_recorder

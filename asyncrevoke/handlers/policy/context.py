@@ -20,17 +20,19 @@ if TYPE_CHECKING:
 
 StateT = TypeVar("StateT", default=object)
 WorkerT = TypeVar("WorkerT", default=object)
+PartitionT = TypeVar("PartitionT", default=object)
 
 
-class HandlerContext(Generic[StateT, WorkerT]):
+class HandlerContext(Generic[StateT, WorkerT, PartitionT]):
     """Passed to a parameter annotated ``HandlerContext``; each call has its own.
 
     ``record`` is the record, of a batch the first one. ``attempt`` counts the calls for it from 1;
     it begins again after a restart or a rebalance, but not for a record of a retry topic.
     ``handler`` is the handler's name in logs: its module and qualified name. ``state`` is what
     ``Consumer(resources=...)`` has opened, None without, and ``worker_state`` a resource of
-    ``worker_resources``, which no other call has at the same time.
-    ``HandlerContext[Database, Session]`` gives them their types.
+    ``worker_resources``, which no other call has at the same time. ``partition_state`` is what the
+    ``partition_lifespan`` of the record's partition has yielded.
+    ``HandlerContext[Database, Session, Counts]`` gives them their types.
     """
 
     __slots__ = (
@@ -39,6 +41,7 @@ class HandlerContext(Generic[StateT, WorkerT]):
         "_records",
         "attempt",
         "handler",
+        "partition_state",
         "record",
         "state",
         "worker_state",
@@ -53,6 +56,7 @@ class HandlerContext(Generic[StateT, WorkerT]):
         handler: str = "",
         records: Sequence[Record] | None = None,
         worker_state: WorkerT = cast("WorkerT", None),  # noqa: B008 - it is None
+        partition_state: PartitionT = cast("PartitionT", None),  # noqa: B008 - likewise
         open_producer: Callable[[], Producer] | None = None,
     ) -> None:
         self.record = record
@@ -60,6 +64,7 @@ class HandlerContext(Generic[StateT, WorkerT]):
         self.handler = handler
         self.state = state
         self.worker_state = worker_state
+        self.partition_state = partition_state
         self._log = log
         self._records = records
         self._open_producer = open_producer

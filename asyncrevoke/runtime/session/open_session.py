@@ -15,7 +15,8 @@ from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.core.io.effects import Node
 from asyncrevoke.protocol.records import LARGEST_UNPACKED, decode_batches
 from asyncrevoke.runtime.hooks.event_log import EventLog
-from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
+from asyncrevoke.runtime.hooks.lifespan_events import LifespanEvents
+from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls, awaits_assignment
 from asyncrevoke.runtime.hooks.observers import Observers
 from asyncrevoke.runtime.loop.driver import Driver
 from asyncrevoke.runtime.loop.heartbeat_thread import HeartbeatThread
@@ -107,6 +108,8 @@ def open_session(
     of_loop, of_thread = _for_two_threads(config)
     bootstrap = _bootstrap(config, environment)
     core = _open_core(of_loop, bootstrap, environment, recorder, whole_batches=whole_batches)
+    if awaits_assignment(listener):
+        core.assignment.lifespans.await_listener()
     requests = Channels(of_loop) if environment is None else environment.requests
     hooks = _open_hooks(config, core, listener, observers, recorder)
     driver = _open_driver(
@@ -153,10 +156,11 @@ def _open_hooks(
         )
     return SessionHooks(
         log=log,
-        listener=ListenerCalls(listener),
+        listener=ListenerCalls(listener, config.max_poll_interval),
         owners=owners,
         status=status,
         reads=ReadReports(observing),
+        lifespans=LifespanEvents(),
         observers=observing,
         recorder=recorder,
     )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from asyncrevoke.runtime.hooks.dead_letter_writer import DeadLetterWriter
     from asyncrevoke.runtime.hooks.event_log import EventLog
     from asyncrevoke.runtime.hooks.journal_hooks import SessionRecorder
+    from asyncrevoke.runtime.hooks.lifespan_events import LifespanEvents
     from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
     from asyncrevoke.runtime.hooks.observers import Observers
     from asyncrevoke.runtime.loop.driver import Driver
@@ -37,6 +38,7 @@ class SessionHooks:
     owners: RecordOwners
     status: SessionStatus
     reads: ReadReports
+    lifespans: LifespanEvents
     observers: Observers | None = None
     recorder: SessionRecorder | None = None
 

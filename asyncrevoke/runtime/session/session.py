@@ -51,6 +51,7 @@ class Session:
         self.wall_clock = parts.wall_clock
         self.requests = parts.requests
         self.bootstrap = parts.bootstrap
+        self.lifespans = parts.hooks.lifespans
         self._driver = parts.driver
         self._listener = parts.hooks.listener
         self._owners = parts.hooks.owners
@@ -367,6 +368,27 @@ class Session:
         """Inside, the caller awaits the library; see :func:`poll_boundary`."""
         return poll_boundary(self.core, self._driver)
 
+    # --- lifespans -------------------------------------------------------------------------------
+
+    def offset_to_commit(self, partition: TopicPartition) -> int | None:
+        """The offset before which all records of a partition are done."""
+        return self.core.offset_to_commit(partition)
+
+    def lifespan_entered(self, instance_id: int) -> None:
+        """The records of this assignment of a partition may be delivered."""
+        self.core.lifespan_entered(self._driver.now(), instance_id)
+        self._driver.flush()
+
+    def lifespan_exited(self, instance_id: int) -> None:
+        """This assignment of a partition may be committed for the last time and released."""
+        self.core.lifespan_exited(self._driver.now(), instance_id)
+        self._driver.flush()
+
+    def lifespan_failed(self, instance_id: int, reason: str) -> None:
+        """This assignment of a partition ends without a final commit."""
+        self.core.lifespan_failed(self._driver.now(), instance_id, reason)
+        self._driver.flush()
+
     # --- counting --------------------------------------------------------------------------------
 
     def add_owner(self, workers: RecordOwner) -> None:
@@ -391,6 +413,11 @@ class Session:
         if handlers is not None and handlers.done() and not handlers.cancelled():
             return handlers.exception() or self._driver.error
         return self._driver.error
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the consumer has ended by itself: its partitions are lost."""
+        return self._driver.error is not None
 
     @property
     def closing(self) -> bool:

@@ -121,7 +121,7 @@ async def test_several_results_and_those_of_batches_are_published(kafka: Handler
     await kafka.create(results, 2)
     await kafka.create(others, 2)
     await kafka.produce(20, partitions=2)
-    consumer = Consumer(**kafka.options())
+    consumer = Consumer(**kafka.options(compression="zstd"))
     seen: Counter[int] = Counter()
 
     @consumer.handler(kafka.topic, publish_to=results, batch=True, max_wait=0.01)

@@ -21,9 +21,12 @@ from asyncrevoke.core.io.effects import (
     DropSilentConnections,
     Effect,
     Emit,
+    EnterLifespan,
     Event,
+    ExitLifespan,
     Failed,
     FailureKind,
+    LoseLifespan,
     Node,
     Notify,
     ProbeBroker,
@@ -186,6 +189,8 @@ class CoreEnvironment(FuzzBrokers):
                         raise CoreBroke(f"a log line of {len(repr(fields))} characters")
                 case Notify() | WakePoller() | ResetConnection() | DropSilentConnections():
                     pass
+                case EnterLifespan() | ExitLifespan() | LoseLifespan():
+                    raise CoreBroke("no partition has a lifespan here")
 
     def _check_request(self, request: Request) -> None:
         if isinstance(request, OffsetCommitRequest):

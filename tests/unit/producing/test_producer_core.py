@@ -50,13 +50,13 @@ class Sink:
 class Setting:
     """A core that knows a topic with partitions led by two brokers, and has a producer id."""
 
-    def __init__(self, partitions: int = 2, memory: int = 1 << 20) -> None:
+    def __init__(self, partitions: int = 2, memory: int = 1 << 20, compression: int = 0) -> None:
         self.core = ProducerCore(
             [Node(-1, "boot", 1)],
             request_timeout=10,
             delivery_timeout=30,
             metadata_max_age=300,
-            compression=0,
+            compression=compression,
             memory=memory,
         )
         self.sink = Sink()
@@ -354,3 +354,21 @@ def test_bytes_of_split_batches_are_counted_exactly() -> None:
         setting.answer(outgoing, E.message_too_large if b"large" in values(outgoing) else E.none)
     assert setting.core.queued_bytes == 0
     assert len(setting.sink.acknowledged) == 299
+
+
+@pytest.mark.parametrize(
+    ("compression", "name"), [(1, "gzip"), (2, "snappy"), (3, "lz4"), (4, "zstd")]
+)
+def test_batches_are_compressed_and_split_all_the_same(compression: int, name: str) -> None:
+    setting = Setting(compression=compression)
+    for number in range(100):
+        assert setting.append(b"x" * 50 + b"%d" % number)
+    setting.start()
+    outgoing = setting.sent()
+    batch = batches(outgoing)[TP]
+    assert batch.compression_type == compression, name
+    assert len(values(outgoing)) == 100
+    setting.answer(outgoing, E.message_too_large)
+    half = setting.sent()
+    assert batches(half)[TP].compression_type == compression
+    assert len(values(half)) == 50

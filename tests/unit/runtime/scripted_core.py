@@ -31,6 +31,7 @@ from asyncrevoke.core.io.effects import (
 from asyncrevoke.model import GroupMetadata, OffsetAndMetadata, PollResult, Record, TopicPartition
 from asyncrevoke.protocol.messages import MetadataRequest, MetadataResponse
 from asyncrevoke.runtime.hooks.event_log import EventLog
+from asyncrevoke.runtime.hooks.lifespan_events import LifespanEvents
 from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
 from asyncrevoke.runtime.loop.driver import Driver
 from asyncrevoke.runtime.session.parts import SessionHooks, SessionParts
@@ -228,6 +229,9 @@ class ScriptedCore:
         self.calls.append(("delay_revoke", list(partitions)))
         return True
 
+    def set_output_topics(self, topics: Iterable[str]) -> None:
+        """No call of the application's."""
+
     def subscribe(self, now: float, topics: Iterable[str] = (), pattern: str | None = None) -> None:
         self.calls.append(("subscribe", (tuple(topics), pattern)))
 
@@ -265,6 +269,9 @@ class ScriptedCore:
         self._calls += 1
         return self._calls
 
+    def listener_called(self, now: float, instance_ids: Sequence[int]) -> None:
+        self.calls.append(("listener_called", tuple(instance_ids)))
+
     # -- for tests
 
     def asked(self, call: str) -> list[object]:
@@ -272,6 +279,9 @@ class ScriptedCore:
 
     def notify(self, kind: NotifyKind, *partitions: TopicPartition) -> None:
         self.effects.append(Notify(kind, frozenset(partitions)))
+
+    def set_output_topics(self, topics: object) -> None:
+        """Nothing is sent here."""
 
     def emit(self, level: str, event: str, **fields: object) -> None:
         self.effects.append(Emit(level, event, fields))
@@ -340,10 +350,11 @@ def make_parts(
     own_core, owners = cast("ConsumerCore", core), RecordOwners()
     hooks = SessionHooks(
         log=EventLog(),
-        listener=ListenerCalls(listener),
+        listener=ListenerCalls(listener, 300.0),
         owners=owners,
         status=SessionStatus(own_core, owners),
         reads=ReadReports(None),
+        lifespans=LifespanEvents(),
         recorder=recorder,
     )
     driver = Driver(
