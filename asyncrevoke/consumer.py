@@ -99,7 +99,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         self._check_assignors()
         self._listener = listener
         self._journal = journal
-        self._hosting = HandlerHost(self._config, resources, decoder, worker_resources)
+        self._handler_host = HandlerHost(self._config, resources, decoder, worker_resources)
         self._handlers: asyncio.Task[None] | None = None
         self._observers: list[Observer] = []
 
@@ -109,9 +109,9 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         return self._config
 
     @property
-    def hosting(self) -> HandlerHost:
+    def handler_host(self) -> HandlerHost:
         """Its handlers and their resources, to run them on records of another source."""
-        return self._hosting
+        return self._handler_host
 
     @property
     def closes_by(self) -> float | None:
@@ -153,15 +153,15 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
                 "this consumer was entered before: a consumer is entered once, make another one"
             )
         check_event_loop()
-        self._hosting.check(self._topics)
+        self._handler_host.check(self._topics)
         session = self._session = self._open()
-        if self._hosting.has_lifespans:
+        if self._handler_host.has_lifespans:
             session.core.assignment.lifespans.enter_lifespans()
-        router = self._hosting.router
+        router = self._handler_host.router
         if router is not None:
             if session.dead_letters is None:  # else a test takes them
-                session.core.set_output_topics(self._hosting.output_topics())
-            if delays := self._hosting.retry_topic_delays():
+                session.core.set_output_topics(self._handler_host.output_topics())
+            if delays := self._handler_host.retry_topic_delays():
                 session.delay(delays)
             topics = () if router.pattern is not None else sorted(router.topics)
             session.core.subscribe(session.now(), topics, router.pattern)
@@ -171,7 +171,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         if self._assigned is not None:
             self.assign(self._assigned)
         if router is not None:
-            self._handlers = asyncio.create_task(self._hosting.run(session, router))
+            self._handlers = asyncio.create_task(self._handler_host.run(session, router))
             session.wait_for(self._handlers)
 
     def _open(self) -> Session:
@@ -203,7 +203,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
             self._session.core.leave_at_close(leave)
         try:
             await self._session.aclose()
-            await self._hosting.close_producer()
+            await self._handler_host.close_producer()
         except Exception as closing:
             # The error of a handler came first; a FatalError is the same for both.
             failure = self._handlers_failure()
@@ -233,7 +233,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         session = self._entered_once()
         try:
             await session.aclose(graceful=False)
-            await self._hosting.close_producer()
+            await self._handler_host.close_producer()
         except Exception as closing:
             session.log.exception(
                 "closing failed after another error, which is raised", exc_info=closing
@@ -321,7 +321,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         revocation or of ``close_timeout``. Raises ConfigError for another kind of function.
         """
         self._registering()
-        return self._hosting.partition_lifespan(function)
+        return self._handler_host.partition_lifespan(function)
 
     @property
     def producer(self) -> Producer:
@@ -331,7 +331,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         replicas have the record. Raises IllegalStateError before the consumer is entered, and
         ConsumerClosedError afterwards.
         """
-        return self._hosting.open_producer(self._entered())
+        return self._handler_host.open_producer(self._entered())
 
     async def run(self) -> None:
         """Enter, process records until SIGINT, SIGTERM or :meth:`stop`, drain, and close.
@@ -342,7 +342,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         signal ends it at once. Raises the error of a handler, or else that of closing. If
         cancelled, handlers are cancelled too, and their records are processed again.
         """
-        if self._hosting.router is None:
+        if self._handler_host.router is None:
             raise ConfigError("run() needs handlers: register one with @consumer.handler(topic)")
         check_event_loop()
         with drain_on_signals(self._signalled, self._config.close_timeout):
@@ -434,7 +434,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
                 "handlers say which topics are read: give @consumer.handler the topics or the "
                 "pattern, and the consumer none"
             )
-        return self._hosting.router_for_registration()
+        return self._handler_host.router_for_registration()
 
     async def _terminate_if_failed(self, session: Session) -> None:
         await session.handlers_ended()
@@ -446,7 +446,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         if handlers is None:
             return None
         if not handlers.done():
-            failure = self._hosting.failure
+            failure = self._handler_host.failure
         elif handlers.cancelled():
             return None
         else:
@@ -479,7 +479,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         return session
 
     def _reading(self) -> Session:
-        if self._hosting.router is not None:
+        if self._handler_host.router is not None:
             raise ConfigError(
                 "this consumer has handlers, which take its records: use another consumer (with "
                 "a group_id of its own) to iterate, or await consumer.run()"
@@ -492,7 +492,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
 
     @property
     def _has_handlers(self) -> bool:
-        return self._hosting.router is not None
+        return self._handler_host.router is not None
 
     def _needs_group(self, call: str) -> None:
         if self._config.group_id is None:

@@ -1,8 +1,7 @@
 """The whole consumer without I/O: composes the parts, and decides what each poll returns.
 
-``handle(now, event)`` is total: it never raises on what a broker sends. ``poll`` is the only place
-that moves delivered positions and consumes ``lost``; everything in it happens between two awaits
-of the caller, so that cancelling a waiting poll loses nothing.
+``handle(now, event)`` never raises on what a broker sends. Only ``poll`` moves delivered positions
+and consumes ``lost``. It does not await, so that cancelling a waiting poll loses nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.fetch.delayed_topic import TopicDelay
     from asyncrevoke.core.io.deadline import Deadline
     from asyncrevoke.core.membership.subscription_state import Membership
-    from asyncrevoke.core.partition.hand_out import RecordReader
+    from asyncrevoke.core.partition.reader_records import RecordReader
     from asyncrevoke.errors import FatalError
     from asyncrevoke.model import BrokerPattern
     from asyncrevoke.protocol.records import RecordDecoder
@@ -81,7 +80,7 @@ class ConsumerCore:
     def _membership(self) -> Membership:
         return self._subscription.membership
 
-    # --- the world -------------------------------------------------------------------------------
+    # --- events ----------------------------------------------------------------------------------
 
     def start(self, now: float) -> None:
         """Send the first requests."""
@@ -90,14 +89,14 @@ class ConsumerCore:
         self._after(now)
 
     def handle(self, now: float, event: Event) -> list[Effect]:
-        """Take in one event, and return all effects since the last take."""
+        """Handle one event, and return all effects since the last call."""
         self._parts.silent_brokers.handle(now, event)
         self._outbox.route(now, event)
         self._after(now)
         return self._outbox.take()
 
     def take_effects(self) -> list[Effect]:
-        """The effects that other calls have left."""
+        """The effects of other calls."""
         return self._outbox.take()
 
     @property
@@ -116,16 +115,16 @@ class ConsumerCore:
         records_first: bool = False,
         reader: RecordReader | None = None,
     ) -> PollResult | None:
-        """One look at what there is for the user. None: nothing yet, call again.
+        """Return what there is for the user; None: nothing yet, call again.
 
-        The last batch counts as processed, and partitions that were announced are released or
-        delayed (docs/architecture.md, the rules of a poll).
+        The first call after a result begins a step: the last batch is completed, and announced
+        partitions are released or delayed (docs/architecture.md, the rules of a poll). ``expired``
+        ends the step with whatever there is. Raises an error once; a fatal error each time. When
+        ``ended`` is True there will be no further result.
 
-        The first call after a result begins a step. ``expired`` ends the step with whatever there
-        is. Raises what users must know, once; a fatal error each time. When ``ended`` is True
-        there will be no further result. With ``records_first``, and if there are any, what is to
-        be fetched next is left for :meth:`plan_owed`, which is to be called soon. With a ``reader``
-        the records go to the user one by one, see :mod:`.hand_out`.
+        With ``records_first``, if there are records, fetches are left for :meth:`plan_owed`, which
+        is to be called soon. With a ``reader`` the user gets the records one by one, see
+        :mod:`.reader_records`.
         """
         result = None
         try:
@@ -137,17 +136,17 @@ class ConsumerCore:
 
     @property
     def owes_plan(self) -> bool:
-        """Whether a poll has left to be planned what is to be fetched, and nothing has since."""
+        """Whether a poll has left fetches to be planned."""
         return self._parts.owes_plan
 
     def plan_owed(self, now: float) -> None:
-        """Plan what a poll has left to be planned."""
+        """Plan the fetches that a poll has left."""
         if self._parts.owes_plan:
             self._after(now)
 
     @property
     def ended(self) -> bool:
-        """Whether the iterator is to end: stopped (the last batch has been counted) or closing."""
+        """Whether the iterator ends: stopped (the last batch has been counted) or closing."""
         return self._poller.ended
 
     @property
@@ -156,12 +155,12 @@ class ConsumerCore:
         return self._poller.stopping
 
     def interrupt(self, now: float) -> None:
-        """The caller stopped waiting in the middle of a step; see :meth:`Poller.interrupt`."""
+        """A waiting step was cancelled; see :meth:`Poller.interrupt`."""
         self._poller.interrupt(now)
         self._after(now)
 
     def stop(self, now: float) -> None:
-        """The next step counts the previous batch and ends the iterator; a waiting one ends now."""
+        """End the iterator with its next step, which counts the last batch, or a waiting one."""
         if self._stopped_at is None:
             self._stopped_at = now
         self._poller.stop()
@@ -173,12 +172,12 @@ class ConsumerCore:
         self._after(now)
 
     def may_begin_until(self, now: float) -> float:
-        """Until when queued records may begin without asking again; before ``now``: none may, as
+        """Until when queued records may be started without asking again; before ``now``: none, as
         the membership is not confirmed."""
         return self._parts.session_guard.may_begin_until(now)
 
     def await_confirmation(self, now: float) -> int:
-        """Wait until queued records may begin. Answers the call."""
+        """Wait until queued records may be started. Answers the call."""
         call_id = self._call_id()
         self._parts.session_guard.wait(now, call_id)
         return call_id
@@ -186,12 +185,12 @@ class ConsumerCore:
     # --- tracking --------------------------------------------------------------------------------
 
     def owns(self, record: Record) -> bool:
-        """Whether its partition has been ours ever since it was returned. Raises ValueError for a
-        record of another consumer."""
+        """Whether its partition is assigned since it was returned. Raises ValueError for a record
+        of another consumer."""
         return self.assignment.instance_of(record.tracker_id) is not None
 
     def is_revoking(self, partition: TopicPartition) -> bool:
-        """Whether the group wants this partition back."""
+        """Whether the partition is being revoked."""
         instance = self.assignment.get(partition)
         return instance is not None and instance.revoking
 
@@ -237,8 +236,8 @@ class ConsumerCore:
         self._after(now)
 
     def delay(self, delays: Mapping[str, TopicDelay]) -> None:
-        """Deliver the records of these topics when they are due; nothing of them is ever skipped,
-        whatever ``auto_offset_reset`` says. To be called before they are subscribed to."""
+        """Deliver the records of these topics when they are due, and skip none, whatever
+        ``auto_offset_reset`` says. Call before they are subscribed to."""
         self.fetcher.set_delays(delays)
         self._parts.positions.set_complete_topics(delays.keys())
 
@@ -247,12 +246,12 @@ class ConsumerCore:
         self._parts.output_topics.set_topics(topics)
 
     def set_wall_clock(self, offset: float) -> None:
-        """The wall clock minus ``now`` in seconds, from now on."""
+        """Set the wall clock minus ``now``, in seconds."""
         self._parts.wall_clock.set_offset(offset)
 
     def unsubscribe(self, now: float) -> int:
-        """Drain, commit, release, leave, then clear the subscription. Answers the call, within
-        close_timeout: what could not be committed until then is lost."""
+        """Drain, commit, release, leave, then clear the subscription. Answers the call within
+        close_timeout: what is not committed by then is lost."""
         call_id = self._call_id()
         self._subscription.forget_next()
         self._leaving.unsubscribe(now, call_id)
@@ -337,19 +336,15 @@ class ConsumerCore:
         return self._leaving.closed
 
     def leave_at_close(self, leave: bool) -> None:
-        """Whether closing tells the group that we go: by default dynamic members do, static ones
-        do not."""
+        """Whether closing leaves the group: by default dynamic members do, static ones do not."""
         for membership in (self._parts.classic, self._parts.kip848):
             if membership is not None:
                 membership.set_sends_leave(leave)
 
     def close(self, now: float, *, graceful: bool = True, deadline: Deadline | None = None) -> int:
-        """Release everything, commit what counts, leave. Answers the call, at ``deadline`` at the
-        latest (None: after close_timeout).
-
-        ``graceful`` waits for tasks and handlers until ``deadline.work``; called again, it may
-        stop the waiting.
-        """
+        """Release everything, commit what counts, leave. Answers the call by ``deadline`` (None:
+        after close_timeout). ``graceful`` waits for tasks and handlers until ``deadline.work``;
+        another call may end that wait."""
         call_id = self._call_id()
         joined = self._subscription.started and self._poller.fatal is None
         self._poller.end()
@@ -362,13 +357,13 @@ class ConsumerCore:
     # --- errors and facts ------------------------------------------------------------------------
 
     def fail(self, now: float, error: FatalError) -> None:
-        """Something outside the core has failed for good: everything is lost, polls raise it."""
+        """A permanent failure outside the core: everything is lost, and polls raise ``error``."""
         self._membership.fail(now, error)
         self._after(now)
 
     def alive_until(self, now: float) -> float:
-        """When ``max_poll_interval`` is over for the loop body that runs, if it asks for no batch
-        until then; from now, if none does."""
+        """When ``max_poll_interval`` is over for the loop body that runs, or for one that started
+        now."""
         self._poller.note_records_taken(now)
         since = now if self._poller.idle_since is None else self._poller.idle_since
         return since + self._config.max_poll_interval

@@ -1,8 +1,8 @@
 """The parts of the core, and what follows in the others from what happens in one of them.
 
-A part calls those below it directly. What it reports upward, it reports by the protocol of its room
-(``reactions.py`` there); :class:`Reactions` implements all of these protocols. Each method is one
-thing that can happen, and its body says in order what follows.
+A part calls those below it directly, and reports upward by the protocol of its room
+(``reactions.py`` there). :class:`Reactions` implements all of these protocols, where each method is
+documented: one method for each event, whose body says in order what follows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from asyncrevoke.core.commit.completion_maps import CompletionMaps
 from asyncrevoke.core.commit.completion_tracker import CompletionTracker
 from asyncrevoke.core.commit.requested_offsets import RequestedOffsets
 from asyncrevoke.core.fetch.fetcher import Fetcher
-from asyncrevoke.core.io.link_silence import patience_of
+from asyncrevoke.core.io.link_silence import silence_timeout_of
 from asyncrevoke.core.io.outbox import Outbox
 from asyncrevoke.core.io.wall_clock import WallClock
 from asyncrevoke.core.membership.classic.member import ClassicMembership
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 
 
 class Reactions:
-    """Composes the parts, and implements what each room's protocol asks. Constructors of parts
-    call none of these methods."""
+    """Composes the parts, and implements the protocol of each room. Constructors of parts call none
+    of these methods."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Reactions:
         member_id: str,
         large_from: int,
     ) -> None:
-        self.outbox = outbox = Outbox(patience_of(config), large_from)
+        self.outbox = outbox = Outbox(silence_timeout_of(config), large_from)
         self.wall_clock = WallClock(wall_clock_offset)
         self.assignment = Assignment(outbox, self)
         self.revocation = Revocation(outbox, config, self.assignment, self)
@@ -109,7 +109,7 @@ class Reactions:
         self.offset_queries = OffsetQueries(outbox, config, self.cluster, self.coordinator)
         self._compose_membership(config, member_id)
         self._compose_polls(config)
-        self._owes_plan = False
+        self.owes_plan = False
 
     def _compose_membership(self, config: ConsumerConfig, member_id: str) -> None:
         self.manual = ManualMembership(config, self.cluster, self.assignment, self.revocation, self)
@@ -165,30 +165,24 @@ class Reactions:
 
     @property
     def membership(self) -> Membership:
-        """The membership by which partitions are assigned now."""
         return self.subscription.membership
 
     # --- each event and each call of the user ----------------------------------------------------
 
     def after_event(self, now: float, *, plans: bool = True) -> None:
-        """What follows after anything has happened: partitions that are all released or lost let
-        the membership go on, fetches are planned, and the listener is notified."""
+        """What follows from any event: when all revocations are complete the membership goes on,
+        fetches are planned, and the listener is notified."""
         while self.revocation.take_barrier_request():
             if self.revocation.at_barrier:
                 self.membership.barrier(now)
         self.revocation.set_slowest_commit(self.committer.slowest)
         if self.session_guard.is_enabled:
             self.session_guard.resume_if_confirmed(now)
-            self.poller.hold_back(now)
-        self._owes_plan = not plans
+            self.poller.stop_reader_if_paused(now)
+        self.owes_plan = not plans
         if plans and not self.leaving.closing:
             self.fetcher.plan(now)
         self.assignment.flush_notices()
-
-    @property
-    def owes_plan(self) -> bool:
-        """Whether :meth:`after_event` was told to plan no fetches, and has not been since."""
-        return self._owes_plan
 
     # --- lifespans -------------------------------------------------------------------------------
 
@@ -224,7 +218,6 @@ class Reactions:
     # --- partitions ------------------------------------------------------------------------------
 
     def position_changed(self, instance: PartitionInstance) -> None:
-        """See :class:`.partition.reactions.PartitionReactions`, as for those that follow."""
         self.seeking.positioned(instance)
 
     def instance_ended(self, instance: PartitionInstance) -> None:
@@ -233,23 +226,15 @@ class Reactions:
         self.committer.forget(instance)
 
     def instance_released(self, now: float, instance: PartitionInstance) -> None:
-        """The group may learn of it, or assigns the partition again."""
         self.membership.released(now, instance)
 
     def is_committed(self, instance: PartitionInstance) -> bool:
-        """The committer knows."""
         return self.committer.is_acknowledged(instance)
 
     def commit_now(self, now: float) -> None:
-        """Send what is owed."""
         self.committer.flush(now)
 
     # --- commits ---------------------------------------------------------------------------------
-
-    @property
-    def committing_member(self) -> Membership:
-        """See :class:`.commit.reactions.CommitReactions`, as for those that follow."""
-        return self.subscription.membership
 
     def commit_acknowledged(self, now: float, instances: Sequence[PartitionInstance]) -> None:
         """What begins at the offset that was just committed looks it up; revocations go on."""
@@ -268,43 +253,35 @@ class Reactions:
         self.revocation.commit_rejected(now, instance, str(error))
 
     def commit_topic_unknown(self, now: float) -> None:
-        """The metadata tell whether the topic is gone."""
         self.cluster.refresh(now, "the coordinator does not know a topic")
 
     def revocation_progressed(self, now: float) -> None:
-        """The last record may have ended that a revocation waited for."""
         self.after_event(now)
 
     # --- fetching --------------------------------------------------------------------------------
 
     @property
     def is_poll_waiting(self) -> bool:
-        """See :class:`.fetch.reactions.FetchReactions`, as for those that follow."""
         return self.poller.is_waiting()
 
     def position_out_of_range(self, now: float, instance: PartitionInstance) -> None:
-        """Reset the position, unless the topic is another one by now."""
         self.seeking.out_of_range(now, instance)
 
     def log_truncated(
         self, now: float, instance: PartitionInstance, offset: int | None, leader_epoch: int
     ) -> None:
-        """Continue where the log was cut."""
         self.seeking.truncated(now, instance, offset, leader_epoch)
 
     def log_end_known(self, now: float, instance: PartitionInstance) -> None:
-        """Verify the completion map of the committed offset."""
         self.seeking.log_end_known(now, instance)
 
     def position_passed(self, now: float, instance: PartitionInstance) -> None:
-        """Nothing is left to be done up to there."""
         self.completion_tracker.position_passed(now, instance)
 
     # --- positions -------------------------------------------------------------------------------
 
     @property
     def offset_fetch_identity(self) -> tuple[str | None, int]:
-        """See :class:`.position.reactions.PositionReactions`, as for the next one."""
         membership = self.membership
         if membership is not self.kip848 or not membership.may_commit:
             return None, -1
@@ -314,13 +291,11 @@ class Reactions:
     def position_found(
         self, now: float, instance: PartitionInstance, found: OffsetAndMetadata, from_reset: bool
     ) -> None:
-        """Read from there."""
         self.seeking.found(now, instance, found, from_reset)
 
     # --- metadata --------------------------------------------------------------------------------
 
     def topics_changed(self, now: float) -> None:
-        """See :class:`.metadata.reactions.MetadataReactions`, as for the next one."""
         gone = [i for i in self.assignment.live() if not self.topic_ids.exists(i.partition)]
         self.topic_ids.learn()
         if gone:
@@ -340,15 +315,12 @@ class Reactions:
 
     @property
     def is_leaving(self) -> bool:
-        """See :class:`.membership.reactions.MembershipReactions`, as for those that follow."""
         return self.leaving.under_way
 
     def partitions_added(self, now: float, instances: list[PartitionInstance]) -> None:
-        """Find where they begin."""
         self.seeking.find(now, instances)
 
     def membership_ready(self, now: float) -> None:
-        """Send the commits that waited."""
         self.committer.resume(now)
 
     def epoch_changed(self, now: float) -> None:
@@ -357,7 +329,6 @@ class Reactions:
         self.positions.membership_known(now)
 
     def group_topics_known(self, now: float, topics: frozenset[str]) -> None:
-        """A leader needs the metadata of all topics of its group."""
         self.subscription.group_topics_known(now, topics)
 
     def group_left(self, now: float) -> None:
@@ -367,7 +338,6 @@ class Reactions:
         self.subscription.apply_next(now)
 
     def group_protocol_unsupported(self, now: float, why: str) -> None:
-        """Join by the classic protocol."""
         self.subscription.fall_back(now, why)
 
     def membership_failed(self, error: FatalError) -> None:
@@ -384,17 +354,14 @@ class Reactions:
     # --- polls -----------------------------------------------------------------------------------
 
     def poll_started(self, now: float) -> None:
-        """See :class:`.poll.reactions.PollReactions`, as for the next one."""
         self.membership.poll_resumed(now)
 
     def max_poll_interval_exceeded(self, now: float) -> None:
-        """Leave the group until the loop asks again."""
         self.membership.leave_idle(now)
 
     # --- leaving ---------------------------------------------------------------------------------
 
     def start_leaving(self, now: float, wait_for_tasks: bool) -> None:
-        """See :class:`.poll.reactions.LeaveReactions`, as for those that follow."""
         self.poller.disable_idle_check()
         self.membership.leave(now, wait_for_tasks=wait_for_tasks)
         self.after_event(now)

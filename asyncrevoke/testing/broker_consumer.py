@@ -156,7 +156,7 @@ class BrokerConsumer:
             forget(self.consumer)
 
     def _create_topics(self) -> list[str]:
-        router = self.consumer._hosting.router  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        router = self.consumer._handler_host.router  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
         handled = () if router is None else router.topics
         topics = sorted({*self.consumer.subscription(), *handled})
         for topic in topics:

@@ -46,7 +46,7 @@ JOIN = messages.JoinGroupRequest(
     group_instance_id=None,
     protocols=(),
 )
-PATIENCE = 0.2
+SILENCE_TIMEOUT = 0.2
 CAN_ISOLATE = (
     sys.platform == "linux"
     and os.geteuid() == 0
@@ -93,10 +93,10 @@ class Setup:
         self,
         channel: Channel = Channel.HEARTBEAT,
         message: messages.Request = HEARTBEAT,
-        patience: float = PATIENCE,
+        silence_timeout: float = SILENCE_TIMEOUT,
         node: Node | None = None,
     ) -> asyncio.Task[Replied | Failed]:
-        send = Send(1, message, node or self.node, channel, LONG, patience)
+        send = Send(1, message, node or self.node, channel, LONG, silence_timeout)
         return asyncio.create_task(self.channels.request(send))
 
 
@@ -115,7 +115,7 @@ async def test_silence_is_logged_and_a_late_response_counts(setup: Setup) -> Non
     asked = setup.ask()
     silent = await setup.channels.silence()
     assert silent.node == setup.node
-    assert asyncio.get_running_loop().time() - silent.since >= PATIENCE
+    assert asyncio.get_running_loop().time() - silent.since >= SILENCE_TIMEOUT
     assert not asked.done()
     setup.answer.answers.set()
     assert isinstance(await asked, Replied)
@@ -133,7 +133,7 @@ async def test_a_connection_that_is_silent_for_twice_as_long_is_dead(setup: Setu
 
 async def test_a_pending_join_is_no_silence(setup: Setup) -> None:
     join = setup.ask(Channel.JOIN, JOIN)
-    # Another connection is silent for longer than twice the patience meanwhile.
+    # Another connection is silent for longer than twice the silence timeout meanwhile.
     await setup.ask()
     assert (await setup.channels.silence()).node == setup.node
     assert not join.done()
@@ -151,11 +151,11 @@ async def test_a_part_of_a_response_is_no_silence(setup: Setup) -> None:
 
 
 async def test_a_request_sent_before_an_unanswered_probe_is_dropped(setup: Setup) -> None:
-    dead = setup.ask(patience=LONG)
+    dead = setup.ask(silence_timeout=LONG)
     await setup.broker.until(lambda: setup.broker.requests == 1)
     probed = await setup.channels.probe(ProbeBroker(setup.node, LONG))
     assert probed.answered
-    later = setup.ask(Channel.COMMIT, patience=LONG)
+    later = setup.ask(Channel.COMMIT, silence_timeout=LONG)
     await setup.broker.until(lambda: setup.broker.requests == 2)
     setup.channels.drop_silent(DropSilentConnections(setup.node, probed.begun_at, probed.begun_at))
     reply = await dead
@@ -188,7 +188,7 @@ async def test_idle_connections_to_other_brokers_are_dropped_with_those_of_a_sil
 
 
 async def test_busy_connections_to_other_brokers_are_left_alone(setup: Setup) -> None:
-    asked = setup.ask(patience=LONG)
+    asked = setup.ask(silence_timeout=LONG)
     await setup.broker.until(lambda: setup.broker.requests == 1)
     now = asyncio.get_running_loop().time()
     setup.channels.drop_silent(DropSilentConnections(Node(2, "127.0.0.1", 1), now, now))
@@ -204,10 +204,10 @@ async def test_a_broker_that_does_not_respond_to_a_probe_gets_twice_the_time_for
     times: list[float] = []
     for _ in range(2):
         begun = loop.time()
-        assert not (await channels.probe(ProbeBroker(node, PATIENCE))).answered
+        assert not (await channels.probe(ProbeBroker(node, SILENCE_TIMEOUT))).answered
         times.append(loop.time() - begun)
-    assert times[0] >= PATIENCE
-    assert times[1] >= 2 * PATIENCE
+    assert times[0] >= SILENCE_TIMEOUT
+    assert times[1] >= 2 * SILENCE_TIMEOUT
     await channels.close()
     await broker.stop()
 
@@ -215,28 +215,30 @@ async def test_a_broker_that_does_not_respond_to_a_probe_gets_twice_the_time_for
 async def test_on_a_slow_link_answers_have_the_time_that_they_take(setup: Setup) -> None:
     port = next(free_ports())
     tunnel = Tunnel(port, setup.node.port)
-    tunnel.delay = 1.5 * PATIENCE
+    tunnel.delay = 1.5 * SILENCE_TIMEOUT
     await tunnel.open()
     setup.answer.answers.set()
     node = Node(1, "127.0.0.1", port)
-    # Opening is tried with ever more time; then round trips of three times the patience work.
-    while not (await setup.channels.probe(ProbeBroker(node, PATIENCE))).answered:
+    # Opening takes ever more time; then round trips of three times the silence timeout work.
+    while not (await setup.channels.probe(ProbeBroker(node, SILENCE_TIMEOUT))).answered:
         pass
     for _ in range(3):
         assert isinstance(await setup.ask(node=node), Replied)
     await tunnel.close()
 
 
-@pytest.mark.parametrize(("patience", "between"), [(3.0, 1), (30.0, 10), (float("inf"), 1200)])
-def test_the_kernel_probes_quiet_connections(patience: float, between: int) -> None:
+@pytest.mark.parametrize(
+    ("silence_timeout", "between"), [(3.0, 1), (30.0, 10), (float("inf"), 1200)]
+)
+def test_the_kernel_probes_quiet_connections(silence_timeout: float, between: int) -> None:
     with socket.socket() as sock:
-        keep_alive(sock, patience)
+        keep_alive(sock, silence_timeout)
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         for name in ("TCP_KEEPIDLE", "TCP_KEEPINTVL"):
             if (option := getattr(socket, name, None)) is not None:
                 assert sock.getsockopt(socket.IPPROTO_TCP, option) == between
         if (option := getattr(socket, "TCP_USER_TIMEOUT", None)) is not None:
-            expected = int(min(patience, 3600) * 1000)
+            expected = int(min(silence_timeout, 3600) * 1000)
             assert sock.getsockopt(socket.IPPROTO_TCP, option) == expected
 
 
@@ -254,5 +256,5 @@ async def test_a_vanished_host_breaks_even_the_connection_of_a_pending_join() ->
         output, _ = await child.communicate()
     kind, seconds, _ = output.decode().split(maxsplit=2)
     assert kind == "silent"
-    # Twice the patience, and the kernel's own pace.
+    # Twice the silence timeout, and the kernel's own pace.
     assert float(seconds) < 10

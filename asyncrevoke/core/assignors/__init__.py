@@ -1,4 +1,4 @@
-"""Who gets which partition of a classic group: decided by its leader, with one of these rules."""
+"""Assignment of a classic group's partitions: its leader decides, with one of these assignors."""
 
 from asyncrevoke.core.assignors.assignor import (
     Assignment,

@@ -1,4 +1,4 @@
-"""What an assignor is: the leader's rule that gives each partition of a classic group an owner."""
+"""The interface of an assignor, by which the leader of a classic group assigns partitions."""
 
 from __future__ import annotations
 
@@ -14,28 +14,27 @@ if TYPE_CHECKING:
     from asyncrevoke.core.assignors.racks import PartitionRacks
 
 Assignment = dict[str, list[TopicPartition]]
-"""What each member shall hold, by member id."""
+"""The partitions of each member, by member id."""
 
 
 class RebalanceProtocol(enum.IntEnum):
-    """What members do with their partitions before they rejoin (KIP-429); the higher the better."""
+    """What members do with their partitions before they rejoin (KIP-429); higher is better."""
 
     EAGER = 0
     COOPERATIVE = 1
 
 
 class Assignor(Protocol):
-    """A rule of assignment. Pure: the same input always gives the same output, in any thread; in a
-    large group it is not called in that of the event loop.
+    """An assignor. Pure: the same input gives the same output. In a large group it is called in
+    another thread than the event loop's.
 
-    ``name`` is what members of the group agree on, so an assignor of one's own needs a name of
-    its own. ``protocols`` are the rebalance protocols under which its results are safe: with
-    COOPERATIVE it must not give a partition to a member while another one reports it as owned.
+    All members must offer the same ``name``. ``protocols`` are the rebalance protocols that it
+    supports: with COOPERATIVE it must not assign a partition that another member reports as owned.
     """
 
     @property
     def name(self) -> str:
-        """The name that goes into JoinGroup."""
+        """The name in JoinGroup."""
         ...
 
     @property
@@ -44,10 +43,8 @@ class Assignor(Protocol):
         ...
 
     def user_data(self, generation: int, owned: Collection[TopicPartition]) -> bytes | None:
-        """What our own subscription carries for this assignor when the group's leader is another.
-
-        ``generation`` is that of our last assignment, -1 for none; ``owned`` what we hold.
-        """
+        """The user data of our subscription for this assignor. ``generation`` is that of our last
+        assignment, -1 for none; ``owned`` what we own."""
         ...
 
     def assign(
@@ -55,15 +52,15 @@ class Assignor(Protocol):
     ) -> Assignment:
         """Distribute ``partitions`` (of each topic, ascending) over ``members``.
 
-        Every member has an entry in the result, if only an empty one. Topics that nobody is
-        subscribed to, and subscribed topics that are not in ``partitions``, are left out.
+        Every member has an entry in the result. Topics without subscribers, and subscribed topics
+        that are not in ``partitions``, are left out.
         """
         ...
 
 
 @runtime_checkable
 class RackAwareAssignor(Assignor, Protocol):
-    """One that also heeds where members run and where partitions have their replicas (KIP-881)."""
+    """An assignor that also uses the racks of members and replicas (KIP-881)."""
 
     def assign_by_rack(
         self,
@@ -81,7 +78,7 @@ def assign(
     members: Sequence[Member],
     racks: PartitionRacks,
 ) -> Assignment:
-    """What ``assignor`` makes of the group, by racks if it heeds them and there are any."""
+    """The assignment by ``assignor``, with racks if it uses them and there are any."""
     if racks and isinstance(assignor, RackAwareAssignor):
         return assignor.assign_by_rack(partitions, members, racks)
     return assignor.assign(partitions, members)

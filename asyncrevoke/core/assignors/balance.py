@@ -1,25 +1,22 @@
 """The most even assignment when members are subscribed to different topics.
 
-Theory of operation. Partitions of one topic are worth the same to all of its subscribers, except
-to those that own some of them already, so only *counts* are decided here: how many partitions of
-a topic a member holds. First all keep what they own, and each free partition goes to the lightest
-subscriber of its topic. Then, from the heaviest member downward, a partition is passed on to a
-member that is lighter by two or more, directly or in a chain over members in between, whose loads
-do not change. When no such chain is left, no assignment has a smaller sum of squared loads
-(Harvey, Ladner, Lovász and Tamir, "Semi-matchings for bipartite graphs and load balancing").
-Java passes on directly only, so its result is never more even than this one.
+Only *counts* are decided here: how many partitions of a topic a member has. First all members keep
+what they own, and each free partition goes to the subscriber with the fewest partitions. Then, from
+the member with the most downward, a partition moves to a member with fewer by two or more, directly
+or in a chain over members whose counts do not change. When there is no such chain, no assignment
+has a smaller sum of squared counts (Harvey, Ladner, Lovász and Tamir, "Semi-matchings for bipartite
+graphs and load balancing"). Java moves partitions directly only, so it is never more even.
 
-That is done twice, first with free partitions alone. So a partition leaves its owner only if the
-free ones cannot even out the loads, and once all that had to go are free, nothing moves any more:
-the group comes to rest after one follow-up round. If no chain leaves a member, none of the
-members reached from it can take part in any later one; they are settled and the search stays
-short. Searches have an allowance that grows with the size of the group as n log n does: members
-that make them long on purpose get a result that is a little less even, but not less than Java's.
+This is done twice, first with free partitions alone: an owned partition moves only if the free ones
+cannot even out the counts, and the group is stable after one more round. A member that no chain
+leaves takes part in no later one, nor do those reached from it, which keeps the search short. The
+steps of all searches are limited to n log n of the group's size; beyond that the result is a little
+less even, but not less than Java's.
 
-At the end, partitions go back to their owners where that leaves the loads as even as they are.
+At the end, partitions return to their owners where the counts stay as even.
 
-With racks (KIP-881), what its owner would read across racks counts as free, and what is free first
-goes to the lightest subscriber beside it. The rest is as above: even loads come before racks. See
+With racks (KIP-881), a partition that its owner would read across racks counts as free, and free
+partitions first go to subscribers in their racks; even counts come before racks. See
 ``rack_placing.py``.
 """
 
@@ -46,8 +43,8 @@ def balance(
 ) -> Assignment:
     """Assign every partition to one of its topic's subscribers, ``topics_of`` by member id.
 
-    ``owned`` names what each member has and may keep. Each topic needs a subscriber. With
-    ``racks``, members get partitions beside them as long as loads stay as even.
+    ``owned`` is what each member may keep. Each topic needs a subscriber. With ``racks``, members
+    get partitions in their racks as long as the counts stay as even.
     """
     placing = None if racks is None else RackPlacing(racks, topics_of, owned)
     loads = PartitionCounts(

@@ -1,16 +1,14 @@
-"""``cooperative-sticky``: as even as can be, with as few partitions moved as can be.
+"""``cooperative-sticky``: as even as possible, with as few moves as possible.
 
-Theory of operation. If all members are subscribed to the same topics, each has a quota, and the
-result is Java's to the last partition:
+If all members are subscribed to the same topics, the result is Java's to the last partition:
 
 1. A member keeps what it owns up to its quota, lowest partitions first. The quota is the rounded
-   share; the partitions left over by rounding raise it by one for as many members, namely the
-   first ones (in Java's order) that own so much.
-2. What is free then goes, in order, one each by turns to the members below the rounded share.
+   share; for the remainder, the first members (in Java's order) that own more keep one more.
+2. Free partitions go one by one to the members below the share, in order.
 3. The rest goes, one each, to members at the share.
 
-Otherwise ``balance.py`` finds the most even assignment. In both cases partitions that change
-their owner are withheld in this round (``ownership.py``).
+Otherwise ``balance.py`` finds the most even assignment. In both cases partitions that change their
+owner are withheld in this round (``ownership.py``).
 """
 
 from __future__ import annotations
@@ -39,16 +37,14 @@ class CooperativeStickyAssignor:
     protocols = frozenset({RebalanceProtocol.EAGER, RebalanceProtocol.COOPERATIVE})
 
     def user_data(self, generation: int, owned: Collection[TopicPartition]) -> bytes:  # noqa: ARG002
-        """The generation, which Java leaders before 3.2 read from here alone."""
+        """The generation, which Java leaders before 3.2 read only here."""
         return encode_generation(generation)
 
     def assign(
         self, partitions: Mapping[str, Sequence[int]], members: Sequence[Member]
     ) -> Assignment:
-        """Plan, then withhold.
-
-        Owned partitions that no longer exist, or whose topic their owner dropped, are free.
-        """
+        """Plan, then withhold. Owned partitions that no longer exist, or whose topic their owner
+        has dropped, are free."""
         return self.assign_by_rack(partitions, members, {})
 
     def assign_by_rack(
@@ -57,8 +53,8 @@ class CooperativeStickyAssignor:
         members: Sequence[Member],
         racks: PartitionRacks,
     ) -> Assignment:
-        """The same; what is not in its owner's rack is free, and free partitions go to members
-        beside them as long as these have room."""
+        """The same. Partitions outside their owner's rack are free; free partitions first go to
+        members in their racks."""
         claims = ReportedOwnership(members)
         return withhold(plan(partitions, members, claims, racks), claims)
 
@@ -69,10 +65,8 @@ def plan(
     claims: ReportedOwnership,
     partition_racks: PartitionRacks | None = None,
 ) -> Assignment:
-    """Where the group shall arrive, disregarding who must give something up first.
-
-    Members without topics are on their way out, and get nothing.
-    """
+    """The final assignment, whoever must release partitions first. Members without topics are
+    leaving, and get none."""
     leaving = [member.member_id for member in members if not member.subscription.topics]
     if leaving:
         staying = [member for member in members if member.subscription.topics]
@@ -142,7 +136,7 @@ def _fill_by_rack(
     extra: int,
     racks: Racks,
 ) -> list[TopicPartition]:
-    """Give what is free to members beside it that have room; what is left in the end is returned.
+    """Give free partitions to members in their racks that have room; returns the rest.
 
     ``below`` are the members below the share, ``above`` those at it that may have one more, of
     which there are ``extra`` in all.

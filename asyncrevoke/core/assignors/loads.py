@@ -1,4 +1,4 @@
-"""How many partitions each member holds, and how they are moved until that is even."""
+"""How many partitions each member has, and how they are moved until that is even."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
     from asyncrevoke.core.assignors.assignor import Assignment
 
-# Of a topic: members, and the numbers of free partitions that they shall have. What is given is
-# removed from the free ones; how many each is to get is brought up to date after each.
+# For a topic: members and the numbers of free partitions that they get, which are removed from the
+# free ones. How many each is to get is updated after each.
 NameFree: TypeAlias = Callable[[int, list[int], Mapping[int, int]], Iterator[tuple[int, int]]]
 
-# Steps that searches may take: these, and so many times n log n.
+# The limit of steps in searches: these, and n log n times so many.
 _FEWEST_STEPS = 2_000
 _STEPS = 2
 
 
 class PartitionCounts:
-    """How many partitions of each topic each member holds. Members and topics are numbers here,
-    their places in ``members`` and ``topics``."""
+    """How many partitions of each topic each member has. Members and topics are numbers here, their
+    indices in ``members`` and ``topics``."""
 
     def __init__(
         self,
@@ -83,11 +83,10 @@ class PartitionCounts:
         self.counts[member] += 1
 
     def level(self, *, free_only: bool) -> None:
-        """Pass partitions on from heavy members to light ones until none can be.
+        """Move partitions from members with many to members with few until none can be moved.
 
-        The loads of those that give never rise, and those of the lightest never fall: a topic whose
-        lightest subscriber is too heavy once is *closed* for good. Whoever has given once is never
-        light enough to take.
+        The counts of members that give never rise, and the lowest counts never fall: a topic whose
+        lightest subscriber has too many is *closed* for good, and a member that gives never takes.
         """
         self._sort_subscribers()
         self._sort_held()
@@ -125,10 +124,8 @@ class PartitionCounts:
                     self._kept[member].append(topic)
 
     def restore(self) -> None:
-        """Undo moves of owned partitions that turn out not to have been needed.
-
-        Each step lowers the number of moved partitions, so this ends.
-        """
+        """Undo moves of owned partitions that were not needed. Each step lowers their number, so
+        this ends."""
         self._sort_held()
         allowance = Allowance(self._allowance)
         lacking = [
@@ -154,7 +151,7 @@ class PartitionCounts:
         if self.counts[owner] < self.counts[heaviest]:
             self._move(heaviest, topic, owner)
             return True
-        # The owner must pass one on that is not its own: to a light member, or to a holder.
+        # The owner must give one that it does not own: to a light member, or to a holder.
         limit = self.counts[heaviest] - 1
         search = _Search(self, owner, limit, allowance, ends=frozenset(holders))
         if not self._spread_spare(search, [owner]):
@@ -169,8 +166,8 @@ class PartitionCounts:
     def assignment(
         self, partitions: Mapping[str, Sequence[int]], name_free: NameFree | None
     ) -> Assignment:
-        """Name the partitions: owners keep their lowest ones, the others get those that
-        ``name_free`` gives them, and then what is left."""
+        """Name the partitions: owners keep their lowest ones, the others get those of ``name_free``
+        and then the rest."""
         result: Assignment = {member_id: [] for member_id in self.members}
         for topic, name in sorted(enumerate(self.topics), key=lambda entry: entry[1]):
             held, owned = self.held[topic], self.owned[topic]
@@ -209,11 +206,8 @@ class PartitionCounts:
         self.counts[target] += 1
 
     def lightest(self, topic: int) -> int:
-        """Of the subscribers with the smallest load, the first.
-
-        A load that grew leaves an entry that is too low, corrected here. One that shrank leaves an
-        entry that is too high, which hides only members that are too heavy to take anything.
-        """
+        """The first subscriber with the smallest count. An entry of a count that grew is corrected
+        here; one of a count that shrank is too high, and hides only members that take nothing."""
         heap = self._heaps[topic]
         while True:
             load, member = heap[0]
@@ -223,7 +217,7 @@ class PartitionCounts:
             heapq.heapreplace(heap, (now, member))
 
     def _direct(self, giver: int, closed: bytearray, free_only: bool) -> list[tuple[int, int, int]]:
-        """One step to a member lighter by two or more; rather a partition that is not its own."""
+        """One step to a member with fewer by two or more; preferably a partition not owned."""
         limit = self.counts[giver] - 2
         for topics, spare in ((self._spare[giver], True), (self._kept[giver], False)):
             if not spare and free_only:
@@ -242,11 +236,8 @@ class PartitionCounts:
     def _search(
         self, giver: int, free_only: bool, settled: set[int], allowance: Allowance
     ) -> list[tuple[int, int, int]]:
-        """The chain that moves the fewest owned partitions.
-
-        If there is none, all members that were reached are settled: no later chain leads over
-        them.
-        """
+        """The chain that moves the fewest owned partitions. Without one, all members that were
+        reached are settled: no later chain passes them."""
         if allowance.is_spent:
             return []
         search = _Search(self, giver, self.counts[giver] - 2, allowance, passed=settled)
@@ -267,10 +258,8 @@ class PartitionCounts:
     def _spread(
         self, search: _Search, members: list[int], needs_owned: list[tuple[int, int]]
     ) -> bool:
-        """Go on over all that ``members``, and those reached from them, hold and do not own.
-
-        True if the search has found its end; ``needs_owned`` gets what they hold and own.
-        """
+        """Follow all that ``members``, and those reached from them, have and do not own. True at an
+        end; ``needs_owned`` gets what they have and own."""
         for member in members:  # grows while it is gone through
             if not search.allowance.take(len(self.topics_of[member])):
                 return False
@@ -284,7 +273,7 @@ class PartitionCounts:
         return False
 
     def _spread_spare(self, search: _Search, members: list[int]) -> bool:
-        """The same without what they own, by the topics that are listed as spare."""
+        """The same by the topics that are listed as spare, without what members own."""
         for member in members:  # grows while it is gone through
             topics = sorted(set(self._spare[member]))
             if not search.allowance.take(1 + len(topics)):
@@ -299,19 +288,19 @@ class PartitionCounts:
 
 
 class Allowance:
-    """How many more steps searches may take, so that no group of members costs much more than its
-    size. What is not found by then stays a little less even, or moves one partition too many."""
+    """The steps that searches have left, so that no group costs much more than its size. Beyond
+    them the result is a little less even, or moves a partition too many."""
 
     def __init__(self, steps: int) -> None:
         self._left = steps
 
     @property
     def is_spent(self) -> bool:
-        """Whether nothing is left."""
+        """Whether none is left."""
         return self._left <= 0
 
     def take(self, steps: int) -> bool:
-        """Use this much; False if nothing was left."""
+        """Use steps; False if none was left."""
         if self._left <= 0:
             return False
         self._left -= steps
@@ -319,7 +308,7 @@ class Allowance:
 
 
 class _Search:
-    """The way from a member over topics to one with a load of at most ``limit``, or in ``ends``,
+    """The way from a member over topics to one with a count of at most ``limit``, or in ``ends``,
     but not over those in ``passed``."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The orders in which Java's assignors visit members; where the order decides, so do we."""
+"""The orders in which Java's assignors visit members."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ if TYPE_CHECKING:
 
 
 def static_first(members: Iterable[Member]) -> list[Member]:
-    """Static members by instance id, then dynamic ones by member id.
-
-    A static member so keeps its place, and with it its partitions, over a restart (KIP-345).
-    """
+    """Static members by instance id, then dynamic ones by member id: so a static member keeps its
+    partitions over a restart (KIP-345)."""
     return sorted(
         members,
         key=lambda member: (
@@ -27,12 +25,8 @@ def static_first(members: Iterable[Member]) -> list[Member]:
 
 
 def hash_order(member_ids: Sequence[str]) -> list[str]:
-    """The order of a ``java.util.HashMap`` filled in the given order.
-
-    If several members could keep a partition more than the others, Java's sticky assignor asks
-    them in this order. A leader that asked in another one would, after taking over from a Java
-    leader, move partitions for nothing.
-    """
+    """The order of a ``java.util.HashMap`` filled in the given order, in which Java's sticky
+    assignor asks members. Another would move partitions when a leader replaces a Java leader."""
     capacity = 16
     while len(member_ids) > capacity * 3 // 4:
         capacity *= 2

@@ -1,9 +1,8 @@
-"""Who holds what, by the members' own word, and who may not be given it in this round.
+"""Which partitions members report as owned, and which may not move in this round.
 
-A partition that changes its owner within a cooperative group takes two rounds: it is taken from
-the old owner in the first, and given to the new one in the second, after the old owner has joined
-without it. What counts is what the members report, not the leader's own mode: eager members
-report nothing, since they gave everything up before they joined, so theirs may move at once.
+A partition changes its owner in a cooperative group in two rounds: the old owner loses it in the
+first, and after it has joined without it, the new one gets it in the second. What members report
+counts: eager members report nothing, so their partitions move at once.
 """
 
 from __future__ import annotations
@@ -32,15 +31,13 @@ class OwnershipViolation(NamedTuple):
 
 
 def encode_generation(generation: int) -> bytes:
-    """The user data of ``cooperative-sticky``, version 0: all that leaders before KIP-792 read."""
+    """The user data of ``cooperative-sticky``, version 0, which leaders before KIP-792 read."""
     return _GENERATION.pack(generation)
 
 
 def generation_of(subscription: Subscription) -> int:
-    """The generation in which a member got what it owns, -1 if it does not tell.
-
-    Members that speak subscription version 0 or 1 tell it in the user data.
-    """
+    """The generation in which a member got what it owns, -1 if unknown. Members with subscription
+    version 0 or 1 send it in the user data."""
     if subscription.generation >= 0:
         return subscription.generation
     data = subscription.user_data
@@ -51,15 +48,12 @@ def generation_of(subscription: Subscription) -> int:
 
 
 class ReportedOwnership:
-    """What members report as owned.
-
-    If several members claim one partition, that of the highest generation owns it (KIP-792); if
-    there are several of that generation, nobody does.
-    """
+    """What members report as owned. Of several members that claim one partition, the one with the
+    highest generation owns it (KIP-792); none if that is not unique."""
 
     def __init__(self, members: Sequence[Member]) -> None:
         self.owners: dict[TopicPartition, str] = {}
-        # Nearly every partition has one claimant: lists are kept of the others alone.
+        # Nearly every partition has one claimant: only the others have lists.
         first: dict[TopicPartition, tuple[int, str]] = {}
         disputed: dict[TopicPartition, list[tuple[int, str]]] = {}
         for member in members:
@@ -83,7 +77,7 @@ class ReportedOwnership:
                 del self.owners[partition]
 
     def bar(self, partition: TopicPartition, member_id: str) -> str | None:
-        """Who else claims the partition, so that ``member_id`` may not be given it yet."""
+        """The member that claims the partition, so that ``member_id`` may not get it yet."""
         owner = self.owners.get(partition)
         if owner == member_id:
             return None
@@ -104,10 +98,8 @@ def withhold(plan: Assignment, claims: ReportedOwnership) -> Assignment:
 def withheld(
     partitions: Mapping[str, Sequence[int]], members: Sequence[Member], assignment: Assignment
 ) -> list[TopicPartition]:
-    """The partitions that somebody is subscribed to and that ``assignment`` gives to nobody.
-
-    They wait for their owners: if there are any, another round follows.
-    """
+    """The subscribed partitions that ``assignment`` gives to no member: they wait for their owners,
+    and another round follows."""
     given = {tp for assigned in assignment.values() for tp in assigned}
     topics = {topic for member in members for topic in member.subscription.topics}
     return [
@@ -123,9 +115,8 @@ def repair(
 ) -> tuple[Assignment, list[OwnershipViolation]]:
     """Make the result of a foreign assignor safe: no partition may have two owners at once.
 
-    Stripped are partitions that another member still reports as owned, those given to a second
-    member, and everything given to somebody who is not in the group. Members that were forgotten
-    get nothing. The second value says what was stripped, for the log.
+    Removes partitions that another member still reports as owned, those given to a second member,
+    and all given to no member of the group; returns them as the second value, for the log.
     """
     claims = ReportedOwnership(members)
     violations: list[OwnershipViolation] = []

@@ -1,10 +1,9 @@
-"""Members get partitions beside them where members are subscribed to different topics (KIP-881).
+"""Gives members partitions in their racks if they are subscribed to different topics (KIP-881).
 
-As Java's rule goes: a member that would read a partition across racks gives it up, if somebody
-could read it beside; what is free goes to the lightest subscriber beside it, a member without a
-rack being beside everything; and even loads come before racks. When the loads have been evened
-out, members keep what they were given beside them as far as they are to have so many, and what is
-left goes to members beside it, or else back to who had it.
+As in Java: a partition that its owner would read across racks is free, if another subscriber is in
+one of its racks. A free partition goes to the lightest subscriber in its racks; a member without a
+rack is in all. Even counts come before racks: when they are even, members keep the partitions in
+their racks up to their counts, and the rest goes to members in its racks, or to its former owner.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class RackPlacing:
-    """``beside_owners`` is what of ``owned`` its owners may keep."""
+    """``beside_owners`` is the part of ``owned`` that its owners may keep."""
 
     def __init__(
         self, racks: Racks, topics_of: Mapping[str, Collection[str]], owned: Assignment
@@ -45,11 +44,11 @@ class RackPlacing:
                     self._former[tp] = member_id
                 else:
                     self.beside_owners[member_id].append(tp)
-        # Topic and member -> the partitions that were placed beside it.
+        # Topic and member -> the partitions that were placed in its rack.
         self._placed: dict[tuple[int, int], list[int]] = {}
 
     def place_free(self, loads: PartitionCounts, partitions: Mapping[str, Sequence[int]]) -> None:
-        """Give each free partition to the lightest subscriber beside it, if there is one; those
+        """Give each free partition to the lightest subscriber in its racks, if there is one; those
         with the least choice first."""
         for topic, name in enumerate(loads.topics):
             taken = {number for mine in loads.owned[topic].values() for number in mine}
@@ -90,9 +89,8 @@ class RackPlacing:
     def name_free(
         self, loads: PartitionCounts, topic: int, free: list[int], missing: Mapping[int, int]
     ) -> Iterator[tuple[int, int]]:
-        """Members and numbers of this topic that go together; what is taken is removed from
-        ``free``. ``missing`` is how many each member is to get, and is brought up to date by the
-        caller after each."""
+        """Members and the numbers that they get of this topic, which are removed from ``free``. The
+        caller updates ``missing``, how many each member is to get, after each."""
         left = set(free)
         for member in missing:
             for number in sorted(self._placed.get((topic, member), ()))[: missing[member]]:

@@ -1,7 +1,7 @@
-"""Where members run and where partitions have their replicas (KIP-881).
+"""The racks of members and of replicas (KIP-881).
 
-A member reads from a replica in its own rack if there is one (KIP-392), which costs less than
-reading across. The assignors give it such partitions where that keeps the shares even.
+A member reads from a replica in its own rack if there is one (KIP-392). The assignors give it such
+partitions where the shares stay even.
 """
 
 from __future__ import annotations
@@ -21,11 +21,8 @@ _NONE: frozenset[str] = frozenset()
 
 
 class Racks:
-    """The racks of some members and of some partitions.
-
-    ``useful`` is False if they say nothing: no member has a rack that any partition has, or every
-    partition is in every rack.
-    """
+    """The racks of some members and partitions. ``useful`` is False if no member has a rack that
+    any partition has, or every partition is in every rack."""
 
     def __init__(
         self,
@@ -45,20 +42,20 @@ class Racks:
         )
 
     def of_member(self, member_id: str) -> str | None:
-        """Where a member runs, None if that is not known."""
+        """The rack of a member, None if unknown."""
         return self._of_member.get(member_id)
 
     def of_partition(self, partition: TopicPartition) -> frozenset[str]:
-        """Where a partition has replicas."""
+        """The racks of a partition's replicas."""
         return self._of_partition.get(partition, _NONE)
 
     def match(self, member_id: str, partition: TopicPartition) -> bool:
-        """Whether the partition has a replica beside the member, or the member has no rack."""
+        """Whether the partition has a replica in the member's rack, or the member has no rack."""
         rack = self._of_member.get(member_id)
         return rack is None or rack in self._of_partition.get(partition, _NONE)
 
     def fewest_first(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """Those with the fewest members beside them first: they have the least choice."""
+        """Partitions with the fewest members in their racks first: they have the least choice."""
         beside: dict[str, int] = {}
         for rack in self._of_member.values():
             beside[rack] = beside.get(rack, 0) + 1
@@ -72,10 +69,8 @@ class Racks:
 
 
 class RackOrder:
-    """Members in an order, who may be removed and added at the end.
-
-    Each has a place, which stays the same; a member without a rack is beside nothing.
-    """
+    """Members in an order, to be removed, and added at the end. Each keeps its place; a member
+    without a rack is not found."""
 
     def __init__(
         self,
@@ -112,8 +107,8 @@ class RackOrder:
         self._places.clear()
 
     def beside(self, partition: TopicPartition, first: int = 0) -> tuple[int, str] | None:
-        """The first member in the partition's racks, from the place ``first`` on and going round;
-        with its place."""
+        """The first member in the partition's racks from the place ``first`` on, cyclically, with
+        its place."""
         found: list[tuple[bool, int]] = []
         for rack in self._partitions.get(partition, _NONE):
             if places := self._places.get(rack):

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class RangeAssignor:
     """Java's RangeAssignor.
 
-    Topics with the same number of partitions and the same subscribers are co-partitioned: one
-    member holds the same partition numbers of all of them. The first members of each topic hold
-    one partition more if it does not divide evenly, so that the load is uneven over many topics.
+    Topics with the same number of partitions and the same subscribers are co-partitioned: a member
+    gets the same partition numbers of each. The first members of each topic get one partition more
+    if it does not divide evenly, so that the load is uneven over many topics.
     """
 
     name = "range"
@@ -36,7 +36,7 @@ class RangeAssignor:
     def assign(
         self, partitions: Mapping[str, Sequence[int]], members: Sequence[Member]
     ) -> Assignment:
-        """Deal out each topic by itself; partitions in order of topic, then partition."""
+        """Assign each topic by itself."""
         return self.assign_by_rack(partitions, members, {})
 
     def assign_by_rack(
@@ -45,8 +45,8 @@ class RangeAssignor:
         members: Sequence[Member],
         racks: PartitionRacks,
     ) -> Assignment:
-        """The same shares; each member first takes partitions that are in its rack, and the same
-        numbers of co-partitioned topics where they all are (KIP-881)."""
+        """The same shares; members first get partitions in their racks, and the same numbers of
+        co-partitioned topics where all of them are (KIP-881)."""
         subscribers: dict[str, list[Member]] = {}
         for member in static_first(members):
             for name in dict.fromkeys(member.subscription.topics):
@@ -66,7 +66,7 @@ class RangeAssignor:
 
 
 class _Topic:
-    """One topic on its way: what each subscriber has taken, and what is left."""
+    """One topic: what each subscriber has, and what is left."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class _Topic:
         return max(0, self._share + (self._extra > 0) - len(self.taken[member_id]))
 
     def take(self, member_id: str, numbers: Iterable[int]) -> None:
-        """These are the member's."""
+        """Assign these to the member."""
         taken = self.taken[member_id]
         for number in numbers:
             taken.append(number)

@@ -1,12 +1,11 @@
-"""Committing offsets: one OffsetCommit in flight, coalesced, and each error with its meaning.
+"""Commits offsets: one OffsetCommit in flight, and each error with its meaning.
 
-Commits are sent while the coordinator holds a JoinGroup back, and may be rejected for a generation
-that this JoinGroup has just ended. Such an error says nothing of the present membership: it counts
-only if the identity that was sent is still the current one, and no join or sync is outstanding
-(:meth:`.CommitterMembership.is_current_membership`).
+While the coordinator delays a JoinGroup, a commit may be rejected for a generation that this
+JoinGroup has just ended. Such an error counts only if the identity that was sent is the current one
+and no join or sync is outstanding (:meth:`.CommitterMembership.is_current_membership`).
 
-If the answer to a commit is lost, its partitions are committed again, and the broker is asked what
-it holds (:mod:`.unverified_commits`).
+A commit without a response is sent again, and the broker is asked for its offsets
+(:mod:`.unverified_commits`).
 """
 
 from __future__ import annotations
@@ -62,12 +61,12 @@ class _InFlightCommit(NamedTuple):
     member_identity: GroupMetadata
     sent_at: float
     entries: dict[PartitionInstance, CommitEntry]
-    # Those that wait for this commit alone to be released.
+    # Those that wait only for this commit to be released.
     flushing: frozenset[PartitionInstance]
 
 
 class Committer:
-    """Commits what counts, when it is due: at the interval, at a revoke, on request, at the end."""
+    """Commits when it is due: at the interval, at a revocation, on request, at the end."""
 
     def __init__(
         self,
@@ -95,11 +94,11 @@ class Committer:
         self._scheduled = False
         self._backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
         self._waiters = CommitWaiters(outbox, self)
-        # How many OffsetCommits were sent, and the last one that was acknowledged for an instance.
+        # The number of OffsetCommits sent, and of the last one acknowledged for each instance.
         self._sent = 0
         self._acknowledged_commits: dict[PartitionInstance, int] = {}
         self._rejected = RejectedCommits(outbox, self)
-        # The coordinator has not heard of the topic yet, or it is gone: the metadata will say so.
+        # The coordinator does not know these topics yet, or they were deleted.
         self._unknown_topics = PartitionBackoff(
             outbox,
             self,
@@ -109,14 +108,14 @@ class Committer:
         )
         self.slowest = 0.0
 
-    # --- what is owed ----------------------------------------------------------------------------
+    # --- what to commit --------------------------------------------------------------------------
 
     def entry(self, instance: PartitionInstance) -> CommitEntry | None:
-        """What is to be committed for this instance now, None if the broker holds it already."""
+        """What to commit for this instance now, None if the broker holds it already."""
         return self._owed(instance) if instance.can.commit else None
 
     def is_commit_owed(self, instance: PartitionInstance) -> bool:
-        """Whether something of it is to be committed now."""
+        """Whether there is something to commit for it."""
         return self.entry(instance) is not None
 
     def _owed(self, instance: PartitionInstance) -> CommitEntry | None:
@@ -143,32 +142,32 @@ class Committer:
         )
 
     def is_acknowledged(self, instance: PartitionInstance) -> bool:
-        """Whether nothing of it is owed, in flight or uncertain."""
+        """Whether nothing of it is to be committed, in flight or unverified."""
         if self._in_flight is not None and instance in self._in_flight.entries:
             return False
         return self.entry(instance) is None and instance not in self._unverified
 
     def schedule(self, now: float) -> None:
-        """Something may count now: commit it within the interval. Cheap to call again."""
+        """Commit within the interval. Cheap to call again."""
         if not self._scheduled:
             self._scheduled = True
             self._outbox.set_timer(_TIMER, now + self._config.commit_interval, self._interval)
 
     def _interval(self, now: float) -> None:
         self._scheduled = False
-        self._assignment.count_handed_out()
-        if self._assignment.hand_out.is_counting:
-            # The reader does not tell how far it has come: look again.
+        self._assignment.complete_read()
+        if self._assignment.reader_records.is_counting:
+            # The reader does not report its progress: look again.
             self.schedule(now)
         self._maps.resume_delivery()
         self.flush(now)
 
     def flush(self, now: float) -> None:
-        """Commit everything that is owed as soon as the one in flight is answered."""
+        """Commit everything that is owed as soon as no commit is in flight."""
         self._due = True
         self._send(now)
 
-    # --- the user's requests ---------------------------------------------------------------------
+    # --- requests of the user --------------------------------------------------------------------
 
     def request(
         self,
@@ -176,7 +175,7 @@ class Committer:
         call_id: int,
         offsets: Mapping[TopicPartition, OffsetAndMetadata] | None,
     ) -> None:
-        """Answer the call when everything that counts now (or ``offsets``) is acknowledged."""
+        """Answer the call when everything completed by now (or ``offsets``) is acknowledged."""
         if offsets is None:
             offsets = self._returned() if self._manual else None
         concerned = self._assignment.live()
@@ -210,15 +209,15 @@ class Committer:
         }
 
     def is_satisfied(self, instance: PartitionInstance, number: int) -> bool:
-        """See :class:`.reactions.CommitProgress`."""
+        """See :class:`.reactions.CommitterReactions`."""
         return self._acknowledged_commits.get(instance, 0) >= number or self.entry(instance) is None
 
     def fail_waiters(self, error: Exception) -> None:
-        """Nothing more will be committed: every waiting request ends with ``error``."""
+        """End every waiting request with ``error``: nothing more will be committed."""
         self._waiters.fail(error)
 
     def forget(self, instance: PartitionInstance) -> None:
-        """The instance has ended: nothing of it will be sent any more."""
+        """The instance has ended: commit nothing of it any more."""
         is_acknowledged = instance.state is InstanceState.RELEASED and self._owed(instance) is None
         self._waiters.ended(instance, acknowledged=is_acknowledged)
         self._requested.forget(instance)
@@ -231,7 +230,7 @@ class Committer:
     # --- sending ---------------------------------------------------------------------------------
 
     def _send(self, now: float) -> None:
-        membership = self._reactions.committing_member
+        membership = self._reactions.membership
         if (
             not self._due
             or self._in_flight is not None
@@ -306,9 +305,9 @@ class Committer:
     ) -> None:
         actions: dict[CommitErrorAction, ErrorCode] = {}
         acked: list[PartitionInstance] = []
-        given_up: list[tuple[PartitionInstance, PartitionsError]] = []
+        rejected: list[tuple[PartitionInstance, PartitionsError]] = []
         for instance, entry in sent.entries.items():
-            # A partition that the answer leaves out is treated as a lost answer.
+            # A partition that is missing in the response may or may not have been committed.
             error = errors.get(instance.partition, ErrorCode.network_exception)
             action = COMMIT_ERRORS.get(error, CommitErrorAction.REJECTED)
             actions.setdefault(action, error)
@@ -328,7 +327,7 @@ class Committer:
             if action is CommitErrorAction.REJECTED:
                 problem = self._reject(now, sent, instance, error)
                 if problem is not None:
-                    given_up.append((instance, problem))
+                    rejected.append((instance, problem))
         if acked:
             self._backoff.succeeded()
             self._outbox.emit(
@@ -342,7 +341,7 @@ class Committer:
         self._unverified.verify(now)
         if acked:
             self._reactions.commit_acknowledged(now, acked)
-        for instance, problem in given_up:
+        for instance, problem in rejected:
             self._reactions.commit_rejected(now, instance, problem)
         if self._unverified.pending:
             self.schedule(now)
@@ -358,7 +357,7 @@ class Committer:
         self._acknowledged_commits[instance] = sent.number
 
     def _shorten_metadata(self, instance: PartitionInstance, entry: CommitEntry) -> bool:
-        """Commit again with less metadata; False if there is nothing left to leave out."""
+        """Commit again with less metadata; False if it has none."""
         if not entry.metadata:
             return False
         if self._manual:
@@ -371,25 +370,25 @@ class Committer:
     def _reject(
         self, now: float, sent: _InFlightCommit, instance: PartitionInstance, error: ErrorCode
     ) -> PartitionsError | None:
-        """Tell whoever waits for it. Returns the error if it is not to be committed again."""
+        """Fail the waiting calls. Returns the error if it is not committed again."""
         problem, entry = commit_error(instance, error), sent.entries[instance]
         self._waiters.reject(instance, sent.number, problem)
         if self._manual:
-            goes_on = self._requested.rejected(instance, entry, error.name)
-            if not goes_on:
+            retries = self._requested.rejected(instance, entry, error.name)
+            if not retries:
                 self._unverified.forget(instance)
         else:
-            goes_on = self._rejected.add(now, instance, error, instance in sent.flushing)
+            retries = self._rejected.add(now, instance, error, instance in sent.flushing)
         if self._waiters.needs(instance):
-            # Somebody has asked for more than what was refused.
+            # A call waits for a later offset than the rejected one.
             self._rejected.end_wait(now, instance)
         self._due = self._due or not self._rejected.has_to_wait(now, instance)
-        return None if goes_on else problem
+        return None if retries else problem
 
     def _apply_actions(
         self, now: float, sent: _InFlightCommit, actions: dict[CommitErrorAction, ErrorCode]
     ) -> None:
-        membership = self._reactions.committing_member
+        membership = self._reactions.membership
         if CommitErrorAction.FATAL in actions:
             error = actions[CommitErrorAction.FATAL]
             if error is ErrorCode.group_authorization_failed:
@@ -403,14 +402,12 @@ class Committer:
                 self._reactions.failed(
                     now, UnsupportedVersionError(f"commit refused: {error.name}")
                 )
-        elif CommitErrorAction.FENCED in actions:
+        elif (
+            rejection := actions.get(CommitErrorAction.FENCED)
+            or actions.get(CommitErrorAction.MEMBERSHIP)
+        ) is not None:
             if membership.is_current_membership(sent.member_identity, sent.sent_at):
-                membership.rejected(now, actions[CommitErrorAction.FENCED])
-            else:
-                self._retry_later(now)
-        elif CommitErrorAction.MEMBERSHIP in actions:
-            if membership.is_current_membership(sent.member_identity, sent.sent_at):
-                membership.rejected(now, actions[CommitErrorAction.MEMBERSHIP])
+                membership.rejected(now, rejection)
             else:
                 self._retry_later(now)
         elif CommitErrorAction.COORDINATOR in actions or CommitErrorAction.AMBIGUOUS in actions:
@@ -438,13 +435,13 @@ class Committer:
         rewound: list[PartitionInstance],
         answered: bool,
     ) -> None:
-        """See :class:`.reactions.CommitVerification`."""
+        """See :class:`.reactions.CommitterReactions`."""
         for instance in rewound:
             self._requested.rewound(instance)
         if certain:
             self._reactions.commit_acknowledged(now, certain)
         if answered:
-            # What was rewound goes at once: whoever closes may not be a member for long.
+            # Commit rewound offsets at once: a member that closes may leave soon.
             self._due = self._due or bool(rewound)
             self._send(now)
         else:

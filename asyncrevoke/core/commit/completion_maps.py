@@ -1,4 +1,4 @@
-"""The completion map of each partition: written into commits, believed or not when it is found."""
+"""The completion maps of the partitions: written into commits, and verified when they are read."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.partition.offset_tracker import OffsetTracker
 
-# A byte of memory each: so much is kept beyond a record that does not end.
+# Offsets tracked beyond a record that is not done, one byte of memory each.
 _WIDEST = 1 << 24
-# Not even the smallest map fits.
+# Shorter metadata has no room for a map.
 _SMALLEST = 16
-# Characters that a map with the same runs may take more: encode leaves room for any leader epoch.
+# Characters that a map with the same runs may grow by: encode leaves room for any leader epoch.
 _ROOM_FOR_EPOCH = 6
 
 
@@ -36,14 +36,13 @@ class _Written(NamedTuple):
 
 
 class CompletionMaps:
-    """One map per instance, made when its commit is made.
+    """One map per instance, encoded when its commit is made.
 
-    An instance whose map cannot hold all, and that has more than ``max_in_flight`` records done
-    which it does not hold, is *ahead*: nothing more of it is delivered until that is over. A crash
-    thus never repeats more than twice ``max_in_flight`` records.
+    Delivery of an instance pauses while its map leaves out more than ``max_in_flight`` records that
+    are done: so a crash repeats at most twice ``max_in_flight`` records.
 
-    A map that was read is written with as much room as it had, also beyond ``completion_map``: the
-    members of a group may differ in it, and what one cuts off is handled again.
+    A map is rewritten with as much room as it had when it was read, also beyond ``completion_map``:
+    the members of a group may differ in that option.
     """
 
     def __init__(self, outbox: Outbox, config: ConsumerConfig) -> None:
@@ -52,22 +51,19 @@ class CompletionMaps:
         self._max_in_flight = config.max_in_flight
         self._written: dict[PartitionInstance, _Written] = {}
         self._too_far_ahead: dict[PartitionInstance, None] = {}
-        # Those whose map was longer than the limit when it was read.
+        # For maps that were longer than the limit when they were read.
         self._limits: dict[PartitionInstance, int] = {}
 
-    # --- writing ---------------------------------------------------------------------------------
-
     def metadata(self, instance: PartitionInstance, tracker: OffsetTracker) -> str:
-        """What to commit beside the commit point; empty if nothing is done beyond it.
+        """The metadata to commit; empty if nothing is done beyond the commit point.
 
-        While the final commit is under way it stays the same, or a release would wait for
-        everything that may still end.
+        It stays the same during the final commit, or the release would wait for more completions.
         """
         if not self._limit or tracker.is_contiguous:
             return ""
         known = self._written.get(instance)
         if known is not None and known.tracker_id != tracker.tracker_id:
-            # Since then it was sought, or the log was truncated.
+            # It was sought, or its log was truncated.
             known = None
         progress = tracker.progress
         flushing = instance.state is InstanceState.COMMITTING
@@ -86,9 +82,8 @@ class CompletionMaps:
         return encoded.metadata
 
     def lowest_offset_that_fits(self, tracker: OffsetTracker, started: Sequence[int]) -> int | None:
-        """The lowest commit point beside which the map surely holds all that is done beyond it,
-        when any of the records ``started`` (their offsets, in order) have been done too. None if
-        there is no map."""
+        """The lowest commit point beside which the map has all records done beyond it, also when
+        any of those ``started`` (offsets in order) are done. None without maps."""
         if not self._limit:
             return None
         running = ((offset, offset + 1) for offset in started)
@@ -96,10 +91,8 @@ class CompletionMaps:
         return lowest_offset_that_fits(tracker.commit_point, runs, self._limit)
 
     def too_large(self, instance: PartitionInstance, metadata: str) -> None:
-        """The broker does not take so much: leave it out this time, and write less from now on.
-
-        A final commit is tried again with as much as may be taken: nobody writes the rest later.
-        """
+        """The broker rejects metadata of this size: write less from now on. This commit has none,
+        except a final one, since no later commit will have the rest."""
         if len(metadata) <= self._limit:
             self._limit = len(metadata) // 2 if len(metadata) >= 2 * _SMALLEST else 0
             self._outbox.emit(
@@ -115,10 +108,8 @@ class CompletionMaps:
         elif known is not None:
             self._written[instance] = known._replace(metadata="")
 
-    # --- too far ahead ---------------------------------------------------------------------------
-
     def delivered(self, instance: PartitionInstance, tracker: OffsetTracker) -> None:
-        """More was delivered: is it too much to keep beyond a record that is not done?"""
+        """Pause delivery if too many offsets are tracked beyond a record that is not done."""
         if tracker.width > _WIDEST:
             self._stop_delivery(instance, tracker)
 
@@ -135,7 +126,7 @@ class CompletionMaps:
             )
 
     def resume_delivery(self) -> None:
-        """Let those go on that are ahead no longer."""
+        """Resume the partitions that no longer wait for an incomplete record."""
         for instance in list(self._too_far_ahead):
             tracker = instance.tracker
             if tracker is not None and not instance.terminal:
@@ -153,18 +144,16 @@ class CompletionMaps:
         cut_at = encode(point, tracker.completed_runs(), tracker.leader_epoch, limit).cut_at
         return cut_at is not None and tracker.count_done(cut_at) > self._max_in_flight
 
-    # --- reading ---------------------------------------------------------------------------------
-
     def read(self, instance: PartitionInstance, offset: int, metadata: str) -> CompletionMap | None:
-        """What was found beside a committed offset; None if it is no map, or none is wanted."""
+        """The map in the metadata of a committed offset; None without one."""
         found = decode(offset, metadata) if self._limit and metadata else None
         if found is not None and len(metadata) + _ROOM_FOR_EPOCH > self._limit:
             self._limits[instance] = len(metadata) + _ROOM_FOR_EPOCH
         return found
 
     def verify(self, instance: PartitionInstance) -> bool:
-        """The end of the log is known: is what the map says possible? If it is not, the map is
-        forgotten, and the records are handled again."""
+        """Compare the map with the log, whose end is known now. False if the map goes beyond it:
+        then it is dropped, and the records are handled again."""
         instance.set_map_unverified(False)
         tracker, buffer = instance.tracker, instance.buffer
         if tracker is None or buffer is None or (finished := tracker.completed_earlier) is None:

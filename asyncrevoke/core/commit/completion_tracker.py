@@ -1,4 +1,4 @@
-"""Which returned records are done: by batch, one by one, or held by tasks."""
+"""Which returned records are done: counted by batch, one by one, or when their tasks end."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from asyncrevoke.core.commit.reactions import CommitReactions
     from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.partition.assignment import Assignment
-    from asyncrevoke.core.partition.hand_out import RecordReader
     from asyncrevoke.core.partition.instance import PartitionInstance
+    from asyncrevoke.core.partition.reader_records import RecordReader
     from asyncrevoke.core.partition.revocation import Revocation
     from asyncrevoke.core.partition.truncated_tracker import TruncatedTracker
     from asyncrevoke.model import Record, TopicPartition
@@ -32,12 +32,11 @@ _NO_OFFSET = 2**63 - 1
 
 
 class CompletionTracker:
-    """Counts what polls return and what the user says of it.
+    """Counts what polls return and what the user completes.
 
-    By batch, which costs nothing per record, the next step counts all of the last one. One by one
-    (``track``), each record is counted by :meth:`complete`; for task groups the next step still
-    counts those that no task holds. So it does, whatever the style, of the records that a reader
-    hands out one by one, and of those each is counted as soon as the next is asked for.
+    By batch, the next step completes the whole last batch. One by one (``track``), :meth:`complete`
+    completes each record; for task groups, the next step also completes the records that no task
+    runs. Records of a reader are completed one by one when the next is taken.
     """
 
     def __init__(
@@ -57,35 +56,32 @@ class CompletionTracker:
         self._maps = maps
         self._reactions = reactions
         self._max_in_flight = config.max_in_flight
-        # Polls for a record or two at a time would cost more than what they return.
+        # Polls for a record or two at a time would cost more than they return.
         self._enough_capacity = min(config.max_poll_records, max(1, config.max_in_flight // 8))
         self._commits_by_itself = config.commit_mode != "manual"
         self._one_by_one = config.commit_mode == "ack"
         self._next_poll_completes = not self._one_by_one
         self._drops_gaps = config.revoke_gaps == "drop"
-        # What the last poll result held, to be counted when the next step starts.
+        # The last poll result, to be completed when the next step starts.
         self._returned: list[tuple[PartitionInstance, Sequence[Record]]] = []
-        # A poll found no room: whoever makes some must wake it.
+        # A poll found no capacity: wake it when some is freed.
         self._at_limit = False
-        # Only topics with a limit of their own were without room: some of it is worth no haste.
+        # Only topics with a limit of their own had no capacity.
         self._limited = False
         self._limit_of: Callable[[str], tuple[str, int] | None] | None = None
-        # What each partition of a name may get in one round of polling.
+        # The capacity of each partition with a limit's name in one round of polling.
         self._shares: dict[str, int] = {}
         self._round = -1
 
     def track(self, *, one_by_one: bool, next_poll_completes: bool = False) -> None:
-        """From now on count one by one or by batch; ``settle``: see the class.
-
-        The batch that the loop works on is included: tasks may take its records.
-        """
+        """From now on track one by one or by batch, the present batch included; see the class."""
         if one_by_one and not self._one_by_one:
             self.track_returned()
         self._one_by_one = one_by_one
         self._next_poll_completes = next_poll_completes or not one_by_one
 
     def track_returned(self) -> None:
-        """Count the records that the last poll returned one by one."""
+        """Track the records of the last poll one by one."""
         untracked: dict[OffsetTracker, list[Record]] = {}
         for instance, records in self._returned:
             tracker = _tracker(instance, records[0].tracker_id)
@@ -107,18 +103,13 @@ class CompletionTracker:
         return limit
 
     def limit(self, limit_of: Callable[[str], tuple[str, int] | None]) -> None:
-        """From now on, for each topic, a name and how many records of that name may be in flight.
-
-        None for a topic without a limit of its own.
-        """
+        """Set a function that returns, for each topic, a name and the limit of records in flight
+        for that name; None for a topic without a limit of its own."""
         self._limit_of = limit_of
 
     def partition_capacity(self, instance: PartitionInstance, round_number: int) -> int:
-        """How many records of one partition may be returned in this round of polling.
-
-        What its name has left is shared between the partitions of that name, rounded up, so that
-        none is forgotten.
-        """
+        """How many records of one partition may be returned in this round of polling. The rest of a
+        limit is shared between its partitions, rounded up so that none starves."""
         if self._limit_of is None or (limit := self._limit_of(instance.partition.topic)) is None:
             return _UNLIMITED
         name, most = limit
@@ -139,7 +130,7 @@ class CompletionTracker:
         return limit is not None and limit[0] == name
 
     def _warn_at_limit(self, now: float) -> None:
-        """Delivery has stood still for a while: name what it waits for."""
+        """Delivery has paused for a while: log the records that it waits for."""
         if not self._at_limit:
             return
         oldest = {
@@ -158,12 +149,12 @@ class CompletionTracker:
     def deliver(
         self, partition: TopicPartition, records: list[Record], *, tracked: bool = False
     ) -> PartitionInstance:
-        """A poll result returns these records of one partition; ``tracked`` one by one anyway."""
+        """A poll returns these records of one partition; ``tracked``: one by one in any mode."""
         instance = self._assignment.get(partition)
         if instance is None or instance.tracker is None or instance.buffer is None:
             raise AssertionError(f"records of {partition}, which is not assigned")
         buffer = instance.buffer
-        position = self._assignment.hand_out.first_kept(instance)
+        position = self._assignment.reader_records.first_kept(instance)
         if position is None:
             position = buffer.position
         if tracked or self._one_by_one:
@@ -175,19 +166,19 @@ class CompletionTracker:
         self._returned.append((instance, records))
         return instance
 
-    def hand_out(
+    def return_by_reader(
         self,
         now: float,
         reader: RecordReader,
         slices: list[tuple[PartitionInstance, Sequence[Record]]],
     ) -> None:
-        """What was just delivered, tracked, goes to the user one by one."""
-        self._assignment.hand_out.begin(reader, slices, counts=self._next_poll_completes)
+        """Return the slices, just delivered and tracked, to the user by this reader."""
+        self._assignment.reader_records.begin(reader, slices, counts=self._next_poll_completes)
         if self._next_poll_completes and self._commits_by_itself:
             self._commits.schedule(now)
 
     def position_passed(self, now: float, instance: PartitionInstance) -> None:
-        """Everything that was fetched of it need not be delivered: count it as passed."""
+        """Its fetched batches have no records to deliver: move the tracker past them."""
         tracker, buffer = instance.tracker, instance.buffer
         if tracker is None or buffer is None:
             return
@@ -197,7 +188,7 @@ class CompletionTracker:
                 self._commits.schedule(now)
 
     def complete_last_batch(self, now: float) -> None:
-        """The next step starts: the last batch counts, except for what tasks hold."""
+        """The next step starts: complete the last batch, except records that tasks run."""
         returned, self._returned = self._returned, []
         if not self._next_poll_completes or not returned:
             return
@@ -208,7 +199,7 @@ class CompletionTracker:
             self._commits.schedule(now)
 
     def submit(self, record: Record) -> bool:
-        """A task holds this record: the next step does not count it. False if it is not ours."""
+        """A task runs this record. False if its partition is lost or released."""
         instance = self._assignment.instance_of(record.tracker_id)
         if instance is None:
             return False
@@ -223,7 +214,7 @@ class CompletionTracker:
         return False
 
     def complete(self, now: float, record: Record) -> bool:
-        """This record is done. False, and nothing happens, if it is lost, released or dropped."""
+        """Complete this record. False, without effect, if it is lost, released or dropped."""
         instance = self._assignment.instance_of(record.tracker_id)
         if instance is None:
             return False
@@ -237,7 +228,7 @@ class CompletionTracker:
         return True
 
     def complete_all(self, now: float, records: Sequence[Record]) -> None:
-        """These records are done; those that are lost, released or dropped are passed over."""
+        """Complete these records; ignore those that are lost, released or dropped."""
         offsets_by_tracker: defaultdict[int, list[int]] = defaultdict(list)
         for record in records:
             offsets_by_tracker[record.tracker_id].append(record.offset)
@@ -250,7 +241,8 @@ class CompletionTracker:
                 self._records_ended(now, instance, ended)
 
     def abandon_all(self, now: float, records: Sequence[Record]) -> None:
-        """These records were never started, or have ended without being done."""
+        """These records were not started, or have ended without being done: they delay no release,
+        and the commit point stays before them."""
         for record in records:
             instance = self._assignment.instance_of(record.tracker_id)
             if instance is not None and _abandon(instance, record):
@@ -261,11 +253,10 @@ class CompletionTracker:
                 self._records_ended(now, instance, 0)
 
     def droppable_from(self, partition: TopicPartition, unstarted: Sequence[Record]) -> int:
-        """At a revoke: from which offset on records that were not started may be dropped, so that
-        no record that is done beyond them is handled again by the next owner.
+        """At a revocation: the offset from which on unstarted records may be dropped without the
+        next owner repeating a record that is done. Those after the last started one may always be.
 
-        0 if that is accepted (``revoke_gaps="drop"``), or nothing of the partition is ours any
-        more. Those after the last one that was started may be dropped in any case.
+        0 with ``revoke_gaps="drop"``, or if the partition is not assigned.
         """
         instance = self._assignment.get(partition)
         tracker = None if instance is None else instance.tracker
@@ -297,7 +288,7 @@ class CompletionTracker:
         if enough:
             self._wake(now)
         elif not self._outbox.has_timer(_ROOM_TIMER):
-            # What is in flight may take long: then even a little room is better than none.
+            # Records in flight may take long: a little capacity is used after a delay.
             self._outbox.set_timer(_ROOM_TIMER, now + _ROOM_DELAY, self._wake)
 
     def _wake(self, _now: float) -> None:
@@ -307,8 +298,8 @@ class CompletionTracker:
         self._outbox.wake()
 
     def drop_after(self, now: float, partition: TopicPartition, offset: int) -> None:
-        """The records after ``offset`` were never started: give them up, and read them again if
-        the partition stays ours."""
+        """Drop the records after ``offset``, none of which was started; they are read again if the
+        partition stays assigned."""
         self._assignment.take_back()
         instance = self._assignment.get(partition)
         if instance is None or instance.tracker is None:
@@ -334,7 +325,7 @@ def _tracker(
 
 
 def _abandon(instance: PartitionInstance, record: Record) -> bool:
-    """False if the record has ended before, or was dropped and may be delivered again."""
+    """Abandon a record; False if it ended before, or was dropped."""
     tracker = _tracker(instance, record.tracker_id)
     try:
         return tracker is not None and tracker.abandon(record.offset)

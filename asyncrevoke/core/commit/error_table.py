@@ -1,4 +1,4 @@
-"""What each error in an answer to OffsetCommit means, as one table."""
+"""What each error in an OffsetCommit response means, as one table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from asyncrevoke.protocol.messages import ErrorCode
 
 
 class CommitErrorAction(enum.Enum):
-    """What the answer for one partition means."""
+    """What the error for one partition means."""
 
     OK = "acknowledged"
     RETRY = "again after a backoff"
@@ -29,7 +29,7 @@ COMMIT_ERRORS: dict[ErrorCode, CommitErrorAction] = {
     ErrorCode.none: CommitErrorAction.OK,
     ErrorCode.coordinator_load_in_progress: CommitErrorAction.RETRY,
     ErrorCode.unknown_topic_or_partition: CommitErrorAction.UNKNOWN_TOPIC,
-    # No topic has this id: it was deleted, or the coordinator has not heard of it yet.
+    # The topic was deleted, or the coordinator does not know it yet.
     ErrorCode.unknown_topic_id: CommitErrorAction.UNKNOWN_TOPIC,
     ErrorCode.throttling_quota_exceeded: CommitErrorAction.RETRY,
     ErrorCode.unstable_offset_commit: CommitErrorAction.RETRY,
@@ -39,11 +39,11 @@ COMMIT_ERRORS: dict[ErrorCode, CommitErrorAction] = {
     ErrorCode.network_exception: CommitErrorAction.AMBIGUOUS,
     ErrorCode.unknown_server_error: CommitErrorAction.AMBIGUOUS,
     ErrorCode.rebalance_in_progress: CommitErrorAction.REBALANCE,
-    # KIP-848: our epoch has moved on, and the answer that says so is on its way or lost.
+    # KIP-848: the member epoch has changed, and the response with the new one is under way or lost.
     ErrorCode.stale_member_epoch: CommitErrorAction.REBALANCE,
     ErrorCode.illegal_generation: CommitErrorAction.MEMBERSHIP,
     ErrorCode.unknown_member_id: CommitErrorAction.MEMBERSHIP,
-    # The group as a whole is gone, and we with it.
+    # The whole group is gone.
     ErrorCode.group_id_not_found: CommitErrorAction.MEMBERSHIP,
     ErrorCode.fenced_instance_id: CommitErrorAction.FENCED,
     ErrorCode.offset_metadata_too_large: CommitErrorAction.TOO_LARGE,

@@ -1,4 +1,4 @@
-"""When a partition is committed again whose commit the coordinator has not accepted."""
+"""When a partition is committed again after the coordinator has not accepted its commit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class _Wait:
-    """The backoff of one partition, and when its present delay is over."""
+    """The backoff of one partition, and the end of its present delay."""
 
     def __init__(self, backoff: Backoff) -> None:
         self.backoff = backoff
@@ -24,14 +24,13 @@ class _Wait:
         self.until = now + self.backoff.failed()
 
     def end(self, now: float) -> None:
-        """Wait no longer than until now."""
+        """End the delay now."""
         self.until = min(self.until, now)
 
 
 class PartitionBackoff:
-    """Each partition has a backoff of its own, from ``first`` to ``longest`` seconds, which delays
-    no other partition. ``timer`` is the key of the timer that ends the next delay; ``commits`` is
-    told then."""
+    """A backoff for each partition, from ``first`` to ``longest`` seconds. When a delay ends,
+    ``commits`` is flushed; ``timer`` is the key of the timer."""
 
     def __init__(
         self,
@@ -58,7 +57,7 @@ class PartitionBackoff:
         self._arm(now)
 
     def end_wait(self, now: float, instance: PartitionInstance) -> None:
-        """Commit this partition now; the delay after its next failure is longer all the same."""
+        """Commit this partition now; its backoff stays."""
         wait = self._waits.get(instance)
         if wait is not None:
             wait.end(now)
@@ -79,5 +78,5 @@ class PartitionBackoff:
         return wait is not None and wait.until > now
 
     def forget(self, instance: PartitionInstance) -> None:
-        """The partition was committed, or its instance has ended."""
+        """Forget the backoff: the partition was committed, or its instance has ended."""
         self._waits.pop(instance, None)

@@ -1,4 +1,4 @@
-"""What follows from commits, and what commits need to know of the membership."""
+"""What commits report to the other rooms, and need to know of the membership."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class CommitReactions(Protocol):
     """Implemented by :class:`asyncrevoke.core.reactions.Reactions`."""
 
     @property
-    def committing_member(self) -> CommitterMembership:
+    def membership(self) -> CommitterMembership:
         """The membership to commit with."""
         ...
 
@@ -51,7 +51,7 @@ class CommitReactions(Protocol):
     def commit_rejected(
         self, now: float, instance: PartitionInstance, error: PartitionsError
     ) -> None:
-        """The broker has rejected the commit of it, and it is not sent again."""
+        """The broker has rejected its commit, which is not sent again."""
 
     def commit_topic_unknown(self, now: float) -> None:
         """The coordinator does not know a topic that was committed."""
@@ -64,15 +64,14 @@ class CommitReactions(Protocol):
 
 
 class CommitRetries(Protocol):
-    """Who sends commits again after a delay; implemented by
-    :class:`asyncrevoke.core.commit.committer.Committer`."""
+    """Implemented by :class:`asyncrevoke.core.commit.committer.Committer`."""
 
     def flush(self, now: float, /) -> None:
-        """The delay of a partition is over: commit what is owed."""
+        """The backoff of a partition is over: commit what is owed."""
 
 
-class CommitProgress(Protocol):
-    """Which commits were acknowledged; implemented by
+class CommitterReactions(Protocol):
+    """What parts of the committer ask and report; implemented by
     :class:`asyncrevoke.core.commit.committer.Committer`."""
 
     def is_satisfied(self, instance: PartitionInstance, number: int, /) -> bool:
@@ -80,13 +79,8 @@ class CommitProgress(Protocol):
         or nothing of it is owed any more."""
         ...
 
-
-class CommitVerification(Protocol):
-    """What verifying commits asks and reports; implemented by
-    :class:`asyncrevoke.core.commit.committer.Committer`."""
-
     def is_commit_owed(self, instance: PartitionInstance, /) -> bool:
-        """Whether something of it is to be committed first."""
+        """Whether something of it is to be committed."""
         ...
 
     def verified(
@@ -97,5 +91,5 @@ class CommitVerification(Protocol):
         answered: bool,
         /,
     ) -> None:
-        """Of ``certain`` the broker holds what it should, and what it holds of ``rewound`` is
-        older. ``answered``: whether it has answered for all."""
+        """The broker holds what it should of ``certain``, and older offsets of ``rewound``.
+        ``answered``: whether it has answered for all."""

@@ -1,4 +1,4 @@
-"""Partitions whose commits the coordinator refuses: when they are tried again, and given up."""
+"""Partitions whose commits the coordinator rejects: when they are sent again, and when not."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ if TYPE_CHECKING:
     from asyncrevoke.core.io.outbox import Outbox
 
 _FIRST_BACKOFF = 0.1
-# Somebody has to grant something first: nothing is gained by asking often.
+# A retry needs a change of configuration or permissions first.
 _LONGEST_BACKOFF = 5.0
 
 
 class RejectedCommits:
-    """A refused commit is sent again after a backoff, for as long as the partition is ours.
+    """Sends a rejected commit again after a backoff, while the partition is assigned.
 
-    A partition that waits for its release alone (RV_FLUSH) is committed once more, at once if its
-    commit was refused before that. If that last attempt is refused, the partition is given up.
-    ``commits`` is told when a commit is to be sent again.
+    A partition in COMMITTING gets one more attempt, at once if its commit was rejected before. If
+    that is rejected, it is released without a final commit.
     """
 
     def __init__(self, outbox: Outbox, commits: CommitRetries) -> None:
@@ -33,7 +32,7 @@ class RejectedCommits:
         self._backoff = PartitionBackoff(
             outbox, commits, timer="commit-refused", first=_FIRST_BACKOFF, longest=_LONGEST_BACKOFF
         )
-        # Whether the commit that was refused last had been sent in RV_FLUSH.
+        # Whether the commit that was rejected last had been sent in COMMITTING.
         self._rejected: dict[PartitionInstance, bool] = {}
 
     def __contains__(self, instance: PartitionInstance) -> bool:
@@ -42,8 +41,7 @@ class RejectedCommits:
     def add(
         self, now: float, instance: PartitionInstance, error: ErrorCode, flushing: bool
     ) -> bool:
-        """A commit of it was refused; ``flushing`` if that was sent in RV_FLUSH. False if it was
-        the last attempt."""
+        """Its commit was rejected; ``flushing`` if sent in COMMITTING. False: no more attempts."""
         was_last = flushing and instance in self._rejected
         self._rejected[instance] = flushing
         if was_last:
@@ -59,13 +57,13 @@ class RejectedCommits:
         return True
 
     def has_to_wait(self, now: float, instance: PartitionInstance) -> bool:
-        """Whether its commit is not to be sent yet."""
+        """Whether its commit is delayed."""
         if instance.state is InstanceState.COMMITTING and not self._rejected.get(instance, True):
             return False
         return self._backoff.has_to_wait(now, instance)
 
     def end_wait(self, now: float, instance: PartitionInstance) -> None:
-        """Somebody waits for its commit: send it now."""
+        """Commit it now: a call waits for it."""
         self._backoff.end_wait(now, instance)
 
     def accepted(self, now: float, instance: PartitionInstance) -> None:
@@ -84,7 +82,7 @@ class RejectedCommits:
 
 
 def commit_error(instance: PartitionInstance, error: ErrorCode) -> PartitionsError:
-    """The exception for whoever waits for a commit that was refused with ``error``."""
+    """The exception for calls that wait for a commit that was rejected with ``error``."""
     if error is ErrorCode.topic_authorization_failed:
         return TopicAuthorizationError([instance.partition])
     return PartitionsError(

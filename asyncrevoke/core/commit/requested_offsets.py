@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class RequestedOffsets:
-    """The newest request of each partition, until it is acknowledged or refused."""
+    """The newest request of each partition, until it is acknowledged or rejected."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
@@ -24,11 +24,11 @@ class RequestedOffsets:
         return instance in self._requested
 
     def request(self, instance: PartitionInstance, offset: OffsetAndMetadata) -> None:
-        """Commit this offset, and not what was asked for before."""
+        """Commit this offset instead of an earlier request."""
         self._requested[instance] = offset
 
     def entry(self, instance: PartitionInstance) -> CommitEntry | None:
-        """What is to be committed; None if nothing was asked for."""
+        """What to commit; None without a request."""
         requested = self._requested.get(instance)
         if requested is None:
             return None
@@ -40,13 +40,13 @@ class RequestedOffsets:
         )
 
     def acknowledged(self, instance: PartitionInstance, entry: CommitEntry) -> None:
-        """The broker has stored ``entry``, which a newer request may have replaced."""
+        """The broker has stored ``entry``; there may be a newer request."""
         if self.entry(instance) == entry:
             self._acknowledged[instance] = self._requested.pop(instance)
 
     def rejected(self, instance: PartitionInstance, entry: CommitEntry, error: str) -> bool:
-        """The broker refuses to store ``entry``: it is not sent again, since the user, who is told
-        so, may go on from an earlier offset. False if there is no newer request either."""
+        """The broker rejects ``entry``: do not send it again, as the user may continue from an
+        earlier offset. False if there is no newer request."""
         self._outbox.emit(
             "warning",
             "commit refused; it is not tried again",
@@ -59,12 +59,12 @@ class RequestedOffsets:
         return instance in self._requested
 
     def rewound(self, instance: PartitionInstance) -> None:
-        """An earlier request was stored after the last one: ask for that one again."""
+        """An earlier request was stored after the last one: request that again."""
         if instance in self._acknowledged:
             self._requested.setdefault(instance, self._acknowledged[instance])
 
     def drop_metadata(self, instance: PartitionInstance) -> None:
-        """The broker does not take metadata of this size."""
+        """The broker rejects metadata of this size: commit without it."""
         requested = self._requested.get(instance)
         if requested is not None:
             self._outbox.emit(

@@ -1,8 +1,8 @@
-"""Commits whose answers were lost: only the broker knows what it holds.
+"""Commits without a response, of which only the broker knows the result.
 
-Such a commit may still be processed, even after a later one on a new connection, and rewind it. So
-the partition is committed again, and the broker is asked what it holds: when there is nothing else
-to do, and before the partition is released.
+Such a commit may still be processed after a later one on a new connection, and rewind it. So the
+partition is committed again, and the broker is asked for its offset: when there is nothing to
+commit, and before the partition is released.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from asyncrevoke.protocol.messages import (
 
 if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.commit.reactions import CommitVerification
+    from asyncrevoke.core.commit.reactions import CommitterReactions
     from asyncrevoke.core.io.effects import Node
     from asyncrevoke.core.io.outbox import Outbox, Reply
     from asyncrevoke.core.metadata.cluster import ClusterMetadata
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class UnverifiedCommits:
-    """The partitions of which it is not known what the broker holds."""
+    """The partitions whose committed offset at the broker is unknown."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class UnverifiedCommits:
         config: ConsumerConfig,
         cluster: ClusterMetadata,
         coordinator: Coordinator,
-        committer: CommitVerification,
+        committer: CommitterReactions,
     ) -> None:
         self._outbox = outbox
         self._config = config
@@ -45,8 +45,8 @@ class UnverifiedCommits:
         self._coordinator = coordinator
         self._committer = committer
         self.verifying = False
-        # True if the broker has held the right offset since: it is asked again before the release,
-        # as a late commit may come after that.
+        # True if the broker has held the right offset since: it is asked once more before the
+        # release, as a delayed commit may come after that.
         self._unverified: dict[PartitionInstance, bool] = {}
 
     def __contains__(self, instance: PartitionInstance) -> bool:
@@ -56,11 +56,11 @@ class UnverifiedCommits:
 
     @property
     def pending(self) -> bool:
-        """Whether the broker has not been found to hold the right offset of one of them."""
+        """Whether a partition was not found to have the right offset yet."""
         return not all(self._unverified.values())
 
     def add(self, instance: PartitionInstance) -> None:
-        """We cannot know what the broker holds for it: commit again, and verify before release."""
+        """A commit has no response: commit again, and verify before the release."""
         if not instance.terminal:
             instance.set_committed(None, instance.committed_map)
             self._unverified[instance] = False
@@ -70,8 +70,7 @@ class UnverifiedCommits:
         self._unverified.pop(instance, None)
 
     def verify(self, now: float, *, idle: bool = False) -> None:
-        """Ask what the broker holds for those that wait for their release; for all, when there is
-        nothing to commit (``idle``)."""
+        """Fetch the offsets of partitions that wait for their release; with ``idle`` of all."""
         asked = [
             instance
             for instance in self._unverified

@@ -1,4 +1,4 @@
-"""Who waits for a commit to be acknowledged."""
+"""Calls that wait for commits to be acknowledged."""
 
 from __future__ import annotations
 
@@ -11,29 +11,28 @@ from asyncrevoke.errors import PartitionLostError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncrevoke.core.commit.reactions import CommitProgress
+    from asyncrevoke.core.commit.reactions import CommitterReactions
     from asyncrevoke.core.io.outbox import Outbox
 
 
 class Waiter(NamedTuple):
-    """``needs``: for each instance, the number of the first OffsetCommit whose acknowledgement is
-    one of what was asked for. What is acknowledged leaves it; when it is empty, the call is
-    answered."""
+    """``needs``: for each instance, the number of the first OffsetCommit that has what was asked
+    for. Acknowledged instances are removed; the call is answered when none is left."""
 
     call_id: int
     needs: dict[PartitionInstance, int]
 
 
 class CommitWaiters:
-    """Answers each waiting call once: when all that it needs is acknowledged, or cannot be."""
+    """Answers each waiting call once: when all its commits are acknowledged, or cannot be."""
 
-    def __init__(self, outbox: Outbox, progress: CommitProgress) -> None:
+    def __init__(self, outbox: Outbox, progress: CommitterReactions) -> None:
         self._outbox = outbox
         self._progress = progress
         self._waiters: list[Waiter] = []
 
     def add(self, waiter: Waiter) -> bool:
-        """Let it wait; False if it needs nothing and was answered at once."""
+        """Add a waiting call; False if it needs nothing and was answered at once."""
         if not waiter.needs:
             self._outbox.put(CompleteRequest(waiter.call_id))
             return False
@@ -41,11 +40,11 @@ class CommitWaiters:
         return True
 
     def needs(self, instance: PartitionInstance) -> bool:
-        """Whether somebody waits for a commit of this instance."""
+        """Whether a call waits for a commit of this instance."""
         return any(instance in waiter.needs for waiter in self._waiters)
 
     def check(self) -> None:
-        """Answer those whose needs are acknowledged."""
+        """Answer the calls whose commits are acknowledged."""
         for waiter in self._waiters:
             for instance in [
                 i for i, number in waiter.needs.items() if self._progress.is_satisfied(i, number)
@@ -54,7 +53,7 @@ class CommitWaiters:
         self._answer()
 
     def ended(self, instance: PartitionInstance, *, acknowledged: bool) -> None:
-        """The instance has ended, with all that counted ``acknowledged`` or not."""
+        """The instance has ended, with all of it committed (``acknowledged``) or not."""
         if acknowledged:
             for waiter in self._waiters:
                 waiter.needs.pop(instance, None)
@@ -64,15 +63,15 @@ class CommitWaiters:
             self._fail(concerned, PartitionLostError([instance.partition]))
 
     def reject(self, instance: PartitionInstance, number: int, error: Exception) -> None:
-        """The commit of this instance in the OffsetCommit ``number`` was refused: whoever needs
-        that one gets ``error``, but not who has asked for a later one."""
+        """The OffsetCommit ``number`` was rejected for this instance: fail the calls that need it,
+        not those that wait for a later one."""
         concerned = [
             waiter for waiter in self._waiters if waiter.needs.get(instance, number + 1) <= number
         ]
         self._fail(concerned, error)
 
     def fail(self, error: Exception) -> None:
-        """Everybody gets ``error``: nothing more will be committed."""
+        """Fail all calls with ``error``: nothing more will be committed."""
         self._fail(list(self._waiters), error)
 
     def _answer(self) -> None:

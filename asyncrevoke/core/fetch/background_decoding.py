@@ -1,9 +1,8 @@
-"""Large batches are decoded elsewhere, a few at a time, while the consumer goes on.
+"""Large batches are decoded in a thread, a few at a time.
 
-To unpack tens of megabytes and make records of them takes long enough to hold up everything that
-shares the event loop, heartbeats among it. So a partition whose next batch is large waits for it,
-and the others are served meanwhile. Its next large batch is decoded while this one's records are
-handled, as far as the memory allows.
+Unpacking and decoding tens of megabytes would block the event loop, and with it the heartbeats. So
+a partition whose next batch is large waits for it, while the others are delivered. Its next large
+batch is decoded while the records of this one are handled, as far as the memory allows.
 """
 
 from __future__ import annotations
@@ -19,15 +18,13 @@ if TYPE_CHECKING:
     from asyncrevoke.model import Record
     from asyncrevoke.protocol.records import CorruptBatch, RecordBatch
 
-# One more than that would wait for the same interpreter lock.
+# More would wait for the same interpreter lock.
 _AT_ONCE = 2
 
 
 class BackgroundDecoding:
-    """Asks for large batches to be decoded, in the order in which their partitions came to them.
-
-    Decoded, they take up to ``memory`` bytes together, or one does with more.
-    """
+    """Has large batches decoded, in the order in which their partitions reach them. Decoded batches
+    take up to ``memory`` bytes together, or a single one takes more."""
 
     def __init__(self, outbox: Outbox, budget: MemoryBudget, memory: int) -> None:
         self._outbox = outbox
@@ -35,17 +32,17 @@ class BackgroundDecoding:
         self._memory = memory
         self._queue: dict[PartitionCursor, None] = {}
         self._running: dict[PartitionCursor, RecordBatch] = {}
-        # Bytes of what is being decoded, and of what was and is not all taken.
+        # Bytes of each batch that is being decoded, or is decoded and not taken completely.
         self._held: dict[PartitionCursor, int] = {}
 
     def buffer_changed(self, cursor: PartitionCursor) -> None:
-        """Its buffer has changed, and may wait now."""
+        """Queue it if its buffer awaits decoding now."""
         buffer = cursor.instance.buffer
         if buffer is not None and buffer.awaits_decoding and cursor not in self._running:
             self._queue[cursor] = None
 
     def run(self) -> None:
-        """Ask for what is wanted and has room; costs nothing when there is nothing."""
+        """Have queued batches decoded as far as there is room."""
         while self._queue and len(self._running) < _AT_ONCE:
             cursor = next(iter(self._queue))
             buffer = cursor.instance.buffer
@@ -61,7 +58,7 @@ class BackgroundDecoding:
         for cursor, size in list(self._held.items()):
             if cursor in self._running or _holds_large(cursor):
                 held += size
-                # What is paused may hold its share for long: nobody waits for that.
+                # A paused partition may keep its share for long: nothing waits for that.
                 moves = moves or cursor.is_active
             else:
                 del self._held[cursor]
@@ -94,7 +91,7 @@ class BackgroundDecoding:
         if cursor.instance.buffer is buffer and buffer.set_decoded(batch, records):
             self._outbox.wake()
         else:
-            # Sought elsewhere, or fetched again: what is there now has its turn.
+            # It was sought, or fetched again: its present buffer is queued anew.
             self.buffer_changed(cursor)
 
 

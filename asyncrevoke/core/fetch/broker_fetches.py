@@ -1,4 +1,4 @@
-"""The fetches from one broker: a long poll, and a short one for what must not wait behind it."""
+"""The fetches from one broker: a long poll, and a short one beside it."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from asyncrevoke.core.io.effects import Channel, Node
 from asyncrevoke.core.partition.record_buffer import RecordBuffer
 from asyncrevoke.model import TopicPartition
 
-# How long the short one waits at most: so long may a partition that is new wait for its turn.
+# Seconds that the broker may hold the short fetch, and a new partition may wait for its turn.
 _SHORT_WAIT = 0.1
-# What joins the long poll at its next turn is not asked for again just before that.
+# A partition that joins the next long poll is not fetched just before it.
 _ALMOST_OVER = 0.02
 _AHEAD = 0.005
 _FIRST_PAUSE = 0.01
 _LONGEST_PAUSE = 0.5
 _FIRST_BACKOFF = 0.1
-# Shorter than a single partition's: nothing of this broker flows before it is tried again.
+# Shorter than a partition's: nothing of this broker is fetched before the next attempt.
 _LONGEST_BACKOFF = 2.0
 _SMALLEST_ANSWER = 64 * 1024
 _NEVER = float("inf")
 
 
 class FetchTarget(NamedTuple):
-    """What one partition was asked for. The answer counts only if all of it still holds."""
+    """What one partition was asked for. The response counts only if all of it still holds."""
 
     cursor: PartitionCursor
     buffer: RecordBuffer
@@ -35,9 +35,8 @@ class FetchTarget(NamedTuple):
 
 
 class InFlightFetch(NamedTuple):
-    """A fetch under way. ``reserved`` is the bytes that its answer may bring; ``over_budget`` says
-    that they go beyond the budget, ``session`` is the one that it belongs to, and ``partial`` says
-    that its answer leaves out what has not changed."""
+    """A fetch under way. ``reserved`` bytes are counted for its response, ``over_budget`` if beyond
+    the budget. ``partial``: its response leaves out partitions that have not changed."""
 
     node: Node
     channel: Channel
@@ -51,31 +50,31 @@ class InFlightFetch(NamedTuple):
 
 
 class BrokerFetches:
-    """One broker's partitions: those to ask for next, those that have enough, and the flights.
+    """One broker's partitions: those to fetch, those that have enough, and the fetches in flight.
 
-    Partitions without new data stand in a long poll, which may be parked at the broker. Whatever
-    is to be fetched meanwhile (a partition that is new, or was drained) goes by a short one on a
-    connection of its own; busy partitions stay there, so that the long poll lists the quiet ones.
+    Partitions without new data are in the long poll, which the broker may hold. Those to be fetched
+    meanwhile (new, or drained) go by a short fetch on another connection; busy partitions stay
+    there, so that the long poll lists the quiet ones.
     """
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
-        # In the order in which they are asked for: brokers fill an answer in this order.
+        # In the order in which they are requested: brokers fill a response in this order.
         self.needs_fetch: dict[PartitionCursor, None] = {}
         self.sufficiently_buffered: dict[PartitionCursor, None] = {}
         self.in_flight: dict[Channel, InFlightFetch] = {}
-        # Of the long poll; what is busy changes with each fetch.
+        # For long polls only: busy partitions change with each fetch.
         self.session = FetchSession()
         self.not_before = 0.0
-        # Bytes that an answer may bring over this link, None without a limit.
+        # Bytes that a response may have on this link, None without a limit.
         self.max_response_bytes: int | None = None
         self._backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
-        # After answers with nothing that came at once.
+        # After empty responses that came at once.
         self._pause = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
 
     @property
     def is_empty(self) -> bool:
-        """Whether it holds nothing, so that it can be forgotten."""
+        """Whether it has no partitions and no fetch in flight."""
         return not self.needs_fetch and not self.sufficiently_buffered and not self.in_flight
 
     def is_due(self, now: float) -> bool:
@@ -83,7 +82,7 @@ class BrokerFetches:
         return bool(self.needs_fetch) and self.due_at(now) <= now
 
     def due_at(self, now: float) -> float:
-        """When a fetch may be sent if nothing else happens; only if there is one to send."""
+        """When a fetch may be sent if nothing else changes; only if there is one to send."""
         if len(self.in_flight) == 2:
             return _NEVER
         if not self._long_poll_ends_soon(now) or any(cursor.busy for cursor in self.needs_fetch):
@@ -96,7 +95,7 @@ class BrokerFetches:
         return long_poll.sent_at + long_poll.max_wait + _SHORT_WAIT
 
     def _long_poll_ends_soon(self, now: float) -> bool:
-        """Whether the long poll is about to end, so that what is quiet can wait to join it."""
+        """Whether the long poll is about to end, so that quiet partitions can join the next."""
         long_poll = self.in_flight.get(Channel.FETCH)
         if long_poll is None or now - long_poll.sent_at < long_poll.max_wait - _ALMOST_OVER:
             return False
@@ -105,7 +104,7 @@ class BrokerFetches:
     def next_fetch(
         self, now: float, longest: float
     ) -> tuple[Channel, float, list[PartitionCursor]]:
-        """The channel of the next fetch, how long the broker may wait for data, and for whom."""
+        """The channel of the next fetch, how long the broker may hold it, and its partitions."""
         long_poll = self.in_flight.get(Channel.FETCH)
         if long_poll is None:
             quiet = [cursor for cursor in self.needs_fetch if not cursor.busy]
@@ -121,15 +120,15 @@ class BrokerFetches:
         )
 
     def failed(self, now: float) -> None:
-        """The broker could not be asked: wait, longer each time."""
+        """The fetch failed: wait, longer each time."""
         self.not_before = now + self._backoff.failed()
 
     def limit_response_size(self, fetch: InFlightFetch) -> None:
-        """The answer did not come in time: the link may be too slow for one of that size."""
+        """The response was late: the link may be too slow for this size."""
         self.max_response_bytes = max(fetch.reserved // 2, _SMALLEST_ANSWER)
 
     def answered(self, now: float, fetch: InFlightFetch, *, fruitless: bool) -> None:
-        """A broker that answers at once, and with nothing, is not asked again at once."""
+        """A broker that responds at once without records is not asked again at once."""
         self._backoff.succeeded()
         if self.max_response_bytes is not None and not fruitless:
             self.max_response_bytes = (

@@ -1,4 +1,4 @@
-"""One partition instance as something to fetch for and to drain from."""
+"""One partition instance as something to fetch and to drain."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ if TYPE_CHECKING:
     from asyncrevoke.model import Record
 
 _FIRST_BACKOFF = 0.1
-# A broker that restarts refuses its partitions one after another until it leads them again.
+# A broker that restarts rejects its partitions one after another until it leads them again.
 LONGEST_BACKOFF = 2.0
-# A corrupt batch, or brokers that name each other as the replica to read from, stay so until
-# somebody corrects them.
+# A corrupt batch, or brokers that name each other as the preferred replica, need a repair.
 LONGEST_FAULT_BACKOFF = 10.0
 
 
@@ -38,25 +37,25 @@ class DeliveryCapacity(Protocol):
 
 
 class DrainContext(Protocol):
-    """What sources ask before they give anything."""
+    """The drain that cursors are read by."""
 
     limits: DeliveryCapacity
-    # Grows with every drain: what was asked before it is asked anew.
+    # Grows with every drain: capacities are computed anew.
     round: int
-    # Sources whose next batch cannot be decoded.
+    # Cursors whose next batch cannot be decoded.
     corrupt: list[PartitionCursor]
-    # The wall clock in the drain that is under way, in seconds since the epoch.
+    # The wall clock in the present drain, in seconds since the epoch.
     wall_time: float
-    # Sources whose next record is not due.
+    # Cursors whose next record is not due.
     not_due: list[PartitionCursor]
-    # Sources that were drained of batches without anything to deliver.
+    # Cursors that had batches without records to deliver.
     empty: list[PartitionCursor]
-    # Whether what cannot be read is delivered as UnreadableRecord, or ends the drain as an error.
+    # Whether an unreadable record is delivered as UnreadableRecord, or raises an error.
     unreadable: bool
 
 
 class PartitionCursor:
-    """Where an instance stands between its broker and the user."""
+    """The fetch state of an instance, from its broker to the drain."""
 
     def __init__(
         self,
@@ -69,29 +68,29 @@ class PartitionCursor:
         self._asked_in = -1
         self._left = 0
         self._request: FetchPartition | None = None
-        # Of the topic that its positions are of (KIP-516), None if brokers have told none.
+        # The id of its topic (KIP-516), None if brokers have sent none.
         self.topic_id: bytes | None = None
-        # The one collection that holds it now, None while it is in flight or out of range.
+        # The collection that has it, None while it is in flight or out of range.
         self.queue: dict[PartitionCursor, None] | None = None
         self.in_flight = False
-        # Whether the last answer brought anything.
+        # Whether the last response had records.
         self.busy = False
         self.removed = False
-        # Bytes of its buffer that the memory budget has counted.
+        # Bytes of its buffer in the memory budget.
         self.counted = 0
-        # From the low water mark up to the high one it is fetched for.
+        # Whether it is fetched, from the low water mark up to the high one.
         self.filling = True
         self.leader: tuple[Node, int] | None = None
-        # How often the metadata was found older than what was read.
+        # How often the metadata was older than what was read.
         self.metadata_tries = 0
         self.replica = ReplicaChoice()
         self.backoff = Backoff(_FIRST_BACKOFF, LONGEST_BACKOFF)
         self.not_before = 0.0
         self.error_reported = False
         self.corrupt_record: CorruptRecordError | None = None
-        # The buffer whose end is out of range; fetched no further until it is drained.
+        # The buffer whose end is out of range; not fetched until it is drained.
         self.out_of_range: RecordBuffer | None = None
-        # Its topic's records are delivered when they are due; whether the next one is not.
+        # With a delay, records are delivered when they are due.
         self._head = None if delay is None else DueRecords(delay)
         self._due_to = None if delay is None else self._find_due
         self.not_due = False
@@ -103,14 +102,14 @@ class PartitionCursor:
 
     @property
     def is_active(self) -> bool:
-        """Whether it may be fetched for and delivered from now."""
+        """Whether it may be fetched and delivered now."""
         instance = self.instance
         return (
             instance.state is InstanceState.ACTIVE and not self.not_due and not instance.is_blocked
         )
 
     def reset(self) -> None:
-        """Its position, or whether it may flow, has changed: forget what went wrong before."""
+        """Forget former errors: its position, or whether it may be fetched, has changed."""
         self.backoff.succeeded()
         self.not_before = 0.0
         self.error_reported = False
@@ -121,16 +120,16 @@ class PartitionCursor:
         self.not_due = False
 
     def start_fetch(self) -> None:
-        """It is in a fetch that is in flight, and in no queue."""
+        """It is in a fetch in flight, and in no queue."""
         self.move_to(None)
         self.in_flight = True
 
     def end_fetch(self) -> None:
-        """That fetch was answered, or has failed."""
+        """The fetch has a response, or has failed."""
         self.in_flight = False
 
     def set_busy(self, busy: bool) -> None:
-        """Whether the last fetch brought records of it."""
+        """Whether the last fetch brought records."""
         self.busy = busy
 
     def set_filling(self, filling: bool) -> None:
@@ -138,44 +137,44 @@ class PartitionCursor:
         self.filling = filling
 
     def set_counted(self, size: int) -> int:
-        """The memory budget counts this many bytes of its buffer; returns how many it did."""
+        """Set the bytes that the memory budget counts for it; returns the former number."""
         before, self.counted = self.counted, size
         return before
 
     def set_leader(self, leader: tuple[Node, int]) -> None:
-        """The metadata name this leader and its epoch."""
+        """Set the leader and its epoch from the metadata."""
         self.leader = leader
 
     def set_topic_id(self, topic_id: bytes | None) -> None:
-        """Brokers know its topic by this id."""
+        """Set the id of its topic."""
         self.topic_id = topic_id
 
     def retire(self) -> None:
-        """It is fetched no more; an answer that is under way is ignored."""
+        """It is no longer fetched, and a response under way is ignored."""
         self.removed = True
         self.move_to(None)
 
     def set_out_of_range(self, buffer: RecordBuffer | None) -> None:
-        """What follows this buffer is outside the log; None: nothing is known to be."""
+        """Set the buffer whose end is outside the log, or None."""
         self.out_of_range = buffer
 
     def report_error(self) -> bool:
-        """The user is told of an error of it; False if that is reported already."""
+        """Whether to report its error: True only the first time."""
         is_new = not self.error_reported
         self.error_reported = True
         return is_new
 
     def end_error(self) -> None:
-        """A further error of it is to be reported again."""
+        """Report its next error again."""
         self.error_reported = False
 
     def recover(self) -> None:
-        """What was wrong with it is over: the next error waits no longer than the first."""
+        """Its error is over: the next backoff starts anew."""
         self.corrupt_record = None
         self.backoff.succeeded()
 
     def count_metadata_try(self) -> None:
-        """The metadata was found older than what was read."""
+        """The metadata was older than what was read."""
         self.metadata_tries += 1
 
     def position_checked(self) -> None:
@@ -184,19 +183,19 @@ class PartitionCursor:
         self.metadata_tries = 0
 
     def wait_until(self, at: float) -> None:
-        """Fetch nothing for it before then."""
+        """Do not fetch it before ``at``."""
         self.not_before = at
 
     def is_led_by(self, node: Node) -> bool:
-        """Whether this broker is its leader, as far as is known."""
+        """Whether this broker is its leader according to the metadata."""
         return self.leader is not None and self.leader[0].node_id == node.node_id
 
     def delay(self, now: float, longest: float = LONGEST_BACKOFF) -> None:
-        """Nothing is fetched for it for a while, longer each time, up to ``longest`` seconds."""
+        """Do not fetch it for a while, longer each time, up to ``longest`` seconds."""
         self.not_before = now + self.backoff.failed(longest)
 
     def move_to(self, home: dict[PartitionCursor, None] | None) -> None:
-        """Leave one collection for another."""
+        """Move it from its collection to another."""
         if self.queue is not None:
             del self.queue[self]
         self.queue = home
@@ -204,7 +203,7 @@ class PartitionCursor:
             home[self] = None
 
     def request(self, buffer: RecordBuffer, max_bytes: int) -> FetchPartition:
-        """What to ask for; the same object as long as nothing has changed."""
+        """The request for it; the same object while nothing has changed."""
         asked = self._request
         leader_epoch = -1 if self.leader is None else self.leader[1]
         if (
@@ -221,11 +220,11 @@ class PartitionCursor:
             )
         return asked
 
-    # --- what a fair drain asks --------------------------------------------------------------
+    # --- draining ----------------------------------------------------------------------------
 
     @property
     def buffered(self) -> int:
-        """Records that it may give in this round (an estimate)."""
+        """Records that it may give in this drain (an estimate)."""
         buffer = self.instance.buffer
         if buffer is None or buffer.awaits_decoding:
             return 0
@@ -240,13 +239,13 @@ class PartitionCursor:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to give, now or when it is let through."""
+        """Whether its buffer has no records."""
         buffer = self.instance.buffer
         return buffer is None or not buffer.buffered
 
     def take(self, limit: int) -> list[Record]:
-        """Take records from the buffer, no more than it may give in this round; none if the next
-        batch cannot be decoded."""
+        """Up to ``limit`` records, as many as it may give in this drain; none if the next batch
+        cannot be decoded."""
         buffer = self.instance.buffer
         if buffer is None:
             return []
@@ -261,7 +260,7 @@ class PartitionCursor:
         if not records:
             self._drain_context.empty.append(self)
         elif unreadable and isinstance(records[-1], UnreadableRecord):
-            # It is the last one of its drain: who looks for it has one place to look.
+            # The last record of its drain, so that it is found there.
             self._left = 0
             return records
         self._left -= len(records)
@@ -278,5 +277,5 @@ class PartitionCursor:
 
     @property
     def due_in(self) -> float | None:
-        """Seconds until its next record is due, as of the last drain; None if it was."""
+        """Seconds until its next record is due, as of the last drain; None if it was due."""
         return None if self._head is None else self._head.wait

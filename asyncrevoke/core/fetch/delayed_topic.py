@@ -1,4 +1,4 @@
-"""Topics whose records are delivered when they are due, and not before."""
+"""Topics whose records are delivered only when they are due."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ from typing import NamedTuple
 
 from asyncrevoke.model import Record
 
-# Clocks have milliseconds here, and what is due within one is due.
+# The resolution of timestamps: a record that is due within it is due.
 _RESOLUTION = 0.001
-# How late a record may come that is due soon after another: so they come together.
+# Records that become due within this time are delivered together.
 _SHORTEST = 0.01
 
 
 class TopicDelay(NamedTuple):
-    """When the records of one topic are due.
-
-    ``due(record)`` is in milliseconds since the epoch, 0 for at once; it is pure and raises
-    nothing. ``longest`` is how long, in seconds, a record waits at most, whatever it says.
-    """
+    """When the records of one topic are due. ``due(record)``, a pure function that does not raise,
+    is in milliseconds since the epoch, 0 for at once. A record waits for at most ``max_delay``
+    seconds."""
 
     max_delay: float
     due: Callable[[Record], float]
@@ -27,14 +25,14 @@ class TopicDelay(NamedTuple):
 class DueRecords:
     """How far the records of one partition are due, in offset order.
 
-    Who wrote them may have a clock that is ahead of ours. A record that would wait for more than
-    ``longest`` says by how much, and that is taken off what those behind it say.
+    The producer's clock may be ahead. By as much as a record would wait beyond ``max_delay``, the
+    records after it are due earlier.
     """
 
     def __init__(self, delay: TopicDelay) -> None:
         self._delay = delay
         self._ahead = 0.0
-        # Seconds until the first record that is not due is to be looked at again; None if all are.
+        # Seconds until the first record that is not due is looked at again; None if all are due.
         self.wait: float | None = None
 
     def due_to(self, records: Sequence[Record], first: int, end: int, wall_time: float) -> int:

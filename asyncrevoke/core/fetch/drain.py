@@ -1,4 +1,4 @@
-"""What was fetched and not taken yet: handed out in fair shares, with what comes up by the way."""
+"""Drains fetched records in fair shares."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ class RecordDrain:
         self.unreadable = False
 
     def deliver_unreadable(self) -> None:
-        """From now on deliver an ``UnreadableRecord``, as the last one that a drain takes of its
-        partition, where a record cannot be read, instead of reporting UnreadableRecordError."""
+        """From now on return an ``UnreadableRecord``, as the last record of its partition, instead
+        of reporting UnreadableRecordError."""
         self.unreadable = True
 
     def add(self, cursor: PartitionCursor) -> None:
-        """It may have something now."""
+        """Drain it if it has records."""
         if not cursor.empty:
             self._ring.add(cursor.instance.partition, cursor)
 
     def remove(self, cursor: PartitionCursor) -> None:
-        """It has nothing any more."""
+        """Do not drain it any more."""
         self._ring.remove(cursor.instance.partition)
 
     def forget(self, cursor: PartitionCursor) -> None:
-        """It is gone."""
+        """It is no longer fetched."""
         if cursor.not_due:
             self._outbox.cancel_timer(f"due {cursor.name}")
         self.remove(cursor)
@@ -74,7 +74,7 @@ class RecordDrain:
         return self._ring.ready()
 
     def drain(self, now: float, limit: int) -> dict[TopicPartition, list[Record]]:
-        """Take up to ``limit`` records, fairly shared (KIP-41); moves the buffers, nothing else."""
+        """Take up to ``limit`` records in fair shares (KIP-41). Only moves the buffers."""
         self._responses.polled()
         self.round += 1
         self.wall_time = self._wall_clock.seconds(now)

@@ -1,8 +1,8 @@
-"""What one poll takes from whom: max-min fair, the least recently served first (KIP-41).
+"""Takes the records of a poll from partitions: max-min fair, the least recently served first
+(KIP-41).
 
-Nobody gets more than an equal share while another has records left, and what one leaves over is
-shared again among the rest. A ring remembers who was served when, so that with more partitions
-than records per poll everyone gets a turn.
+No partition gets more than an equal share while another has records left, and what one leaves is
+shared among the rest. With more partitions than records per poll, each gets a turn.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ class DrainSource(Protocol[ItemT]):
 
     @property
     def buffered(self) -> int:
-        """How many items it has; may be too high, is 0 only if there is none to take now."""
+        """How many items it has; may be too high, but is 0 only if none can be taken now."""
         ...
 
     @property
     def empty(self) -> bool:
-        """Whether it is to leave the ring; one that only may not give now keeps its place."""
+        """Whether it leaves the ring; a source that only may not give now keeps its place."""
         ...
 
     def take(self, limit: int) -> list[ItemT]:
-        """Up to ``limit`` items; an empty list says that the estimate was wrong."""
+        """Up to ``limit`` items; an empty list if the estimate was wrong."""
         ...
 
 
@@ -45,22 +45,22 @@ class FairShare(Generic[KeyT, ItemT]):
         return key in self._ring
 
     def add(self, key: KeyT, cursor: DrainSource[ItemT]) -> None:
-        """This source has items: it enters at the end of the ring, or keeps its place in it."""
+        """Add a source at the end of the ring, or keep its place in it."""
         self._ring[key] = cursor
 
     def remove(self, key: KeyT) -> None:
-        """This source is gone."""
+        """Remove a source."""
         self._ring.pop(key, None)
 
     def ready(self) -> bool:
-        """Whether any source has something to take now."""
+        """Whether any source has items to take now."""
         return any(cursor.buffered for cursor in self._ring.values())
 
     def drain(self, limit: int) -> dict[KeyT, list[ItemT]]:
-        """Take up to ``limit`` items, shared fairly; keys in the order in which they were served.
+        """Take up to ``limit`` items in fair shares; keys in the order in which they were served.
 
-        The cost grows with ``limit`` and not with the number of sources, unless many of them
-        keep their place without giving.
+        The cost grows with ``limit``, not with the number of sources, unless many of them keep
+        their place without giving.
         """
         ring = self._ring
         taken: dict[KeyT, list[ItemT]] = {}
@@ -68,7 +68,7 @@ class FairShare(Generic[KeyT, ItemT]):
         active: list[tuple[KeyT, DrainSource[ItemT]]] = []
         served: list[tuple[KeyT, DrainSource[ItemT]]] = []
         while limit > 0:
-            # More sources than items: those further back cannot get any, so they are not asked.
+            # With more sources than items, those further back get none and are not asked.
             while len(active) < limit and (entry := next(waiting, None)) is not None:
                 if entry[1].buffered:
                     active.append(entry)
@@ -88,8 +88,8 @@ class FairShare(Generic[KeyT, ItemT]):
                         taken[key] += items
                     else:
                         taken[key] = items
-                    # To the end of the ring; so whoever gets the odd record of an uneven share
-                    # stands behind all others when the next one is given.
+                    # To the end of the ring: a source that gets the odd record of an uneven share
+                    # is behind all others in the next drain.
                     del ring[key]
                     ring[key] = cursor
                     served.append((key, cursor))

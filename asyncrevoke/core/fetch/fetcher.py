@@ -1,12 +1,12 @@
-"""Which partitions to fetch from which broker, and the fair drain of what came.
+"""Which partitions to fetch from which broker.
 
-The cursor of every instance that is fetched is in exactly one queue: it *needs a fetch* or is
+The cursor of every fetched instance is in exactly one collection: it *needs a fetch* or is
 *sufficiently buffered* at its leader, is in a fetch in flight, *inactive* (paused, blocked, being
 revoked), *delayed* after an error, or has its position checked (:class:`TruncationDetection`). So
-neither a poll nor an event costs a step per partition, but only one per partition that moved.
+polls and events cost only a step per partition that has moved.
 
-While a long poll waits at a broker for partitions without new data, the buffers of others of that
-broker may become empty: these have a fetch of their own, see :class:`BrokerFetches`.
+While the broker holds a long poll, partitions whose buffers become empty are fetched by another
+request, see :class:`BrokerFetches`.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ if TYPE_CHECKING:
 _TIMER = "fetching"
 _NEVER = float("inf")
 _UNLIMITED = 2**62
-# Nobody tells us when a partition may flow again, so we look; not at every event.
+# Resumed partitions are noticed by looking, so often.
 _LOOK_EVERY = 0.01
-# So many busy partitions may be in one long poll with the others.
+# So many busy partitions may join the long poll.
 _FEW = 32
-# How long a poll that waits may take to come for what was fetched, before more is asked for.
+# Seconds that the next fetch waits for a poll to drain what has come.
 _POLLED_SOON = 0.005
 
 
 class _CompletedFetch(NamedTuple):
-    """A fetch whose response was handled. ``served`` are the cursors that got something; if it
-    ``joins``, these are in the broker's next long poll with the others."""
+    """A fetch whose response was handled. ``served`` are the cursors that got records; if it
+    ``joins``, they are in the broker's next long poll with the others."""
 
     broker: BrokerFetches
     fetch: InFlightFetch
@@ -64,11 +64,8 @@ class _CompletedFetch(NamedTuple):
 
 
 class Fetcher:
-    """Plans fetches, and delivers the records that they bring.
-
-    :meth:`add` is to be called also when an instance has a new buffer, :meth:`polled` when a poll
-    looks for records, and :meth:`plan` after every event.
-    """
+    """Plans fetches. Call :meth:`add` also when an instance has a new buffer, :meth:`polled` when a
+    poll looks for records, and :meth:`plan` after every event."""
 
     def __init__(
         self,
@@ -99,31 +96,31 @@ class Fetcher:
             outbox, self._responses, self._cursors, wall_clock, capacity, self, reactions
         )
         self._brokers: dict[int, BrokerFetches] = {}
-        # What a poll is about to drain has no place before: the poll is not to wait for that.
+        # Responses whose cursors get a place when the poll that waits has drained them.
         self._completed_fetches: list[_CompletedFetch] = []
         self._over_budget_fetches = 0
         self._inactive: dict[PartitionCursor, None] = {}
         self._delayed: dict[PartitionCursor, None] = {}
         self._look_at = 0.0
-        # A poll is about to drain what has come: one fetch asks for that and the rest then.
+        # A poll is about to drain: one fetch then requests these partitions and the rest.
         self._held_until = 0.0
         self._timer_at = _NEVER
         self._shares_changed = False
 
     def set_delays(self, delays: Mapping[str, TopicDelay]) -> None:
-        """Deliver the records of these topics when they are due; to be called before any of their
-        partitions is added."""
+        """Deliver the records of these topics when they are due. Call before their partitions are
+        added."""
         self._delays = delays
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of what was fetched and not delivered."""
+        """Bytes that are fetched and not delivered."""
         return self._memory.used
 
-    # --- what is fetched for -----------------------------------------------------------------
+    # --- partitions --------------------------------------------------------------------------
 
     def add(self, instance: PartitionInstance) -> None:
-        """Fetch for this instance; also when its position, or whether it may flow, has changed."""
+        """Fetch this instance; call also when its position has changed, or it was resumed."""
         cursor = self._cursors.get(instance.partition)
         if cursor is None or cursor.instance is not instance:
             if cursor is not None:
@@ -137,11 +134,11 @@ class Fetcher:
         cursor.reset()
         self.buffer_appended(cursor)
         if not cursor.in_flight:
-            # The next plan places it, at the end of the queue of its leader.
+            # The next plan puts it at the end of the queue of its leader.
             cursor.move_to(self._delayed)
 
     def remove(self, instance: PartitionInstance) -> None:
-        """Fetch for it no more; an answer under way is ignored."""
+        """No longer fetch it; a response under way is ignored."""
         cursor = self._cursors.get(instance.partition)
         if cursor is None or cursor.instance is not instance:
             return
@@ -152,7 +149,7 @@ class Fetcher:
         self._shares_changed = True
 
     def leaders_known(self, now: float) -> None:
-        """The metadata is fresh: whatever has another leader now is asked for there, at once."""
+        """Fetch from new leaders at once: the metadata was refreshed."""
         for cursor in list(self._cursors.values()):
             if cursor.in_flight or cursor.queue is None or cursor.queue is self._inactive:
                 continue
@@ -162,7 +159,7 @@ class Fetcher:
             self._place(now, cursor)
 
     def end(self, then: Callable[[], None]) -> bool:
-        """Nothing is planned any more: end all sessions; see :func:`end_sessions`."""
+        """End all fetch sessions, as nothing is planned any more; see :func:`end_sessions`."""
         sessions = [
             (node, broker.session)
             for broker in self._brokers.values()
@@ -171,7 +168,7 @@ class Fetcher:
         return end_sessions(self._outbox, sessions, then)
 
     def plan(self, now: float) -> None:
-        """Send every fetch that should be under way. Costs little when nothing has changed."""
+        """Send every fetch that is due. Costs little when nothing has changed."""
         if self._completed_fetches and (self._shares_changed or now >= self._held_until):
             completed, self._completed_fetches = self._completed_fetches, []
             for each in completed:
@@ -213,7 +210,7 @@ class Fetcher:
         if at == self._timer_at and (at == _NEVER or self._outbox.has_timer(_TIMER)):
             return
         if now <= self._timer_at <= min(at, now + _POLLED_SOON) and self._outbox.has_timer(_TIMER):
-            return  # it looks in vain, which costs less than to set another one each time
+            return  # it fires in vain, which costs less than setting another each time
         self._timer_at = at
         if at == _NEVER:
             self._outbox.cancel_timer(_TIMER)
@@ -228,7 +225,7 @@ class Fetcher:
             self._place(now, cursor)
 
     def _place(self, now: float, cursor: PartitionCursor) -> None:
-        """Put a source where it belongs."""
+        """Put a cursor into the collection that it belongs to."""
         buffer = cursor.instance.buffer
         if cursor.removed or cursor.in_flight:
             return
@@ -242,7 +239,7 @@ class Fetcher:
             cursor.delay(now)
             cursor.move_to(self._delayed)
             self._cluster.refresh(now, f"no leader for {cursor.name}")
-            # Of a topic that no broker has told of yet, the cluster says what is waited for.
+            # If the topic is unknown, ClusterMetadata logs the wait.
             if self._cluster.partitions(cursor.instance.partition.topic) is not None:
                 self._log.waiting(
                     now,
@@ -252,7 +249,7 @@ class Fetcher:
                     reason="its leader is unknown",
                 )
         elif self._truncation_detection.must_check(now, cursor, buffer):
-            pass  # it has its place there
+            pass  # TruncationDetection has it
         elif self._memory.needs_fetch(cursor, buffer):
             if cursor.queue is not broker.needs_fetch:
                 cursor.move_to(broker.needs_fetch)
@@ -272,21 +269,21 @@ class Fetcher:
         return broker
 
     def position_checked(self, now: float, cursor: PartitionCursor) -> None:
-        """Its leader has what was read: fetch it."""
+        """Fetch it: its leader has what was read."""
         self._place(now, cursor)
 
     def check_delayed(self, cursor: PartitionCursor) -> None:
-        """Wait until its backoff is over."""
+        """Check it after its backoff."""
         cursor.move_to(self._delayed)
 
     def record_due(self, cursor: PartitionCursor) -> None:
-        """Deliver and fetch it again. A seek may have given the instance another buffer."""
+        """Deliver and fetch it again. A seek may have replaced its buffer."""
         self.add(cursor.instance)
 
     def position_diverged(
         self, now: float, cursor: PartitionCursor, offset: int | None, leader_epoch: int
     ) -> None:
-        """The log was cut before the end of what was fetched."""
+        """The log was truncated before the end of what was fetched."""
         instance, buffer = cursor.instance, cursor.instance.buffer
         if buffer is None or instance.state is not InstanceState.ACTIVE:
             self._place(now, cursor)
@@ -295,7 +292,7 @@ class Fetcher:
         self.record_drain.remove(cursor)
         self._memory.recount(cursor)
         if offset is not None and offset >= instance.delivered_to:
-            # Only what was not delivered is gone; the position is checked in its turn.
+            # No delivered record is gone; the position is checked again.
             self._place(now, cursor)
         else:
             cursor.set_out_of_range(buffer)
@@ -303,7 +300,7 @@ class Fetcher:
             self._reactions.log_truncated(now, instance, offset, leader_epoch)
 
     def buffer_appended(self, cursor: PartitionCursor) -> None:
-        """Have a large batch decoded, count its bytes, and let drains take from it."""
+        """Have a large batch decoded, count its bytes, and let drains take its records."""
         self._background_decoding.buffer_changed(cursor)
         self._memory.recount(cursor)
         self.record_drain.add(cursor)
@@ -317,7 +314,7 @@ class Fetcher:
         if node is None:
             self._place_all(now, list(broker.needs_fetch))
             return False
-        # With the memory used up, one fetch for those that have nothing is still allowed.
+        # With the memory used up, one fetch for partitions without records is still allowed.
         exhausted = self._memory.is_exhausted
         if exhausted and self._over_budget_fetches:
             return False
@@ -358,15 +355,15 @@ class Fetcher:
         return True
 
     def _rack(self, now: float, asked: Iterable[FetchTarget]) -> str:
-        """The rack to fetch for. It holds for a whole request: with one partition that needs its
-        leader, it is left out, and the others are read from the leader as well this time."""
+        """The rack to fetch for. It applies to the whole request: if one partition needs its
+        leader, all are read from their leaders this time."""
         rack = self._config.client_rack
         if not rack or any(each.cursor.replica.needs_leader(now) for each in asked):
             return ""
         return rack
 
     def _has_same_topic_id(self, cursor: PartitionCursor, ids: dict[str, bytes | None]) -> bool:
-        """Add the id of its topic; whether it can go by the ids that are there already."""
+        """Add the id of its topic; whether it can be in a request with the ids already there."""
         topic = cursor.instance.partition.topic
         if cursor.topic_id is None:
             cursor.set_topic_id(self._cluster.topic_id(topic))
@@ -394,7 +391,7 @@ class Fetcher:
                     if is_held:
                         self._held_until = now + _POLLED_SOON
             case FetchResponse(error=error) if fetch.partial and error in NO_SUCH_SESSION:
-                # Brokers forget sessions; with everything named it is answered at once.
+                # The broker has evicted the session; the next fetch names everything.
                 broker.session.forget()
             case FetchResponse(error=error):
                 self._broker_failed(now, broker, fetch, error.name)
@@ -408,7 +405,7 @@ class Fetcher:
                 self._broker_failed(now, broker, fetch, detail or kind.value)
             case _:
                 self._broker_failed(now, broker, fetch, f"unexpected {type(reply).__name__}")
-        # Drained by then, they join the others again, which a long list is not looked through for.
+        # If they are drained by then, they join the long poll; not if the list is long.
         joins = now < self._held_until and not broker.in_flight and len(fetch.targets) <= _FEW
         completed = _CompletedFetch(broker, fetch, served, joins)
         if is_held:
@@ -417,14 +414,14 @@ class Fetcher:
             self._requeue(now, completed)
 
     def _requeue(self, now: float, completed: _CompletedFetch) -> None:
-        """Put what was in flight where it belongs."""
+        """Put the cursors of a fetch where they belong."""
         broker, fetch, served, joins = completed
         for asked in fetch.targets.values():
             asked.cursor.end_fetch()
         if fetch.over_budget and self._brokers.get(broker.node_id) is broker:
-            # The other brokers come first with the next one that is allowed.
+            # The other brokers come first with the next fetch beyond the budget.
             self._brokers[broker.node_id] = self._brokers.pop(broker.node_id)
-        # Those that got something go behind those that did not.
+        # Cursors that got records go behind those that did not.
         for asked in fetch.targets.values():
             got_something = asked.cursor in served
             asked.cursor.set_busy(got_something and not joins)
@@ -439,7 +436,7 @@ class Fetcher:
         if fetch.session is not None:
             fetch.session.restart()
         for asked in fetch.targets.values():
-            # A replica that fails is left for the leader.
+            # Read from the leader if a replica fails.
             if not asked.cursor.is_led_by(fetch.node):
                 asked.cursor.replica.fall_back(now, attempt=now - fetch.sent_at)
         self._cluster.refresh(now, f"fetch from broker {broker.node_id}: {why}")
@@ -455,16 +452,16 @@ class Fetcher:
     # --- the drain ---------------------------------------------------------------------------
 
     def polled(self) -> None:
-        """A poll looks for records now."""
+        """A poll looks for records now: send what was held for it."""
         self._held_until = 0.0
 
     def records_taken(self, now: float, cursor: PartitionCursor) -> None:
-        """Its buffer may need a fetch now."""
+        """Fetch it again if its buffer has room now."""
         self._background_decoding.buffer_changed(cursor)
         self._memory.recount(cursor)
         buffer, needed_fetch = cursor.instance.buffer, cursor.filling
         if cursor.empty:
-            # If its end was out of range, ask again whether it still is.
+            # If its end was out of range, fetch again to see whether it still is.
             cursor.set_out_of_range(None)
         elif buffer is not None and self._memory.needs_fetch(cursor, buffer) is needed_fetch:
             return
@@ -472,6 +469,6 @@ class Fetcher:
 
 
 def _all_known(ids: dict[str, bytes | None]) -> dict[str, bytes] | None:
-    """The same if brokers have told all of them; else it goes by names."""
+    """The ids if all are known, else None: the request uses names."""
     known = {topic: topic_id for topic, topic_id in ids.items() if topic_id is not None}
     return known if len(known) == len(ids) else None

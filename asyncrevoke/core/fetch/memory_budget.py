@@ -9,44 +9,44 @@ if TYPE_CHECKING:
     from asyncrevoke.core.fetch.cursor import PartitionCursor
     from asyncrevoke.core.partition.record_buffer import RecordBuffer
 
-# Polls whose records are to be there before they are asked for (KIP-41, heuristic 2).
+# Polls whose records are buffered ahead (KIP-41, heuristic 2).
 _PREFETCH = 2
-# Less than this is not worth a request, unless it is all there is.
+# A smaller fetch is not sent, unless the buffer is smaller still.
 _SMALLEST_FETCH = 64 * 1024
 
 
 class MemoryBudget:
-    """Counts ``used`` bytes in buffers and bytes that answers under way may bring."""
+    """Counts ``used`` bytes in buffers, and reserves bytes for responses under way."""
 
     def __init__(self, config: ConsumerConfig) -> None:
         self._config = config
         self._smallest = max(1, min(_SMALLEST_FETCH, config.buffer_memory // 16))
         self._reserved = 0
         self.used = 0
-        # Sources that hold anything.
+        # Partitions with buffered bytes.
         self._holders = 0
         self.share(1, 1)
 
     def share(self, partitions: int, nodes: int) -> None:
-        """Set the water marks of each partition, by how many there are."""
+        """Set the water marks by the number of partitions and brokers."""
         self._partitions = partitions
-        # Two fetches may be under way at each node.
+        # Two fetches may be in flight to each broker.
         self._node_share = max(self._config.buffer_memory // (2 * max(nodes, 1)), self._smallest)
         self._set_marks()
 
     def _set_marks(self) -> None:
-        # What is quiet needs no share; there is always one for another that gets something.
+        # Quiet partitions need no share; one share is left for the next that gets records.
         sharers = max(min(self._partitions, self._holders + 1), 1)
         config = self._config
         memory = config.buffer_memory // sharers
         self._low = max(1, -(-_PREFETCH * config.max_poll_records // sharers))
-        # While half of an answer is worked on the next one is fetched, or small records would
-        # leave us waiting for the broker at each round.
+        # The next fetch is sent when half of a response is used, or small records would leave the
+        # application waiting for the broker each time.
         self._low_bytes = min(config.max_partition_fetch_bytes // 2, memory // 4)
         self._most_bytes = max(memory, 1)
 
     def needs_fetch(self, cursor: PartitionCursor, buffer: RecordBuffer) -> bool:
-        """Whether to fetch for it: from below the low mark until above the high one, twice that."""
+        """Whether to fetch it: from below the low mark until above the high one, twice that."""
         size, records = buffer.size, buffer.buffered
         if not records:
             cursor.set_filling(True)
@@ -61,12 +61,12 @@ class MemoryBudget:
         return cursor.filling
 
     def recount(self, cursor: PartitionCursor) -> None:
-        """The buffer of this source has changed."""
+        """Count the buffer of this cursor again."""
         buffer = cursor.instance.buffer
         self._count(cursor, 0 if buffer is None else buffer.size)
 
     def forget(self, cursor: PartitionCursor) -> None:
-        """The buffer of this source is gone."""
+        """Count the buffer of this cursor no longer."""
         self._count(cursor, 0)
 
     def _count(self, cursor: PartitionCursor, size: int) -> None:
@@ -78,7 +78,7 @@ class MemoryBudget:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether no fetch is worth sending until something is delivered."""
+        """Whether no fetch is sent until something is delivered."""
         return self._room < self._smallest
 
     @property
@@ -86,12 +86,9 @@ class MemoryBudget:
         return self._config.buffer_memory - self.used - self._reserved
 
     def reserve(self, partitions: int, widest: int | None = None) -> int:
-        """Bytes that one fetch for so many partitions may bring, ``widest`` at most, taken from
-        the budget.
-
-        With the memory used up it is what one partition may bring, because those that have nothing
-        must go on.
-        """
+        """Reserve the bytes that one fetch for so many partitions may bring, at most ``widest``.
+        With the memory used up it is what one partition may bring, because partitions without
+        records must go on."""
         config = self._config
         wanted = min(config.fetch_max_bytes, partitions * config.max_partition_fetch_bytes)
         if widest is not None:
@@ -104,5 +101,5 @@ class MemoryBudget:
         return allowed
 
     def release(self, reserved: int) -> None:
-        """That fetch is over."""
+        """The fetch with this reservation is over."""
         self._reserved -= reserved

@@ -23,14 +23,14 @@ class FetchReactions(Protocol):
     def log_truncated(
         self, now: float, instance: PartitionInstance, offset: int | None, leader_epoch: int
     ) -> None:
-        """The log was truncated to ``offset``, before the end of what was delivered; None if no
-        leader knows where."""
+        """The log was truncated to ``offset``, before the end of what was delivered; None if
+        unknown."""
 
     def log_end_known(self, now: float, instance: PartitionInstance) -> None:
-        """The first fetch of an instance was answered whose completion map is to be verified."""
+        """The first fetch of an instance with an unverified completion map has a response."""
 
     def position_passed(self, now: float, instance: PartitionInstance) -> None:
-        """The position has moved past batches without a record to deliver."""
+        """The position has passed batches without records to deliver."""
 
     def failed(self, now: float, error: Exception) -> None:
         """The user must know of an error."""
@@ -51,8 +51,8 @@ class CursorReactions(Protocol):
     def position_diverged(
         self, now: float, cursor: PartitionCursor, offset: int | None, leader_epoch: int
     ) -> None:
-        """The leader's log ends at ``offset``, before the end of what was fetched; None if the
-        leader does not know where."""
+        """The leader's log ends at ``offset``, before the end of what was fetched; None if
+        unknown."""
 
     def records_taken(self, now: float, cursor: PartitionCursor) -> None:
         """A drain has taken records from its buffer."""

@@ -1,4 +1,4 @@
-"""What a fetch brought, partition by partition: records, or an error and what it means."""
+"""Handles fetch responses, partition by partition: records, or an error."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.records import RecordDecoder
 
 _SLOW = 10.0
-# Codes that Kafka does not call retriable, and that pass nevertheless.
+# Codes that Kafka does not call retriable, but that pass.
 _PASSING = frozenset((ErrorCode.unknown_server_error, ErrorCode.broker_not_available))
 
 
 class FetchResponses:
-    """Appends what responses bring to the buffers, and handles the errors in them."""
+    """Appends fetched records to the buffers, and handles errors."""
 
     def __init__(
         self,
@@ -47,19 +47,19 @@ class FetchResponses:
         self._fetcher = fetcher
         self._reactions = reactions
         self._read_committed = config.isolation_level == "read_committed"
-        # Whose corruption was reported since the last poll.
+        # Partitions whose corruption was reported since the last poll.
         self._reported: dict[PartitionCursor, None] = {}
-        # Of the present answer: one error tells of all of them.
+        # Of the present response: one error names all of them.
         self._unauthorized: list[TopicPartition] = []
 
     def polled(self) -> None:
-        """A poll begins: what is still corrupt may be reported again."""
+        """A poll begins: corruption may be reported again."""
         self._reported.clear()
 
     def handle(
         self, now: float, fetch: InFlightFetch, reply: FetchResponse
     ) -> tuple[dict[PartitionCursor, None], bool]:
-        """Buffer what came: the sources that it brought further, and whether it was no use."""
+        """Buffer the records; returns the cursors that got any, and whether it was in vain."""
         served: dict[PartitionCursor, None] = {}
         fruitless = True
         answered: set[TopicPartition] = set()
@@ -84,7 +84,7 @@ class FetchResponses:
                 or instance.state is not InstanceState.ACTIVE
                 or asked.buffer.fetch_position != asked.offset
             ):
-                # Sought elsewhere, being revoked, or discarded: it is not wanted any more.
+                # Sought, being revoked, or discarded: the response is ignored.
                 fruitless = False
             elif fetched.error is not ErrorCode.none:
                 fruitless = False
@@ -107,7 +107,7 @@ class FetchResponses:
     def _append(
         self, now: float, cursor: PartitionCursor, buffer: RecordBuffer, fetched: FetchedPartition
     ) -> bool:
-        """Whether the answer brought the partition further."""
+        """Whether the fetch position has moved."""
         try:
             batches = self._decode(fetched, self._read_committed) if fetched.records else ()
         except CorruptBatch as error:
@@ -117,28 +117,27 @@ class FetchResponses:
         buffer.append(batches)
         self._fetcher.buffer_appended(cursor)
         cursor.end_error()
-        # A corrupt batch may split well and show itself only when it is decoded.
+        # A corrupt batch may be noticed only when it is decoded.
         if cursor.backoff.has_failed and cursor.corrupt_record is None:
             self.recovered(now, cursor)
         return buffer.fetch_position > before
 
     def recovered(self, now: float, cursor: PartitionCursor) -> None:
-        """What was wrong with it is over."""
+        """Its error is over."""
         cursor.recover()
         self._log.over(now, cursor.name, "fetching again", partition=cursor.name)
 
     def report_corrupt(
         self, now: float, cursor: PartitionCursor, error: CorruptRecordError
     ) -> None:
-        """Its next batch cannot be decoded: report it, and fetch it again in a while, because it
-        may be whole then."""
+        """Report that its next batch cannot be decoded, and fetch it again later."""
         self._reactions.failed(now, error)
         self._wait(now, cursor, str(error), LONGEST_FAULT_BACKOFF)
 
     def _corrupt(
         self, now: float, cursor: PartitionCursor, buffer: RecordBuffer, detail: str
     ) -> None:
-        """The next batch to buffer is corrupt: what is before it is delivered first."""
+        """The next batch to buffer is corrupt: deliver what is before it first."""
         if not buffer.buffered and cursor not in self._reported:
             self._reported[cursor] = None
             partition = cursor.instance.partition
@@ -146,7 +145,7 @@ class FetchResponses:
         self._wait(now, cursor, detail, LONGEST_FAULT_BACKOFF)
 
     def _redirected(self, now: float, node: Node, cursor: PartitionCursor, replica: int) -> None:
-        """The broker gives no records, and names a replica to read from."""
+        """The broker names a preferred replica instead of records."""
         why = f"broker {node.node_id} sends us there, and is not its leader"
         awaited = -1
         if cursor.is_led_by(node):
@@ -169,10 +168,10 @@ class FetchResponses:
     def _read_from_leader(
         self, now: float, cursor: PartitionCursor, replica: int, why: str, awaited: int = -1
     ) -> None:
-        """The replica cannot be used: the leader is asked for records meanwhile."""
+        """The replica cannot be used: read from the leader meanwhile."""
         self._cluster.refresh(now, f"fetch {cursor.name} from replica {replica}: {why}")
         if not cursor.replica.fall_back(now, awaited=awaited):
-            # It does so even for those that have no rack.
+            # It redirects even requests without a rack.
             self._wait(now, cursor, f"replica {replica}: {why}", LONGEST_FAULT_BACKOFF)
             return
         self._log.waiting(
@@ -193,7 +192,7 @@ class FetchResponses:
         error: ErrorCode,
     ) -> None:
         if cursor.leader is not None and not cursor.is_led_by(node):
-            # Whatever a follower refuses, the leader is asked next.
+            # Ask the leader after any error of a follower.
             self._read_from_leader(now, cursor, node.node_id, error.name)
         elif error is ErrorCode.offset_out_of_range:
             cursor.set_out_of_range(buffer)
@@ -206,7 +205,7 @@ class FetchResponses:
             if cursor.backoff.has_failed:
                 self._wait(now, cursor, error.name)
             else:
-                # A leader that moves is nothing to warn of, a partition that stays without is.
+                # A leader that moves is no reason to warn; a missing one is.
                 cursor.delay(now)
         else:
             self._permanent_error(now, cursor, error)

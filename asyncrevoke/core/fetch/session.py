@@ -1,11 +1,10 @@
-"""Fetch sessions (KIP-227): a broker remembers what is asked of it, and is told only of changes.
+"""Fetch sessions (KIP-227): a request names only the partitions that have changed.
 
-With a thousand quiet partitions each long poll would name all of them, and so would its answer; in
-a session neither does. A few make a difference, too: for a single record that comes, requests and
-answers about eight partitions take twice the time to write and to read.
+Without them, each long poll and its response would name all quiet partitions. Even eight
+partitions take twice the time to encode and decode for a single record.
 
-The fetches of a session are numbered, so that each goes over the same connection as the one before
-it; after any doubt the session is begun anew, with everything.
+The fetches of a session are numbered, so that each uses the same connection as the one before.
+After any failure the session starts anew, with all partitions.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.outbox import Outbox, Reply
 
-# Brokers forget sessions, and answer so then.
+# A broker answers so when it has evicted the session.
 NO_SUCH_SESSION = frozenset(
     (
         ErrorCode.fetch_session_id_not_found,
@@ -34,12 +33,12 @@ NO_SUCH_SESSION = frozenset(
 _FIRST_EPOCH = 0
 _LAST_EPOCH = 2**31 - 1
 _FINAL_EPOCH = -1
-# A broker forgets sessions by itself, too: closing need not wait long for it.
+# Brokers evict idle sessions anyway: closing waits no longer for it.
 _LONGEST_END = 1.0
 
 
 class SessionFetch(NamedTuple):
-    """What a fetch in a session says. With epoch 0 it names everything, and so does its answer."""
+    """The fields of one fetch in a session. With epoch 0 it names all partitions."""
 
     session_id: int
     epoch: int
@@ -50,7 +49,7 @@ class SessionFetch(NamedTuple):
     def request(
         self, config: ConsumerConfig, max_wait: float, max_bytes: int, rack: str
     ) -> FetchRequest:
-        """The request that says it."""
+        """The request with these fields."""
         return FetchRequest(
             partitions=self.partitions,
             max_wait=max_wait,
@@ -66,25 +65,25 @@ class SessionFetch(NamedTuple):
 
 
 class FetchSession:
-    """The session of one connection. A broker that has no room for it answers without an id, and
-    is asked again with the next fetch."""
+    """The session on one connection. A broker without room for it answers without an id; the next
+    fetch tries again."""
 
     def __init__(self) -> None:
         self._id = 0
         self._epoch = _FIRST_EPOCH
-        # What the broker was told last.
+        # What the broker knows of the request.
         self._known: dict[TopicPartition, FetchPartition] = {}
         self._topic_ids: dict[str, bytes] | None = None
 
     def next_fetch(
         self, wanted: Mapping[TopicPartition, FetchPartition], topic_ids: dict[str, bytes] | None
     ) -> SessionFetch:
-        """How to ask for this; what is the same object as before has not changed. ``topic_ids``
-        are those of all topics, None if it is asked by names."""
+        """The fields to fetch ``wanted``; the same object as before has not changed. ``topic_ids``
+        has those of all topics; None: the request uses names."""
         known, self._known = self._known, dict(wanted)
         known_ids, self._topic_ids = self._topic_ids, topic_ids
         if topic_ids != known_ids and _contradict(topic_ids, known_ids):
-            # A session goes by ids or by names, and a name is not moved from one id to another.
+            # A session uses ids or names, and a name keeps its id.
             self.restart()
         if self._epoch == _FIRST_EPOCH:
             return SessionFetch(self._id, self._epoch, tuple(wanted.values()), (), topic_ids)
@@ -100,25 +99,25 @@ class FetchSession:
         )
 
     def answered(self, session_id: int) -> None:
-        """A fetch of it was answered."""
+        """A fetch of the session was answered."""
         self._id = session_id
         if not session_id:
             self._epoch = _FIRST_EPOCH
         else:
-            # After the last one comes the first that is not a beginning.
+            # After the last epoch comes the first that does not begin a session.
             self._epoch = self._epoch + 1 if self._epoch < _LAST_EPOCH else 1
 
     def restart(self) -> None:
-        """A fetch failed: the broker may have seen it or not. The next one ends this session."""
+        """A fetch failed, and the broker may have seen it: the next one replaces the session."""
         self._epoch = _FIRST_EPOCH
 
     def forget(self) -> None:
-        """The broker knows no such session, or another epoch of it."""
+        """The broker does not know the session, or knows another epoch of it."""
         self._id = 0
         self._epoch = _FIRST_EPOCH
 
     def end(self) -> SessionFetch | None:
-        """What tells the broker to forget it; None if it has nothing to forget."""
+        """The fields that end the session; None if there is none."""
         if not self._id:
             return None
         named = SessionFetch(self._id, _FINAL_EPOCH, (), ())
@@ -135,11 +134,11 @@ def _contradict(ids: dict[str, bytes] | None, others: dict[str, bytes] | None) -
 def end_sessions(
     outbox: Outbox, sessions: Iterable[tuple[Node, FetchSession]], then: Callable[[], None]
 ) -> bool:
-    """Tell brokers to forget these sessions; whether there are any. ``then()`` is called when all
-    have answered, or had the time to.
+    """End these sessions; returns whether there are any. ``then()`` is called when all brokers have
+    answered, or time is up.
 
-    A broker has room for 1,000 sessions, and keeps those that nobody uses any more for minutes. It
-    is told over the other connection: a long poll may be parked on the session's own.
+    A broker has room for 1,000 sessions, and evicts idle ones only after minutes. The request uses
+    the other connection, since a long poll may be held on the session's own.
     """
     waiting: set[Node] = set()
 

@@ -1,11 +1,9 @@
 """Whether a partition's new leader still has what was read from an older one (KIP-320).
 
-An election among replicas that lag behind (an unclean one) cuts the log, and what was read after
-the cut is not in it any more. The offsets there are given to other records, so that reading on
-would skip those. Hence, before the first fetch from a leader of a later epoch, it is asked where
-the epoch ends to which the last record belongs that was read; a committed offset has that epoch,
-too. Where the epoch is unknown (an offset that was sought, or committed by a client that leaves
-it out), nothing can be checked.
+An unclean leader election truncates the log: what was read after that point is gone, and its
+offsets are given to other records, which reading on would skip. So, before the first fetch from a
+leader of a later epoch, it is asked where the epoch of the last record that was read ends. Nothing
+is checked where that epoch is unknown (an offset that was sought, or committed without it).
 """
 
 from __future__ import annotations
@@ -33,17 +31,17 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.messages import EpochEnd
 
 _SLOW = 10.0
-# Old metadata does not stay longer; a topic that was created anew has lower epochs for ever.
+# Metadata lags no longer than this; a topic that was recreated has lower epochs for ever.
 _TRIES_FOR_METADATA = 4
 _PASSING = frozenset((ErrorCode.unknown_server_error, ErrorCode.broker_not_available))
 
 
 class EpochCheck(NamedTuple):
-    """What was asked for one source; the answer counts only if all of it still holds."""
+    """What was asked for one cursor; the response counts only if all of it still holds."""
 
     buffer: RecordBuffer
     position: int
-    # Up to where the log was read, which is beyond ``position`` while something is read again.
+    # Up to where the log was read; beyond ``position`` while abandoned records are read again.
     read_to: int
     epoch: int
     leader: Node
@@ -51,7 +49,7 @@ class EpochCheck(NamedTuple):
 
 
 class TruncationDetection:
-    """Asks the leaders. ``checking`` holds the cursors whose positions are being checked."""
+    """Asks the leaders. ``checking`` has the cursors whose positions are being checked."""
 
     def __init__(
         self,
@@ -73,17 +71,17 @@ class TruncationDetection:
         self._due: dict[PartitionCursor, None] = {}
 
     def must_check(self, now: float, cursor: PartitionCursor, buffer: RecordBuffer) -> bool:
-        """Whether this source must not be fetched for yet; it then has a place here, or waits."""
+        """Whether this cursor must not be fetched yet: it is checked here, or waits."""
         if cursor.leader is None or buffer.checked_epoch >= cursor.leader[1]:
             return False
         node, leader_epoch = cursor.leader
-        # What is read again lies before what was read: the log may have been cut in between.
+        # If records are read again, the log may have been truncated after them.
         tracker = cursor.instance.tracker
         position, epoch = buffer.fetch_position, buffer.fetch_epoch
         if tracker is not None and tracker.rereads and tracker.position > position:
             position, epoch = tracker.position, tracker.position_epoch
         if epoch < 0 or epoch == leader_epoch:
-            # Whatever is fetched from now on is in the log of this leader.
+            # All that is fetched from now on is in the log of this leader.
             buffer.set_checked_epoch(leader_epoch)
             return False
         if epoch > leader_epoch:
@@ -98,7 +96,7 @@ class TruncationDetection:
     def _awaits_metadata(
         self, now: float, cursor: PartitionCursor, epoch: int, leader_epoch: int
     ) -> bool:
-        """What was read is of a later leader than the one we know of, whose log may be shorter."""
+        """The known leader is older than what was read: its log may be shorter."""
         if cursor.metadata_tries >= _TRIES_FOR_METADATA:
             return False
         cursor.count_metadata_try()
@@ -108,7 +106,7 @@ class TruncationDetection:
         return True
 
     def run(self) -> None:
-        """Ask for whatever has come in; costs nothing when there is nothing."""
+        """Ask about all cursors that were added."""
         if not self._due:
             return
         by_node: dict[Node, dict[PartitionCursor, EpochCheck]] = {}
@@ -157,7 +155,7 @@ class TruncationDetection:
                 for cursor, query in current.items():
                     self._compare(now, cursor, query, found.get(cursor.instance.partition))
             case Failed(kind=FailureKind.UNSUPPORTED):
-                # Then nobody can know.
+                # The broker cannot tell: assume that nothing was truncated.
                 for cursor, query in current.items():
                     self._passed(now, cursor, query)
             case _:
@@ -176,7 +174,7 @@ class TruncationDetection:
     ) -> None:
         buffer = query.buffer
         if cursor.instance.buffer is not buffer or buffer.fetch_position != query.position:
-            # It was sought elsewhere, or discarded.
+            # Sought, or discarded.
             self._fetcher.position_checked(now, cursor)
         elif found is None:
             self._check_later(now, cursor, "the answer leaves it out")
@@ -216,7 +214,7 @@ class TruncationDetection:
         cursor.wait_until(now + _SLOW)
 
     def _check_later(self, now: float, cursor: PartitionCursor, why: str) -> None:
-        # A leader that moves is nothing to warn of.
+        # A leader that moves is no reason to warn.
         if cursor.backoff.has_failed:
             self._log.waiting(
                 now, cursor.name, "waiting to check its position", partition=cursor.name, reason=why

@@ -1,10 +1,9 @@
-"""Whether an answer can be one to its request, checked once, where answers enter the core.
+"""Checks whether an answer can be true, where answers enter the core.
 
-Bytes that cannot be decoded never come here. What a decoded answer says may still be impossible:
-no member has an empty id, and no generation is negative. Such an answer counts as none at all: the
-request has failed, its connection is dropped, and whoever asked asks again as after any failure.
-So the parts of the core need no branch for what no broker may say. What costs only what it names,
-such as a partition that nobody has asked for, is ignored there.
+A decoded answer may still be impossible: no member has an empty id, and no generation is negative.
+Such an answer counts as none: the request fails, its connection is dropped, and the part that has
+asked asks again. What affects only what it names, such as a partition that was not requested, is
+ignored there.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _LARGEST_PORT = 65535
-# No cluster comes near to it; each is looked at on the event loop.
+# More than any cluster has: each is handled on the event loop.
 _MOST_BROKERS = 10_000
 
 
 def find_contradiction(request: Request, answer: Response) -> str | None:
-    """What in ``answer`` cannot be true of ``request``; None if nothing is wrong."""
+    """What in ``answer`` cannot be true for ``request``; None if nothing."""
     check = _CHECKS.get(type(answer))
     return None if check is None else check(request, answer)
 
@@ -83,7 +82,7 @@ def _check_epoch(request: Request, answer: ConsumerGroupHeartbeatResponse) -> st
     return None
 
 
-# By the type of the answer; whoever has asked notices one to another request.
+# By the type of the answer. An answer to another request fails in the part that has asked.
 _CHECKS: dict[type[Response], Callable[[Any, Any], str | None]] = {
     MetadataResponse: _check_metadata,
     FindCoordinatorResponse: _check_coordinator,

@@ -9,12 +9,9 @@ _KEPT = 5.0
 
 
 class Deadline(NamedTuple):
-    """Three instants of one clock, in this order.
-
-    At ``work``, running handlers are cancelled, and tasks are no longer waited for. At
-    ``commits``, partitions whose final commit is not acknowledged are lost, and the group is left.
-    At ``end``, nothing is waited for any more.
-    """
+    """Three instants of one clock, in this order: at ``work`` running handlers are cancelled, at
+    ``commits`` partitions without an acknowledged final commit are lost and the group is left, and
+    at ``end`` nothing is waited for any more."""
 
     work: float
     commits: float
@@ -22,8 +19,8 @@ class Deadline(NamedTuple):
 
     @classmethod
     def after(cls, now: float, seconds: float) -> Self:
-        """All of it within ``seconds``: the last 5 of them, or half, are kept for the final commit
-        and for leaving, in equal parts."""
+        """All within ``seconds``: the last 5 of them, or half, are for the final commit and for
+        leaving, in equal parts."""
         kept = min(_KEPT, seconds / 2)
         end = now + seconds
         return cls(end - kept, end - kept / 2, end)

@@ -1,8 +1,8 @@
-"""What the core asks of the world, and what the world tells it.
+"""Effects, which the core asks for, and events, which it handles.
 
 The core never awaits, sleeps, reads a clock or draws a random number. It answers each event with
-effects; whoever carries them out (the asyncio driver, or a simulation) owes it an answer to each
-``Send``, each ``SetTimer``, each ``DecodeBatch`` and each ``Compute``, and nothing else.
+effects. Who carries them out (the asyncio driver, or a simulation) answers each ``Send``,
+``SetTimer``, ``DecodeBatch`` and ``Compute`` with an event.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ class Node(NamedTuple):
 
 class Channel(enum.Enum):
     """A connection with a purpose. A broker answers one request at a time per connection, so a
-    parked JoinGroup or a long-polling Fetch must not stand before a heartbeat or a commit, nor a
-    Fetch that waits for quiet partitions before one for busy ones."""
+    delayed JoinGroup or a long-polling Fetch must not delay a heartbeat or a commit."""
 
     JOIN = "join"
     HEARTBEAT = "heartbeat"
@@ -38,27 +37,29 @@ class Channel(enum.Enum):
     PRODUCE = "produce"
 
 
-# --- effects: core -> world --------------------------------------------------------------------
+# --- effects -----------------------------------------------------------------------------------
 
 
 class Send(NamedTuple):
-    """Send ``message`` to ``node`` over its ``channel`` (connecting if need be), and answer with
-    ``Replied`` or ``Failed`` for this ``request_id``, after ``timeout`` seconds at the latest, or
-    as soon as nothing was received on the connection for twice ``patience`` seconds; after once as
-    many with :class:`ConnectionSilent`. Where round trips are longer than half of any of these,
-    that bound is two round trips (:mod:`.link_silence`)."""
+    """Send ``message`` to ``node`` over its ``channel``, connecting if need be. Answer with
+    ``Replied`` or ``Failed`` within ``timeout`` seconds.
+
+    If nothing is received on the connection for ``silence_timeout`` seconds, report
+    :class:`ConnectionSilent`; after twice as many, answer with ``Failed``. Each limit is at least
+    two round trips (:mod:`.link_silence`).
+    """
 
     request_id: int
     message: Request
     node: Node
     channel: Channel
     timeout: float
-    patience: float = float("inf")
+    silence_timeout: float = float("inf")
 
 
 class ResetConnection(NamedTuple):
-    """Drop the connection of this channel, if there is one; what is outstanding on it is answered
-    with ``Failed(..., DISCONNECTED)``, and the next ``Send`` opens another."""
+    """Drop the connection of this channel. Outstanding requests fail with DISCONNECTED, and the
+    next ``Send`` opens another."""
 
     node: Node
     channel: Channel
@@ -66,18 +67,16 @@ class ResetConnection(NamedTuple):
 
 class ProbeBroker(NamedTuple):
     """Find out whether ``node`` answers on a connection of its own, and answer with
-    ``BrokerProbed``. ``patience``: as that of a ``Send``."""
+    ``BrokerProbed``. ``silence_timeout``: as in ``Send``."""
 
     node: Node
-    patience: float
+    silence_timeout: float
 
 
 class DropSilentConnections(NamedTuple):
-    """Drop the connections to ``node`` on which something was asked by ``asked_before`` and
-    nothing was received since ``heard_before`` (the core's clock), with what is outstanding on
-    them, which is answered with ``Failed(..., DISCONNECTED)``; and all, also those to other
-    brokers, on which nothing was received since then and nothing is outstanding. The next ``Send``
-    opens another."""
+    """Drop the connections to ``node`` with a request sent by ``asked_before`` on which nothing was
+    received since ``heard_before`` (the core's clock); outstanding requests fail with DISCONNECTED.
+    Also drop idle connections to any broker on which nothing was received since then."""
 
     node: Node
     heard_before: float
@@ -85,8 +84,8 @@ class DropSilentConnections(NamedTuple):
 
 
 class SetTimer(NamedTuple):
-    """Send ``TimerFired(key)`` at time ``at``, or up to ``spread`` seconds later (the world draws
-    the jitter). Setting a key again replaces its timer."""
+    """Send ``TimerFired(key)`` at time ``at``, or up to ``spread`` seconds later (at random).
+    Replaces the timer of this key."""
 
     key: str
     at: float
@@ -100,11 +99,10 @@ class CancelTimer(NamedTuple):
 
 
 class BackgroundHeartbeat(NamedTuple):
-    """The heartbeat that a thread may send while the event loop is blocked, so that the group does
-    not remove the member: ``message`` to ``node``, over a connection of its own, one at a time and
-    ``interval`` seconds apart. Each is answered with ``BackgroundHeartbeatReply``. The one after it
-    is ``next_message(response)``, a pure function; None ends them, and so does a newer
-    ``BackgroundHeartbeat``. Without a ``message`` none may be sent any more."""
+    """A heartbeat that a thread may send while the event loop is blocked: ``message`` to ``node``
+    over its own connection, one at a time and ``interval`` seconds apart. Each is answered with
+    ``BackgroundHeartbeatReply``. The next is ``next_message(response)``, a pure function; None ends
+    them, and so does a newer ``BackgroundHeartbeat``. Without a ``message`` none may be sent."""
 
     heartbeat_id: int
     message: Request | None
@@ -115,8 +113,8 @@ class BackgroundHeartbeat(NamedTuple):
 
 
 class DecodeBatch(NamedTuple):
-    """Decode a large batch where that holds nothing else up, and answer with what :meth:`run`
-    returns: a pure function, for any thread."""
+    """Decode a large batch in a thread, and answer with what :meth:`run` returns, a pure
+    function."""
 
     request_id: int
     batch: RecordBatch
@@ -125,7 +123,7 @@ class DecodeBatch(NamedTuple):
     from_offset: int
 
     def run(self) -> BatchDecoded:
-        """Do it, which may take long."""
+        """Decode it, which may take long."""
         try:
             records = self.batch.decode(*self.partition, self.tracker_id, self.from_offset)
         except CorruptBatch as error:
@@ -134,22 +132,21 @@ class DecodeBatch(NamedTuple):
 
 
 class Compute(NamedTuple):
-    """Call ``work``, a pure function for any thread, where that holds nothing else up, and answer
-    with what :meth:`run` returns."""
+    """Call ``work``, a pure function, in a thread, and answer with what :meth:`run` returns."""
 
     computation_id: int
     work: Callable[[], object]
 
     def run(self) -> Computed:
-        """Do it, which may take seconds."""
+        """Call ``work``, which may take seconds."""
         try:
             return Computed(self.computation_id, self.work())
-        except Exception as error:  # noqa: BLE001 - whoever has asked for it says what follows
+        except Exception as error:  # noqa: BLE001 - the part that has asked handles it
             return Computed(self.computation_id, error)
 
 
 class WakePoller(NamedTuple):
-    """Something may be there for a waiting poll: call ``poll`` again."""
+    """Call ``poll`` again if one waits."""
 
 
 class NotifyKind(enum.Enum):
@@ -201,8 +198,7 @@ class Emit(NamedTuple):
 
 
 class CompleteRequest(NamedTuple):
-    """A call of the user (commit, look-up, unsubscribe, close) has ended: one for each number that
-    the core has given to a call."""
+    """A call of the user (commit, look-up, unsubscribe, close) has ended; one for each call id."""
 
     call_id: int
     result: object = None
@@ -229,7 +225,7 @@ Effect: TypeAlias = (
 )
 
 
-# --- events: world -> core ---------------------------------------------------------------------
+# --- events ------------------------------------------------------------------------------------
 
 
 class FailureKind(enum.Enum):
@@ -260,8 +256,8 @@ class Failed(NamedTuple):
 
 
 class BackgroundHeartbeatReply(NamedTuple):
-    """The reply to a ``BackgroundHeartbeat`` that was sent at ``sent_at`` (the core's clock);
-    reported in order when the event loop runs again."""
+    """The reply to a ``BackgroundHeartbeat`` that was sent at ``sent_at`` (the core's clock), in
+    order when the event loop runs again."""
 
     heartbeat_id: int
     sent_at: float
@@ -269,13 +265,13 @@ class BackgroundHeartbeatReply(NamedTuple):
 
 
 class TimerFired(NamedTuple):
-    """The time of ``SetTimer(key, ...)`` has come."""
+    """The timer of ``key`` has expired."""
 
     key: str
 
 
 class BatchDecoded(NamedTuple):
-    """The records of a ``DecodeBatch``, or why there are none."""
+    """The records of a ``DecodeBatch``, or the error."""
 
     request_id: int
     records: list[Record] | CorruptBatch
@@ -289,16 +285,15 @@ class Computed(NamedTuple):
 
 
 class ConnectionSilent(NamedTuple):
-    """Something is asked on a connection to ``node``, and nothing was received on it since
-    ``since``, for the patience. It stays open for as long again: an answer may be late."""
+    """A request is outstanding on a connection to ``node``, and nothing was received on it since
+    ``since``, for the silence timeout. It stays open for as long again."""
 
     node: Node
     since: float
 
 
 class BrokerProbed(NamedTuple):
-    """Whether a broker has answered on a connection that was opened at ``begun_at`` for a
-    ``ProbeBroker``."""
+    """The result of a ``ProbeBroker``, on a connection opened at ``begun_at``."""
 
     node: Node
     begun_at: float

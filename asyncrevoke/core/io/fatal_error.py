@@ -18,7 +18,7 @@ FATAL_FAILURES: Final = frozenset((FailureKind.AUTHENTICATION, FailureKind.UNSUP
 
 
 def fatal_error(failed: Failed) -> FatalError:
-    """The error of a failure whose kind is one of ``FATAL_FAILURES``."""
+    """The error for a failure whose kind is one of ``FATAL_FAILURES``."""
     detail = failed.detail or failed.kind.value
     if failed.kind is FailureKind.AUTHENTICATION:
         return AuthenticationError(detail)

@@ -1,4 +1,4 @@
-"""Where the parts of the core put their effects, and how answers find the part that asked."""
+"""Collects the effects of the core, and routes answers to the part that has asked."""
 
 from __future__ import annotations
 
@@ -44,25 +44,23 @@ OnComputed: TypeAlias = Callable[[float, object], None]
 _T = TypeVar("_T")
 
 LARGE_FROM = 5_000
-"""What has to do with so many things takes tens of milliseconds."""
+"""A computation of this size takes tens of milliseconds."""
 
 
 class Outbox:
     """Collects effects in order, and routes each answer to the callable given with its request.
 
-    A request whose answer no longer matters is forgotten with :meth:`forget`; its late answer is
-    then dropped here. Deterministic: the same calls give the same effects.
-
-    ``patience``: seconds that a connection may be silent while something is asked on it. What is
-    larger than ``large_from`` is computed elsewhere.
+    Deterministic: the same calls give the same effects. ``silence_timeout``: seconds that a
+    connection with an outstanding request may be silent. Computations with a size of ``large_from``
+    or more run in a thread.
     """
 
-    def __init__(self, patience: float = float("inf"), large_from: int = LARGE_FROM) -> None:
-        self._patience = patience
+    def __init__(self, silence_timeout: float = float("inf"), large_from: int = LARGE_FROM) -> None:
+        self.silence_timeout = silence_timeout
         self._large_from = large_from
         self._effects: list[Effect] = []
         self._replies: dict[int, OnReply] = {}
-        # The requests that are not answered.
+        # Requests without an answer.
         self._asked: dict[int, Send] = {}
         self._decodes: dict[int, OnDecoded] = {}
         self._computations: dict[int, OnComputed] = {}
@@ -76,40 +74,35 @@ class Outbox:
     def send(
         self, message: Request, node: Node, channel: Channel, timeout: float, then: OnReply
     ) -> int:
-        """Ask for ``message`` to be sent; ``then(now, reply)`` gets the response or the failure."""
+        """Send ``message``; ``then(now, reply)`` gets the response or the failure."""
         self._next_request += 1
         self._replies[self._next_request] = then
-        send = Send(self._next_request, message, node, channel, timeout, self._patience)
+        send = Send(self._next_request, message, node, channel, timeout, self.silence_timeout)
         self._asked[self._next_request] = send
         self._effects.append(send)
         return self._next_request
 
-    @property
-    def patience(self) -> float:
-        """Seconds that a connection may be silent while something is asked on it."""
-        return self._patience
-
-    def set_patience(self, seconds: float) -> None:
-        """What is sent from now on has this patience: the group has told its session."""
-        self._patience = seconds
+    def set_silence_timeout(self, seconds: float) -> None:
+        """Set the silence timeout of later requests, from the session that the group grants."""
+        self.silence_timeout = seconds
 
     def awaits(self, node: Node) -> bool:
-        """Whether a request to this broker is not answered."""
+        """Whether a request to this broker is outstanding."""
         return any(send.node == node for send in self._asked.values())
 
     def asked_by(self, event: Event) -> Node | None:
-        """The broker that was asked what this event, not routed yet, answers."""
+        """The broker of the request that this event, not routed yet, answers."""
         if isinstance(event, (Replied, Failed)):
             send = self._asked.get(event.request_id)
             return None if send is None else send.node
         return None
 
     def redirect(self, request_id: int, then: OnReply) -> None:
-        """The answer to this request, which is outstanding, goes to ``then`` instead."""
+        """Pass the answer to this outstanding request to ``then`` instead."""
         self._replies[request_id] = then
 
     def forget(self, request_id: int) -> None:
-        """Ignore the answer to this request, if it is still outstanding."""
+        """Ignore the answer to this request."""
         self._replies.pop(request_id, None)
 
     def decode(
@@ -120,7 +113,7 @@ class Outbox:
         from_offset: int,
         then: OnDecoded,
     ) -> None:
-        """Have this batch decoded elsewhere; ``then(now, records)`` gets what came of it."""
+        """Decode this batch in a thread; ``then(now, records)`` gets the result."""
         self._next_request += 1
         self._decodes[self._next_request] = then
         self._effects.append(
@@ -134,11 +127,8 @@ class Outbox:
         work: Callable[[], _T],
         then: Callable[[float, _T | Exception], None],
     ) -> int | None:
-        """Call ``then(now, result)`` with what ``work`` returns, or with the exception that it
-        raises: at once, and None is returned, or later if there is much of it to be done.
-
-        ``size`` is the number of things that it has to do with, of which each takes microseconds.
-        """
+        """Pass the result of ``work``, or its exception, to ``then(now, result)``: at once, or
+        later if ``size`` is large; then returns an id. A unit of ``size`` takes microseconds."""
         self._next_request += 1
         effect = Compute(self._next_request, work)
         self._computations[effect.computation_id] = cast("OnComputed", then)
@@ -149,7 +139,7 @@ class Outbox:
         return None
 
     def forget_computation(self, computation_id: int) -> None:
-        """Ignore the result of this computation, if it is still to come."""
+        """Ignore the result of this computation."""
         self._computations.pop(computation_id, None)
 
     def start_background_heartbeat(
@@ -165,9 +155,8 @@ class Outbox:
     ) -> None:
         """Allow this heartbeat while the event loop is blocked; see :class:`BackgroundHeartbeat`.
 
-        ``then(now, sent_at, reply)`` gets each answer, unless another heartbeat has taken its place
-        by then: an answer for a former membership says nothing of the present one. With
-        ``same_membership`` answers to the heartbeats before this one still count.
+        ``then(now, sent_at, reply)`` gets each answer, also to the heartbeats before it if they are
+        of the ``same_membership``.
         """
         self._background_id += 1
         if not same_membership:
@@ -178,7 +167,7 @@ class Outbox:
         )
 
     def stop_background_heartbeat(self) -> None:
-        """Nothing may be sent for us any more, and late answers are dropped."""
+        """Allow no background heartbeats, and drop late answers."""
         if self._on_background_reply is not None:
             self._background_id += 1
             self._background_from = self._background_id
@@ -188,7 +177,7 @@ class Outbox:
             )
 
     def set_timer(self, key: str, at: float, then: OnTimer, *, spread: float = 0.0) -> None:
-        """Call ``then(now)`` at ``at``, or up to ``spread`` later; replaces the key's timer."""
+        """Call ``then(now)`` at ``at``, or up to ``spread`` s later; replaces the key's timer."""
         self._timers[key] = then
         self._effects.append(SetTimer(key, at, spread))
 
@@ -202,7 +191,7 @@ class Outbox:
         return key in self._timers
 
     def wake(self) -> None:
-        """Something may be there for a waiting poll; said once between two takes."""
+        """Wake a waiting poll; one effect between two takes."""
         if not self._woken:
             self._woken = True
             self._effects.append(WakePoller())
@@ -221,7 +210,7 @@ class Outbox:
         self._effects.append(Emit(level, event, fields))
 
     def route(self, now: float, event: Event) -> None:
-        """Give an event to whoever asked for it; an answer that nobody awaits is dropped."""
+        """Pass an event to the part that has asked for it; drop an answer that was forgotten."""
         match event:
             case Replied(request_id, message):
                 send = self._asked.pop(request_id, None)
@@ -231,8 +220,8 @@ class Outbox:
                 self._asked.pop(request_id, None)
                 if (on_reply := self._replies.pop(request_id, None)) is not None:
                     on_reply(now, event)
-            case BackgroundHeartbeatReply(standby_id, sent_at, reply):
-                if standby_id >= self._background_from and self._on_background_reply is not None:
+            case BackgroundHeartbeatReply(heartbeat_id, sent_at, reply):
+                if heartbeat_id >= self._background_from and self._on_background_reply is not None:
                     self._on_background_reply(now, sent_at, reply)
             case BatchDecoded(request_id, records):
                 if (on_decoded := self._decodes.pop(request_id, None)) is not None:
@@ -241,7 +230,7 @@ class Outbox:
                 if (on_computed := self._computations.pop(computation_id, None)) is not None:
                     on_computed(now, result)
             case ConnectionSilent() | BrokerProbed():
-                pass  # nobody has asked for it: SilentBrokers sees it
+                pass  # SilentBrokers handles it
             case TimerFired(key):
                 if (on_timer := self._timers.pop(key, None)) is not None:
                     on_timer(now)

@@ -1,4 +1,4 @@
-"""Log lines that say what is waited for, at most one in ten seconds for each thing."""
+"""Log lines about waits, at most one in ten seconds for each key."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ REPEAT_AFTER = 10.0
 
 
 class WaitLog:
-    """Remembers since when each thing is waited for. Things are named by a key."""
+    """Remembers since when each key is waited for."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
         self._since: dict[str, float] = {}
         self._last: dict[str, float] = {}
-        # What there was a line about since it began.
+        # Keys with a line since their wait began.
         self._told: dict[str, None] = {}
 
     def watch(
         self, now: float, key: str, event: str, fields: Callable[[], Mapping[str, object]]
     ) -> None:
-        """From now on ``event`` is waited for, which is no news before it has lasted: say so by a
-        timer, and again, until it is :meth:`over`. ``fields`` are asked for each line."""
+        """A wait begins: log ``event`` with ``fields()`` every ten seconds, from ten seconds on,
+        until it is :meth:`over`."""
         self._since[key] = now
         self._outbox.set_timer(
             _timer(key), now + REPEAT_AFTER, lambda at: self._still(at, key, event, fields)
@@ -42,7 +42,7 @@ class WaitLog:
         )
 
     def waiting(self, now: float, key: str, event: str, **fields: object) -> None:
-        """Say that ``event`` is waited for: at once, then when it is time to say so again."""
+        """Log that ``event`` is waited for: at once, then every ten seconds."""
         since = self._since.setdefault(key, now)
         last = self._last.get(key)
         if last is None or now - last >= REPEAT_AFTER:
@@ -51,10 +51,7 @@ class WaitLog:
             self._outbox.emit("warning", event, **fields, seconds=round(now - since, 1))
 
     def over(self, now: float, key: str, event: str = "", **fields: object) -> None:
-        """It is not waited for any more; says so if there was a line about it.
-
-        What comes and goes is not told of each time: when it was last told of is remembered.
-        """
+        """The wait is over; log ``event`` if the wait was logged."""
         since = self._since.get(key)
         told = key in self._told
         if since is None and not told:
@@ -65,7 +62,7 @@ class WaitLog:
             self._outbox.emit("info", event, **fields, seconds=round(waited, 1))
 
     def forget(self, key: str) -> None:
-        """It is not waited for any more, and nobody needs to hear of it."""
+        """The wait is over, without a line."""
         self._outbox.cancel_timer(_timer(key))
         self._since.pop(key, None)
         self._told.pop(key, None)

@@ -1,17 +1,16 @@
-"""The wall clock, as far as the core needs it: its own clock and the difference."""
+"""The wall clock as the core knows it: its own clock and the difference."""
 
 from __future__ import annotations
 
 
 class WallClock:
-    """The core's ``now`` as wall-clock time. ``offset`` is the wall clock minus ``now``, in
-    seconds."""
+    """Converts ``now`` to wall-clock time. ``offset``: the wall clock minus ``now`` in seconds."""
 
     def __init__(self, offset: float) -> None:
         self._offset = offset
 
     def set_offset(self, offset: float) -> None:
-        """The difference from now on, in seconds."""
+        """Set the difference in seconds."""
         self._offset = offset
 
     def seconds(self, now: float) -> float:

@@ -1,4 +1,4 @@
-"""The exceptions for errors of a group coordinator that no retry can mend."""
+"""The exceptions for permanent errors of a group coordinator."""
 
 from __future__ import annotations
 
@@ -20,10 +20,8 @@ if TYPE_CHECKING:
 
 
 def group_error(error: ErrorCode, config: ConsumerConfig, offered: Iterable[str]) -> FatalError:
-    """What the user is told when the coordinator answers ``error``, which no retry can mend.
-
-    ``offered`` are the names of the assignors that this member offers.
-    """
+    """The exception for the permanent error ``error``. ``offered`` are the names of this member's
+    assignors."""
     group = f"group {config.group_id!r}"
     match error:
         case ErrorCode.fenced_instance_id:
@@ -57,8 +55,7 @@ def group_error(error: ErrorCode, config: ConsumerConfig, offered: Iterable[str]
 
 
 def consumer_group_error(error: ErrorCode, detail: str, config: ConsumerConfig) -> FatalError:
-    """What the user is told when a coordinator that assigns (KIP-848) answers ``error`` with
-    ``detail``, and no retry can mend it."""
+    """The exception for the permanent error ``error`` of a coordinator that assigns (KIP-848)."""
     group = f"group {config.group_id!r}"
     match error:
         case ErrorCode.unsupported_assignor:
@@ -88,7 +85,7 @@ def consumer_group_error(error: ErrorCode, detail: str, config: ConsumerConfig) 
 
 
 def no_consumer_protocol(group_id: str, detail: str) -> FatalError:
-    """What the user is told when the brokers lack the protocol of KIP-848."""
+    """The exception if the brokers lack the protocol of KIP-848."""
     return UnsupportedVersionError(
         f'group_protocol="consumer" (KIP-848) cannot be used for group {group_id!r}: {detail}. It '
         "needs Apache Kafka 4.0 or later, with `consumer` in group.coordinator.rebalance.protocols;"

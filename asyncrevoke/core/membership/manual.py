@@ -1,4 +1,4 @@
-"""Partitions without a group's help: those that the user assigns, or all those of the topics."""
+"""Partitions without a group: those that the user assigns, or all of the topics."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ class ManualMembership:
         return self._config.group_id is not None
 
     def is_current_membership(self, sent: GroupMetadata, _sent_at: float) -> bool:
-        """Nothing can have changed meanwhile."""
+        """Whether it is the same identity, which never changes."""
         return sent == self.member_identity
 
     def rejected(self, now: float, error: ErrorCode) -> None:
-        """The group has members of its own."""
+        """The group has members."""
         self.fail(
             now,
             FatalError(
@@ -70,10 +70,10 @@ class ManualMembership:
         )
 
     def rebalance_seen(self, now: float) -> None:
-        """Members are joining this group: the next commit will tell."""
+        """Members are joining this group: the next commit will fail."""
 
     def assign(self, now: float, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions from now on; others are given up in two steps."""
+        """Read exactly these partitions; others are revoked."""
         self.state = ClassicState.STABLE
         self._assigned = frozenset(partitions)
         going = [i for i in self._assignment.live() if i.partition not in self._assigned]
@@ -109,7 +109,7 @@ class ManualMembership:
         self.metadata_changed(now)
 
     def metadata_refreshed(self, now: float) -> None:
-        """Nobody leads here."""
+        """There is no leader."""
 
     def leave(self, now: float, *, wait_for_tasks: bool) -> None:
         """Release everything; ``group_left`` follows."""
@@ -123,34 +123,31 @@ class ManualMembership:
         self.barrier(now)
 
     def stop_leaving(self, now: float) -> None:
-        """See :meth:`leave_now`: no group is asked."""
+        """See :meth:`leave_now`."""
         self.barrier(now)
 
     def barrier(self, now: float) -> None:
-        """Nothing is between being requested and being released or lost."""
+        """No instance is being revoked."""
         if self._leaving:
             self._leaving = False
-            self.state = (
-                ClassicState.UNJOINED
-                if self.state is not ClassicState.FATAL
-                else ClassicState.FATAL
-            )
+            if self.state is not ClassicState.FATAL:
+                self.state = ClassicState.UNJOINED
             self._revocation.membership_begins()
             self._reactions.group_left(now)
 
     def released(self, now: float, instance: PartitionInstance) -> None:
-        """A partition that was assigned again before it was released starts anew."""
+        """Start a partition anew that was assigned again before it was released."""
         if instance.partition in self._assigned and not self._leaving:
             self._reactions.partitions_added(now, self._assignment.add([instance.partition]))
 
     def leave_idle(self, now: float) -> None:
-        """No group waits for us: being idle harms nobody."""
+        """There is no group to leave."""
 
     def poll_resumed(self, now: float) -> None:
         """See :meth:`leave_idle`."""
 
     def stop_sending(self) -> None:
-        """Nothing is under way."""
+        """There is nothing to stop."""
 
     def fail(self, now: float, error: FatalError) -> None:
         """The consumer cannot go on."""

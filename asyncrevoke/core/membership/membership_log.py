@@ -1,4 +1,4 @@
-"""Log lines about a membership: what is assigned to it, and that it is not confirmed."""
+"""Log lines about a membership: its assignment, and that it is not confirmed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MEMBERSHIP = "membership"
 
 
 class MembershipLog:
-    """Says what is assigned, what a membership waits for, and when it is confirmed again."""
+    """Logs assignments, what a membership waits for, and when it is confirmed again."""
 
     def __init__(self, outbox: Outbox, group_id: str | None) -> None:
         self._outbox = outbox
@@ -42,19 +42,19 @@ class MembershipLog:
         self._log.over(now, _MEMBERSHIP, "membership is confirmed again")
 
     def unanswered(self, now: float, confirmed_at: float | None, session: float) -> None:
-        """A heartbeat was not answered. After more than a session without an answer the member may
-        have been removed; a coordinator that has moved grants a new session."""
+        """A heartbeat was not answered. The member may have been removed after a session timeout
+        without a response; a coordinator that has moved grants a new session."""
         if confirmed_at is not None and now - confirmed_at > session:
             self._log.waiting(
                 now,
                 _MEMBERSHIP,
-                "membership is suspect: no heartbeat was confirmed for longer than the session",
+                "membership unconfirmed: no heartbeat confirmed within the session timeout",
                 group=self._group_id,
                 last_confirmed=round(now - confirmed_at, 1),
             )
 
     def waiting(self, now: float, what: str, last_answer: str, detail: str) -> None:
-        """The coordinator answers, and does not confirm."""
+        """The coordinator answers without confirming the membership."""
         self._log.waiting(
             now,
             _MEMBERSHIP,

@@ -1,4 +1,4 @@
-"""Whether records are handed out while nobody knows if the group still takes us for a member."""
+"""Whether delivery pauses while the membership is not confirmed."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ if TYPE_CHECKING:
 
 
 class SessionGuard:
-    """With ``on_unconfirmed_membership="pause"`` no record is returned, and no queued one begins,
-    while the last request that the coordinator answered as a member's is older than the session.
-    The member may still be in the group, so its partitions are kept.
-    """
+    """With ``on_unconfirmed_membership="pause"``, no record is returned and no queued one started
+    while the last request that was answered as a member's is older than the session timeout. The
+    partitions are kept, as the member may still be in the group."""
 
     def __init__(
         self, outbox: Outbox, config: ConsumerConfig, subscription: SubscriptionState
@@ -25,46 +24,46 @@ class SessionGuard:
         self._config = config
         self._subscription = subscription
         self._pausing = False
-        # The calls of those that wait for a confirmation.
+        # Calls that wait for a confirmation.
         self._waiting: list[int] = []
 
     @property
     def is_enabled(self) -> bool:
-        """Whether this consumer wants to wait."""
+        """Whether this consumer pauses unconfirmed."""
         return self._config.on_unconfirmed_membership == "pause"
 
     def pauses_delivery(self, now: float) -> bool:
-        """Whether records have to wait now."""
+        """Whether delivery pauses now."""
         membership = self._subscription.membership
         heard = membership.member_at
-        suspect = heard is not None and now - heard > membership.session
-        if suspect and not self._pausing:
+        unconfirmed = heard is not None and now - heard > membership.session
+        if unconfirmed and not self._pausing:
             self._outbox.emit(
                 "warning",
                 "no records until the coordinator confirms the membership",
                 group=self._config.group_id,
             )
-        self._pausing = suspect
-        return suspect
+        self._pausing = unconfirmed
+        return unconfirmed
 
     def may_begin_until(self, now: float) -> float:
-        """Until when queued records may begin without asking again; before ``now``: none may."""
+        """Until when queued records may be started without asking again; before ``now``: none."""
         if not self.is_enabled:
             return float("inf")
         if self.pauses_delivery(now):
             return float("-inf")
         membership = self._subscription.membership
         heard = membership.member_at
-        # Where we are no member yet, we cannot have become one before ``now``.
+        # If we are no member yet, we cannot have become one before ``now``.
         return max(now, (now if heard is None else heard) + membership.session)
 
     def wait(self, now: float, call_id: int) -> None:
-        """Answer this call as soon as records do not have to wait."""
+        """Answer this call when the membership is confirmed."""
         self._waiting.append(call_id)
         self.resume_if_confirmed(now)
 
     def resume_if_confirmed(self, now: float) -> None:
-        """Let those that wait look again, if what they waited for has come."""
+        """Answer the calls that wait, if the membership is confirmed."""
         held = self._pausing
         if (held or self._waiting) and not self.pauses_delivery(now):
             waiting, self._waiting = self._waiting, []

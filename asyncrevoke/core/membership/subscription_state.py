@@ -1,4 +1,4 @@
-"""What is to be read, and by which kind of membership: a group's, of either protocol, or none."""
+"""What the consumer reads, and by which membership: of a group of either protocol, or none."""
 
 from __future__ import annotations
 
@@ -23,17 +23,14 @@ if TYPE_CHECKING:
 
 
 class _Choice(NamedTuple):
-    """What is to be read: the topics or the pattern of the subscription, or these partitions."""
+    """What to read: the topics or the pattern of the subscription, or these partitions."""
 
     partitions: tuple[TopicPartition, ...] | None = None
 
 
 class SubscriptionState:
-    """Topics, a pattern, or partitions of the user's choice; what is chosen while the consumer
-    unsubscribes is begun when that has come to its end (KIP-70).
-
-    ``membership`` is the one by which partitions are assigned now.
-    """
+    """Topics, a pattern, or the user's partitions. What is chosen while the consumer unsubscribes
+    begins after that (KIP-70). ``membership`` assigns the partitions now."""
 
     def __init__(
         self,
@@ -52,7 +49,7 @@ class SubscriptionState:
         self._assignment = assignment
         self._manual = manual
         self._classic = classic
-        # The one for subscriptions; assign() uses the manual one.
+        # For subscriptions; assign() uses the manual one.
         self._group_membership: Membership = kip848 or classic or manual
         self.membership: Membership = self._group_membership
         self._reactions = reactions
@@ -64,7 +61,7 @@ class SubscriptionState:
         self.started = False
 
     def start(self, now: float) -> None:
-        """From now on, what is chosen is begun."""
+        """Begin what was chosen, now and later."""
         self.started = True
         self._want_topics(now)
         self._update_membership(now)
@@ -89,11 +86,11 @@ class SubscriptionState:
         self._begin(now, _Choice(tuple(wanted)))
 
     def forget_next(self) -> None:
-        """What was chosen while the consumer unsubscribes does not count: it does so again."""
+        """Drop what was chosen while the consumer unsubscribes: it unsubscribes again."""
         self._next = None
 
     def left(self, now: float, *, closing: bool) -> None:
-        """The group was left; nothing is subscribed to, unless something was chosen meanwhile."""
+        """The group was left: nothing is subscribed to, unless something was chosen meanwhile."""
         if self._next is None:
             self._topics, self._pattern, self._broker_pattern = frozenset(), None, None
         self._group_topics = frozenset()
@@ -110,14 +107,14 @@ class SubscriptionState:
             self._apply(now, choice)
 
     def subscription(self) -> frozenset[str]:
-        """The topics that are subscribed to; for a pattern those that match now, and for one that
-        the broker resolves those of which we have partitions."""
+        """The subscribed topics: for a pattern those that match now, for a broker's pattern those
+        of the assigned partitions."""
         if self._broker_pattern is not None:
             return frozenset(tp.topic for tp in self._assignment.partitions())
         return self._effective_topics()
 
     def fall_back(self, now: float, why: str) -> None:
-        """The brokers do not speak KIP-848 for this group."""
+        """The brokers do not offer KIP-848 to this group: use the classic protocol."""
         self._outbox.emit(
             "info", "using the classic group protocol", group=self._group_id, reason=why
         )
@@ -125,7 +122,7 @@ class SubscriptionState:
         self._subscribe(now)
 
     def group_topics_known(self, now: float, topics: frozenset[str]) -> None:
-        """We lead, and the group's members want these."""
+        """This member leads, and the members of the group subscribe to these."""
         self._group_topics = topics
         self._want_topics(now)
 

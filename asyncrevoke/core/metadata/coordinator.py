@@ -1,4 +1,4 @@
-"""Which broker coordinates our group, and the search for it when it is not known."""
+"""The group coordinator, and the search for it."""
 
 from __future__ import annotations
 
@@ -28,29 +28,27 @@ if TYPE_CHECKING:
 _FIRST_BACKOFF = 0.05
 _LONGEST_BACKOFF = 1.0
 _WARN_AFTER = 5.0
-# One that was found and has answered nothing for so long is looked for again meanwhile: the others
-# name a coordinator that does not answer until the cluster has noticed it.
+# A coordinator that has not responded since it was found is looked for again: other brokers name a
+# dead coordinator until the cluster has noticed.
 _LOOK_AGAIN = 1.0
 _CHECK_TIMER = "coordinator-check"
 _GROUP_CHANNELS = (Channel.JOIN, Channel.HEARTBEAT, Channel.COMMIT)
-# The others name a coordinator that is gone until they have noticed it: what fails so soon after
-# it was found is no news, and is not looked for again at once.
+# A failure so soon after the coordinator was found starts no search at once: other brokers may
+# still name a dead one.
 _SETTLED_AFTER = 0.25
-# Requests on connections that are dropped, because their broker answers on a new one, fail within
-# this time.
+# Within this time, requests on dropped connections of a broker that answers on a new one fail.
 _DROPPED_WITHIN = 0.5
 
 
 class Coordinator:
-    """Finds the group coordinator, again whenever somebody learns that it has moved.
+    """Finds the group coordinator, and again when it has moved.
 
-    ``node`` is None while it is not known. What must wait for it registers with
-    :meth:`call_when_known`; one waiter per key. ``term`` grows when it is found, or says that it is
-    loading: what was agreed on in one term and not written, the next one does not know.
+    ``node`` is None while it is unknown; :meth:`call_when_known` waits for it, one waiter per key.
+    ``term`` grows when it is found, or says that it is loading: the next term does not know what
+    was not written in the one before.
 
-    One that is named and answers nothing stays the coordinator, and is looked for again meanwhile.
-    When another one is named, the connections to the former one that group requests go by are
-    dropped: what is in flight there fails, and goes to the new one.
+    A coordinator that does not respond stays so, and is looked for again meanwhile. When another
+    one is found, group requests on connections to the former one fail, and go to the new one.
     """
 
     def __init__(
@@ -72,11 +70,11 @@ class Coordinator:
         self._since: float | None = None
         self._warned_at: float | None = None
         self._found_at = float("-inf")
-        # Connections to it that are being dropped, because it answers on a new one.
+        # Its connections that are being dropped, because it answers on a new one.
         self._dropped = 0
         self._dropped_until = float("-inf")
         self._former: Node | None = None
-        # Whether it has answered nothing since it was found.
+        # Whether it has not responded since it was found.
         self._unheard_from = False
 
     def call_when_known(self, key: str, then: Callable[[float], None], now: float) -> None:
@@ -88,8 +86,8 @@ class Coordinator:
         self._search(now)
 
     def mark_unknown(self, now: float, why: str, asked: Node | None) -> None:
-        """Somebody learnt by ``asked`` that the coordinator is not where we thought; look for it
-        again. What a former one answers, or does not, says nothing of the present one."""
+        """A response of ``asked`` has shown that the coordinator has moved: look for it. Responses
+        of a former coordinator are ignored."""
         if self.node is not None:
             if asked != self.node:
                 return
@@ -104,11 +102,10 @@ class Coordinator:
         self._search(now)
 
     def unanswered(self, now: float, why: str, asked: Node | None) -> None:
-        """A request got no answer from ``asked``: look for the coordinator.
+        """A request got no response from ``asked``: look for the coordinator.
 
-        Not if the broker has just answered on a new connection. Then its former connections are
-        dropped, and the request can be sent again at once; others would be asked over connections
-        that may be as dead as that one.
+        Not if the broker has just answered on a new connection: its other connections are dropped,
+        and the request can be sent again at once.
         """
         if asked == self.node and self._dropped > 0 and now <= self._dropped_until:
             self._dropped -= 1
@@ -116,14 +113,13 @@ class Coordinator:
             self.mark_unknown(now, why, asked)
 
     def reached(self, now: float, node: Node) -> None:
-        """A broker that did not answer has answered on a new connection: the others to it are
-        dropped."""
+        """A silent broker has answered on a new connection: its other connections are dropped."""
         if node == self.node:
             self._dropped = len(_GROUP_CHANNELS)
             self._dropped_until = now + _DROPPED_WITHIN
 
     def check_silent(self, now: float, node: Node) -> None:
-        """A broker does not answer: if it is the coordinator, look whether others name another."""
+        """A broker is silent: if it is the coordinator, ask others for it."""
         if node == self.node:
             self._unheard_from = True
             self._check(now)
@@ -134,7 +130,7 @@ class Coordinator:
             self._unheard_from = False
 
     def note_loading(self) -> None:
-        """It answered that it is loading: it has become the coordinator, perhaps once more."""
+        """It is loading: it has become the coordinator, perhaps once more."""
         self.term += 1
 
     def _search(self, now: float) -> None:
@@ -154,7 +150,7 @@ class Coordinator:
         )
 
     def _check(self, now: float) -> None:
-        """Look for one that has answered nothing since it was found."""
+        """Look for the coordinator if it has not responded since it was found."""
         if self.node is not None and self._unheard_from and self._outbox.awaits(self.node):
             self._search(now)
 
@@ -201,7 +197,7 @@ class Coordinator:
         self._outbox.emit("debug", "coordinator found", node=node.node_id)
         waiting, self._waiting = self._waiting, {}
         for key, then in waiting.items():
-            # One of them may have found out that this is not the coordinator either.
+            # One of them may have noticed that this is not the coordinator either.
             self.call_when_known(key, then, now)
 
     def _retry(self, now: float, why: str) -> None:

@@ -1,4 +1,4 @@
-"""What follows from news about the cluster."""
+"""What the cluster metadata report to the other rooms."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class MetadataReactions(Protocol):
     """Implemented by :class:`asyncrevoke.core.reactions.Reactions`."""
 
     def topics_changed(self, now: float) -> None:
-        """The set of topics or partitions has changed. A topic that was deleted and created again
+        """The set of topics or partitions has changed. A topic that was deleted and recreated
         counts: it has another topic id."""
 
     def metadata_refreshed(self, now: float) -> None:

@@ -1,4 +1,4 @@
-"""What follows when a broker answers nothing and closes nothing, and when it answers again."""
+"""Brokers that do not respond and do not close their connections."""
 
 from __future__ import annotations
 
@@ -23,32 +23,31 @@ _NEVER = float("inf")
 
 
 class SilentBrokers:
-    """Sees each event before whoever asked.
+    """Handles each event before it is routed.
 
-    When nothing is received on one connection of a broker for the patience, either that connection
-    is dead, or the broker is, or an answer is late. So other brokers are asked first for what any
-    broker knows, the coordinator is looked for if it is this one, and the broker is probed by a
-    connection of its own. If it answers there before anything is received on those that were asked
-    before, they are dead, and dropped at once. If it does not, nothing is given up here: its
-    requests fail in time, or when another broker has become the coordinator or the leader.
+    If nothing is received on a connection for the silence timeout, the connection or the broker may
+    be dead, or a response late. Then metadata is requested from other brokers, the coordinator is
+    looked for if it is this broker, and the broker is probed on a new connection. If it answers
+    there first, its silent connections are dropped at once. If not, their requests fail at their
+    timeouts, or when another broker has become the coordinator or the leader.
     """
 
     def __init__(self, outbox: Outbox, cluster: ClusterMetadata, coordinator: Coordinator) -> None:
         self._outbox = outbox
         self._cluster = cluster
         self._coordinator = coordinator
-        # Brokers that are probed, and since when nothing was received.
+        # Since when nothing was received of brokers that are being probed.
         self._probed: dict[Node, float] = {}
 
     def handle(self, now: float, event: Event) -> None:
-        """An event is about to be handled."""
+        """Handle an event that is not routed yet."""
         match event:
             case ConnectionSilent(node, since):
                 self._silent(now, node, since)
             case BrokerProbed(node, begun_at, answered):
                 since = self._probed.pop(node, _NEVER)
                 if answered and since != _NEVER:
-                    heard_before = since + self._outbox.patience / 2
+                    heard_before = since + self._outbox.silence_timeout / 2
                     self._coordinator.reached(now, node)
                     self._outbox.put(DropSilentConnections(node, heard_before, begun_at))
             case Failed(kind=kind):
@@ -71,7 +70,7 @@ class SilentBrokers:
         self._cluster.refresh(now, f"broker {node.node_id} does not answer")
         if node not in self._probed:
             self._probed[node] = since
-            self._outbox.put(ProbeBroker(node, self._outbox.patience))
+            self._outbox.put(ProbeBroker(node, self._outbox.silence_timeout))
 
     def _failed(self, now: float, event: Failed, kind: FailureKind) -> None:
         node = self._outbox.asked_by(event)

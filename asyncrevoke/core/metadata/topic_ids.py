@@ -1,4 +1,4 @@
-"""Which topics are still those that they were: a name can come back as another topic (KIP-516)."""
+"""Which topics are still the same: a deleted topic's name can be used again (KIP-516)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class TopicIds:
         self._known: dict[str, bytes | None] = {}
 
     def exists(self, partition: TopicPartition) -> bool:
-        """Whether it is still the partition that it was. One of a topic that was deleted and
-        created again is another; of a topic that the cluster has never told, nothing is known."""
+        """Whether it is still the same partition, and not one of a recreated topic. True for a
+        topic that no response has had yet."""
         if self._cluster.partitions(partition.topic) is None:
             return partition.topic not in self._known
         topic_id = self._cluster.topic_id(partition.topic)
@@ -27,6 +27,5 @@ class TopicIds:
         return partition.partition in numbers and known_id in (topic_id, None)
 
     def learn(self) -> None:
-        """Take the cluster's topics for known. Those that have gone are forgotten: a new one must
-        not be taken for the old one."""
+        """Remember the present topics, and forget those that were deleted."""
         self._known = {topic: self._cluster.topic_id(topic) for topic in self._cluster.topics()}

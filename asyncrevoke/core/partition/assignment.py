@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.core.io.effects import Notify, NotifyKind
 from asyncrevoke.core.partition.completion_map import CompletionMap
-from asyncrevoke.core.partition.hand_out import HandOut
 from asyncrevoke.core.partition.instance import InstanceState, InstanceTransition, PartitionInstance
 from asyncrevoke.core.partition.lifespans import Lifespans
 from asyncrevoke.core.partition.offset_tracker import OffsetTracker
+from asyncrevoke.core.partition.reader_records import ReaderRecords
 from asyncrevoke.core.partition.record_buffer import RecordBuffer
 from asyncrevoke.core.partition.truncated_tracker import TruncatedTracker
 
@@ -44,7 +44,7 @@ class Assignment:
             kind: {} for kind in _NOTICE_ORDER
         }
         self.in_flight = 0
-        self.hand_out = HandOut()
+        self.reader_records = ReaderRecords()
         self.lifespans = Lifespans(outbox)
         # Records that former owners had completed, in buffers that are gone.
         self._skipped = 0
@@ -141,7 +141,7 @@ class Assignment:
         finished: CompletionMap | None,
         leader_epoch: int,
     ) -> None:
-        self.hand_out.forget(instance)
+        self.reader_records.forget(instance)
         if instance.buffer is not None:
             self._skipped += instance.buffer.skipped_completed
         buffer = RecordBuffer(
@@ -208,18 +208,18 @@ class Assignment:
         """The offset of the next record to return, None while it is unknown."""
         if instance.tracker is None:
             return None
-        left = self.hand_out.first_left(instance)
+        left = self.reader_records.first_left(instance)
         return instance.tracker.position if left is None else left
 
     def returned(self) -> dict[PartitionInstance, int]:
         """How many returned records of each live instance are not done."""
-        self.count_handed_out()
-        left = self.hand_out.left()
+        self.complete_read()
+        left = self.reader_records.left()
         return {each: each.in_flight - left.get(each, 0) for each in self._live.values()}
 
-    def count_handed_out(self) -> None:
-        """Complete the records that the user has iterated past; see :class:`HandOut`."""
-        self.in_flight -= self.hand_out.count()
+    def complete_read(self) -> None:
+        """Complete the records that the user has iterated past; see :class:`ReaderRecords`."""
+        self.in_flight -= self.reader_records.count()
 
     def records_delivered(self, records: int) -> None:
         """Count this many more records as in flight."""
@@ -230,9 +230,9 @@ class Assignment:
         self.in_flight -= records
 
     def take_back(self) -> None:
-        """Stop a reader before what may be delivered changes; see :meth:`HandOut.take_back`."""
-        if self.hand_out.is_open:
-            self.in_flight -= self.hand_out.take_back()
+        """Stop a reader before deliveries change; see :meth:`ReaderRecords.take_back`."""
+        if self.reader_records.is_open:
+            self.in_flight -= self.reader_records.take_back()
 
     def forget_completed_trackers(self, instance: PartitionInstance) -> None:
         """Drop the trackers of former positions that have no record in flight."""
@@ -252,7 +252,7 @@ class Assignment:
             del self._by_tracker[tracker_id]
         self._reactions.instance_ended(instance)
         self.lifespans.instance_ended(instance)
-        self.hand_out.forget(instance)
+        self.reader_records.forget(instance)
         if instance.buffer is not None:
             self._skipped += instance.buffer.skipped_completed
         instance.set_buffer(None)

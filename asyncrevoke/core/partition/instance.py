@@ -161,8 +161,6 @@ class PartitionInstance:
         """Take a transition of the table; KeyError if the state does not have it."""
         self.state = TRANSITIONS[self.state, transition]
 
-    # --- changes by other rooms ------------------------------------------------------------------
-
     def read_with(self, tracker: OffsetTracker) -> None:
         """Set a position, without a completion map to verify."""
         self.tracker = tracker
@@ -228,8 +226,6 @@ class PartitionInstance:
     def set_delayed_by_user(self, delayed: bool) -> None:
         """Whether the user has delayed its revocation until the next poll."""
         self.delayed_by_user = delayed
-
-    # --- permissions and counts ------------------------------------------------------------------
 
     @property
     def can(self) -> Permissions:

@@ -50,14 +50,14 @@ class OffsetTracker(OffsetFlags):
         "_epochs",
         "_first",
         "_head",
-        "_held",
         "_open",
         "_reread_to",
         "_slices",
-        "_untracked",
         "completed_earlier",
+        "held",
         "position",
         "tracker_id",
+        "untracked",
     )
 
     def __init__(
@@ -74,13 +74,13 @@ class OffsetTracker(OffsetFlags):
         self._first = position
         self._head = 0  # index of the first record that is not done
         self._open = 0  # tracked records that are not done
-        self._held = 0
+        self.held = 0
         self._abandoned = 0
         # Up to where abandoned records were read again; None if they are not read again.
         self._reread_to: int | None = None
         # Untracked slices (first offset, records), pending as a whole.
         self._slices: list[tuple[int, int]] = []
-        self._untracked = 0
+        self.untracked = 0
         self._epochs = LeaderEpochs(position, leader_epoch)
 
     def __repr__(self) -> str:
@@ -92,22 +92,12 @@ class OffsetTracker(OffsetFlags):
     @property
     def in_flight(self) -> int:
         """Records delivered and not done."""
-        return self._open + self._untracked
-
-    @property
-    def untracked(self) -> int:
-        """Records that are tracked by batch, not one by one."""
-        return self._untracked
+        return self._open + self.untracked
 
     @property
     def has_abandoned(self) -> bool:
         """Whether a record has ended without being done: the commit point stays before it."""
         return self._abandoned > 0
-
-    @property
-    def held(self) -> int:
-        """Records that a task runs."""
-        return self._held
 
     @property
     def commit_point(self) -> int:
@@ -260,7 +250,7 @@ class OffsetTracker(OffsetFlags):
         """Register ``count`` records as pending together."""
         if count:
             self._slices.append((self.position, count))
-            self._untracked += count
+            self.untracked += count
         self._begin_slice(self.position if count else None, position, leader_epoch)
 
     def submit(self, offset: int) -> bool:
@@ -275,7 +265,7 @@ class OffsetTracker(OffsetFlags):
         if index < 0 or self._flags[index] != _PENDING:
             return False
         self._flags[index] = _HELD
-        self._held += 1
+        self.held += 1
         return True
 
     def complete(self, offset: int) -> bool:
@@ -295,7 +285,7 @@ class OffsetTracker(OffsetFlags):
         flags[index] = _DONE
         self._open -= 1
         if flag:
-            self._held -= 1
+            self.held -= 1
         if index == self._head:
             self._advance(index + 1)
         return True
@@ -317,7 +307,7 @@ class OffsetTracker(OffsetFlags):
                 ended += 1
                 held += flag
         self._open -= ended
-        self._held -= held
+        self.held -= held
         if ended:
             self._advance(self._head)
         return ended
@@ -341,17 +331,17 @@ class OffsetTracker(OffsetFlags):
         self._flags[index] = _ABANDONED
         self._abandoned += 1
         self._open -= 1
-        self._held -= flag
+        self.held -= flag
         return True
 
     def complete_pending(self) -> None:
         """Complete all pending records, tracked or not, except those that tasks run."""
         self._slices.clear()
-        self._untracked = 0
-        if not (self._held or self._abandoned):
+        self.untracked = 0
+        if not (self.held or self._abandoned):
             self._clear()
-        elif self._held < self._open:
-            self._open = self._held
+        elif self.held < self._open:
+            self._open = self.held
             self._flags = self._flags.translate(_COMPLETE_PENDING)
             self._advance(self._head)
 
@@ -371,7 +361,7 @@ class OffsetTracker(OffsetFlags):
         dropped = 0
         flags = self._flags
         kept_to = offset
-        if self._open > self._held:
+        if self._open > self.held:
             started = (flags.rfind(flag) for flag in (_HELD, _DONE, _ABANDONED))
             keep = max(self._index_after(offset), *(index + 1 for index in started))
             first = flags.find(_PENDING, keep)
@@ -386,7 +376,7 @@ class OffsetTracker(OffsetFlags):
             kept_to = max(kept_to, self._offset_at(len(flags) - 1))
         while self._slices and self._slices[-1][0] > kept_to:
             start, count = self._slices.pop()
-            self._untracked -= count
+            self.untracked -= count
             self.position = min(self.position, start)
             dropped += count
         if not (self._open or self._abandoned):
@@ -419,8 +409,8 @@ class OffsetTracker(OffsetFlags):
 
     def count_flags(self) -> None:
         """Recompute the counts from the flags."""
-        self._held = self._flags.count(_HELD)
-        self._open = self._flags.count(_PENDING) + self._held
+        self.held = self._flags.count(_HELD)
+        self._open = self._flags.count(_PENDING) + self.held
         self._abandoned = self._flags.count(_ABANDONED)
         self._advance(self._head)
 
@@ -487,6 +477,6 @@ class OffsetTracker(OffsetFlags):
             self._head = 0
 
     def _clear(self) -> None:
-        self._open = self._held = self._head = self._low = self._high = 0
+        self._open = self.held = self._head = self._low = self._high = 0
         self._flags.clear()
         del self._segment_offsets[:], self._segment_indices[:]

@@ -1,4 +1,4 @@
-"""The way out: unsubscribing and closing, bounded in time."""
+"""Unsubscribing and closing, within their deadlines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CLOSE_TIMER = "close"
 
 
 class Leaving:
-    """Who waits for the group to be left, and until when."""
+    """The calls that wait until the group is left, and their deadline."""
 
     def __init__(
         self,
@@ -32,27 +32,25 @@ class Leaving:
         self._reactions = reactions
         self._calls: list[int] = []
         self._deadline: Deadline | None = None
-        # The first final commit that was refused while leaving.
+        # The first rejected final commit.
         self._refusal: PartitionsError | None = None
         self._done = False
-        # Whether fetch sessions are being ended, which closing waits for.
+        # Whether closing waits until the fetch sessions have ended.
         self._sessions_ending = False
         self.under_way = False
         self.closing = False
         self.closed = False
 
     def unsubscribe(self, now: float, call_id: int) -> None:
-        """Leave, and answer the call then: after ``close_timeout`` at the latest."""
+        """Leave, and answer the call within ``close_timeout``."""
         self._calls.append(call_id)
         self._leave(now, Deadline.after(now, self._close_timeout), wait_for_tasks=True)
 
     def close(
         self, now: float, call_id: int, *, graceful: bool, joined: bool, deadline: Deadline | None
     ) -> None:
-        """Leave for good, and answer the call then; at once if nothing was ``joined``.
-
-        At ``deadline`` at the latest, if it is given: else after ``close_timeout``.
-        """
+        """Leave for good, and answer the call by ``deadline`` (None: after ``close_timeout``); at
+        once if nothing was ``joined``."""
         if self.closed:
             self._outbox.put(CompleteRequest(call_id))
             return
@@ -66,7 +64,7 @@ class Leaving:
             self.finish()
 
     def commit_rejected(self, error: PartitionsError) -> None:
-        """A final commit was refused: whoever waits for the end is told so."""
+        """A final commit was rejected: the waiting calls raise its error."""
         if self.under_way and self._refusal is None:
             self._refusal = error
 
@@ -85,7 +83,7 @@ class Leaving:
             self.finish()
 
     def set_sessions_ending(self, ending: bool) -> None:
-        """Whether fetch sessions are being ended: closing waits for :meth:`sessions_ended` then."""
+        """Whether closing waits for :meth:`sessions_ended`."""
         self._sessions_ending = ending
 
     def sessions_ended(self) -> None:
@@ -95,7 +93,7 @@ class Leaving:
             self.finish()
 
     def finish(self) -> None:
-        """Closed, whether the group was left or not."""
+        """Closing ends, whether the group was left or not."""
         self.closed = True
         for timer in (_DRAIN_TIMER, _COMMIT_TIMER, _CLOSE_TIMER):
             self._outbox.cancel_timer(timer)
@@ -103,7 +101,7 @@ class Leaving:
         self._answer()
 
     def _leave(self, now: float, deadline: Deadline, *, wait_for_tasks: bool) -> None:
-        # Closing while the consumer unsubscribes: the first of both bounds holds for both.
+        # Closing while the consumer unsubscribes: the earlier deadline applies.
         if self._deadline is None or deadline.end < self._deadline.end:
             self._deadline = deadline
             self._outbox.set_timer(_COMMIT_TIMER, deadline.commits, self._not_committed)
@@ -120,7 +118,7 @@ class Leaving:
         self._reactions.start_leaving(now, False)
 
     def _not_committed(self, now: float) -> None:
-        # What was not committed is named by the event of its loss.
+        # The loss of what was not committed is logged.
         if self.under_way:
             self._reactions.leave_uncommitted(now)
 
@@ -128,7 +126,7 @@ class Leaving:
         if not self.closing:
             self._reactions.stop_leaving(now)
             return
-        self._outbox.emit("error", "closing took longer than close_timeout; giving up")
+        self._outbox.emit("error", "close_timeout exceeded; closed without waiting further")
         self._reactions.close_timed_out(now)
         self.finish()
 

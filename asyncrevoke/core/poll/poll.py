@@ -1,9 +1,9 @@
 """What one step of the iterator returns, and when; docs/architecture.md lists the rules of a poll.
 
-A step begins with the first poll after a result: the last batch counts, and what was announced and
-has drained completes. It ends with a result: records, a new revoke, a loss, an error, or the
-caller's timeout. Between looking and returning nothing is awaited, so that cancelling a waiting
-step loses neither records nor news.
+A step begins with the first poll after a result: the last batch is completed, and announced
+revocations without records in flight complete. It ends with a result: records, a revocation, a
+loss, an error, or the caller's timeout. Nothing is awaited between taking records and returning
+them, so that cancelling a waiting step loses none.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.membership.session_guard import SessionGuard
     from asyncrevoke.core.partition.assignment import Assignment
-    from asyncrevoke.core.partition.hand_out import RecordReader
     from asyncrevoke.core.partition.instance import PartitionInstance
+    from asyncrevoke.core.partition.reader_records import RecordReader
     from asyncrevoke.core.partition.revocation import Revocation
     from asyncrevoke.core.poll.reactions import PollReactions
     from asyncrevoke.errors import FatalError
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 _TICK_TIMER = "revoke-tick"
 _IDLE_TIMER = "poll-interval"
 _LOOK_TIMER = "records-asked-for"
-# How often in max_poll_interval it is noticed that records were asked for one by one.
+# How often in max_poll_interval a reader's progress is looked at.
 _LOOKS = 16
 
 
 class Poller:
-    """The one loop that takes records."""
+    """Takes records and news for the iterator."""
 
     def __init__(
         self,
@@ -88,10 +88,10 @@ class Poller:
             self._revocation.poll_ended()
             return None
         if not self._assignment.lost:
-            # Losses first: a loop that ends with an error has heard of them then.
+            # Return losses before an error, which may end the loop.
             self._raise_error()
         if reader is not None and not self._revocation.at_barrier:
-            # What is to be given up may go when the next record is asked for.
+            # A partition that is being revoked may be released when the next record is taken.
             max_records = 1
         slices = self._drain(now, max_records, reader)
         news = self._revocation.has_news or bool(self._assignment.lost)
@@ -110,7 +110,7 @@ class Poller:
         return PollResult(slices, to_be_revoked, lost)
 
     def is_waiting(self) -> bool:
-        """Whether a poll has found nothing to return yet."""
+        """Whether a poll waits for something to return."""
         return self._polling and self.idle_since is None
 
     def _begin(self, now: float) -> None:
@@ -128,10 +128,10 @@ class Poller:
     def _drain(
         self, now: float, max_records: int | None, reader: RecordReader | None
     ) -> dict[TopicPartition, list[Record]]:
-        """Deliver up to ``max_records``: first what a reader was left with, then what has come."""
+        """Deliver up to ``max_records``: first those kept from a reader, then fetched ones."""
         self._fetcher.polled()
         limit = self._completion_tracker.capacity(now, max_records or self._config.max_poll_records)
-        kept = self._assignment.hand_out.has_kept
+        kept = self._assignment.reader_records.has_kept
         if limit <= 0 or not (self._fetcher.record_drain.is_ready or kept):
             return {}
         if self._pauses_unconfirmed and self._session_guard.pauses_delivery(now):
@@ -139,7 +139,9 @@ class Poller:
         taken: dict[TopicPartition, list[Record]] = {}
         slices: list[tuple[PartitionInstance, Sequence[Record]]] = []
         if kept:
-            for instance, records in self._assignment.hand_out.drain(limit, self._may_deliver):
+            for instance, records in self._assignment.reader_records.drain(
+                limit, self._may_deliver
+            ):
                 taken[instance.partition] = records
                 self._completion_tracker.deliver(
                     instance.partition, records, tracked=reader is not None
@@ -154,13 +156,13 @@ class Poller:
                 taken[partition] = taken[partition] + fetched if partition in taken else fetched
                 slices.append((instance, fetched))
         if reader is not None and slices:
-            self._completion_tracker.hand_out(now, reader, slices)
+            self._completion_tracker.return_by_reader(now, reader, slices)
         return taken
 
-    def hold_back(self, now: float) -> None:
-        """If delivery is paused, a reader hands out no record that it has already; to be called
-        only if the session guard is enabled."""
-        if self._assignment.hand_out.is_open and self._session_guard.pauses_delivery(now):
+    def stop_reader_if_paused(self, now: float) -> None:
+        """Let a reader return no further record while delivery is paused. Call only if the session
+        guard is enabled."""
+        if self._assignment.reader_records.is_open and self._session_guard.pauses_delivery(now):
             self._assignment.take_back()
 
     def _may_deliver(self, instance: PartitionInstance) -> bool:
@@ -177,19 +179,19 @@ class Poller:
         return False
 
     def _tick(self, _now: float) -> None:
-        # Not compared with the clock again: a timer that fires too early, if only by a rounding
-        # error, would be set again at once, and so on.
+        # Not compared with the clock again: a timer that fires too early by a rounding error would
+        # be set again and again.
         self._tick_fired = True
         self._outbox.wake()
 
     def fail(self, error: FatalError) -> None:
-        """Every step raises this from now on."""
+        """Raise this in every step from now on."""
         self.fatal = error
 
     # --- errors ----------------------------------------------------------------------------------
 
     def error(self, error: Exception) -> None:
-        """The next step raises this, once; partitions that are not concerned go on."""
+        """Raise this in the next step, once; other partitions go on."""
         self._errors.add(error)
         self._outbox.wake()
 
@@ -207,7 +209,7 @@ class Poller:
     # --- stopping and idling ---------------------------------------------------------------------
 
     def stop(self) -> None:
-        """The next step counts the previous batch and ends the iterator; a waiting one ends now."""
+        """End the iterator with its next step, which counts the last batch, or a waiting one."""
         self.stopping = True
         self._assignment.take_back()
         self._revocation.end_iterator()
@@ -216,21 +218,21 @@ class Poller:
         self._outbox.wake()
 
     def interrupt(self, now: float) -> None:
-        """The waiting step was cancelled: the next poll goes on with it. Until then the loop is
-        idle, and nothing is released behind its back."""
+        """A waiting step was cancelled: the next poll continues it. Until then nothing is released,
+        and ``max_poll_interval`` counts."""
         if self._polling:
             self._revocation.poll_ended()
             self._idle_from(now)
 
     def end(self) -> None:
-        """No further results; a last batch that has not been counted will not be."""
+        """Return no further results; a last batch that was not counted stays uncounted."""
         self.ended = True
         self._assignment.take_back()
         self._revocation.end_iterator()
 
     def boundary(self, now: float, *, inside: bool) -> None:
         """The user awaits the library outside a poll: partitions that have drained are released,
-        and ``max_poll_interval`` does not count this time."""
+        and ``max_poll_interval`` does not count."""
         self._inside += 1 if inside else -1
         if inside:
             self.idle_since = None
@@ -240,19 +242,19 @@ class Poller:
             self._idle_from(now)
 
     def disable_idle_check(self) -> None:
-        """Nobody is expected to poll any more."""
+        """No poll is expected any more."""
         self.idle_since = None
         self._outbox.cancel_timer(_IDLE_TIMER)
         self._outbox.cancel_timer(_LOOK_TIMER)
 
     def note_records_taken(self, now: float) -> None:
-        """Records are asked for one by one without a step: whether any was since the last look."""
-        if self.idle_since is not None and self._assignment.hand_out.was_asked():
+        """Restart ``max_poll_interval`` if a reader's record was taken since the last look."""
+        if self.idle_since is not None and self._assignment.reader_records.was_asked():
             self.idle_since = now
 
     def _look_again(self, now: float) -> None:
         self.note_records_taken(now)
-        if self._assignment.hand_out.is_open:
+        if self._assignment.reader_records.is_open:
             at = now + self._config.max_poll_interval / _LOOKS
             self._outbox.set_timer(_LOOK_TIMER, at, self._look_again)
 
@@ -261,7 +263,7 @@ class Poller:
         if not self._outbox.has_timer(_IDLE_TIMER):
             at = now + self._config.max_poll_interval
             self._outbox.set_timer(_IDLE_TIMER, at, self._check_idle)
-        if self._assignment.hand_out.is_open and not self._outbox.has_timer(_LOOK_TIMER):
+        if self._assignment.reader_records.is_open and not self._outbox.has_timer(_LOOK_TIMER):
             self._look_again(now)
 
     def _check_idle(self, now: float) -> None:

@@ -1,4 +1,4 @@
-"""What follows from polls, from their absence, and from leaving."""
+"""What polling and leaving report to the other rooms."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class PollReactions(Protocol):
         """The loop asks for the next batch."""
 
     def max_poll_interval_exceeded(self, now: float) -> None:
-        """The loop has asked for nothing for ``max_poll_interval``."""
+        """The loop has not asked for a batch within ``max_poll_interval``."""
 
 
 class LeaveReactions(Protocol):

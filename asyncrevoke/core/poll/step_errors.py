@@ -1,4 +1,4 @@
-"""Errors that steps of the iterator raise, each once, and which of them records come before."""
+"""Errors that steps of the iterator raise once, and which records come before them."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 class StepErrors:
     """The errors that no step has raised yet, oldest first.
 
-    A loop mostly ends with an error. So a position outside the log is raised after the records that
-    were buffered when it was noticed, of whatever partition; any other error at once.
+    An error often ends the loop. So a position outside the log is raised after the records that
+    were buffered when it was noticed; any other error at once.
     """
 
     def __init__(self, assignment: Assignment) -> None:
         self._assignment = assignment
         self._errors: list[Exception] = []
-        # For an error that waits: where what was buffered ends.
+        # Where the buffered records end that an error waits for.
         self._buffered: dict[Exception, dict[PartitionInstance, tuple[RecordBuffer, int]]] = {}
-        # Steps in a row that returned records, and none of those that an error waits for.
+        # Steps in a row that returned records, but none that an error waits for.
         self._steps_beside = 0
 
     def add(self, error: Exception) -> None:
-        """A step is to raise this."""
+        """Raise this in a step."""
         self._errors.append(error)
         if isinstance(error, OffsetOutOfRangeError):
             self._buffered[error] = {
@@ -43,13 +43,12 @@ class StepErrors:
             self._steps_beside = 0
 
     def position_set(self, partitions: Iterable[TopicPartition]) -> None:
-        """The user has chosen where these go on: that they had no position in the log is no news
-        any more."""
+        """The user has set these positions: forget errors about missing ones."""
         if not self._errors:
             return
         chosen = set(partitions)
         for error in list(self._errors):
-            # That records which were read are gone stays news.
+            # The loss of records that were read is still raised.
             if (
                 isinstance(error, (NoOffsetError, OffsetOutOfRangeError))
                 and not isinstance(error, LogTruncationError)
@@ -75,7 +74,7 @@ class StepErrors:
         self._steps_beside = 0 if awaited & set(partitions) else self._steps_beside + 1
 
     def _waits(self, error: Exception) -> bool:
-        # Each partition has had its turn by then: what is left is held back by something else.
+        # Each partition has had its turn by then: what is left is blocked otherwise.
         return self._steps_beside <= len(self._assignment) and bool(self._awaited(error))
 
     def _awaited(self, error: Exception) -> list[PartitionInstance]:
@@ -89,7 +88,7 @@ class StepErrors:
         ]
 
     def _is_undelivered(self, instance: PartitionInstance, buffer: RecordBuffer, end: int) -> bool:
-        kept = self._assignment.hand_out.first_kept(instance)
+        kept = self._assignment.reader_records.first_kept(instance)
         return (kept is not None and kept < end) or (buffer.buffered > 0 and buffer.position < end)
 
     def _remove(self, error: Exception) -> None:

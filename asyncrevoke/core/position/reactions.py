@@ -1,4 +1,4 @@
-"""What the search for positions reports, and whom it asks for committed offsets as."""
+"""What the resolver of positions reports, and which identity it fetches offsets with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class PositionReactions(Protocol):
     @property
     def offset_fetch_identity(self) -> tuple[str | None, int]:
         """The member id and epoch to send with OffsetFetch (KIP-848): a coordinator answers a
-        former member with an error. (None, -1) where there is no such check."""
+        former member with an error. (None, -1) without such a check."""
         ...
 
     def position_found(

@@ -1,8 +1,7 @@
-"""Where each partition instance starts: its committed offset, or what the reset policy says.
+"""Where each partition instance starts: at its committed offset, or by the reset policy.
 
-The reset policy is used after a successful answer of "nothing is committed" and never after an
-error: an error is asked again until it is one or the other, because starting at the end of the log
-instead of at the committed offset loses records.
+The reset policy is used only if the group has committed nothing. After an error the coordinator is
+asked again, because starting at the end of the log instead of the committed offset loses records.
 """
 
 from __future__ import annotations
@@ -50,12 +49,12 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.messages import FetchedOffset, ListedOffset
 
 _TIMER = "positions"
-# Somebody has to grant or configure something before it can succeed.
+# Retries need a change of configuration or permissions first.
 _SLOW = 10.0
 
-# The coordinator is another broker by now.
+# The coordinator is another broker now.
 _MOVED = frozenset((ErrorCode.not_coordinator, ErrorCode.coordinator_not_available))
-# Codes that Kafka does not call retriable, and that pass nevertheless.
+# Codes that Kafka does not call retriable, but that pass.
 _PASSING = frozenset(
     (
         ErrorCode.unknown_server_error,
@@ -74,12 +73,11 @@ _Searches: TypeAlias = "dict[PartitionInstance, PositionSearch]"
 
 
 class PositionResolver:
-    """Finds positions, many at a time, and asks again for as long as it takes.
+    """Finds positions, many at a time, and asks again until they are found.
 
-    The search ends without a result for an instance that ends, or that gets another position. While
-    an instance is being revoked, its search waits until the revocation is withdrawn. If the user
-    commits an instance before its position is known, the search waits for that commit, and the
-    instance begins at the offset that was committed.
+    The search ends without a result if the instance ends or gets another position. It waits while
+    the instance is being revoked, and for a commit by the user: then the instance begins at the
+    offset that was committed.
     """
 
     def __init__(
@@ -106,11 +104,11 @@ class PositionResolver:
         self._due = float("inf")
 
     def set_complete_topics(self, topics: Collection[str]) -> None:
-        """Skip nothing of these topics, whatever ``auto_offset_reset`` says."""
+        """Skip no record of these topics, whatever ``auto_offset_reset`` says."""
         self._complete_topics = topics
 
     def find(self, now: float, instances: Sequence[PartitionInstance]) -> None:
-        """Find where these begin."""
+        """Find the starting positions of these."""
         for instance in instances:
             self._searches[instance] = PositionSearch(
                 now, instance.tracker, AwaitedOffset.COMMITTED, 0
@@ -120,8 +118,8 @@ class PositionResolver:
         self._run(now)
 
     def reset(self, now: float, instance: PartitionInstance, timestamp: int | None) -> None:
-        """Find the first record at or after ``timestamp`` (ms, or EARLIEST or LATEST); None applies
-        the reset policy, because the position is outside the log."""
+        """Find the first record at or after ``timestamp`` (ms, or EARLIEST or LATEST); None: the
+        position is outside the log, and the reset policy applies."""
         search = PositionSearch(now, instance.tracker, AwaitedOffset.COMMITTED, 0)
         self._searches[instance] = search
         if timestamp is None:
@@ -131,20 +129,20 @@ class PositionResolver:
         self._run(now)
 
     def policy(self, instance: PartitionInstance) -> OffsetReset:
-        """Where it begins if nothing is committed, or the position is outside the log."""
+        """Where it starts if nothing is committed, or the position is outside the log."""
         if instance.partition.topic in self._complete_topics:
             return "earliest"
         return self._config.auto_offset_reset
 
     def membership_known(self, now: float) -> None:
-        """Our epoch has moved on: ask those again that waited for it."""
+        """Ask again for committed offsets: our epoch has changed."""
         for search in self._searches.values():
             if search.awaits is AwaitedOffset.COMMITTED and not search.error_reported:
                 search.hasten(now)
         self._run(now)
 
     def leaders_known(self, now: float) -> None:
-        """The metadata is fresh: ask those again that waited for their topic or its leader."""
+        """Ask again for positions that waited for their topic or its leader."""
         for search in self._searches.values():
             if (
                 search.awaits is not AwaitedOffset.COMMITTED or search.topic_unknown
@@ -155,7 +153,7 @@ class PositionResolver:
     # --- asking ------------------------------------------------------------------------------
 
     def _run(self, now: float) -> None:
-        """Ask whatever is due, and set the timer for the rest."""
+        """Ask for all that is due, and set the timer for the rest."""
         committed: list[PartitionInstance] = []
         by_leader: dict[Node, list[OffsetQuery]] = {}
         asked: dict[Node, _Searches] = {}
@@ -169,7 +167,7 @@ class PositionResolver:
             elif search.awaits is AwaitedOffset.COMMITTED:
                 search.set_topic_unknown(not self._knows_topic(instance))
                 if search.topic_unknown:
-                    # By its name alone we could be told of another topic than the one we then read.
+                    # A name alone may refer to another topic than the one that is read then.
                     self._cluster.refresh(now, f"the topic of {instance.partition} is unknown")
                     self._retry_later(now, instance, search, "its topic is unknown")
                 else:
@@ -217,7 +215,7 @@ class PositionResolver:
 
     def _has_to_wait(self, instance: PartitionInstance) -> bool:
         if instance.state is InstanceState.INIT:
-            # What the broker holds now is not what it will hold.
+            # A commit is under way: what the broker holds will change.
             return instance in self._requested
         return instance.revoking
 
@@ -289,7 +287,7 @@ class PositionResolver:
         )
 
     def _still(self, asked: _Searches) -> _Searches:
-        """Those that nothing has overtaken; one that has to wait is asked again."""
+        """The searches that are still current and need not wait."""
         current: _Searches = {}
         for instance, search in asked.items():
             if self._searches.get(instance) is not search:

@@ -1,4 +1,4 @@
-"""The search for the position of one partition instance, and what it waits for."""
+"""The search for the position of one partition instance."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class PositionSearch:
         self.tracker = tracker
         self.awaits = awaits
         self.timestamp = timestamp
-        # The end of the log, read before a search by timestamp: if no record is that young, we
-        # start there, and not at a later end that would skip what arrives in between.
+        # The end of the log, read before a search by timestamp: without a record that young, the
+        # instance starts there, and not at a later end that would skip new records.
         self.end: tuple[int, int] | None = None
         self.asked = False
         self.due = now
@@ -49,7 +49,7 @@ class PositionSearch:
         self.due = min(self.due, now)
 
     def set_asked(self, asked: bool) -> None:
-        """Whether a request for it is under way."""
+        """Whether a request is under way."""
         self.asked = asked
 
     def set_topic_unknown(self, unknown: bool) -> None:
@@ -69,13 +69,13 @@ class PositionSearch:
         self.backoff.succeeded()
 
     def end_found(self, now: float, end: tuple[int, int]) -> None:
-        """The end of the log is known: now look by time."""
+        """The end of the log is known: search by timestamp now."""
         self.end = end
         self.awaits = AwaitedOffset.TIMESTAMP
         self.due = now
 
     def report_error(self) -> bool:
-        """The user is told of an error of it; False if that is reported already."""
+        """Whether to report its error: True only the first time."""
         is_new = not self.error_reported
         self.error_reported = True
         return is_new

@@ -1,4 +1,4 @@
-"""Where each partition is read: positions that were found, sought, or are outside the log."""
+"""Positions that were found, sought, or are outside the log."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Seeking:
-    """The user's view of positions, pauses and lag, and what moves them."""
+    """Positions, pauses and lag as the user sees them, and what changes them."""
 
     def __init__(
         self,
@@ -53,16 +53,16 @@ class Seeking:
         self._maps = maps
         self._completion_tracker = completion_tracker
         self._reactions = reactions
-        # Instances whose new position is looked up, and the call that waits for it.
+        # Instances whose new position is being looked up, and the call that waits for it.
         self._calls: dict[PartitionInstance, int] = {}
-        # Instances whose position is outside the log, as long as it may be another topic's log;
-        # and the metadata request whose answer tells.
+        # Instances whose position is outside the log, which may be another topic's by now, and the
+        # metadata request that shows it.
         self._awaiting_topic_id: dict[PartitionInstance, tuple[OffsetTracker | None, int]] = {}
-        # Instances that are reset because their position is outside the log.
+        # Instances that are being reset because their position is outside the log.
         self._resetting: dict[PartitionInstance, OffsetTracker | None] = {}
 
     def live(self, partition: TopicPartition) -> PartitionInstance:
-        """The instance of an assigned partition; raises IllegalStateError for another one."""
+        """The instance of an assigned partition. Raises IllegalStateError."""
         instance = self._assignment.get(partition)
         if instance is None:
             raise IllegalStateError(
@@ -80,16 +80,16 @@ class Seeking:
             )
         return instance
 
-    # --- the user --------------------------------------------------------------------------------
+    # --- calls of the user -----------------------------------------------------------------------
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Deliver and fetch nothing of these until they are resumed."""
+        """Deliver and fetch no records of these until they are resumed."""
         self._assignment.take_back()
         for instance in [self.live(tp) for tp in partitions]:
             instance.set_paused(True)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Deliver them again."""
+        """Deliver and fetch records of these again."""
         for instance in [self.live(tp) for tp in partitions]:
             instance.set_paused(False)
             if not instance.revoking:
@@ -102,7 +102,7 @@ class Seeking:
         return frozenset(i.partition for i in self._assignment.live() if i.paused)
 
     def seek(self, now: float, partition: TopicPartition, offset: int) -> None:
-        """Read ``offset`` next. What runs of earlier records no longer moves the commit point."""
+        """Read ``offset`` next. Completing earlier records no longer moves the commit point."""
         instance = self._seekable(partition)
         self._complete_call(instance)
         self._place(now, instance, offset, -1)
@@ -133,7 +133,7 @@ class Seeking:
         return None if offset < 0 else offset
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
-        """The end of what ``read_committed`` may read, as of the last fetch; None before it."""
+        """The last stable offset as of the last fetch; None before it."""
         offset = self.live(partition).last_stable_offset
         return None if offset < 0 else offset
 
@@ -146,10 +146,10 @@ class Seeking:
             and instance.high_watermark >= 0
         }
 
-    # --- the parts -------------------------------------------------------------------------------
+    # --- events ----------------------------------------------------------------------------------
 
     def find(self, now: float, instances: list[PartitionInstance]) -> None:
-        """Look up where these new instances start."""
+        """Find the starting positions of these new instances."""
         self._positions.find(now, [i for i in instances if i.state is InstanceState.INIT])
 
     def found(
@@ -159,7 +159,7 @@ class Seeking:
         found: OffsetAndMetadata,
         from_reset: bool,
     ) -> None:
-        """A position was looked up."""
+        """A position was found."""
         if not (instance.terminal or instance.revoking):
             if from_reset:
                 finished = self._left_of_map(instance, found.offset)
@@ -168,21 +168,21 @@ class Seeking:
                 finished = self._maps.read(instance, found.offset, found.metadata)
                 self._assignment.set_position(instance, found.offset, found.leader_epoch, finished)
                 instance.set_map_unverified(finished is not None)
-                # What is no map of ours is left alone until there is something to commit.
+                # Foreign metadata stays until there is something to commit.
                 instance.set_committed(found.offset, "" if finished is None else found.metadata)
                 self._outbox.wake()
         self._complete_call(instance)
 
     def log_end_known(self, now: float, instance: PartitionInstance) -> None:
-        """The first fetch was answered: a completion map can be compared with the log."""
+        """Compare the completion map with the log, whose end is known now."""
         if not self._maps.verify(instance):
-            # When the log has grown, the next owner could take it for a true one.
+            # When the log has grown, the next owner could not tell that the map is wrong.
             instance.require_commit()
             self._committer.schedule(now)
 
     def out_of_range(self, now: float, instance: PartitionInstance) -> None:
-        """The position is outside the log: of this topic, or of another that was created under
-        its name. Fresh metadata tells, by the topic's id, and takes the partition away then."""
+        """The position is outside the log, perhaps of another topic with the same name. Fresh
+        metadata has the topic's id, by which the partition is then lost."""
         self._awaiting_topic_id[instance] = instance.tracker, self._cluster.next_request
         self._ask_whose_log(now, instance)
 
@@ -190,7 +190,7 @@ class Seeking:
         self._cluster.refresh(now, f"the position in {instance.partition} is outside its log")
 
     def leaders_known(self, now: float) -> None:
-        """The metadata is fresh, and what has gone was taken away."""
+        """The metadata was refreshed, and deleted topics were removed."""
         for instance, (tracker, request) in list(self._awaiting_topic_id.items()):
             if instance.tracker is not tracker or instance.revoking:
                 del self._awaiting_topic_id[instance]
@@ -208,8 +208,8 @@ class Seeking:
             self._positions.reset(now, instance, None)
 
     def _left_of_map(self, instance: PartitionInstance, offset: int) -> CompletionMap | None:
-        """What is finished beyond ``offset``, if that is where the log begins since what lay
-        before it was deleted. Of a log that ends before our position nothing is known."""
+        """The completion map beyond ``offset``, if the log starts there since older records were
+        deleted. If the log ends before the position, the map does not apply."""
         outdated, tracker = self._resetting.pop(instance, None), instance.tracker
         if tracker is None or outdated is not tracker or offset < tracker.position:
             return None
@@ -220,7 +220,7 @@ class Seeking:
     def truncated(
         self, now: float, instance: PartitionInstance, offset: int | None, leader_epoch: int
     ) -> None:
-        """The log was cut at ``offset``, before the position; None if nobody knows where."""
+        """The log was truncated at ``offset``, before the position; None if unknown."""
         position = None if instance.buffer is None else instance.buffer.position
         self._outbox.emit(
             "warning",
@@ -240,13 +240,13 @@ class Seeking:
     def _read_from_truncation(
         self, now: float, instance: PartitionInstance, offset: int, leader_epoch: int
     ) -> None:
-        """Records before ``offset`` that are not done would be committed past by a new tracker."""
+        """Keep the tracker of undone records before ``offset``, or they would be committed past."""
         self._assignment.take_back()
         tracker = instance.tracker
         if tracker is None or tracker.commit_point >= offset:
             self._place(now, instance, offset, leader_epoch)
             return
-        # The records of one batch may lie on both sides.
+        # The records of one batch may be on both sides.
         self._completion_tracker.track_returned()
         self._assignment.read_from_truncation(instance, offset, leader_epoch)
         if self._commits_by_itself:
@@ -273,8 +273,8 @@ class Seeking:
         leader_epoch: int,
         finished: CompletionMap | None = None,
     ) -> None:
-        """A position that no commit stands for yet. The next owner would otherwise start from
-        another one, and with "latest" skip what came between."""
+        """Set a position that is not committed, and commit it: the next owner would otherwise start
+        elsewhere, and with "latest" skip records."""
         unchecked = instance.map_unverified and finished is not None
         self._assignment.set_position(instance, offset, leader_epoch, finished)
         instance.set_map_unverified(unchecked)
@@ -286,7 +286,7 @@ class Seeking:
         self._outbox.wake()
 
     def fail_calls(self, error: Exception) -> None:
-        """End all that waits for a position, because the consumer ends."""
+        """The consumer ends: fail all calls that wait for a position."""
         for call_id in dict.fromkeys(self._calls.values()):
             self._outbox.put(CompleteRequest(call_id, error=error))
         for instance in self._calls:

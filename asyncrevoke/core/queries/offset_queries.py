@@ -1,7 +1,7 @@
-"""What users ask the cluster: committed offsets, offsets by timestamp, the partitions of a topic.
+"""Queries of the user: committed offsets, offsets by timestamp, the partitions of a topic.
 
-Each request ends with exactly one ``CompleteRequest``. What may pass is asked again until
-``request_timeout`` is over; then the error names what was waited for.
+Each ends with one ``CompleteRequest``. Errors that may pass are retried until ``request_timeout``;
+then the error names what was waited for.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.outbox import Outbox, Reply
@@ -49,7 +49,7 @@ _UNKNOWN = frozenset((ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_to
 
 
 class OffsetQueries:
-    """Answers calls. Nothing of it depends on the assignment."""
+    """Answers queries, independently of the assignment."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class OffsetQueries:
         self._open: dict[int, PendingQuery] = {}
 
     def committed(self, now: float, call_id: int, partitions: Iterable[TopicPartition]) -> None:
-        """Answer with what the group has committed: ``dict[TopicPartition, OffsetAndMetadata |
+        """Answer with the group's committed offsets: ``dict[TopicPartition, OffsetAndMetadata |
         None]``."""
         wanted = tuple(dict.fromkeys(TopicPartition(*partition) for partition in partitions))
         if self._config.group_id is None:
@@ -88,8 +88,7 @@ class OffsetQueries:
         self._start(now, TimestampQuery(call_id, wanted))
 
     def partitions_for_topic(self, now: float, call_id: int, topic: str) -> None:
-        """Answer with the numbers of its partitions, ``frozenset[int]``; empty if there is no such
-        topic."""
+        """Answer with the partitions of a topic, ``frozenset[int]``; empty without such a topic."""
         known = self._cluster.partitions(topic)
         if known is not None:
             self._outbox.put(CompleteRequest(call_id, frozenset(known)))
@@ -97,7 +96,7 @@ class OffsetQueries:
         self._start(now, TopicQuery(call_id, topic))
 
     def fail_all(self, error: Exception) -> None:
-        """End all that is open, because the consumer ends."""
+        """The consumer ends: fail all open queries."""
         for query in list(self._open.values()):
             self._end(query, error=error)
 
@@ -154,7 +153,7 @@ class OffsetQueries:
         )
 
     def _failed(self, now: float, query: PendingQuery, node: Node, reply: Reply) -> None:
-        """Anything but the response that was asked for."""
+        """Another answer than the expected response."""
         if not isinstance(reply, Failed):
             self._retry_later(now, query, f"an answer other than {type(reply).__name__}")
         elif reply.kind in FATAL_FAILURES:
@@ -172,7 +171,7 @@ class OffsetQueries:
         error: ErrorCode,
         partitions: Sequence[TopicPartition],
     ) -> None:
-        """A broker answered with an error: wait for it to pass, or end."""
+        """A broker answered with an error: retry, or end."""
         names = ", ".join(str(tp) for tp in partitions[:5])
         if error.retriable or error is ErrorCode.unknown_server_error:
             self._retry_later(now, query, f"{names}: {error.name}")
@@ -254,15 +253,8 @@ class OffsetQueries:
             }
         )
         if missing:
-            node = self._cluster.any_node()
             query.wait_for(f"the leaders of {', '.join(missing)}")
-            self._outbox.send(
-                MetadataRequest(topics=tuple(missing)),
-                node,
-                Channel.METADATA,
-                self._config.request_timeout,
-                lambda later, reply: self._leaders_answered(later, query, node, reply),
-            )
+            self._request_metadata(tuple(missing), partial(self._leaders_answered, query))
         else:
             self._list_offsets(query)
 
@@ -270,7 +262,7 @@ class OffsetQueries:
         return query.leaders.get(partition) or self._cluster.leader(partition)
 
     def _leaders_answered(
-        self, now: float, query: TimestampQuery, node: Node, reply: Reply
+        self, query: TimestampQuery, node: Node, now: float, reply: Reply
     ) -> None:
         if not self._is_open(query):
             return
@@ -345,7 +337,7 @@ class OffsetQueries:
             return
         if query.outstanding:
             return
-        # An answer of a former attempt may have come in place of one of this attempt.
+        # A late answer of a former attempt may have replaced one of this attempt.
         if missing := [tp for tp in query.wanted if tp not in query.found]:
             query.trouble.setdefault(ErrorCode.network_exception, missing)
         if query.trouble:
@@ -358,16 +350,21 @@ class OffsetQueries:
     # --- topics ------------------------------------------------------------------------------
 
     def _ask_topic(self, query: TopicQuery) -> None:
+        self._request_metadata((query.topic,), partial(self._topic_answered, query))
+
+    def _request_metadata(
+        self, topics: tuple[str, ...], then: Callable[[Node, float, Reply], None]
+    ) -> None:
         node = self._cluster.any_node()
         self._outbox.send(
-            MetadataRequest(topics=(query.topic,)),
+            MetadataRequest(topics=topics),
             node,
             Channel.METADATA,
             self._config.request_timeout,
-            lambda now, reply: self._topic_answered(now, query, node, reply),
+            partial(then, node),
         )
 
-    def _topic_answered(self, now: float, query: TopicQuery, node: Node, reply: Reply) -> None:
+    def _topic_answered(self, query: TopicQuery, node: Node, now: float, reply: Reply) -> None:
         if not self._is_open(query):
             return
         if not isinstance(reply, MetadataResponse):
@@ -392,7 +389,7 @@ class OffsetQueries:
 def _worst(
     errors: Mapping[ErrorCode, Sequence[TopicPartition]],
 ) -> tuple[ErrorCode, Sequence[TopicPartition]]:
-    """An error that will not pass, if there is one."""
+    """A permanent error, if there is one."""
     for error, partitions in errors.items():
         if not error.retriable:
             return error, partitions

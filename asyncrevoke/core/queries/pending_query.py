@@ -1,4 +1,4 @@
-"""Questions of a user that are not answered yet."""
+"""Queries of the user that are not answered yet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST_BACKOFF = 2.0
 
 
 class _Query:
-    """One call that is not answered yet. ``what`` is asked for, in words for errors."""
+    """One unanswered query. ``what`` is the subject, for errors."""
 
     def __init__(self, call_id: int, what: str) -> None:
         self.call_id = call_id
@@ -26,7 +26,7 @@ class _Query:
         self.waits_for = "an answer"
 
     def wait_for(self, what: str) -> None:
-        """What the answer depends on now, for the error of a query that takes too long."""
+        """Set what the answer depends on now, for the timeout error."""
         self.waits_for = what
 
     @property
@@ -36,12 +36,12 @@ class _Query:
 
     @property
     def deadline_timer(self) -> str:
-        """The timer of its end."""
+        """The timer of the timeout."""
         return f"lookup {self.call_id} deadline"
 
 
 class CommittedQuery(_Query):
-    """What the group has committed for these partitions."""
+    """The committed offsets of these partitions."""
 
     def __init__(self, call_id: int, wanted: tuple[TopicPartition, ...]) -> None:
         super().__init__(call_id, "the committed offsets")
@@ -63,7 +63,7 @@ class TopicQuery(_Query):
 
 
 class TimestampQuery(_Query):
-    """Offsets by timestamp: those found so far, and the leaders that the cluster view lacks."""
+    """Offsets by timestamp: those found so far, and leaders that the cluster metadata lacks."""
 
     def __init__(self, call_id: int, wanted: dict[TopicPartition, int]) -> None:
         super().__init__(call_id, "offsets")
@@ -74,7 +74,7 @@ class TimestampQuery(_Query):
         self.trouble: dict[ErrorCode, list[TopicPartition]] = {}
 
     def begin_attempt(self, requests: int) -> None:
-        """So many requests are sent."""
+        """This many requests are sent."""
         self.outstanding = requests
         self.trouble = {}
 
@@ -83,7 +83,7 @@ class TimestampQuery(_Query):
         self.outstanding -= 1
 
     def learn(self, answer: MetadataResponse) -> None:
-        """Learn who leads what."""
+        """Take leaders from this response."""
         nodes = {
             broker.node_id: Node(broker.node_id, broker.host, broker.port)
             for broker in answer.brokers

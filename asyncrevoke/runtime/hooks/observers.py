@@ -65,8 +65,6 @@ class Observers:
         """Whether any of them overrides this."""
         return any(_overrides(observer, hook) for observer in self._observers)
 
-    # --- Observed --------------------------------------------------------------------------------
-
     def facts(self) -> ConsumerSnapshot:
         """See :class:`Observed`."""
         if threading.get_ident() == self._thread:
@@ -89,8 +87,6 @@ class Observers:
         except TimeoutError:
             answer.cancel()
             raise
-
-    # --- hooks -----------------------------------------------------------------------------------
 
     def on_open(self) -> None:
         """The consumer was entered."""

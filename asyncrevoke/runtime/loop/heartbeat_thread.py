@@ -57,7 +57,7 @@ class HeartbeatThread:
     """Made, and called, on the event loop that it watches.
 
     ``connect`` opens the thread's own connections. ``replies`` gets the responses, on the event
-    loop. ``patience``: seconds without a tick after which the event loop counts as blocked.
+    loop. ``blocked_after``: seconds without a tick after which the event loop counts as blocked.
     """
 
     def __init__(
@@ -67,13 +67,13 @@ class HeartbeatThread:
         connect: Callable[[], HeartbeatRequests],
         core: PollInterval,
         log: EventLog,
-        patience: float,
+        blocked_after: float,
     ) -> None:
         self._replies = replies
         self._connect = connect
         self._core = core
         self._log = log
-        self._patience = patience
+        self._blocked_after = blocked_after
         self._loop = asyncio.get_running_loop()
         self._watched = threading.get_ident()
         self._standby: BackgroundHeartbeat | None = None
@@ -88,8 +88,6 @@ class HeartbeatThread:
         # The thread's own event loop while it sends, and the task to cancel on stop().
         self._lock = threading.Lock()
         self._takeover: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
-
-    # --- on the event loop -----------------------------------------------------------------------
 
     def stand_by(self, standby: BackgroundHeartbeat) -> None:
         """Send this heartbeat from now on whenever the event loop is blocked. The first call starts
@@ -131,11 +129,9 @@ class HeartbeatThread:
             await self._ended.wait()
             self._thread.join()
 
-    # --- in the thread ---------------------------------------------------------------------------
-
     def _run(self) -> None:
         try:
-            while not self._stopped.wait(max(0.01, self._ticked + self._patience - _now())):
+            while not self._stopped.wait(max(0.01, self._ticked + self._blocked_after - _now())):
                 if self._loop.is_closed():
                     return  # the consumer was not closed
                 if self._blocked and self._standby is not None:
@@ -150,7 +146,7 @@ class HeartbeatThread:
 
     @property
     def _blocked(self) -> bool:
-        return not self._stopped.is_set() and _now() - self._ticked >= self._patience
+        return not self._stopped.is_set() and _now() - self._ticked >= self._blocked_after
 
     def _on_loop(self, function: Callable[[], object]) -> None:
         with contextlib.suppress(RuntimeError):  # the event loop is closed
@@ -197,7 +193,7 @@ class HeartbeatThread:
                     standby.node,
                     Channel.HEARTBEAT,
                     standby.timeout,
-                    patience=standby.timeout / 2,
+                    silence_timeout=standby.timeout / 2,
                 )
             )
             failed = isinstance(reply, Failed)
@@ -238,7 +234,7 @@ class HeartbeatThread:
         """Wait until that time, or until the event loop runs again."""
         # Polled: an asyncio.Event would need a thread-safe call in each tick.
         while self._ticked == ticked and _now() < until and not self._loop.is_closed():  # noqa: ASYNC110
-            await asyncio.sleep(min(self._patience / 4, max(0.0, until - _now())))
+            await asyncio.sleep(min(self._blocked_after / 4, max(0.0, until - _now())))
 
 
 def _next(standby: BackgroundHeartbeat, sent: Request, reply: Replied | Failed) -> Request | None:

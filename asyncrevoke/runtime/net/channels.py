@@ -97,9 +97,9 @@ class Channels:
     """Sends the core's requests.
 
     ``config`` has the security options, ``client_id``, ``fetch_max_bytes`` and
-    ``request_timeout``, which limits the time to connect; the first limit is the patience of the
-    request that needs the connection (:mod:`asyncrevoke.core.io.link_silence`). Needs a running
-    event loop only when used.
+    ``request_timeout``, which limits the time to connect; the first attempt takes at most the
+    silence timeout of its request (:mod:`asyncrevoke.core.io.link_silence`). Needs a running event
+    loop only when used.
     """
 
     def __init__(self, config: ConsumerConfig) -> None:
@@ -130,7 +130,9 @@ class Channels:
             else:
                 then(Replied(request_id, response))
 
-        connection.begin(send.message, done, within=send.timeout, patience=send.patience)
+        connection.begin(
+            send.message, done, within=send.timeout, silence_timeout=send.silence_timeout
+        )
         return True
 
     async def request(self, send: Send) -> Replied | Failed:
@@ -145,8 +147,10 @@ class Channels:
         try:
             connection = await self._connection(send)
             # However long opening took, leave time for the response.
-            within = max(deadline - loop.time(), min(send.timeout, send.patience))
-            response = await connection.request(send.message, within=within, patience=send.patience)
+            within = max(deadline - loop.time(), min(send.timeout, send.silence_timeout))
+            response = await connection.request(
+                send.message, within=within, silence_timeout=send.silence_timeout
+            )
         except RequestFailed as failure:
             return Failed(send.request_id, failure.kind, failure.detail)
         return Replied(send.request_id, response)
@@ -167,9 +171,9 @@ class Channels:
     async def probe(self, probe: ProbeBroker) -> BrokerProbed:
         """See :meth:`Requests.probe`. If cancelled, the socket is closed."""
         begun_at = asyncio.get_running_loop().time()
-        within = self._opening_limit(probe.node, probe.patience)
+        within = self._opening_limit(probe.node, probe.silence_timeout)
         try:
-            connection = await self._open(probe.node, within, probe.patience)
+            connection = await self._open(probe.node, within, probe.silence_timeout)
         except RequestFailed:
             return BrokerProbed(probe.node, begun_at, answered=False)
         connection.abort()
@@ -216,7 +220,7 @@ class Channels:
             raise RequestFailed(FailureKind.UNREACHABLE, "this consumer is closed")
         slot = self._slot(send)
         if not slot.opening.done():
-            limit = self._opening_limit(send.node, min(send.patience, send.timeout))
+            limit = self._opening_limit(send.node, min(send.silence_timeout, send.timeout))
             await slot.wait_opened(max(send.timeout, limit))
         if not slot.opening.done():
             raise RequestFailed(
@@ -245,7 +249,7 @@ class Channels:
     def _begin_opening(self, send: Send) -> asyncio.Task[Connection]:
         node = send.node
         opening = asyncio.create_task(
-            self._open(node, self._opening_limit(node, send.patience), send.patience),
+            self._open(node, self._opening_limit(node, send.silence_timeout), send.silence_timeout),
             name=f"connect {node.host}",
         )
         opening.add_done_callback(_retrieve)
@@ -285,11 +289,11 @@ class Channels:
         self._slots[key] = renewed = _Slot(slot.node, successor, now)
         return renewed
 
-    def _opening_limit(self, node: Node, patience: float) -> float:
+    def _opening_limit(self, node: Node, silence_timeout: float) -> float:
         openings = self._openings.setdefault(node, ConnectTimes())
-        return openings.limit(patience, self._config.request_timeout)
+        return openings.limit(silence_timeout, self._config.request_timeout)
 
-    async def _open(self, node: Node, within: float, patience: float) -> Connection:
+    async def _open(self, node: Node, within: float, silence_timeout: float) -> Connection:
         loop = asyncio.get_running_loop()
         begun_at = loop.time()
         try:
@@ -298,7 +302,7 @@ class Channels:
                 self._config,
                 self._decode_threads,
                 within=within,
-                patience=patience,
+                silence_timeout=silence_timeout,
                 silences=self._silences,
             )
         except RequestFailed:

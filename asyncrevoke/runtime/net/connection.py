@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.codec import DecodedResponse
     from asyncrevoke.protocol.messages import Request, Response
     from asyncrevoke.runtime.net.decode_threads import DecodeThreads
-    from asyncrevoke.runtime.net.limited_connection import AuthenticatedSession
     from asyncrevoke.runtime.net.pending_request import Done
     from asyncrevoke.runtime.net.raw_connection import RawConnection
 
@@ -89,8 +88,8 @@ class Connection:
         self._versions = versions
         self._client_id = client_id
         self._loop = asyncio.get_running_loop()
-        self._open = raw.connected()
-        self._session = raw.session
+        self.connected = raw.connected()
+        self.session = raw.session
         self._retired = False
         self._correlation = 0
         # In the order in which they were sent, which is the order of the responses.
@@ -119,13 +118,14 @@ class Connection:
         threads: DecodeThreads,
         *,
         within: float,
-        patience: float = _NEVER,
+        silence_timeout: float = _NEVER,
         silences: asyncio.Queue[ConnectionSilent] | None = None,
     ) -> Connection:
         """Connect, do TLS and SASL and look up the broker's versions, in at most ``within`` s.
 
-        The kernel closes the connection when the peer acknowledges nothing for twice ``patience``
-        seconds. ``silences`` receives an event each time that nothing is received.
+        The kernel closes the connection when the peer acknowledges nothing for twice the
+        ``silence_timeout`` in seconds. ``silences`` receives an event each time that nothing is
+        received.
 
         Raises ``RequestFailed``: AUTHENTICATION, or UNREACHABLE for everything else. If cancelled,
         the socket is closed.
@@ -142,7 +142,7 @@ class Connection:
         limit = max(config.fetch_max_bytes, _SMALLEST_FRAME_LIMIT) + _FRAME_MARGIN
         opening = loop.time() - begun_at
         if (sock := writer.get_extra_info("socket")) is not None:
-            keep_alive(sock, 2 * RoundTripTime(opening).patience(patience))
+            keep_alive(sock, 2 * RoundTripTime(opening).silence_timeout(silence_timeout))
         return cls(
             node,
             raw,
@@ -154,16 +154,6 @@ class Connection:
             opening=opening,
             silences=silences,
         )
-
-    @property
-    def connected(self) -> bool:
-        """False as soon as either side has closed it."""
-        return self._open
-
-    @property
-    def session(self) -> AuthenticatedSession | None:
-        """When it must be authenticated again (KIP-368); None: never."""
-        return self._session
 
     def retire(self) -> None:
         """Send no further requests, and close it after the last response."""
@@ -186,7 +176,7 @@ class Connection:
         return self._pending[0].sent_at if self._pending else None
 
     async def request(
-        self, message: Request, *, within: float, patience: float = _NEVER
+        self, message: Request, *, within: float, silence_timeout: float = _NEVER
     ) -> Response:
         """Send ``message`` and wait for its response; see :meth:`begin`.
 
@@ -203,7 +193,7 @@ class Connection:
             else:
                 future.set_result(response)
 
-        pending = self._send(message, within, patience, done)
+        pending = self._send(message, within, silence_timeout, done)
         try:
             return await future
         except asyncio.CancelledError:
@@ -213,24 +203,26 @@ class Connection:
             raise
 
     def begin(
-        self, message: Request, done: Done, *, within: float, patience: float = _NEVER
+        self, message: Request, done: Done, *, within: float, silence_timeout: float = _NEVER
     ) -> None:
         """Send ``message``. ``done`` gets its response or failure, never before this returns.
 
         It fails with TIMEOUT after ``within`` seconds (or two round trips of this connection, if
-        they are longer), and with SILENT if nothing is received for twice ``patience`` seconds plus
-        the time that the broker may wait before it answers.
+        they are longer), and with SILENT if nothing is received for twice ``silence_timeout``
+        seconds plus the time that the broker may wait before it answers.
 
         Responses come in the order of the requests. After a timeout or a malformed response the
         connection is closed, and its other requests fail with DISCONNECTED.
         """
         try:
-            self._send(message, within, patience, done)
+            self._send(message, within, silence_timeout, done)
         except RequestFailed as failure:
             self._loop.call_soon(done, failure)
 
-    def _send(self, message: Request, within: float, patience: float, done: Done) -> PendingRequest:
-        if not self._open:
+    def _send(
+        self, message: Request, within: float, silence_timeout: float, done: Done
+    ) -> PendingRequest:
+        if not self.connected:
             raise RequestFailed(
                 FailureKind.UNREACHABLE,
                 f"the connection to {node_name(self.node)} was closed before",
@@ -254,7 +246,7 @@ class Connection:
             done,
             now=now,
             within=within,
-            patience=patience,
+            silence_timeout=silence_timeout,
             link=self._link,
             was_alone=not self._pending,
         )
@@ -309,7 +301,7 @@ class Connection:
         if response is not None:
             self._deliver(pending, response)
         self._end_if_retired()
-        return self._open
+        return self.connected
 
     def _remove_answered(self, pending: PendingRequest) -> None:
         """Its response was received."""
@@ -339,7 +331,7 @@ class Connection:
             return
         self._deliver(pending, response)
         self._end_if_retired()
-        while self._open and not self._large_responses.busy:
+        while self.connected and not self._large_responses.busy:
             frame = self._large_responses.next_kept()
             if frame is None:
                 self._large_responses.resume_reading()
@@ -370,7 +362,7 @@ class Connection:
 
     def _lost(self, error: Exception | None) -> None:
         """The transport is closed: there are no further responses."""
-        if not self._open:
+        if not self.connected:
             return
         if isinstance(error, TimeoutError) and self._pending:
             self._fail_first(
@@ -456,7 +448,7 @@ class Connection:
         silent = (
             self._received_at < pending.sent_at
             and not pending.broker_wait
-            and pending.patience < _NEVER
+            and pending.silence_timeout < _NEVER
         )
         self._fail_first(
             FailureKind.SILENT if silent else FailureKind.TIMEOUT,
@@ -471,7 +463,7 @@ class Connection:
         self._abort(None)
 
     def _abort(self, cause: Exception | None) -> None:
-        self._open = False
+        self.connected = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -180,8 +180,6 @@ class LimitedConnection(AIOKafkaConnection):  # type: ignore[misc]
         if not self._requests:
             raise UnexpectedResponseError("a response without a request")
 
-    # --- SASL ------------------------------------------------------------------------------------
-
     @override
     def authenticator_plain(self) -> PlainExchange:
         """The client's part of PLAIN."""

@@ -23,7 +23,7 @@ __all__ = ["PendingRequest"]
 class PendingRequest:
     """A request that was sent at ``now`` and has no response yet.
 
-    ``within`` and ``patience`` are seconds, as :meth:`Connection.begin` has them. ``done`` is None
+    ``within`` and ``silence_timeout`` are seconds, see :meth:`Connection.begin`. ``done`` is None
     once the response is not wanted any more.
     """
 
@@ -36,7 +36,7 @@ class PendingRequest:
         *,
         now: float,
         within: float,
-        patience: float,
+        silence_timeout: float,
         link: RoundTripTime,
         was_alone: bool,
     ) -> None:
@@ -44,11 +44,11 @@ class PendingRequest:
         self.version = version
         self.message = message
         self.within = within
-        self.patience = patience
+        self.silence_timeout = silence_timeout
         # Seconds that the broker may wait before it answers.
         self.broker_wait = may_hold(message)
         self.sent_at = now
-        self.deadline = now + link.patience(within)
+        self.deadline = now + link.silence_timeout(within)
         # Whether no other request was unanswered when it was sent.
         self.was_alone = was_alone
         self.done: Done | None = done
@@ -59,8 +59,8 @@ class PendingRequest:
 
     def silent_at(self, since: float, link: RoundTripTime) -> float:
         """When the connection counts as silent if nothing is received after ``since``."""
-        return since + self.broker_wait + link.patience(self.patience)
+        return since + self.broker_wait + link.silence_timeout(self.silence_timeout)
 
     def dead_at(self, since: float, link: RoundTripTime) -> float:
         """When the request fails with SILENT if nothing is received after ``since``."""
-        return since + self.broker_wait + 2 * link.patience(self.patience)
+        return since + self.broker_wait + 2 * link.silence_timeout(self.silence_timeout)

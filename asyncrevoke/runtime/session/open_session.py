@@ -184,7 +184,7 @@ def _open_driver(
             connect=connect,
             core=core,
             log=hooks.log,
-            patience=2 * tick_interval(tolerated_lag),
+            blocked_after=2 * tick_interval(tolerated_lag),
         )
     return Driver(
         core,

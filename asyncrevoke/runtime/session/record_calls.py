@@ -36,8 +36,6 @@ class RecordCalls(SessionCalls):
     def _needs_group(self, call: str) -> None:
         raise NotImplementedError
 
-    # --- records ---------------------------------------------------------------------------------
-
     def __aiter__(self) -> Self:
         self._reading()
         return self
@@ -90,8 +88,6 @@ class RecordCalls(SessionCalls):
         session = self._entered()
         wanted = to_partitions(partitions)
         return session.call(lambda: session.core.revocation.delay(wanted))
-
-    # --- completing and committing ---------------------------------------------------------------
 
     def ack(self, record: Record) -> bool:
         """Complete one record, in any order. Needs ``commit_mode="ack"``.

@@ -10,7 +10,7 @@ from asyncrevoke.model import PollResult
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncrevoke.core.partition.hand_out import RecordReader
+    from asyncrevoke.core.partition.reader_records import RecordReader
     from asyncrevoke.model import Record, TopicPartition
     from asyncrevoke.runtime.hooks.journal_hooks import LoopRecorder
     from asyncrevoke.runtime.hooks.observers import Observers
@@ -29,7 +29,7 @@ class RecordIterator:
     """An async iterator over single records. Cancelling ``__anext__`` loses none of them.
 
     It has the records of one step. Before a change that concerns them (a seek, a revocation), the
-    core takes back those that it has not returned; see :mod:`asyncrevoke.core.partition.hand_out`.
+    core takes back those that it has not returned; see :class:`ReaderRecords`.
     A consumer has one iterator, so that a second loop continues where the first one stopped. A
     journal's ``recorder`` gets each record as a batch of its own. While the membership is not
     confirmed, no record is returned: a step waits.
@@ -47,7 +47,7 @@ class RecordIterator:
         self._confirmed_until = float("-inf")
         self._recorder = recorder
         self._records: Sequence[Record] = ()
-        self._taken = 0
+        self.returned = 0
         self._end = 0
         self._reported = 0
 
@@ -58,11 +58,11 @@ class RecordIterator:
         recorder = self._recorder
         if recorder is not None:
             recorder.step_begun(counts=True)
-        while (taken := self._taken) == self._end or (
+        while (taken := self.returned) == self._end or (
             monotonic() > self._confirmed_until and self._must_confirm()
         ):
             await self._steps.step_of_reader(self)
-        self._taken = taken + 1
+        self.returned = taken + 1
         record = self._records[taken]
         if recorder is not None:
             recorder.batch_returned(PollResult({record.topic_partition: [record]}))
@@ -76,27 +76,20 @@ class RecordIterator:
     def take_unreported(self) -> dict[TopicPartition, list[Record]]:
         """The records that were returned since the last call, by partition."""
         found: dict[TopicPartition, list[Record]] = {}
-        for record in self._records[self._reported : self._taken]:
+        for record in self._records[self._reported : self.returned]:
             found.setdefault(record.topic_partition, []).append(record)
-        self._reported = self._taken
+        self._reported = self.returned
         return found
-
-    # -- RecordReader ----------------------------------------------------------------------------
-
-    @property
-    def handed_out(self) -> int:
-        """How many records of the last step were returned."""
-        return self._taken
 
     def begin(self, records: Sequence[Record]) -> None:
         """Return these from now on."""
         self._records = records
-        self._taken = self._reported = 0
+        self.returned = self._reported = 0
         self._end = len(records)
 
     def end(self) -> None:
         """Return no more of them."""
-        self._end = self._taken
+        self._end = self.returned
 
 
 class ReadReports:

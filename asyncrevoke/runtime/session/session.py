@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from asyncrevoke.core.fetch.delayed_topic import TopicDelay
-    from asyncrevoke.core.partition.hand_out import RecordReader
+    from asyncrevoke.core.partition.reader_records import RecordReader
     from asyncrevoke.model import Record, TopicPartition
     from asyncrevoke.runtime.session.parts import SessionParts
     from asyncrevoke.runtime.session.record_owners import RecordOwner

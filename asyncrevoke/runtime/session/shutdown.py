@@ -40,7 +40,7 @@ class Shutdown:
         self._loop = asyncio.get_running_loop()
         # The task whose loop has the last batch, as far as is known.
         self._loop_task: asyncio.Task[object] | None = None
-        self._handlers: asyncio.Task[None] | None = None
+        self.handlers: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._close_requested = False
         self._loop_ended: asyncio.Future[None] = self._loop.create_future()
@@ -60,16 +60,11 @@ class Shutdown:
         """Whether the consumer rejects calls; running handlers may still use it before that."""
         if self._closing is None:
             return False
-        return self._close_requested or self._handlers is None or self._handlers.done()
-
-    @property
-    def handlers(self) -> asyncio.Task[None] | None:
-        """The task that runs the handlers; None if there are none."""
-        return self._handlers
+        return self._close_requested or self.handlers is None or self.handlers.done()
 
     def wait_for(self, handlers: asyncio.Task[None]) -> None:
         """Let closing wait for the task that runs the handlers."""
-        self._handlers = handlers
+        self.handlers = handlers
 
     def step_begun(self) -> None:
         """The loop asks for its next batch: no task works on the last one any more."""
@@ -98,8 +93,8 @@ class Shutdown:
 
     async def handlers_ended(self) -> None:
         """Return when the handlers have ended, or when the consumer has closed without them."""
-        if self._handlers is not None:
-            ends = self._handlers, self.ended
+        if self.handlers is not None:
+            ends = self.handlers, self.ended
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
 
     async def aclose(self, *, graceful: bool) -> None:
@@ -155,7 +150,7 @@ class Shutdown:
 
     async def _wait_for_loop(self, caller: asyncio.Task[object] | None, until: float) -> None:
         body = self._loop_task
-        if self._handlers is not None or body is None or body is caller or body.done():
+        if self.handlers is not None or body is None or body is caller or body.done():
             return
         # The loop still processes its batch, which counts if the loop asks for the next in time.
         self._log.info(
@@ -165,7 +160,7 @@ class Shutdown:
         await self._wait(self._loop_ended, body, self._urgent, until=until)
 
     async def _wait_for_handlers(self, until: float) -> None:
-        handlers = self._handlers
+        handlers = self.handlers
         if handlers is None:
             return
         await self._wait(handlers, self._urgent, until=until)
@@ -218,17 +213,17 @@ class Shutdown:
         return deadline
 
     async def _wait_for_last_callbacks(self, until: float) -> None:
-        if self._handlers is not None:
-            await self._wait(self._handlers, until=until)
-            if not self._handlers.done():
+        if self.handlers is not None:
+            await self._wait(self.handlers, until=until)
+            if not self.handlers.done():
                 # A second time: this cancels what closes resources.
-                self._handlers.cancel()
-                await self._wait(self._handlers, until=until + _AFTER_DEADLINE)
+                self.handlers.cancel()
+                await self._wait(self.handlers, until=until + _AFTER_DEADLINE)
         if self._wait_for_listener:
             await self._driver.listener_called(max(until, self._driver.now() + _AFTER_DEADLINE))
 
     def _abandon_handlers(self) -> None:
-        handlers = self._handlers
+        handlers = self.handlers
         if handlers is not None and not handlers.done():
             self._log.error("resources of handlers did not close when cancelled; abandoned")
             abandon(handlers)

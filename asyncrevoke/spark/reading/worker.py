@@ -119,7 +119,7 @@ class PythonWorker:
         log, config = EventLog(), consumer.config
         if target.bootstrap_servers is not None:
             config = replace(config, bootstrap_servers=target.bootstrap_servers)
-        hosting = consumer.hosting
+        hosting = consumer.handler_host
         router = with_errors(checked_router(consumer, target.name), target.errors)
         state, workers = await self._stack.enter_async_context(hosting.open_resources(log))
         concurrency = target.concurrency or config.concurrency
@@ -183,13 +183,13 @@ def imported(name: str) -> Consumer:
 
 def checked_router(consumer: Consumer, name: str) -> Router:
     """The consumer's handlers. Raises ReplayError if it has none."""
-    router = consumer.hosting.router
+    router = consumer.handler_host.router
     if router is None or not router.handlers:
         raise ReplayError(
             f"{name} has no handlers, so there is nothing to replay: register one with "
             "@consumer.handler(topic)"
         )
-    if consumer.hosting.has_lifespans:
+    if consumer.handler_host.has_lifespans:
         raise ReplayError(
             f"{name} has a partition_lifespan, which a replay does not enter: replay another "
             "consumer with these handlers, for example one that includes their Router"

@@ -159,9 +159,9 @@ class _Pending:
         return max(self.connection.heard_at, self.sent_at)
 
     def silent_at(self, times: int = 1) -> float:
-        """When its connection has been silent for so many times the patience."""
-        patience = self.connection.link.patience(self.send.patience)
-        return self.silent_since + may_hold(self.send.message) + times * patience
+        """When its connection has been silent for so many times the silence timeout."""
+        silence_timeout = self.connection.link.silence_timeout(self.send.silence_timeout)
+        return self.silent_since + may_hold(self.send.message) + times * silence_timeout
 
 
 class Network:
@@ -204,7 +204,7 @@ class Network:
             latency += opening
         pending = _Pending(endpoint, send, broker, connection, clock.now)
         connection.outstanding[send.request_id] = pending
-        timeout = opening + connection.link.patience(send.timeout)
+        timeout = opening + connection.link.silence_timeout(send.timeout)
         pending.timeout = clock.after(timeout, lambda: self._timed_out(pending))
         if math.isfinite(pending.silent_at()):
             clock.at(pending.silent_at(), lambda: self._is_silent(pending))
@@ -252,7 +252,7 @@ class Network:
             and self._service.stalled_until(broker) <= begun_at
             and self._cut_until(endpoint.client, broker) <= begun_at
         )
-        after = _CONNECT + 2 * self._delay(endpoint.client) if reachable else probe.patience
+        after = _CONNECT + 2 * self._delay(endpoint.client) if reachable else probe.silence_timeout
         probed = BrokerProbed(probe.node, begun_at, reachable)
         self._clock.after(after, lambda: endpoint.receive(probed))
 

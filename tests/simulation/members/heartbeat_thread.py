@@ -103,7 +103,12 @@ class SimulatedHeartbeatThread:
         self._in_flight = standby, message, self._member.now
         timeout = standby.timeout
         send = Send(
-            self._requests, message, standby.node, Channel.HEARTBEAT, timeout, patience=timeout / 2
+            self._requests,
+            message,
+            standby.node,
+            Channel.HEARTBEAT,
+            timeout,
+            silence_timeout=timeout / 2,
         )
         self._network.send(self, send)
 

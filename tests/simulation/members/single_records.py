@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class SingleRecords:
-    """The reader of one application; see :mod:`asyncrevoke.core.partition.hand_out`."""
+    """The reader of one application; see :mod:`asyncrevoke.core.partition.reader_records`."""
 
     def __init__(self) -> None:
         self._records: Sequence[Record] = ()
@@ -19,7 +19,7 @@ class SingleRecords:
         self._end = 0
 
     @property
-    def handed_out(self) -> int:
+    def returned(self) -> int:
         """How many records of the last step the application has."""
         return self._taken
 

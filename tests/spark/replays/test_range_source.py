@@ -29,7 +29,7 @@ async def run(
     from asyncrevoke.handlers.runner import HandlerRunner
 
     log = EventLog()
-    router = consumer.hosting.router
+    router = consumer.handler_host.router
     assert router is not None
     outcomes = ResultRows(log, "error" if errors == "record" else "skipped")
     given = [Record("orders", 0, n, 0, 0, b"k", value) for n, value in enumerate(values)]
@@ -41,7 +41,7 @@ async def run(
 
     source = RangeSource(ORDERS, read, outcomes, max_in_flight=4)
     config = consumer.config
-    async with consumer.hosting.open_resources(log) as (state, workers):
+    async with consumer.handler_host.open_resources(log) as (state, workers):
         context = RunnerContext(
             concurrency=config.concurrency,
             log=outcomes,

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerOptions
     from asyncrevoke.core.consumer_core import ConsumerCore
     from asyncrevoke.core.io.deadline import Deadline
-    from asyncrevoke.core.partition.hand_out import RecordReader
+    from asyncrevoke.core.partition.reader_records import RecordReader
     from asyncrevoke.model import BlockingRecord
     from asyncrevoke.runtime.hooks.journal_hooks import SessionRecorder
 
@@ -229,9 +229,6 @@ class ScriptedCore:
         self.calls.append(("delay_revoke", list(partitions)))
         return True
 
-    def set_output_topics(self, topics: Iterable[str]) -> None:
-        """No call of the application's."""
-
     def subscribe(self, now: float, topics: Iterable[str] = (), pattern: str | None = None) -> None:
         self.calls.append(("subscribe", (tuple(topics), pattern)))
 
@@ -279,9 +276,6 @@ class ScriptedCore:
 
     def notify(self, kind: NotifyKind, *partitions: TopicPartition) -> None:
         self.effects.append(Notify(kind, frozenset(partitions)))
-
-    def set_output_topics(self, topics: object) -> None:
-        """Nothing is sent here."""
 
     def emit(self, level: str, event: str, **fields: object) -> None:
         self.effects.append(Emit(level, event, fields))

@@ -1,4 +1,4 @@
-"""What a leader of ours adds to each assignment, where other clients read no further."""
+"""What this library's leaders add to each assignment. Other clients ignore it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _MAPS_ARE_READ = 2
 
 
 class AssignmentUserData(NamedTuple):
-    """``withheld``: partitions wait for their present owners to release them, so that another
-    rebalance will follow soon. ``partitions``: a checksum of the topics and their partitions that
-    the leader assigned by. ``maps_are_read``: every member reads completion maps."""
+    """``withheld``: partitions wait for their present owners: another rebalance will follow soon.
+    ``partitions``: a checksum of the topics and partitions that the leader assigned.
+    ``maps_are_read``: every member reads completion maps."""
 
     withheld: bool
     partitions: int
@@ -26,7 +26,7 @@ class AssignmentUserData(NamedTuple):
 
 
 def checksum(partitions: Mapping[str, tuple[int, ...] | None]) -> int:
-    """The same for the same topics and partitions; a topic that does not exist counts as such."""
+    """A checksum of these topics and partitions; None for a topic that does not exist."""
     text = "\n".join(f"{topic} {partitions[topic]}" for topic in sorted(partitions))
     return zlib.crc32(text.encode())
 
@@ -38,7 +38,7 @@ def encode_assignment_user_data(user_data: AssignmentUserData) -> bytes:
 
 
 def decode_assignment_user_data(data: bytes) -> AssignmentUserData | None:
-    """The note, None if the leader was another client's."""
+    """The user data of an assignment, None from a leader of another client."""
     if len(data) != _LAYOUT.size or not data.startswith(_MAGIC):
         return None
     _, flags, partitions = _LAYOUT.unpack(data)

@@ -27,8 +27,8 @@ JOIN_ERRORS: dict[ErrorCode, JoinErrorAction] = {
     ErrorCode.coordinator_not_available: JoinErrorAction.FIND_COORDINATOR,
     ErrorCode.coordinator_load_in_progress: JoinErrorAction.WAIT_FOR_LOADING,
     ErrorCode.rebalance_in_progress: JoinErrorAction.RETRY,
-    # A coordinator tells all members of a group that it does not know what is wrong, if one of them
-    # has sent what it cannot read: the others are served again when that one is gone.
+    # A coordinator answers all members with this error if one of them has sent what it cannot
+    # read: the others are served again when that one is gone.
     ErrorCode.unknown_server_error: JoinErrorAction.RETRY,
 }
 
@@ -47,8 +47,7 @@ class SyncErrorAction(enum.Enum):
     FAIL = "no SyncGroup can succeed"
 
 
-# Errors that are not in the table are retried by the JoinGroup of this generation: if the member
-# may not join, the response to that says so.
+# Other errors are retried by the JoinGroup of this generation, whose response says more.
 SYNC_ERRORS: dict[ErrorCode, SyncErrorAction] = {
     ErrorCode.unknown_member_id: SyncErrorAction.REJOIN,
     ErrorCode.illegal_generation: SyncErrorAction.REJOIN_WITH_ID,
@@ -74,7 +73,7 @@ class ClassicHeartbeatAction(enum.Enum):
     FAIL = "no heartbeat can succeed"
 
 
-# Errors that are not in the table are ignored: the membership lasts for its session timeout.
+# Other errors are ignored: the membership lasts for its session timeout.
 CLASSIC_HEARTBEAT_ERRORS: dict[ErrorCode, ClassicHeartbeatAction] = {
     ErrorCode.none: ClassicHeartbeatAction.CONFIRM,
     ErrorCode.rebalance_in_progress: ClassicHeartbeatAction.REBALANCE,
@@ -92,9 +91,8 @@ def join_action(error: ErrorCode, *, is_id_unwritten: bool) -> JoinErrorAction:
     """What to do after this error. Errors that are not in the table are retried if Kafka calls them
     retriable.
 
-    ``is_id_unwritten``: our member id was given by a coordinator that has moved before the group
-    had an assignment. The next one knows our instance id by an earlier member id of ours: it is no
-    other member that has it.
+    ``is_id_unwritten``: a coordinator gave us our member id, and has moved before the group had an
+    assignment. The next one knows our instance id by an earlier member id of ours.
     """
     if error is ErrorCode.fenced_instance_id and is_id_unwritten:
         return JoinErrorAction.REJOIN

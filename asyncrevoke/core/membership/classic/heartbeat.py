@@ -1,5 +1,4 @@
-"""Heartbeats of a classic member: when the next is due, when the last one was confirmed, and what
-the answers say."""
+"""Heartbeats of a classic member: when the next is due, and what the responses mean."""
 
 from __future__ import annotations
 
@@ -24,21 +23,17 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.messages import ErrorCode, Response
 
 _TIMER = "heartbeat"
-# Members learn of a rebalance only by their heartbeats: joins are as slow as these.
+# Members learn of a rebalance only by their heartbeats, which delay its JoinGroups.
 _EAGER_INTERVAL = 0.3
 _EAGER_SECONDS = 5.0
 
 
 class ClassicHeartbeat:
-    """One heartbeat in flight at a time, on a channel of its own.
+    """One heartbeat in flight at a time, on a channel of its own. Reports responses to ``member``.
 
-    ``confirmed_at`` is the send time of the last request that the coordinator confirmed: the
-    group cannot have begun a rebalance that we do not know of before that time.
-
-    Answers are reported to ``member``. A coordinator that does not answer is looked for again here.
-
-    The same request may be sent for us while the event loop is blocked; its answers are told in
-    the same way, without looking for another coordinator: our own next heartbeat does that.
+    ``confirmed_at`` is the send time of the last request that the coordinator confirmed: a
+    rebalance that we do not know of began after it. The thread may send the same request while the
+    event loop is blocked; its responses are reported too, but do not change the coordinator.
     """
 
     def __init__(
@@ -55,22 +50,22 @@ class ClassicHeartbeat:
         self._member = member
         self._running = False
         self._in_flight = False
-        # What may be sent for us while the event loop is blocked.
+        # What the thread may send while the event loop is blocked.
         self._background_heartbeat: tuple[Node, HeartbeatRequest] | None = None
         self._often_until = float("-inf")
         self._often = False
         self.confirmed_at: float | None = None
-        # Like it, of any answer to a member: it is one while its group rebalances, too.
-        self._member_at: float | None = None
+        # Send time of the last request that was answered as a member's, also during a rebalance.
+        self.member_at: float | None = None
 
     def start(self, now: float) -> None:
-        """Beat from now on."""
+        """Send heartbeats from now on."""
         self._running = True
         self._update_background_heartbeat()
         self._schedule(now)
 
     def stop(self) -> None:
-        """No more heartbeats."""
+        """Send no more heartbeats."""
         self._running = False
         self._outbox.cancel_timer(_TIMER)
         self._background_heartbeat = None
@@ -83,33 +78,27 @@ class ClassicHeartbeat:
         self._heard(sent_at)
 
     def _heard(self, sent_at: float) -> None:
-        if self._member_at is None or sent_at > self._member_at:
-            self._member_at = sent_at
-
-    @property
-    def member_at(self) -> float | None:
-        """Send time of the last request that was answered as a member's."""
-        return self._member_at
+        if self.member_at is None or sent_at > self.member_at:
+            self.member_at = sent_at
 
     def may_be_evicted(self, now: float) -> bool:
-        """Whether nothing was answered as a member is for longer than the session lasts, or than a
-        rebalance waits for a member that was told of it."""
-        heard, config = self._member_at, self._config
-        patience = min(config.session_timeout, config.rebalance_timeout)
-        return heard is not None and now - heard > patience
+        """Whether no request was answered as a member's for longer than the session timeout, or
+        than the rebalance timeout."""
+        limit = min(self._config.session_timeout, self._config.rebalance_timeout)
+        return self.member_at is not None and now - self.member_at > limit
 
     def rebalanced(self, now: float) -> None:
-        """A rebalance ended: another is likely to follow soon."""
+        """A rebalance has ended: another is likely soon."""
         self._often_until = now + _EAGER_SECONDS
         if self._running:
             self._schedule(now)
 
     def set_often(self, often: bool) -> None:
-        """Whether this member waits for partitions of others, or others for its own."""
+        """Whether this member waits for partitions of others, or others for its partitions."""
         self._often = often
 
     def soon(self, now: float) -> None:
-        """Beat again at once, for example because the coordinator was found again."""
+        """Send the next heartbeat now."""
         if self._running:
             self._outbox.set_timer(_TIMER, now, self._beat)
 
@@ -141,7 +130,7 @@ class ClassicHeartbeat:
 
     @property
     def _timeout(self) -> float:
-        # A connection that is silent for so long is dead, whatever was asked on it.
+        # A connection that is silent for this long is dead, whatever was requested on it.
         return min(self._config.request_timeout, self._config.session_timeout * 2 / 3)
 
     def _update_background_heartbeat(self) -> None:
@@ -238,7 +227,7 @@ def _action(error: ErrorCode) -> ClassicHeartbeatAction:
 
 
 def _still_ours(reply: Response) -> bool:
-    """Whether the same heartbeat keeps the membership: also while the group rebalances, until its
+    """Whether the same heartbeat keeps the membership, as it does during a rebalance until the
     rebalance timeout."""
     return isinstance(reply, HeartbeatResponse) and _action(reply.error) in (
         ClassicHeartbeatAction.CONFIRM,

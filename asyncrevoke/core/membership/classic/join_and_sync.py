@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 _RETRY_TIMER = "join-retry"
 _FIRST_BACKOFF = 0.05
 _LONGEST_BACKOFF = 1.0
-# The coordinator may hold a JoinGroup back until the rebalance timeout, and answers it then. One
-# that takes so long is sent again: the coordinator may have forgotten it, or answered it on
-# a dead connection, and removes members that have not joined by the rebalance timeout.
+# The coordinator may delay the response to a JoinGroup until the rebalance timeout. A JoinGroup
+# that takes so long is sent again: the coordinator may have forgotten it, or answered it on a dead
+# connection, and removes members that have not joined by the rebalance timeout.
 _SHARE_OF_REBALANCE = 0.75
-_DOUBT_TIMER = "join-doubt"
-_DOUBT_FOR = 1.0
+_LATE_TIMER = "join-late"
+_LATE_AFTER = 1.0
 
 
 class JoinAndSync:
     """At most one JoinGroup or SyncGroup outstanding.
 
-    A JoinGroup whose answer is lost is sent again with the same member id and the same metadata:
-    the coordinator then answers with the running generation instead of starting another rebalance.
+    A JoinGroup without a response is sent again with the same member id and metadata: the
+    coordinator then answers with the running generation instead of starting another rebalance.
     """
 
     def __init__(
@@ -55,30 +55,25 @@ class JoinAndSync:
         self._coordinator = coordinator
         self._member = member
         self._request: JoinGroupRequest | None = None
-        # The one that the running generation was joined with.
+        # The request that the running generation was joined with.
         self._joined_by: JoinGroupRequest | None = None
         self._outstanding: int | None = None
-        self._sent_to: Node | None = None
-        # That of the coordinator which was asked last.
+        self.sent_to: Node | None = None
+        # The term of the coordinator that was asked last.
         self._term = 0
         self._retried = False
-        # Requests in a row that had no answer in time.
+        # Requests in a row without a response in time.
         self._unanswered = 0
         # Whether the coordinator knows us by a generation.
         self._known = False
         self._backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
-        # The broker at which a cancelled request may still be held back.
+        # The broker that may still delay the response to a cancelled request.
         self._forgotten: Node | None = None
 
     @property
     def outstanding(self) -> bool:
-        """Whether a request is on its way or held back by the coordinator."""
+        """Whether a request has no response yet."""
         return self._outstanding is not None
-
-    @property
-    def asked(self) -> Node | None:
-        """The broker that was asked last."""
-        return self._sent_to
 
     @property
     def has_moved(self) -> bool:
@@ -87,23 +82,23 @@ class JoinAndSync:
 
     @property
     def offered(self) -> tuple[tuple[str, bytes], ...]:
-        """Names and metadata of the assignors that the JoinGroup under way offers."""
+        """Names and metadata of the assignors in the JoinGroup under way."""
         return () if self._request is None else self._request.protocols
 
     def join(self, now: float, request: JoinGroupRequest, *, known: bool) -> None:
-        """Send this JoinGroup as soon as the coordinator is known. ``known``: by a generation."""
+        """Send this JoinGroup when the coordinator is known. ``known``: we have a generation."""
         self._known = known
         self._request = request
         self._retried = False
         self._coordinator.call_when_known("join", self._send_join, now)
 
     def join_with_id(self, now: float, member_id: str) -> None:
-        """Send the same JoinGroup again, now with the id that the coordinator gave us (KIP-394)."""
+        """Send the same JoinGroup with the id that the coordinator gave us (KIP-394)."""
         if self._request is not None:
             self.join(now, structs.replace(self._request, member_id=member_id), known=False)
 
     def join_again(self, now: float, member_id: str, why: str, *, at_once: bool) -> None:
-        """The assignment did not reach us: ask for the running generation by the same JoinGroup."""
+        """The assignment did not reach us: request it by the same JoinGroup."""
         if self._joined_by is None:
             raise AssertionError("no JoinGroup has led to this SyncGroup")
         request = structs.replace(self._joined_by, member_id=member_id)
@@ -115,12 +110,12 @@ class JoinAndSync:
             self.join_later(now, why)
 
     def join_elsewhere(self, now: float, why: str) -> None:
-        """The coordinator has moved: the same JoinGroup as soon as it is found."""
-        self._coordinator.mark_unknown(now, f"JoinGroup: {why}", self._sent_to)
+        """Send the same JoinGroup to the new coordinator."""
+        self._coordinator.mark_unknown(now, f"JoinGroup: {why}", self.sent_to)
         self._coordinator.call_when_known("join", self._send_join, now)
 
     def join_later(self, now: float, why: str) -> None:
-        """The same JoinGroup after a backoff."""
+        """Send the same JoinGroup after a backoff."""
         self._outbox.emit("info", "joining again", last_answer=why)
         delay = self._backoff.failed()
         self._outbox.set_timer(
@@ -131,36 +126,31 @@ class JoinAndSync:
         )
 
     def sync(self, now: float, request: SyncGroupRequest) -> None:
-        """Send this SyncGroup to the coordinator that has answered the JoinGroup.
-
-        The next one knows the generations that were assigned, and no other: if there is one,
-        the member is told at once that SyncGroup gets no answer.
-        """
+        """Send this SyncGroup to the coordinator that has answered the JoinGroup. Another one knows
+        only the generations that were assigned: then ``sync_answered`` reports no response."""
         self._joined_by, self._request = self._request, None
         if self._coordinator.node is None or self.has_moved:
             self._member.sync_answered(now, now, None)
         else:
             self._send_sync(now, request, self._coordinator.node)
 
-    def expect_answer(self, now: float, patience: float = _DOUBT_FOR) -> None:
-        """The coordinator has moved on although our request was not answered: the answer is on
-        its way, or an older copy of the request, processed late, has taken its place and the
-        answer went to a dead connection. If it does not come in time, ask on a fresh one."""
-        if self._outstanding is not None and not self._outbox.has_timer(_DOUBT_TIMER):
-            self._outbox.set_timer(_DOUBT_TIMER, now + patience, self._reconnect)
+    def expect_answer(self, now: float, seconds: float = _LATE_AFTER) -> None:
+        """The coordinator has moved on without a response to our request. It is on its way, or went
+        to a dead connection. If it does not come in time, ask on a new connection."""
+        if self._outstanding is not None and not self._outbox.has_timer(_LATE_TIMER):
+            self._outbox.set_timer(_LATE_TIMER, now + seconds, self._reconnect)
 
     def _reconnect(self, _now: float) -> None:
-        if self._outstanding is not None and self._sent_to is not None:
+        if self._outstanding is not None and self.sent_to is not None:
             self._outbox.emit("info", "the coordinator does not answer; asking it again")
-            self._outbox.put(ResetConnection(self._sent_to, Channel.JOIN))
+            self._outbox.put(ResetConnection(self.sent_to, Channel.JOIN))
 
     def hand_over(self, then: OnReply) -> bool:
-        """Forget all but the answer to a JoinGroup, which goes to ``then``. Whether one is
-        outstanding."""
+        """Forget all but the response to a JoinGroup, which goes to ``then``. False without one."""
         outstanding = self._outstanding if self._request is not None else None
         if outstanding is not None:
             self._outbox.redirect(outstanding, partial(self._answered_after_all, then))
-            self._forgotten = self._sent_to
+            self._forgotten = self.sent_to
             self._outstanding = None
         self.cancel()
         return outstanding is not None
@@ -170,12 +160,12 @@ class JoinAndSync:
         then(now, reply)
 
     def cancel(self) -> None:
-        """Forget whatever is outstanding or planned."""
-        self._outbox.cancel_timer(_DOUBT_TIMER)
+        """Forget all that is outstanding or planned."""
+        self._outbox.cancel_timer(_LATE_TIMER)
         self._request = self._joined_by = None
         if self._outstanding is not None:
             self._outbox.forget(self._outstanding)
-            self._forgotten = self._sent_to
+            self._forgotten = self.sent_to
             self._outstanding = None
         self._outbox.cancel_timer(_RETRY_TIMER)
 
@@ -184,8 +174,8 @@ class JoinAndSync:
         session = self._config.session_timeout
         longest = self._config.rebalance_timeout * _SHARE_OF_REBALANCE
         if not self._known:
-            # No heartbeat would tell that a first JoinGroup has been forgotten. Twice as long after
-            # each that had no answer: that may have been on its way for longer.
+            # No heartbeat shows that a first JoinGroup was forgotten. The timeout doubles after
+            # each timeout, as the response may need longer.
             return min(session / 2 * 2.0 ** min(self._unanswered, 16), max(longest, session / 2))
         return min(longest, session)
 
@@ -194,17 +184,17 @@ class JoinAndSync:
         if self._request is None or node is None or self._outstanding is not None:
             return
         if self._forgotten is not None:
-            # Brokers answer in order: it would wait there behind one that is held back.
+            # Brokers answer in order: the request would wait behind the forgotten one.
             self._outbox.put(ResetConnection(self._forgotten, Channel.JOIN))
             self._forgotten = None
-        self._sent_to, self._term = node, self._coordinator.term
+        self.sent_to, self._term = node, self._coordinator.term
         self._outstanding = self._outbox.send(
             self._request, node, Channel.JOIN, self._timeout, self._join_answered
         )
 
     def _join_answered(self, now: float, reply: Reply) -> None:
         self._outstanding = None
-        self._outbox.cancel_timer(_DOUBT_TIMER)
+        self._outbox.cancel_timer(_LATE_TIMER)
         if isinstance(reply, JoinGroupResponse):
             self._unanswered = 0
             self._member.join_answered(now, reply)
@@ -214,15 +204,15 @@ class JoinAndSync:
         if detail is None or not self._member.join_unanswered(now):
             return
         if not self._retried:
-            # A quiet channel is often found closed by the broker: try a fresh one at once.
+            # Brokers close idle connections: try a new one at once.
             self._retried = True
             self._coordinator.call_when_known("join", self._send_join, now)
         else:
-            self._coordinator.unanswered(now, f"JoinGroup: {detail}", self._sent_to)
+            self._coordinator.unanswered(now, f"JoinGroup: {detail}", self.sent_to)
             self.join_later(now, detail)
 
     def _send_sync(self, now: float, request: SyncGroupRequest, node: Node) -> None:
-        self._sent_to = node
+        self.sent_to = node
         self._outstanding = self._outbox.send(
             request,
             node,
@@ -233,7 +223,7 @@ class JoinAndSync:
 
     def _sync_answered(self, now: float, sent_at: float, reply: Reply) -> None:
         self._outstanding = None
-        self._outbox.cancel_timer(_DOUBT_TIMER)
+        self._outbox.cancel_timer(_LATE_TIMER)
         if isinstance(reply, SyncGroupResponse):
             if reply.error is ErrorCode.none:
                 self._backoff.succeeded()
@@ -241,11 +231,11 @@ class JoinAndSync:
             return
         detail = self._failure(now, reply)
         if detail is not None:
-            self._coordinator.unanswered(now, f"SyncGroup: {detail}", self._sent_to)
+            self._coordinator.unanswered(now, f"SyncGroup: {detail}", self.sent_to)
             self._member.sync_answered(now, sent_at, None)
 
     def _failure(self, now: float, reply: Reply) -> str | None:
-        """Why there is no answer; None if that is final, and has been reported."""
+        """Why there is no response; None if the failure is fatal, and was reported."""
         if not isinstance(reply, Failed):
             return f"answered with {type(reply).__name__}"
         if reply.kind in FATAL_FAILURES:

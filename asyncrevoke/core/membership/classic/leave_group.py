@@ -1,4 +1,4 @@
-"""LeaveGroup: sent until no JoinGroup under way can make a member of us again, or time is up."""
+"""LeaveGroup: sent until no outstanding JoinGroup can add the member again, or time is up."""
 
 from __future__ import annotations
 
@@ -24,15 +24,14 @@ _TIMEOUT = 5.0
 
 
 class LeaveGroup:
-    """Tells the coordinator that a member leaves; ``member.leave_ended`` follows in any case.
+    """Sends LeaveGroup; ``member.leave_ended`` follows in any case.
 
-    LeaveGroup and JoinGroup travel on different connections, so that the coordinator may process a
-    JoinGroup after the LeaveGroup that was sent later. In a classic group the JoinGroup is then
-    refused; but where the coordinator assigns (classic members of a group of the consumer protocol)
-    it adds a member that nobody is, and whose partitions have no reader until the rebalance
-    timeout. The answer to that JoinGroup is awaited therefore, and the member it has added leaves
-    too. Waiting takes no longer than a rebalance: LeaveGroup makes a classic group's coordinator
-    answer a JoinGroup that it holds back.
+    JoinGroup has another connection, so the coordinator may process it after a LeaveGroup that was
+    sent later. A classic group then rejects it, but a coordinator that assigns (classic members in
+    a group of the consumer protocol) adds a member whose partitions have no reader until the
+    rebalance timeout. So the response to that JoinGroup is awaited, and the added member leaves
+    too. This takes no longer than a rebalance: LeaveGroup makes a classic coordinator answer a
+    delayed JoinGroup.
     """
 
     def __init__(
@@ -54,17 +53,17 @@ class LeaveGroup:
         self._reason = ""
         self._outstanding: int | None = None
         self._sent_to: Node | None = None
-        # The broker at which a LeaveGroup that was given up is still not answered.
+        # The broker that has not answered a cancelled LeaveGroup.
         self._forgotten: Node | None = None
-        # Whether LeaveGroup has to be sent (again), and whether a JoinGroup is not answered.
+        # Whether LeaveGroup is to be sent (again), and whether a JoinGroup is outstanding.
         self._owed = False
         self._joins = False
-        # What the last LeaveGroup was answered.
+        # The response to the last LeaveGroup.
         self._answer: str | None = None
 
     def leave(self, now: float, member_id: str, reason: str) -> None:
-        """Send LeaveGroup as soon as the coordinator is known; for a member that has no id yet, as
-        soon as its JoinGroup is answered with one."""
+        """Send LeaveGroup when the coordinator is known; for a member without an id, when its
+        JoinGroup is answered with one."""
         self.cancel()
         self._member_id, self._reason, self._answer = member_id, reason, None
         self._owed = bool(member_id)
@@ -77,7 +76,7 @@ class LeaveGroup:
         self._overdue(now)
 
     def cancel(self) -> None:
-        """Forget whatever is outstanding or planned."""
+        """Forget all that is outstanding or planned."""
         self._owed = self._joins = False
         self._outbox.cancel_timer(_TIMER)
         if self._outstanding is not None:
@@ -101,7 +100,7 @@ class LeaveGroup:
         if node is None or not self._owed or self._outstanding is not None:
             return
         if self._forgotten is not None:
-            # Brokers answer in order: it would wait there behind one that nobody waits for.
+            # Brokers answer in order: the request would wait behind the cancelled one.
             self._outbox.put(ResetConnection(self._forgotten, Channel.HEARTBEAT))
             self._forgotten = None
         self._owed = False
@@ -129,7 +128,7 @@ class LeaveGroup:
             return
         self._joins = False
         if isinstance(reply, JoinGroupResponse):
-            # No leader: the coordinator assigns, and may have added us after we had left.
+            # Without a leader the coordinator assigns, and may have added us after we had left.
             is_added = reply.error is ErrorCode.none and not reply.leader
             if is_added or reply.error is ErrorCode.member_id_required:
                 self._member_id = reply.member_id
@@ -137,7 +136,7 @@ class LeaveGroup:
         self._proceed(now)
 
     def _overdue(self, now: float) -> None:
-        """Nobody to tell that we leave: the session timeout will."""
+        """No response in time: the member is removed at its session timeout."""
         self._end(now)
 
     def _end(self, now: float) -> None:

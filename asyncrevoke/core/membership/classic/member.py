@@ -1,14 +1,13 @@
 """Membership of a classic consumer group, EAGER and COOPERATIVE (KIP-429), in two steps (KIP-983).
 
-Theory of operation. A member joins, syncs and is stable. When the group rebalances, an EAGER
-member first releases everything and then joins with nothing; a COOPERATIVE one joins at once and
-lists what it still holds. What the new assignment takes from it must then go: it drains while the
-group is stable, and a follow-up join, owed from that moment, tells the group when it is released.
-If another rebalance starts meanwhile we join at once and still list what is delayed. So we do by
-ourselves, now and then, if some of it is released and some is not (see ``staged_release.py``).
+A member joins, syncs and is stable. When the group rebalances, an EAGER member first releases
+everything and joins with nothing; a COOPERATIVE one joins at once and lists what it owns. What the
+new assignment takes from it drains while the group is stable; then another join tells the group. If
+another rebalance starts meanwhile, the member joins at once and still lists what drains. If only
+some of it is released, the member makes the group rebalance now and then (``staged_rejoin.py``).
 
-Whatever the coordinator says about our membership is believed only if it is about the membership
-that we have now (see ``is_current_membership``): commits and heartbeats are sent beside JoinGroup.
+As commits and heartbeats are sent beside JoinGroup, an error counts only if it is about the present
+membership (``is_current_membership``).
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from asyncrevoke.core.membership.classic.rebalance import MemberRebalance
 from asyncrevoke.core.membership.classic.staged_rejoin import StagedRejoin
 from asyncrevoke.core.membership.classic.state_table import ClassicState, ClassicTransition
 from asyncrevoke.core.membership.fatal_errors import group_error
+from asyncrevoke.core.membership.membership_log import MembershipLog
 from asyncrevoke.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class ClassicMembership:
         reactions: MembershipReactions,
     ) -> None:
         self._outbox = outbox
+        self._log = MembershipLog(outbox, config.group_id)
         self._config = config
         self._assignment = assignment
         self._revocation = revocation
@@ -88,11 +89,11 @@ class ClassicMembership:
         self._staged = StagedRejoin(outbox, self)
         # A static member keeps its place for its next start (KIP-345).
         self._sends_leave = config.group_instance_id is None
-        self._topics: frozenset[str] = frozenset()
-        # Whether the leader of the last assignment knows what a member without topics is.
+        self.topics: frozenset[str] = frozenset()
+        # Whether the leader of the last assignment accepts a member without topics.
         self._led_by_ours = False
         self._rejoin_owed: str | None = None
-        self._leaving = False
+        self.is_leaving = False
         self._idle = False
 
     # --- facts -----------------------------------------------------------------------------------
@@ -101,16 +102,6 @@ class ClassicMembership:
     def state(self) -> ClassicState:
         """Where this member is."""
         return self._identity.state
-
-    @property
-    def is_leaving(self) -> bool:
-        """Whether the member gives everything up, to leave then."""
-        return self._leaving
-
-    @property
-    def topics(self) -> frozenset[str]:
-        """The topics that the user wants now."""
-        return self._topics
 
     @property
     def member_identity(self) -> GroupMetadata:
@@ -124,12 +115,12 @@ class ClassicMembership:
 
     @property
     def session(self) -> float:
-        """Seconds without a heartbeat after which we are no member any more."""
+        """Seconds without a heartbeat after which the group removes the member."""
         return self._config.session_timeout
 
     @property
     def member_at(self) -> float | None:
-        """Like it, of any answer to a member: it is one while its group rebalances, too."""
+        """Send time of the last request that was answered as a member's."""
         return self._heartbeat.member_at
 
     @property
@@ -141,27 +132,27 @@ class ClassicMembership:
         """See :meth:`.identity.ClassicIdentity.is_current_membership`."""
         return self._identity.is_current_membership(sent, sent_at)
 
-    # --- what the user and the cluster change ----------------------------------------------------
+    # --- changes by the user and the cluster -----------------------------------------------------
 
     def subscribe(self, now: float, topics: frozenset[str]) -> None:
-        """The topics that we want (for a pattern: those that match now) have changed."""
-        if topics == self._topics:
+        """Set the topics to subscribe to (for a pattern: those that match now)."""
+        if topics == self.topics:
             return
-        self._topics = topics
+        self.topics = topics
         self._drop_topics(now)
         self.rejoin(now, "subscription changed")
 
     def _drop_topics(self, now: float) -> None:
-        dropped = [i for i in self._assignment.live() if i.partition.topic not in self._topics]
+        dropped = [i for i in self._assignment.live() if i.partition.topic not in self.topics]
         if dropped:
             self._partitions.drop(instance.partition for instance in dropped)
             self._revocation.request(now, dropped, self._own_deadline(now))
 
     def rejoin(self, now: float, reason: str) -> None:
-        """Join (again) for a reason of our own, after what has to be released first."""
+        """Join (again) for a reason of our own, after what must be released first."""
         match self.state:
             case ClassicState.UNJOINED:
-                if self._topics and not self._leaving and not self._idle:
+                if self.topics and not self.is_leaving and not self._idle:
                     self.start_join(now, reason)
             case ClassicState.STABLE:
                 self._rejoin_owed = reason
@@ -186,17 +177,16 @@ class ClassicMembership:
             self.rejoin(now, "the partitions of the group's topics have changed")
 
     def metadata_refreshed(self, now: float) -> None:
-        """The cluster's answer is there that the leader may have waited for; or replicas have moved
-        to other racks."""
+        """Metadata came that the leader may have waited for, or replicas have other racks."""
         if self.state is ClassicState.AWAIT_SYNC:
             self._leader.metadata_refreshed(now)
         elif self.state is ClassicState.STABLE:
             self.metadata_changed(now)
 
     def leave(self, now: float, *, wait_for_tasks: bool) -> None:
-        """Give everything up, then leave; ``group_left`` follows. Called again, it
-        may stop waiting for tasks."""
-        self._leaving = True
+        """Release everything, then leave; ``group_left`` follows. Called again, it may stop waiting
+        for tasks."""
+        self.is_leaving = True
         self._partitions.clear_assigned()
         self._revocation.leave(now, wait_for_tasks=wait_for_tasks)
         if self.state is ClassicState.STABLE:
@@ -204,22 +194,22 @@ class ClassicMembership:
         self._plan_staged_rejoin(now)
 
     def leave_now(self, now: float) -> None:
-        """Leave, whatever the group still owes us; ``group_left`` follows."""
+        """Leave, whatever is not released; ``group_left`` follows."""
         if self.state is not ClassicState.LEAVING:
             self.send_leave(now)
 
     def set_sends_leave(self, leave: bool) -> None:
-        """Whether closing tells the group that the member goes; by default dynamic members do."""
+        """Whether closing sends LeaveGroup; by default dynamic members do."""
         self._sends_leave = leave
 
     def stop_leaving(self, now: float) -> None:
-        """No coordinator confirms that we leave; leaving ends at once."""
+        """Stop waiting for the response to LeaveGroup."""
         if self.state is ClassicState.LEAVING:
             self._leave_group.stop_waiting(now)
 
     def leave_idle(self, now: float) -> None:
-        """The loop has not asked for a batch for too long: hand everything over until it does."""
-        if self._leaving or self.state in (ClassicState.LEAVING, ClassicState.FATAL):
+        """``max_poll_interval`` is exceeded: leave until the loop asks for a batch."""
+        if self.is_leaving or self.state in (ClassicState.LEAVING, ClassicState.FATAL):
             return
         self._idle = True
         self.lose_partitions(now, "max_poll_interval exceeded")
@@ -232,15 +222,15 @@ class ClassicMembership:
             self.rejoin(now, "the loop asks for records again")
 
     def released(self, now: float, instance: PartitionInstance) -> None:
-        """An instance has ended. If the group has given its partition back meanwhile, it is a
-        new assignment to us."""
-        if instance.partition in self._partitions.assigned and not self._leaving:
+        """An instance has ended. If the group has assigned its partition again meanwhile, start a
+        new one."""
+        if instance.partition in self._partitions.assigned and not self.is_leaving:
             self._reactions.partitions_added(now, self._assignment.add([instance.partition]))
         self._plan_staged_rejoin(now)
 
     def barrier(self, now: float) -> None:
-        """Nothing is between being requested and being released or lost."""
-        if self._leaving:
+        """No instance is being revoked."""
+        if self.is_leaving:
             unasked = self.state is ClassicState.AWAIT_ID and not self._requests.outstanding
             if unasked or self.state in (
                 ClassicState.STABLE,
@@ -251,16 +241,16 @@ class ClassicMembership:
             ):
                 self.send_leave(now)
         elif self.state is ClassicState.REVOKING:
-            if self._topics:
+            if self.topics:
                 self.start_join(now, self._rejoin_owed or "partitions were released")
             else:
-                # An empty subscription must not be sent: some leaders assign anything to it.
+                # Do not send an empty subscription: some leaders assign partitions to it.
                 self.send_leave(now)
 
-    # --- handing over ----------------------------------------------------------------------------
+    # --- staged rejoins --------------------------------------------------------------------------
 
     def _plan_staged_rejoin(self, now: float) -> None:
-        """Plan a staged join if something was released that the group believes to be ours."""
+        """Plan a staged join if something was released that the group still counts as ours."""
         if self._may_join_draining and self._partitions.released:
             self._staged.released(now)
 
@@ -275,24 +265,24 @@ class ClassicMembership:
 
     @property
     def _may_join_draining(self) -> bool:
-        """Whether a join may tell the group what still drains.
+        """Whether a join may list what still drains.
 
-        A member that stops joins without topics, which only a leader of ours takes for what it
-        is; a static one keeps what it has for its next life.
+        A member that stops joins without topics, which only leaders of this library accept. A
+        static one keeps its partitions for its next start.
         """
         if self.state is not ClassicState.REVOKING or self.eager:
             return False
-        if self._leaving:
+        if self.is_leaving:
             return self._led_by_ours and self._config.group_instance_id is None
-        return bool(self._topics)
+        return bool(self.topics)
 
     # --- joining ---------------------------------------------------------------------------------
 
     def start_join(self, now: float, reason: str) -> None:
         """Send JoinGroup with the present subscription and all that we still own."""
         owned = () if self.eager else tuple(sorted(self._assignment.partitions()))
-        topics = () if self._leaving else tuple(sorted(self._topics))
-        self._partitions.report(owned, self._topics)
+        topics = () if self.is_leaving else tuple(sorted(self.topics))
+        self._partitions.report(owned, self.topics)
         self._staged.joining(now)
         self._rejoin_owed = None
         self._rebalance.join(now, topics, owned, reason)
@@ -304,8 +294,8 @@ class ClassicMembership:
         self._staged.synced(now)
         self._led_by_ours = user_data is not None
         self._revocation.successors_read_maps(user_data is not None and user_data.maps_are_read)
-        if self._leaving:
-            # Added partitions are released unseen; what we held is on its way out already.
+        if self.is_leaving:
+            # Added partitions are released unseen; ours are being released already.
             self._partitions.ignore(assigned)
             self._identity.transition(ClassicState.STABLE, ClassicTransition.REVOKE)
             self._revocation.request_barrier()
@@ -314,25 +304,22 @@ class ClassicMembership:
             return
         if self._leader.has_missed(user_data):
             self._rejoin_owed = "the partitions of the group's topics have changed"
-        change = self._partitions.apply(assigned, self._topics)
+        change = self._partitions.apply(assigned, self.topics)
         if change.stray:
             topics = ", ".join(change.stray)
             self._rejoin_owed = f"assigned topics that we did not subscribe to: {topics}"
         for instance in change.withdrawn:
             self._revocation.withdraw(instance)
         added = self._partitions.add_assigned()
-        self._outbox.emit(
-            "info",
-            "assigned",
-            group=self._group_id,
-            generation=self._identity.generation,
-            partitions=[str(tp) for tp in sorted(self._partitions.assigned)],
+        self._log.assigned(
+            self._identity.generation,
+            self._partitions.assigned,
             added=len(added),
             to_go=len(change.must_go),
         )
         if change.must_go or self._rejoin_owed or (self.eager and change.going):
-            # Owed even if all of it was released while JoinGroup was held back: until we join
-            # again the group believes that we hold it, and nobody gets it.
+            # Also if all of it was released while JoinGroup was delayed: until we join again the
+            # group counts it as ours.
             self._identity.transition(ClassicState.STABLE, ClassicTransition.REVOKE)
             self._revocation.request_barrier()
         if self.eager and self._rejoin_owed:
@@ -353,7 +340,7 @@ class ClassicMembership:
     # --- rebalances and errors -------------------------------------------------------------------
 
     def rebalance_seen(self, now: float) -> None:
-        """The coordinator says that the group prepares a rebalance."""
+        """The coordinator prepares a rebalance."""
         if self.state is ClassicState.STABLE and self.eager:
             self._revoke_all(now, self._group_deadline(now))
             self._identity.transition(ClassicState.STABLE, ClassicTransition.REVOKE)
@@ -416,13 +403,13 @@ class ClassicMembership:
             self._identity.clear_member_id()
         self._identity.transition_from_any(ClassicTransition.EVICTED)
         self.lose_partitions(now, reason)
-        if self._leaving:
+        if self.is_leaving:
             self._revocation.request_barrier()
-        elif self._topics and not self._idle:
+        elif self.topics and not self._idle:
             self.start_join(now, reason)
 
     def lose_partitions(self, now: float, reason: str) -> None:
-        """Other members may have what we hold: it is lost, and no assignment holds any more."""
+        """Lose all partitions: other members may have them."""
         self._partitions.clear_assigned()
         self._revocation.lose(now, self._assignment.live(), reason)
 
@@ -436,8 +423,8 @@ class ClassicMembership:
     def _group_deadline(self, now: float) -> float:
         confirmed = self._heartbeat.confirmed_at
         latest = (now if confirmed is None else confirmed) + self._config.rebalance_timeout
-        # Leaving has a limit of its own, close_timeout.
-        return latest if self._leaving else min(latest, self._own_deadline(now))
+        # Leaving is limited by close_timeout.
+        return latest if self.is_leaving else min(latest, self._own_deadline(now))
 
     # --- leaving and failing ---------------------------------------------------------------------
 
@@ -466,13 +453,13 @@ class ClassicMembership:
         self._leave_group.leave(now, self._identity.member_id, why)
 
     def leave_ended(self, now: float) -> None:
-        """The group was left, or need not be told."""
+        """The group was left, or need not be notified."""
         self._identity.left()
-        was_leaving, self._leaving = self._leaving, False
+        was_leaving, self.is_leaving = self.is_leaving, False
         self._revocation.membership_begins()
         if was_leaving:
             self._reactions.group_left(now)
-        elif not self._idle and self._topics:
+        elif not self._idle and self.topics:
             self.start_join(now, "topics to read have appeared")
 
     def stop_sending(self) -> None:
@@ -480,11 +467,11 @@ class ClassicMembership:
         self._forget_join()
 
     def fail(self, now: float, error: FatalError) -> None:
-        """The consumer cannot go on: everything is lost, and nothing is sent any more."""
+        """The consumer cannot go on: lose everything, and send nothing any more."""
         self._forget_join()
         self._identity.transition_from_any(ClassicTransition.FAIL)
         self.lose_partitions(now, str(error))
-        if self._leaving:
+        if self.is_leaving:
             self._revocation.request_barrier()
         self._reactions.membership_failed(error)
 

@@ -1,4 +1,4 @@
-"""What we told the group that we own, what it then granted, and what follows from the two."""
+"""What a classic member has reported as owned, what it was assigned, and what follows."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ if TYPE_CHECKING:
 
 
 class AssignmentChange(NamedTuple):
-    """What a new assignment means for what we hold."""
+    """What a new assignment means for our partitions."""
 
-    # We said that we own these, and are not to: until we join again without them nobody gets them,
-    # even if they were released while JoinGroup was held back.
+    # Reported as owned, and not assigned: until we join again without them, no member gets them,
+    # even if they were released while JoinGroup was delayed.
     must_go: frozenset[TopicPartition]
-    going: list[PartitionInstance]  # live ones that must go, or whose topic we have dropped
-    withdrawn: list[PartitionInstance]  # on their way out, and ours again
-    stray: list[str]  # topics that were not in the subscription that we sent
+    going: list[PartitionInstance]  # live ones of must_go, and of topics that we have dropped
+    withdrawn: list[PartitionInstance]  # being revoked, and assigned again
+    stray: list[str]  # topics that were not in the subscription
 
 
 class OwnedAndAssigned:
-    """The two sides of one generation of a classic member."""
+    """The owned and the assigned partitions of a classic member."""
 
     def __init__(self, assignment: Assignment) -> None:
         self._assignment = assignment
         self._owned: frozenset[TopicPartition] = frozenset()
         self._topics: frozenset[str] = frozenset()
-        # What the group takes for ours: nobody else gets it before we join without it.
+        # What the group counts as ours: no other member gets it before we join without it.
         self.owned_per_coordinator: frozenset[TopicPartition] = frozenset()
-        # What the newest assignment gives us: a partition of it that is released comes back.
+        # The newest assignment: a partition of it that is released is started anew.
         self.assigned: frozenset[TopicPartition] = frozenset()
 
     def report(self, owned: Iterable[TopicPartition], topics: frozenset[str]) -> None:
-        """This is what our JoinGroup says."""
+        """Set what our JoinGroup says."""
         self._owned = self.owned_per_coordinator = frozenset(owned)
         self._topics = topics
 
     def apply(self, assigned: Iterable[TopicPartition], topics: frozenset[str]) -> AssignmentChange:
-        """The answer to it; ``topics`` are those that we want by now."""
+        """Take an assignment; ``topics`` are those that we subscribe to by now."""
         given = self._note_assigned(assigned)
         self.assigned = frozenset(tp for tp in given if tp.topic in topics)
         must_go = self._owned - given
@@ -58,7 +58,7 @@ class OwnedAndAssigned:
         )
 
     def ignore(self, assigned: Iterable[TopicPartition]) -> None:
-        """We are leaving: nothing of the answer is taken."""
+        """Take nothing of an assignment: we are leaving."""
         self._note_assigned(assigned)
 
     def _note_assigned(self, assigned: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
@@ -68,19 +68,19 @@ class OwnedAndAssigned:
 
     @property
     def released(self) -> frozenset[TopicPartition]:
-        """What the group takes for ours and we do not hold; what was lost alone is among it."""
+        """What the group counts as ours and we do not have, lost partitions included."""
         return self.owned_per_coordinator - self._assignment.partitions()
 
     def add_assigned(self) -> list[PartitionInstance]:
-        """Start an instance of everything that is granted and not live."""
+        """Start an instance of every assigned partition without one."""
         return self._assignment.add(
             tp for tp in sorted(self.assigned) if tp not in self._assignment
         )
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """We do not want these any more."""
+        """No longer want these."""
         self.assigned -= frozenset(partitions)
 
     def clear_assigned(self) -> None:
-        """Nothing is granted any more."""
+        """Nothing is assigned any more."""
         self.assigned = frozenset()

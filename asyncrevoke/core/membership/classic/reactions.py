@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 class ClassicHeartbeatReactions(Protocol):
-    """Answers to heartbeats, with the identity that was ``sent``: the member may have another one
-    by now. Implemented by :class:`.member.ClassicMembership`."""
+    """Responses to heartbeats, with the identity that was ``sent``, which may have changed since.
+    Implemented by :class:`.member.ClassicMembership`."""
 
     @property
     def member_identity(self) -> GroupMetadata:
@@ -64,8 +64,8 @@ class LeaderReactions(Protocol):
     """What the leader's role reports; implemented by :class:`.rebalance.MemberRebalance`."""
 
     def assignment_made(self, now: float, assignments: tuple[tuple[str, bytes], ...]) -> None:
-        """What SyncGroup is to carry: the assignment of each member by its id; nothing, if the
-        group keeps the assignment that it has (KIP-814)."""
+        """What SyncGroup is to carry: the assignment of each member by its id; nothing if the group
+        keeps its assignment (KIP-814)."""
 
     def assignment_failed(self, now: float, error: FatalError) -> None:
         """No assignment can be made."""
@@ -75,7 +75,7 @@ class StagedRejoinReactions(Protocol):
     """When a staged join may be sent; implemented by :class:`.member.ClassicMembership`."""
 
     def staged_rejoin_due(self, now: float, /) -> None:
-        """Enough time has passed since the last join: send a staged one, if one is owed."""
+        """Send a staged join if one is needed: enough time has passed since the last join."""
 
 
 class RebalanceReactions(Protocol):
@@ -83,7 +83,7 @@ class RebalanceReactions(Protocol):
 
     @property
     def is_leaving(self) -> bool:
-        """Whether the member gives everything up, to leave then."""
+        """Whether the member releases everything, to leave then."""
         ...
 
     @property
@@ -97,22 +97,22 @@ class RebalanceReactions(Protocol):
     def assignment_received(
         self, now: float, assigned: tuple[TopicPartition, ...], user_data: AssignmentUserData | None
     ) -> None:
-        """The member is stable, with this assignment, and with what a leader of ours adds to it."""
+        """The member is stable, with this assignment and its user data."""
 
     def lose_partitions(self, now: float, reason: str) -> None:
-        """Other members may have what this one holds."""
+        """Other members may have this one's partitions."""
 
     def evicted(self, now: float, reason: str, *, keep_id: bool) -> None:
         """The coordinator does not accept the membership; ``keep_id``: but knows the member id."""
 
     def send_leave(self, now: float) -> None:
-        """The member has an id, by which it can leave."""
+        """The member has an id to leave with."""
 
     def leave_ended(self, now: float) -> None:
         """No coordinator knows this member: there is nothing to leave."""
 
     def failed_with(self, now: float, error: ErrorCode) -> None:
-        """The coordinator rejects this member with an error that no retry can mend."""
+        """The coordinator rejects this member with a permanent error."""
 
     def fail(self, now: float, error: FatalError) -> None:
         """The member cannot go on."""

@@ -1,7 +1,6 @@
-"""One rebalance as a member takes part in it: JoinGroup, the assignment if it leads, SyncGroup.
+"""One rebalance of a member: JoinGroup, the assignment if it leads, SyncGroup.
 
-What JoinGroup says is composed here, and here it is decided what follows from the answers to
-JoinGroup and SyncGroup; sending and retrying is left to ``join_and_sync.py``.
+Composes JoinGroup, and decides what follows from responses; ``join_and_sync.py`` sends.
 """
 
 from __future__ import annotations
@@ -58,11 +57,8 @@ _GROUP = "group"
 
 
 class MemberRebalance:
-    """Brings one member from JoinGroup to its assignment.
-
-    ``requests`` sends JoinGroup and SyncGroup, ``leader`` makes the assignment of the group if this
-    member leads it.
-    """
+    """Takes one member from JoinGroup to its assignment. ``requests`` sends JoinGroup and
+    SyncGroup; ``leader`` makes the assignment of the group if this member leads it."""
 
     def __init__(
         self,
@@ -214,8 +210,8 @@ class MemberRebalance:
             self.assignment_made(now, ())
 
     def _joined_a_coordinator(self, now: float) -> None:
-        """A coordinator that assigns takes a member that it has removed for a new one of the same
-        id, and does not say so: after a session without an answer others may have what we hold."""
+        """A coordinator that assigns takes a removed member for a new one of the same id, and does
+        not say so: after a session without a response, others may have our partitions."""
         if self._heartbeat.may_be_evicted(now):
             self._member.lose_partitions(
                 now, "joined again after more than a session without an answer"
@@ -224,7 +220,7 @@ class MemberRebalance:
     # --- syncing ---------------------------------------------------------------------------------
 
     def assignment_made(self, now: float, assignments: tuple[tuple[str, bytes], ...]) -> None:
-        """Send SyncGroup with what this member has assigned as the leader, or with nothing."""
+        """Send SyncGroup with the assignment if this member leads, or with nothing."""
         self.requests.sync(
             now,
             SyncGroupRequest(
@@ -263,7 +259,9 @@ class MemberRebalance:
             case SyncErrorAction.REBALANCE:
                 self._join_next_generation(now)
             case SyncErrorAction.FIND_COORDINATOR:
-                self._coordinator.mark_unknown(now, f"SyncGroup: {error.name}", self.requests.asked)
+                self._coordinator.mark_unknown(
+                    now, f"SyncGroup: {error.name}", self.requests.sent_to
+                )
                 self._join_same_generation(now, error.name, at_once=True)
             case SyncErrorAction.WAIT_FOR_LOADING:
                 self._coordinator.note_loading()
@@ -274,15 +272,15 @@ class MemberRebalance:
                 self._member.failed_with(now, error)
 
     def _join_same_generation(self, now: float, why: str, *, at_once: bool) -> None:
-        """Ask for the assignment of this generation by the JoinGroup that has led to it."""
-        # Also when leaving: no other coordinator takes commits of this generation.
+        """Request the assignment of this generation by the JoinGroup that has led to it."""
+        # Also when leaving: no other coordinator accepts commits of this generation.
         self._identity.transition(ClassicState.AWAIT_SYNC, ClassicTransition.JOIN)
         self.requests.join_again(now, self._identity.member_id, why, at_once=at_once)
 
     def _join_next_generation(self, now: float) -> None:
-        """The group rebalances anew: this generation gets no assignment."""
+        """The group rebalances again: this generation gets no assignment."""
         if self._member.is_leaving:
-            # Nothing of this generation is ours; what we hold drains and is committed.
+            # Nothing of this generation is ours; what we have drains and is committed.
             self._identity.transition(ClassicState.AWAIT_SYNC, ClassicTransition.REVOKE)
             self._revocation.request_barrier()
             self._reactions.membership_ready(now)
@@ -300,29 +298,28 @@ class MemberRebalance:
         self._last_assignment = LastAssignment(self._identity.generation, assigned)
         self._member.assignment_received(now, assigned, decode_assignment_user_data(note_data))
 
-    # --- what other answers say meanwhile --------------------------------------------------------
+    # --- heartbeats and commits meanwhile --------------------------------------------------------
 
     def rebalance_seen(self, now: float) -> None:
-        """The coordinator prepares another rebalance before it has answered SyncGroup."""
+        """The coordinator prepares another rebalance before its response to SyncGroup."""
         if self.leader.is_computing:
             self.leader.resign()
             self._join_next_generation(now)
         else:
-            # The sync is over, and its answer on its way or lost.
+            # The sync is over, and its response on its way or lost.
             self.requests.expect_answer(now)
 
     def heartbeat_confirmed(self, now: float) -> None:
         """A heartbeat of this generation was confirmed before SyncGroup was answered."""
-        # The others may be at work long ago, with our assignment lost on its way. Who has made
-        # the assignment waits for nobody.
+        # The others may have their assignments, and ours be lost. The leader waits for no member.
         if self.leader.leads:
             self.requests.expect_answer(now)
         else:
             self.requests.expect_answer(now, _LONG_SYNC)
 
     def heartbeat_rejected(self, now: float, error: ErrorCode) -> None:
-        """A coordinator that has moved knows us by the generation that was assigned last: by it
-        we stay a member, and may commit, while the others are waited for."""
+        """A coordinator that has moved knows us by the generation that was assigned last: with it
+        we stay a member, and may commit, while it waits for the others."""
         if (
             error is ErrorCode.illegal_generation
             and self._identity.state is ClassicState.AWAIT_JOIN
@@ -340,6 +337,6 @@ class MemberRebalance:
     # --- the end ---------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """The member takes part in no rebalance now; a JoinGroup under way is left to others."""
+        """The member takes part in no rebalance now."""
         self._log.forget(_GROUP)
         self.leader.resign()

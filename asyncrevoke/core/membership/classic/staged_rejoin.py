@@ -1,9 +1,8 @@
-"""Handing over what has drained, without waiting for the slowest partition of its round.
+"""Staged joins: they hand over released partitions before the slowest of a round has drained.
 
-A cooperative member whose round drains is stable at the broker, and may join again at any time, if
-it lists as owned what it still holds: that is what it does when somebody else makes the group
-rebalance. So, when something has been released that the group still believes to be ours, it makes
-the group rebalance itself: not as often as it could, because every member takes part.
+A cooperative member that drains is stable at the broker, and may join again at any time with what
+it still owns. So when it has released something that the group still counts as its own, it makes
+the group rebalance; not too often, because every member takes part.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ _LEAST_INTERVAL = 1.0
 class StagedRejoin:
     """When the next staged join may be sent; ``member`` sends it.
 
-    From one join of ours to a staged one pass at least 1 second and twice the time that the last
-    rebalance took us, whoever had begun it: a group spends at most half of its time on these.
+    At least 1 second, and twice the time of the last rebalance, after any join of ours: so a group
+    spends at most half of its time on staged joins.
     """
 
     def __init__(self, outbox: Outbox, member: StagedRejoinReactions) -> None:
@@ -32,7 +31,7 @@ class StagedRejoin:
         self._took = 0.0
 
     def joining(self, now: float) -> None:
-        """A JoinGroup is sent for whatever reason: it tells all that a staged one would."""
+        """A JoinGroup is sent, for any reason."""
         self._joined_at = now
         self._outbox.cancel_timer(_TIMER)
 
@@ -41,7 +40,7 @@ class StagedRejoin:
         self._took = now - self._joined_at
 
     def released(self, now: float) -> None:
-        """There is something to hand over, and others still drain."""
+        """Something is released, and other partitions still drain."""
         if not self._outbox.has_timer(_TIMER):
             at = self._joined_at + max(_LEAST_INTERVAL, 2 * self._took)
             self._outbox.set_timer(_TIMER, max(now, at), self._member.staged_rejoin_due)

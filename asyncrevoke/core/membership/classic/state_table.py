@@ -1,4 +1,4 @@
-"""The phases of a classic group member, and every move between them, as one table."""
+"""The states of a classic group member and all transitions, as one table."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import enum
 
 
 class ClassicState(enum.Enum):
-    """Where a member is. DRAIN is stable at the broker, with a join of ours deferred until the
-    partitions that are to go have been released."""
+    """The state of a member. REVOKING is stable at the broker; the next join waits until partitions
+    are released."""
 
     UNJOINED = "unjoined"
     AWAIT_ID = "waiting for a member id"
@@ -20,7 +20,7 @@ class ClassicState(enum.Enum):
 
 
 class ClassicTransition(enum.Enum):
-    """Why a member changes its phase."""
+    """Why a member changes its state."""
 
     ASK_ID = "JoinGroup without a member id sent"
     JOIN = "JoinGroup with our member id sent"
@@ -30,7 +30,7 @@ class ClassicTransition(enum.Enum):
     EVICTED = "the coordinator does not know the membership any more"
     LEAVE = "LeaveGroup sent"
     LEFT = "LeaveGroup answered, or there was nothing to leave"
-    FAIL = "the group refuses us for good"
+    FAIL = "a permanent error"
 
 
 _MEMBER = (

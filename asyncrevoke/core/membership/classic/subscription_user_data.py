@@ -1,8 +1,7 @@
-"""What our members add to the user data of their subscriptions, for leaders of ours.
+"""What members of this library add to the user data of subscriptions, for their leaders.
 
-It stands at the end: assignors of other clients read what they know from the beginning of the user
-data, if they read it at all, and ignore what follows. A member that adds nothing, as those of
-other clients, is taken for one that does not read completion maps.
+It is at the end: assignors of other clients ignore what follows the data that they know. A member
+that adds nothing counts as one that does not read completion maps.
 """
 
 from __future__ import annotations
@@ -37,11 +36,9 @@ def user_data(
     last: LastAssignment,
     config: ConsumerConfig,
 ) -> bytes | None:
-    """The user data of a subscription: the assignor's, and whether we read completion maps.
-
-    ``last`` is for ``sticky``, whose members own nothing when they join. An assignor of the user's
-    own has its user data for itself.
-    """
+    """The user data of a subscription: the assignor's, and whether we read completion maps; of a
+    user's assignor, only its own. ``last`` is for ``sticky``, whose members own nothing when they
+    join."""
     if isinstance(assignor, StickyAssignor):
         generation, owned = last
     data = assignor.user_data(generation, owned)

@@ -8,7 +8,7 @@ from asyncrevoke.protocol.messages import ErrorCode
 
 
 class HeartbeatErrorAction(enum.Enum):
-    """What the member does. The last three wait for what their values say, and try again."""
+    """What the member does. The last three wait for what their values say, and retry."""
 
     REJOIN = "the coordinator has removed the member, or knows it by another epoch: join again"
     USE_CLASSIC = "the brokers do not offer the protocol: use the classic one, if that is allowed"
@@ -22,7 +22,7 @@ HEARTBEAT_ERRORS: dict[ErrorCode, HeartbeatErrorAction] = {
     ErrorCode.unknown_member_id: HeartbeatErrorAction.REJOIN,
     ErrorCode.fenced_member_epoch: HeartbeatErrorAction.REJOIN,
     ErrorCode.unsupported_version: HeartbeatErrorAction.USE_CLASSIC,
-    # An earlier membership of this consumer may have it, if the answers to that were lost.
+    # An earlier membership of this consumer may have it, if its responses were lost.
     ErrorCode.unreleased_instance_id: HeartbeatErrorAction.WAIT_FOR_INSTANCE_ID,
     ErrorCode.topic_authorization_failed: HeartbeatErrorAction.WAIT_FOR_ACCESS,
     ErrorCode.unknown_server_error: HeartbeatErrorAction.WAIT_FOR_COORDINATOR,
@@ -33,8 +33,8 @@ def heartbeat_action(
     error: ErrorCode, *, joining: bool, has_fallback: bool
 ) -> HeartbeatErrorAction:
     """What to do after this error. Errors that are not in the table are retried if Kafka calls them
-    retriable. GROUP_ID_NOT_FOUND says to a member that the group is gone, and to one that joins
-    that the group is a classic one, which the brokers do not convert."""
+    retriable. After GROUP_ID_NOT_FOUND, a member's group is gone; one that joins finds a classic
+    group, which the brokers do not convert."""
     if error is ErrorCode.group_id_not_found:
         if not joining:
             return HeartbeatErrorAction.REJOIN

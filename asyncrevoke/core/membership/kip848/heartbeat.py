@@ -1,13 +1,12 @@
-"""The one kind of request that a member of a consumer group sends (KIP-848): when the next is due.
+"""ConsumerGroupHeartbeat, the one request of a member of a consumer group (KIP-848).
 
-One is in flight at a time. Whatever was not answered may have been processed or not, or will be
-after a later one; an assignment, which is told only once, then goes to a connection that is dead.
-So for a while the next ones are *full*: they say everything, and are answered with everything.
+One is in flight at a time. A request without a response may be processed at any time, and an
+assignment, which is sent only once, is then lost. So for a while the next heartbeats are *full*:
+they have all fields, and so have their responses.
 
-While the event loop is blocked, others may send for us what says nothing new: neither that we own
-something nor that we do not, so that it acknowledges nothing, whenever it arrives. It goes on with
-the epochs that it is answered with. What it hears of an assignment is told once, to it; it is not
-acted on: our next heartbeats are full.
+While the event loop is blocked, a thread may send heartbeats without owned partitions, which
+acknowledge nothing, with the epochs of the responses. Assignments in their responses are not used:
+our next heartbeats are full.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from msgspec.structs import replace
 
 from asyncrevoke.backoff import Backoff
 from asyncrevoke.core.io.effects import Channel, Failed
-from asyncrevoke.core.io.link_silence import patience_of
+from asyncrevoke.core.io.link_silence import silence_timeout_of
 from asyncrevoke.protocol.messages import ConsumerGroupHeartbeatResponse, ErrorCode
 
 if TYPE_CHECKING:
@@ -30,20 +29,20 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.messages import ConsumerGroupHeartbeatRequest, Request, Response
 
 _TIMER = "heartbeat"
-# Members learn only by their heartbeats that partitions are free or wanted back.
+# Members learn only by heartbeats that partitions are free or revoked.
 _EAGER_INTERVAL = 0.5
-# The session timeout is the broker's secret; Kafka's is nine times the interval that it asks for.
+# The broker does not send the session timeout; Kafka's default is nine times the interval.
 _INTERVALS_OF_A_SESSION = 9
-# An interval is less than a third of any session that leaves room for more than two heartbeats.
-_LEAST_PATIENCE = 3.0
+# Less than a third of any session timeout with room for more than two heartbeats.
+_LEAST_SILENCE_TIMEOUT = 3.0
 _FULL_AFTER_SILENCE = 5.0
 _FIRST_BACKOFF = 0.1
 _LONGEST_BACKOFF = 2.0
 
 
 class _BackgroundNews(NamedTuple):
-    """Others were told, or may have been, at ``at``, what the coordinator had decided after
-    ``since``; only a heartbeat of ours that is sent later brings it to us."""
+    """The coordinator may have answered the thread at ``at`` with what it had decided after
+    ``since``; we learn it by a heartbeat that is sent later."""
 
     at: float
     since: float
@@ -69,10 +68,10 @@ class ConsumerGroupHeartbeat:
         self._background_heartbeat: tuple[Node, ConsumerGroupHeartbeatRequest, float] | None = None
         self._running = False
         self._in_flight = False
-        # Who was asked last.
+        # The broker that was asked last.
         self._asked: Node | None = None
         self._again = False
-        # Whether the answer to the one in flight is about a membership that has ended.
+        # Whether the heartbeat in flight is of a membership that has ended.
         self._ignore_answer = False
         self._full = True
         self._full_until = float("-inf")
@@ -86,12 +85,12 @@ class ConsumerGroupHeartbeat:
         self.session = config.session_timeout
 
     def unconfirmed_since(self, sent_at: float) -> float:
-        """Send time of the first heartbeat after the last one that was confirmed; ``sent_at`` if
-        there is none. What the coordinator answers now it may have decided then."""
+        """Send time of the first heartbeat after the last confirmed one; ``sent_at`` without one.
+        The coordinator may have decided then what it answers now."""
         return sent_at if self._unconfirmed_since is None else self._unconfirmed_since
 
     def start(self, now: float, *, after: float = 0.0) -> None:
-        """Beat from now on, or ``after`` so many seconds, beginning with a full one."""
+        """Send heartbeats from now on, or ``after`` so many seconds, beginning with a full one."""
         self._running = True
         self._full = True
         self._unconfirmed_since = None
@@ -99,8 +98,8 @@ class ConsumerGroupHeartbeat:
         self._outbox.set_timer(_TIMER, now + after, self._beat)
 
     def stop(self) -> None:
-        """No more heartbeats, and no more answers; one that is in flight is waited for all the
-        same, before another is sent."""
+        """Send no more heartbeats, and report no more responses. One in flight still delays the
+        next."""
         self._running = False
         self._again = False
         self._ignore_answer = self._in_flight
@@ -108,22 +107,22 @@ class ConsumerGroupHeartbeat:
         self._update_background_heartbeat()
 
     def soon(self, now: float) -> None:
-        """There is something to say: at once, or as soon as the one in flight is answered."""
+        """Send a heartbeat now, or when the one in flight is answered."""
         if not self._running:
             return
         self._beat(now)
 
     def send_full(self, now: float) -> None:
-        """A full one, now."""
+        """Send a full heartbeat now."""
         self._full = True
         self.soon(now)
 
     def often(self, until: float) -> None:
-        """Something is likely to change until then."""
+        """Send heartbeats more often until then: something is likely to change."""
         self._often_until = max(self._often_until, until)
 
     def confirm(self, now: float, sent_at: float, interval: float) -> None:
-        """Answered without an error, with the ``interval`` (s) that the group asks for."""
+        """The heartbeat was confirmed, with the ``interval`` in seconds that the group asks for."""
         self.confirmed_at = max(sent_at, self.confirmed_at or sent_at)
         if self._background_news is not None and sent_at >= self._background_news.at:
             self._background_news = None
@@ -135,25 +134,25 @@ class ConsumerGroupHeartbeat:
         if interval > 0:
             self._interval = min(interval, self._config.heartbeat_interval)
             self.session = min(interval * _INTERVALS_OF_A_SESSION, self._config.session_timeout)
-            longest = patience_of(self._config)
-            self._outbox.set_patience(min(max(interval, _LEAST_PATIENCE), longest))
+            longest = silence_timeout_of(self._config)
+            self._outbox.set_silence_timeout(min(max(interval, _LEAST_SILENCE_TIMEOUT), longest))
         self._update_background_heartbeat()
         self._schedule(now)
 
     def retry(self, now: float) -> None:
-        """It was refused for a reason that passes: a full one after a backoff."""
+        """It was rejected with a temporary error: send a full one after a backoff."""
         self._full = True
         delay = self._backoff.failed()
         if self._running:
             self._outbox.set_timer(_TIMER, now + delay, self._beat, spread=delay)
 
     def elsewhere(self, now: float, why: str) -> None:
-        """It was answered by a broker that is not the coordinator: send all fields to that."""
+        """Another broker than the coordinator answered: send all fields to the coordinator."""
         self._coordinator.mark_unknown(now, f"ConsumerGroupHeartbeat: {why}", self._asked)
         self._send_all_fields(now)
 
     def unanswered(self, now: float, reply: Reply) -> None:
-        """It was not answered: send all fields, as soon as the coordinator is known."""
+        """It has no response: send all fields when the coordinator is known."""
         why = type(reply).__name__
         if isinstance(reply, Failed):
             why = reply.detail or reply.kind.value
@@ -201,10 +200,8 @@ class ConsumerGroupHeartbeat:
 
     @property
     def _timeout(self) -> float:
-        # A connection that is silent for so long is dead, whatever was asked on it.
-        return min(self._config.request_timeout, 2 * self._outbox.patience)
-
-    # --- while the event loop is blocked ---------------------------------------------------------
+        # A connection that is silent for this long is dead, whatever was requested on it.
+        return min(self._config.request_timeout, 2 * self._outbox.silence_timeout)
 
     def _update_background_heartbeat(self) -> None:
         message = self._member.background_heartbeat() if self._running else None
@@ -248,8 +245,6 @@ class ConsumerGroupHeartbeat:
     def _log_background_failure(self, answer: str) -> None:
         self._outbox.emit("info", "a heartbeat of the thread was not answered", answer=answer)
 
-    # --- answers ---------------------------------------------------------------------------------
-
     def _answered(
         self, now: float, sent: ConsumerGroupHeartbeatRequest, sent_at: float, reply: Reply
     ) -> None:
@@ -267,7 +262,7 @@ class ConsumerGroupHeartbeat:
 
 
 def _with_epoch_of(reply: Response, message: ConsumerGroupHeartbeatRequest) -> Request | None:
-    """What goes on from there, unless we are no member any more."""
+    """The next heartbeat of the thread, None if the membership has ended."""
     if isinstance(reply, ConsumerGroupHeartbeatResponse) and reply.error is ErrorCode.none:
         return replace(message, member_epoch=reply.member_epoch)
     return None

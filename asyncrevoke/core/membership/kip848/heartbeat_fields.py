@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from asyncrevoke.protocol.messages import ConsumerGroupHeartbeatRequest
 
 if TYPE_CHECKING:
@@ -12,20 +14,24 @@ if TYPE_CHECKING:
 
 
 class HeartbeatFields:
-    """Composes the heartbeats of one member, and remembers the subscription that was sent last: the
-    coordinator is told of a subscription again only if it has changed."""
+    """Composes the heartbeats of one member. A subscription is sent only when it has changed."""
 
     def __init__(self, config: ConsumerConfig) -> None:
         self._config = config
         self._sent: tuple[tuple[str, ...], str | None] | None = None
 
     def forget(self) -> None:
-        """The coordinator knows nothing of this member any more."""
+        """The coordinator knows nothing of this member."""
         self._sent = None
 
     def short(self, member_id: str, epoch: int) -> ConsumerGroupHeartbeatRequest:
-        """A heartbeat without anything that may change."""
-        return self._request(member_id, epoch)
+        """A heartbeat without fields that may change."""
+        return ConsumerGroupHeartbeatRequest(
+            group_id=self._config.group_id or "",
+            member_id=member_id,
+            member_epoch=epoch,
+            group_instance_id=self._config.group_instance_id,
+        )
 
     def compose(
         self,
@@ -37,8 +43,8 @@ class HeartbeatFields:
         *,
         full: bool,
     ) -> ConsumerGroupHeartbeatRequest:
-        """The heartbeat that is due; ``full``: with all fields. Without a subscription the member
-        leaves, which another heartbeat says: the last subscription is sent until then."""
+        """The next heartbeat, with all fields if ``full``. Without a subscription the member leaves
+        by another heartbeat; until then the last subscription is sent."""
         subscription = (tuple(sorted(topics)), regex)
         if not topics and regex is None and self._sent is not None:
             subscription = self._sent
@@ -47,38 +53,12 @@ class HeartbeatFields:
         if sent_regex is None and self._sent is not None and self._sent[1]:
             sent_regex = ""
         self._sent = subscription
-        return self._request(
-            member_id,
-            epoch,
+        return replace(
+            self.short(member_id, epoch),
             rack=self._config.client_rack if full else None,
             rebalance_timeout=self._config.rebalance_timeout if full else None,
             topics=subscription[0] if tells else None,
             regex=sent_regex if tells else None,
             assignor=self._config.server_assignor if full else None,
-            owned=owned,
-        )
-
-    def _request(
-        self,
-        member_id: str,
-        epoch: int,
-        *,
-        rack: str | None = None,
-        rebalance_timeout: float | None = None,
-        topics: tuple[str, ...] | None = None,
-        regex: str | None = None,
-        assignor: str | None = None,
-        owned: tuple[TopicIdPartitions, ...] | None = None,
-    ) -> ConsumerGroupHeartbeatRequest:
-        return ConsumerGroupHeartbeatRequest(
-            group_id=self._config.group_id or "",
-            member_id=member_id,
-            member_epoch=epoch,
-            group_instance_id=self._config.group_instance_id,
-            rack=rack,
-            rebalance_timeout=rebalance_timeout,
-            topics=topics,
-            regex=regex,
-            assignor=assignor,
             owned=owned,
         )

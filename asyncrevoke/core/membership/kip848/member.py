@@ -1,13 +1,12 @@
 """Membership of a consumer group whose coordinator assigns (KIP-848), in two steps (KIP-983).
 
-Theory of operation. There is one kind of request, the heartbeat, and one in flight. It says what we
-subscribe to and which epoch we have; its answer names the partitions that we may use now. What an
-answer takes from us must go: while it drains our heartbeats say nothing of what we own, by which
-the coordinator knows that we still hold it. When the last of it is released or lost, a heartbeat
-says what we own, at once; that acknowledgement is the second step, and moves our epoch on.
+The only request is the heartbeat, and one is in flight. It has our subscription and epoch; its
+response has the partitions that we may use. While revoked partitions drain, heartbeats omit what we
+own, so the coordinator knows that we still have it. When the last of them is released or lost, a
+heartbeat lists what we own: that acknowledgement is the second step, and ends our epoch.
 
-A revoke cannot be withdrawn: the coordinator decides nothing new for us until it is acknowledged,
-and a partition that is given back comes as a new assignment.
+A revocation cannot be withdrawn: the coordinator decides nothing for us until it is acknowledged. A
+partition that is assigned again becomes a new instance.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ _LEAVE_TIMER = "leave"
 _LEAVE_TIMEOUT = 5.0
 _OFTEN_AFTER_JOIN = 10.0
 _OFTEN_AFTER_EPOCH = 5.0
-# A member that is fenced again so soon does not ask the coordinator without a pause.
+# A member that is fenced again so soon joins after a pause.
 _FENCED_OFTEN = 1.0
 
 _MOVED = frozenset((ErrorCode.not_coordinator, ErrorCode.coordinator_not_available))
@@ -68,8 +67,8 @@ _NOT_THERE = frozenset((MemberState.UNSUBSCRIBED, MemberState.FATAL))
 class ConsumerGroupMembership:
     """One member of a consumer group.
 
-    ``member_id`` is made by the client, once for its life, and kept when the member is fenced.
-    With ``has_fallback`` a group that does not offer this protocol is no error.
+    The client makes ``member_id`` once, and keeps it when the member is fenced. With
+    ``has_fallback`` a group that does not offer this protocol is no error.
     """
 
     def __init__(
@@ -93,34 +92,29 @@ class ConsumerGroupMembership:
         self._revocation = revocation
         self._group_id = config.group_id or ""
         self._member_id = member_id
-        # Whether closing gives our place away. A static member says all the same that it goes.
+        # Whether closing gives up our place. A static member sends a heartbeat anyway.
         self._sends_leave = config.group_instance_id is None
         self._heartbeat = ConsumerGroupHeartbeat(outbox, config, coordinator, self)
         self._reactions = reactions
         self._has_fallback = has_fallback
-        self._state = MemberState.UNSUBSCRIBED
+        self.state = MemberState.UNSUBSCRIBED
         self._epoch = JOIN_EPOCH
         self._topics: frozenset[str] = frozenset()
         self._regex: str | None = None
         self._fields = HeartbeatFields(config)
         self._target = TargetAssignment(cluster)
-        # What the newest assignment gives us: a partition of it that is released comes back.
+        # The newest assignment: a partition of it that is released is started anew.
         self._assigned: frozenset[TopicPartition] = frozenset()
         self._unknown = UnknownTopics(outbox, cluster)
         self._fenced_at = float("-inf")
-        # The coordinator may have us as a member.
+        # Whether the coordinator may know us as a member.
         self._known = False
-        # Our instance id may still be held by an earlier membership of our own.
+        # An earlier membership of ours may still have our instance id.
         self._release_instance = False
         self._leaving = False
         self._idle = False
 
     # --- facts -----------------------------------------------------------------------------------
-
-    @property
-    def state(self) -> MemberState:
-        """Where this member is."""
-        return self._state
 
     @property
     def member_identity(self) -> GroupMetadata:
@@ -145,58 +139,58 @@ class ConsumerGroupMembership:
 
     @property
     def may_commit(self) -> bool:
-        """Always as a member: an epoch does not move on while partitions drain."""
-        return self._state in _MEMBER
+        """Whether it is a member: the epoch does not change while partitions drain."""
+        return self.state in _MEMBER
 
     def is_current_membership(self, sent: GroupMetadata, _sent_at: float) -> bool:
-        """Whether a refusal of ``sent`` is about our membership as it is now."""
-        return self._state in _MEMBER and sent == self.member_identity
+        """Whether a rejection of ``sent`` is about the present membership."""
+        return self.state in _MEMBER and sent == self.member_identity
 
     @property
     def _wanted(self) -> bool:
         return bool(self._topics) or self._regex is not None
 
-    # --- what the user and the cluster change ----------------------------------------------------
+    # --- changes by the user and the cluster -----------------------------------------------------
 
     def subscribe(self, now: float, topics: frozenset[str], regex: str | None = None) -> None:
-        """The topics have changed, or the ``regex`` (RE2) that the broker resolves (KIP-70)."""
+        """Set the topics, or the ``regex`` (RE2) that the broker resolves (KIP-70)."""
         if (topics, regex) == (self._topics, self._regex):
             return
         self._topics, self._regex = topics, regex
         if not self._wanted:
             self._drop_all(now)
-        elif self._state is MemberState.UNSUBSCRIBED:
+        elif self.state is MemberState.UNSUBSCRIBED:
             if not self._leaving and not self._idle:
                 self._join(now)
         else:
-            if self._state in _MEMBER:
-                # All of it may have been on its way out.
+            if self.state in _MEMBER:
+                # All of it may be being revoked.
                 self._reconcile(now)
             self._heartbeat.soon(now)
 
     def _drop_all(self, now: float) -> None:
-        """Nothing is subscribed to any more: give everything up, then leave."""
-        if self._state is MemberState.JOINING:
+        """Nothing is subscribed to: release everything, then leave."""
+        if self.state is MemberState.JOINING:
             self._revocation.request_barrier()
-        elif self._state in _MEMBER:
+        elif self.state in _MEMBER:
             self._assigned = frozenset()
             self._transition(MemberTransition.RECONCILE)
             self._revocation.request(now, self._assignment.live(), self._deadline(now, now))
 
     def rejoin(self, now: float, _reason: str) -> None:
-        """Partitions have gone. If they stay assigned, their topics are there again, or will be."""
+        """Partitions were deleted. If they stay assigned, their topics exist again, or will."""
         self._unknown.note(are_assigned=True)
         self._heartbeat.soon(now)
 
     def metadata_changed(self, now: float) -> None:
-        """Topics or partitions have changed: some may be those that were assigned to us."""
-        if self._state in _MEMBER and self._unknown.are_assigned:
+        """Topics or partitions have changed: they may have been assigned to us before."""
+        if self.state in _MEMBER and self._unknown.are_assigned:
             self._reconcile(now)
 
     def metadata_refreshed(self, now: float) -> None:
-        """Topics that are assigned may be known now; else they are asked for again later."""
+        """Assigned topics may be known now; if not, ask again later."""
         self.metadata_changed(now)
-        if self._state in _MEMBER:
+        if self.state in _MEMBER:
             self._unknown.ask_later(now)
 
     def leave(self, now: float, *, wait_for_tasks: bool) -> None:
@@ -206,22 +200,22 @@ class ConsumerGroupMembership:
         self._revocation.leave(now, wait_for_tasks=wait_for_tasks)
 
     def leave_now(self, now: float) -> None:
-        """Leave, whatever the group still owes us; ``group_left`` follows."""
-        if self._state is not MemberState.LEAVING:
+        """Leave, whatever is not released; ``group_left`` follows."""
+        if self.state is not MemberState.LEAVING:
             self._send_leave(now)
 
     def set_sends_leave(self, leave: bool) -> None:
-        """Whether closing gives the member's place away; by default dynamic members do."""
+        """Whether closing gives up the member's place; by default dynamic members do."""
         self._sends_leave = leave
 
     def stop_leaving(self, now: float) -> None:
-        """No coordinator confirms that we leave; leaving ends at once."""
-        if self._state is MemberState.LEAVING:
+        """Stop waiting for the response to the last heartbeat."""
+        if self.state is MemberState.LEAVING:
             self._leave_overdue(now)
 
     def leave_idle(self, now: float) -> None:
-        """The loop has not asked for a batch for too long: hand everything over until it does."""
-        if self._leaving or self._state in (MemberState.LEAVING, MemberState.FATAL):
+        """``max_poll_interval`` is exceeded: leave until the loop asks for a batch."""
+        if self._leaving or self.state in (MemberState.LEAVING, MemberState.FATAL):
             return
         self._idle = True
         self._assigned = frozenset()
@@ -232,7 +226,7 @@ class ConsumerGroupMembership:
         """The loop asks for a batch again."""
         if self._idle:
             self._idle = False
-            if self._state is MemberState.UNSUBSCRIBED and self._wanted:
+            if self.state is MemberState.UNSUBSCRIBED and self._wanted:
                 self._join(now)
 
     def released(self, now: float, instance: PartitionInstance) -> None:
@@ -241,19 +235,19 @@ class ConsumerGroupMembership:
             self._reactions.partitions_added(now, self._assignment.add([instance.partition]))
 
     def barrier(self, now: float) -> None:
-        """Nothing is between being requested and being released or lost."""
+        """No instance is being revoked."""
         if self._leaving or not self._wanted:
-            if self._state is not MemberState.LEAVING:
+            if self.state is not MemberState.LEAVING:
                 self._send_leave(now)
-        elif self._state is MemberState.RECONCILING:
+        elif self.state is MemberState.RECONCILING:
             self._transition(MemberTransition.REVOCATION_COMPLETE)
             self._heartbeat.soon(now)
 
     # --- heartbeats ------------------------------------------------------------------------------
 
     def _transition(self, transition: MemberTransition) -> None:
-        """Take a move of the table; KeyError for one that the phase does not have."""
-        self._state = MEMBER_TRANSITIONS[self._state, transition]
+        """Take a transition of the table; KeyError if the state does not have it."""
+        self.state = MEMBER_TRANSITIONS[self.state, transition]
 
     def _join(self, now: float, *, after: float = 0.0) -> None:
         self._transition(MemberTransition.JOIN)
@@ -263,16 +257,16 @@ class ConsumerGroupMembership:
         self._heartbeat.start(now, after=after)
 
     def compose_heartbeat(self, full: bool) -> ConsumerGroupHeartbeatRequest:
-        """The heartbeat that is due: ``full`` if the last one may not have arrived."""
-        if self._state is MemberState.LEAVING or self._release_instance:
+        """The next heartbeat: ``full`` if the last one may not have arrived."""
+        if self.state is MemberState.LEAVING or self._release_instance:
             for_good = self._sends_leave and not self._release_instance
             epoch = LEAVE_EPOCH if for_good else LEAVE_STATIC_EPOCH
             return self._fields.short(self._member_id, epoch)
         owned: tuple[TopicIdPartitions, ...] | None = None
-        if self._state is MemberState.JOINING:
+        if self.state is MemberState.JOINING:
             self._known = True
             owned = ()
-        elif full or self._state is MemberState.ACKNOWLEDGING:
+        elif full or self.state is MemberState.ACKNOWLEDGING:
             owned = self._owned()
         return self._fields.compose(
             self._member_id, self._epoch, self._topics, self._regex, owned, full=full
@@ -282,13 +276,13 @@ class ConsumerGroupMembership:
         return self._target.owned(self._assignment.partitions())
 
     def background_heartbeat(self) -> ConsumerGroupHeartbeatRequest | None:
-        """What keeps the membership and says nothing, while there is one to keep."""
-        if self._state not in _MEMBER:
+        """A heartbeat for the thread, which keeps the membership and changes nothing."""
+        if self.state not in _MEMBER:
             return None
         return self._fields.short(self._member_id, self._epoch)
 
     def background_epoch(self, now: float, epoch: int) -> bool:
-        """Others were told our epoch. Whether it has moved on."""
+        """The thread got our epoch. Whether it has changed."""
         if epoch <= self._epoch:
             return False
         self._epoch = epoch
@@ -305,20 +299,20 @@ class ConsumerGroupMembership:
                 self._heartbeat.elsewhere(now, error.name)
             case ConsumerGroupHeartbeatResponse() if sent.member_epoch < JOIN_EPOCH:
                 self._leave_answered(now, reply)
-            case ConsumerGroupHeartbeatResponse() if self._state is MemberState.LEAVING:
+            case ConsumerGroupHeartbeatResponse() if self.state is MemberState.LEAVING:
                 self._heartbeat.soon(now)
             case ConsumerGroupHeartbeatResponse(error=ErrorCode.none, member_epoch=epoch) if (
                 epoch < self._epoch
             ):
-                # Older than what others were told for us meanwhile.
+                # Older than the epoch that the thread got.
                 self._heartbeat.send_full(now)
             case ConsumerGroupHeartbeatResponse(error=ErrorCode.none):
                 self._confirmed(now, sent, sent_at, reply)
             case ConsumerGroupHeartbeatResponse(error=ErrorCode.fenced_member_epoch) if (
                 sent.owned is None or sent.member_epoch < self._epoch
             ):
-                # Our epoch may have moved on by a request that had no answer: the coordinator
-                # accepts the one before with all that we own, and nobody else has that meanwhile.
+                # A request without a response may have changed our epoch: the coordinator takes the
+                # one before with all that we own, which no other member has meanwhile.
                 self._heartbeat.send_full(now)
             case ConsumerGroupHeartbeatResponse():
                 self._handle_error(now, reply)
@@ -347,10 +341,10 @@ class ConsumerGroupMembership:
             self._heartbeat.often(now + _OFTEN_AFTER_EPOCH)
         self._heartbeat.confirm(now, sent_at, reply.heartbeat_interval)
         # Not by one that was on its way when the last of it was released.
-        if self._state is MemberState.ACKNOWLEDGING and sent.owned == self._owned():
+        if self.state is MemberState.ACKNOWLEDGING and sent.owned == self._owned():
             self._transition(MemberTransition.ACKNOWLEDGED)
-        if reply.assignment is not None or self._state is MemberState.JOINING:
-            if self._target.replace(reply.assignment or ()) or self._state is MemberState.JOINING:
+        if reply.assignment is not None or self.state is MemberState.JOINING:
+            if self._target.replace(reply.assignment or ()) or self.state is MemberState.JOINING:
                 self._reconcile(now, since, news=True)
         else:
             self._unknown.ask(now)
@@ -358,8 +352,8 @@ class ConsumerGroupMembership:
             self._reactions.epoch_changed(now)
 
     def _reconcile(self, now: float, since: float | None = None, *, news: bool = False) -> None:
-        """Take up what the newest assignment adds and begin to give up what it takes. ``since``:
-        the coordinator cannot have wanted it back before."""
+        """Start what the newest assignment adds, and revoke what it removes. The coordinator cannot
+        have revoked it before ``since``."""
         kept, usable, are_unknown = self._target.resolve()
         self._unknown.note(are_unknown)
         if news:
@@ -380,14 +374,14 @@ class ConsumerGroupMembership:
             self._reactions.partitions_added(now, added)
 
     def _deadline(self, now: float, since: float) -> float:
-        """The coordinator fences a member that does not acknowledge in time, and it loses all."""
+        """The coordinator fences a member that does not acknowledge in time."""
         fenced, own = since + self._config.rebalance_timeout, self._config.revoke_timeout
         return fenced if own is None else min(fenced, now + own)
 
     # --- errors --------------------------------------------------------------------------------
 
     def rebalance_seen(self, now: float) -> None:
-        """Our epoch has moved on: ask for it."""
+        """Our epoch has changed: request it."""
         self._heartbeat.soon(now)
 
     def rejected(self, now: float, error: ErrorCode) -> None:
@@ -398,7 +392,7 @@ class ConsumerGroupMembership:
             self._fenced(now, f"the coordinator answers {error.name}")
 
     def _handle_error(self, now: float, reply: ConsumerGroupHeartbeatResponse) -> None:
-        error, joining = reply.error, self._state is MemberState.JOINING
+        error, joining = reply.error, self.state is MemberState.JOINING
         match heartbeat_action(error, joining=joining, has_fallback=self._has_fallback):
             case HeartbeatErrorAction.REJOIN:
                 self._fenced(now, f"the coordinator answers {error.name}")
@@ -437,7 +431,7 @@ class ConsumerGroupMembership:
             self._reactions.group_protocol_unsupported(now, detail)
 
     def _forget(self, move: MemberTransition) -> None:
-        """No heartbeats, no assignment and no epoch any more."""
+        """Stop heartbeats, and forget the assignment and the epoch."""
         self._heartbeat.stop()
         self._outbox.cancel_timer(_LEAVE_TIMER)
         self._target.clear()
@@ -452,7 +446,7 @@ class ConsumerGroupMembership:
 
     def _send_leave(self, now: float) -> None:
         silent = self._config.group_instance_id is None and not self._sends_leave
-        if silent or not self._known or self._state in _NOT_THERE:
+        if silent or not self._known or self.state in _NOT_THERE:
             self._left(now)
             return
         self._transition(MemberTransition.LEAVE)
@@ -460,7 +454,7 @@ class ConsumerGroupMembership:
         self._heartbeat.soon(now)
 
     def _leave_answered(self, now: float, reply: ConsumerGroupHeartbeatResponse) -> None:
-        if self._state is MemberState.LEAVING:
+        if self.state is MemberState.LEAVING:
             answer = reply.error.name
             self._outbox.emit("info", "left the group", group=self._group_id, answer=answer)
             self._left(now)
@@ -469,12 +463,12 @@ class ConsumerGroupMembership:
             self._heartbeat.retry(now)
 
     def _leave_overdue(self, now: float) -> None:
-        """Nobody to tell that we leave: the session timeout will."""
+        """No response in time: the member is removed at its session timeout."""
         self._outbox.emit("warning", "left the group without telling it", group=self._group_id)
         self._left(now)
 
     def _left(self, now: float) -> None:
-        if self._state not in (MemberState.UNSUBSCRIBED, MemberState.FATAL, MemberState.LEAVING):
+        if self.state not in (MemberState.UNSUBSCRIBED, MemberState.FATAL, MemberState.LEAVING):
             self._transition(MemberTransition.LEAVE)
         self._forget(MemberTransition.LEFT)
         self._known = False
@@ -482,7 +476,7 @@ class ConsumerGroupMembership:
         self._revocation.membership_begins()
         if was_leaving:
             self._reactions.group_left(now)
-        elif not self._idle and self._wanted and self._state is MemberState.UNSUBSCRIBED:
+        elif not self._idle and self._wanted and self.state is MemberState.UNSUBSCRIBED:
             self._join(now)
 
     def stop_sending(self) -> None:
@@ -491,7 +485,7 @@ class ConsumerGroupMembership:
         self._outbox.cancel_timer(_LEAVE_TIMER)
 
     def fail(self, now: float, error: FatalError) -> None:
-        """The consumer cannot go on: everything is lost, and nothing is sent any more."""
+        """The consumer cannot go on: lose everything, and send nothing any more."""
         self._forget(MemberTransition.FAIL)
         self._revocation.lose(now, self._assignment.live(), str(error))
         if self._leaving:

@@ -13,12 +13,12 @@ class ConsumerGroupHeartbeatReactions(Protocol):
     """Implemented by :class:`.member.ConsumerGroupMembership`."""
 
     def compose_heartbeat(self, full: bool, /) -> ConsumerGroupHeartbeatRequest:
-        """The heartbeat that is due; ``full`` if an earlier one may not have arrived."""
+        """The next heartbeat; ``full`` if an earlier one may not have arrived."""
         ...
 
     def background_heartbeat(self) -> ConsumerGroupHeartbeatRequest | None:
-        """What a thread may send while the event loop is blocked, if anything: it keeps the
-        membership and changes nothing."""
+        """A heartbeat for a thread while the event loop is blocked, if any: it keeps the membership
+        and changes nothing."""
         ...
 
     def heartbeat_answered(
@@ -27,5 +27,5 @@ class ConsumerGroupHeartbeatReactions(Protocol):
         """A heartbeat was answered, or has failed."""
 
     def background_epoch(self, now: float, epoch: int) -> bool:
-        """A background heartbeat was answered with this epoch; whether it is a new one."""
+        """The thread got this epoch; whether it is a new one."""
         ...

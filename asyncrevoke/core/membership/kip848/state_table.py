@@ -1,7 +1,7 @@
-"""The phases of a member of a consumer group (KIP-848), and every move between them, as one table.
+"""The states of a consumer group member (KIP-848) and all transitions, as one table.
 
-Fencing has no phase of its own: everything is lost and the member joins again in the same instant.
-Nor has the pause of a loop that asks for nothing: the member has left, and joins when it is asked.
+A fenced member loses everything and joins again at once. A member whose loop exceeds
+``max_poll_interval`` has left, and joins when the loop asks for a batch.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import enum
 
 
 class MemberState(enum.Enum):
-    """Where a member is. RECONCILING holds what the group wants back, and says so by saying
-    nothing of what it owns; ACKNOWLEDGING has released it, and the group does not know yet."""
+    """The state of a member. RECONCILING drains revoked partitions, and heartbeats omit what it
+    owns; ACKNOWLEDGING has released them, and the group does not know yet."""
 
     UNSUBSCRIBED = "unjoined"
     JOINING = "joining"
@@ -23,16 +23,16 @@ class MemberState(enum.Enum):
 
 
 class MemberTransition(enum.Enum):
-    """Why a member changes its phase."""
+    """Why a member changes its state."""
 
     JOIN = "there is something to read: a full heartbeat with epoch 0"
-    RECONCILE = "an assignment came, or everything is to be given up"
-    REVOCATION_COMPLETE = "nothing of ours is between being requested and being released or lost"
-    ACKNOWLEDGED = "the coordinator has answered a heartbeat that says what we own"
+    RECONCILE = "an assignment came, or everything is to be released"
+    REVOCATION_COMPLETE = "no instance is being revoked"
+    ACKNOWLEDGED = "the coordinator has answered a heartbeat with what we own"
     FENCED = "the coordinator does not know this member, or not with this epoch"
     LEAVE = "a heartbeat with epoch -1 or -2 is due"
     LEFT = "it was answered, or there was nothing to leave"
-    FAIL = "the group refuses us for good"
+    FAIL = "a permanent error"
 
 
 _JOINED = (MemberState.RECONCILING, MemberState.ACKNOWLEDGING, MemberState.STABLE)

@@ -1,4 +1,4 @@
-"""What a consumer group gives us, by topic ids, and what of it is known by name."""
+"""The assignment of a consumer group by topic ids, and its partitions by name."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 class Resolved(NamedTuple):
-    """``kept`` may go on if we have it; ``usable`` may also be begun; the metadata must tell of
-    what is ``missing`` before it can be begun."""
+    """``kept`` may stay assigned; ``usable`` may also be started. ``missing``: the metadata lack
+    something."""
 
     kept: frozenset[TopicPartition]
     usable: frozenset[TopicPartition]
@@ -23,28 +23,28 @@ class Resolved(NamedTuple):
 
 
 class TargetAssignment:
-    """The newest assignment. A topic that was deleted and created again has another id, so that
-    neither an assignment nor an acknowledgement of the one is taken for the other."""
+    """The newest assignment. A topic that was deleted and recreated has another id, so that one is
+    not taken for the other."""
 
     def __init__(self, cluster: ClusterMetadata) -> None:
         self._cluster = cluster
         self._partitions: tuple[TopicIdPartitions, ...] = ()
-        # As they were known last: metadata that lags behind must not cost us a partition.
+        # The last known names: metadata that lag behind must not cost us a partition.
         self._names: dict[bytes, str] = {}
         self._ids: dict[str, bytes] = {}
 
     def replace(self, partitions: tuple[TopicIdPartitions, ...]) -> bool:
-        """An assignment has come. Whether it is another one."""
+        """Set the assignment. Returns whether it has changed."""
         changed = sorted(partitions) != sorted(self._partitions)
         self._partitions = partitions
         return changed
 
     def clear(self) -> None:
-        """We are no member any more."""
+        """Forget the assignment: we are no member."""
         self.replace(())
 
     def resolve(self) -> Resolved:
-        """What the assignment means by the metadata as it is now."""
+        """The assignment by the present metadata."""
         kept: set[TopicPartition] = set()
         usable: set[TopicPartition] = set()
         missing = False
@@ -65,9 +65,8 @@ class TargetAssignment:
         return Resolved(frozenset(kept), frozenset(usable), missing)
 
     def owned(self, partitions: Iterable[TopicPartition]) -> tuple[TopicIdPartitions, ...]:
-        """What to say that we own, where we have ``partitions``: those of them that were assigned
-        to us, and all of the newest assignment, because what is not known by name yet may be begun
-        before the coordinator has heard that we did without it."""
+        """What to report as owned with ``partitions``: those that were assigned to us, and all of
+        the newest assignment, as unknown topics may be started before the coordinator gets it."""
         topics: dict[bytes, set[int]] = {
             topic_id: set(numbers) for topic_id, numbers in self._partitions
         }

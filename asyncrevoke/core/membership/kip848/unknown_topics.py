@@ -1,4 +1,4 @@
-"""Partitions that are assigned to a KIP-848 member, and that the metadata do not know yet."""
+"""Assigned partitions of a KIP-848 member that the metadata do not have yet."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from asyncrevoke.core.metadata.cluster import ClusterMetadata
 
 _TIMER = "unknown topics"
-# Between requests for metadata.
+# Between metadata requests.
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
 
 
 class UnknownTopics:
-    """Asks for the metadata of assigned partitions that are unknown, less and less often."""
+    """Requests the metadata of unknown assigned partitions, less and less often."""
 
     def __init__(self, outbox: Outbox, cluster: ClusterMetadata) -> None:
         self._outbox = outbox
@@ -26,20 +26,20 @@ class UnknownTopics:
         self.are_assigned = False
 
     def note(self, are_assigned: bool) -> None:
-        """Whether a partition is assigned that the metadata do not know."""
+        """Whether an assigned partition is missing in the metadata."""
         self.are_assigned = are_assigned
 
     def assignment_changed(self, now: float) -> None:
-        """The assignment is a new one: ask at once."""
+        """The assignment has changed: ask at once."""
         self._pause.succeeded()
         self.ask(now)
 
     def ask(self, now: float) -> None:
-        """Ask for metadata, if there is something to be known."""
+        """Request metadata if a partition is unknown."""
         if self.are_assigned:
             self._cluster.refresh(now, "partitions of unknown topics are assigned to us")
 
     def ask_later(self, now: float) -> None:
-        """The metadata that came did not know them either."""
+        """The metadata that came lack it too: ask later."""
         if self.are_assigned and not self._outbox.has_timer(_TIMER):
             self._outbox.set_timer(_TIMER, now + self._pause.failed(), self.ask)

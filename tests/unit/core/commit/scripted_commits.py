@@ -110,7 +110,7 @@ class CommittingGroup(IgnoredPartitions):
         self.outbox.take()
 
     @property
-    def committing_member(self) -> CommittingMember:
+    def membership(self) -> CommittingMember:
         return self.member
 
     def instance_ended(self, instance: PartitionInstance) -> None:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.io.link_silence import ConnectTimes, RoundTripTime, may_hold, patience_of
+from asyncrevoke.core.io.link_silence import (
+    ConnectTimes,
+    RoundTripTime,
+    may_hold,
+    silence_timeout_of,
+)
 from asyncrevoke.protocol.messages import (
     FetchRequest,
     HeartbeatRequest,
@@ -41,9 +46,9 @@ COMMIT = OffsetCommitRequest(
 
 
 def test_silence_is_limited_to_a_third_of_the_session_and_the_request_timeout() -> None:
-    assert patience_of(ConsumerConfig(session_timeout=9.0)) == 3.0
-    assert patience_of(ConsumerConfig()) == 15.0
-    assert patience_of(ConsumerConfig(request_timeout=5.0)) == 5.0
+    assert silence_timeout_of(ConsumerConfig(session_timeout=9.0)) == 3.0
+    assert silence_timeout_of(ConsumerConfig()) == 15.0
+    assert silence_timeout_of(ConsumerConfig(request_timeout=5.0)) == 5.0
 
 
 def test_what_brokers_hold_before_they_answer_is_no_silence() -> None:
@@ -55,20 +60,20 @@ def test_what_brokers_hold_before_they_answer_is_no_silence() -> None:
 
 def test_a_link_with_long_round_trips_has_time_for_two_of_them() -> None:
     link = RoundTripTime(4.0)
-    assert link.patience(3.0) == 8.0
-    assert link.patience(15.0) == 15.0
+    assert link.silence_timeout(3.0) == 8.0
+    assert link.silence_timeout(15.0) == 15.0
 
 
 def test_one_late_answer_changes_little_and_many_do() -> None:
     link = RoundTripTime()
     link.answered(4.0)
-    assert link.patience(3.0) == 3.0
+    assert link.silence_timeout(3.0) == 3.0
     for _ in range(10):
         link.answered(4.0)
-    assert link.patience(3.0) == pytest.approx(8.0, rel=0.1)
+    assert link.silence_timeout(3.0) == pytest.approx(8.0, rel=0.1)
     for _ in range(10):
         link.answered(0.01)
-    assert link.patience(3.0) == 3.0
+    assert link.silence_timeout(3.0) == 3.0
 
 
 def test_each_attempt_to_connect_that_was_too_slow_gives_the_next_twice_the_time() -> None:

@@ -33,7 +33,7 @@ from asyncrevoke.protocol.messages import (
 if TYPE_CHECKING:
     from asyncrevoke.core.io.outbox import Reply
 
-PATIENCE = 3.0
+SILENCE_TIMEOUT = 3.0
 BEAT = HeartbeatRequest(group_id="g", generation=1, member_id="m", group_instance_id=None)
 
 
@@ -46,7 +46,7 @@ class Watched(ScriptedRequests):
 
     def __init__(self) -> None:
         super().__init__()
-        self.outbox.set_patience(PATIENCE)
+        self.outbox.set_silence_timeout(SILENCE_TIMEOUT)
         self.silent_brokers = SilentBrokers(self.outbox, self.cluster, self.coordinator)
         self.know(topic("orders", {0: 1, 1: 2}))
         self.coordinator.call_when_known("test", lambda _now: None, self.now)
@@ -78,7 +78,7 @@ class Watched(ScriptedRequests):
         return self.sends(HeartbeatRequest)[-1]
 
     def silent(self, node: Node) -> None:
-        self.see(ConnectionSilent(node, self.now - PATIENCE))
+        self.see(ConnectionSilent(node, self.now - SILENCE_TIMEOUT))
 
 
 def test_a_silent_coordinator_is_looked_for_at_other_brokers_and_stays_the_coordinator() -> None:
@@ -125,11 +125,11 @@ def test_a_broker_that_responds_on_a_new_connection_loses_those_that_were_silent
     world.silent(NODES[1])
     world.silent(NODES[1])
     (probe,) = world.probes
-    assert probe == ProbeBroker(NODES[1], PATIENCE)
+    assert probe == ProbeBroker(NODES[1], SILENCE_TIMEOUT)
     world.see(BrokerProbed(NODES[1], world.now, answered=True))
     (drop,) = world.dropped
     # What has received something in the later half of the silence is alive.
-    assert drop == DropSilentConnections(NODES[1], world.now - PATIENCE / 2, world.now)
+    assert drop == DropSilentConnections(NODES[1], world.now - SILENCE_TIMEOUT / 2, world.now)
 
 
 def test_a_broker_that_does_not_respond_there_either_loses_nothing_yet() -> None:
@@ -192,7 +192,7 @@ def test_an_unused_coordinator_is_not_looked_up() -> None:
 def test_requests_carry_the_silence_limit_of_the_group() -> None:
     outbox = Outbox(15.0)
     outbox.send(BEAT, NODES[1], Channel.HEARTBEAT, 10.0, ignore)
-    outbox.set_patience(3.0)
+    outbox.set_silence_timeout(3.0)
     outbox.send(BEAT, NODES[1], Channel.HEARTBEAT, 10.0, ignore)
     sends = [effect for effect in outbox.take() if isinstance(effect, Send)]
-    assert [send.patience for send in sends] == [15.0, 3.0]
+    assert [send.silence_timeout for send in sends] == [15.0, 3.0]

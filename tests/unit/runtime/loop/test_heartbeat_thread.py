@@ -85,7 +85,7 @@ class Watched:
         loop = asyncio.get_running_loop()
         log = EventLog()
         self.thread = HeartbeatThread(
-            self, connect=brokers.open, core=self, log=log, patience=PATIENCE
+            self, connect=brokers.open, core=self, log=log, blocked_after=PATIENCE
         )
         self.lag = LoopLag(loop, PATIENCE, log, self.thread.tick)
         self.lag.start()

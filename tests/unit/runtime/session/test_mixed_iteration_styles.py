@@ -20,7 +20,7 @@ from asyncrevoke.runtime.session.record_iterator import RecordIterator
 
 if TYPE_CHECKING:
     from asyncrevoke.config import CommitMode
-    from asyncrevoke.core.partition.hand_out import RecordReader
+    from asyncrevoke.core.partition.reader_records import RecordReader
     from asyncrevoke.model import PollResult, Record
 
 PARTITIONS: Final[tuple[int, ...]] = (0, 1, 2)

@@ -220,7 +220,7 @@ async def test_the_core_reports_how_many_records_of_a_step_the_user_has() -> Non
         seen: list[int] = []
         async for one in ours.records():
             assert ours.core.reader is not None
-            assert ours.core.reader.handed_out == len(seen) % 2 + 1
+            assert ours.core.reader.returned == len(seen) % 2 + 1
             seen.append(one.offset)
             if one.offset == 3:
                 break
@@ -235,7 +235,7 @@ async def test_the_next_record_is_asked_for_by_a_step_when_the_core_wants_it_so(
         assert (await anext(records)).offset == 1
         assert ours.core.reader is not None
         ours.core.reader.end()
-        assert ours.core.reader.handed_out == 1
+        assert ours.core.reader.returned == 1
         assert (await anext(records)).offset == 5
 
 

@@ -1,4 +1,4 @@
-"""What the leader of a classic group does: assign, and watch what it assigned by."""
+"""The leader of a classic group: assigns, and watches the partitions that it has assigned."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _UUID_LENGTH = 36
-# Former generations of which members may still tell, because the later ones were not completed.
+# Former generations that members may still report, because later ones were not completed.
 _REMEMBERED = 3
 
 
 def leading_again(reply: JoinGroupResponse, us: JoinGroupMember) -> JoinGroupResponse | None:
-    """What a static leader that has come back is told since KIP-814, made of what brokers before
-    it say; None if it is another member that leads.
+    """The response that a static leader gets since KIP-814 when it returns, made from that of an
+    older broker; None if another member leads.
 
-    They name the leader by the id that it had, which is made of its instance id and a UUID, so that
-    it assigns nothing. But the metadata are still its to watch.
+    An older broker names the leader by its former id, which is its instance id and a UUID, so that
+    it assigns nothing. But it must still watch the metadata.
     """
     stem, uuid = reply.leader[:-_UUID_LENGTH], reply.leader[-_UUID_LENGTH:]
     if us.group_instance_id is None or stem != f"{us.group_instance_id}-" or uuid.count("-") != 4:
@@ -54,7 +54,7 @@ def leading_again(reply: JoinGroupResponse, us: JoinGroupMember) -> JoinGroupRes
 
 
 class GroupLeader:
-    """The leader's role of one member, in the generations that it leads."""
+    """The leader's role of one member in the generations that it leads."""
 
     def __init__(
         self,
@@ -68,21 +68,21 @@ class GroupLeader:
         self._member = member
         self._reactions = reactions
         self._generation: LedGeneration | None = None
-        # The generation that we lead, and what we have assigned in the last ones, without another
+        # The generation that we lead, and our assignments of the last generations, without another
         # leader in between.
         self._led_number = -1
         self._assigned: dict[int, Owners] = {}
-        # Which computation the assignment waits for.
+        # The computation that the assignment waits for.
         self._computing: int | None = None
         self._waiting = False
-        # What the present assignment of the group was made by, as far as we watch it.
+        # The partitions of the present assignment, while we watch them.
         self._led: dict[str, tuple[int, ...] | None] = {}
         self._led_racks: PartitionRacks = {}
-        # Where nobody leads: the topics of this member alone.
+        # In a group without a leader: the topics of this member.
         self._own: frozenset[str] = frozenset()
 
     def lead(self, now: float, assignor: Assignor, reply: JoinGroupResponse) -> None:
-        """This generation is ours to assign, as soon as the partitions of its topics are known."""
+        """Assign this generation as soon as the partitions of its topics are known."""
         assigned = self._assigned
         self.resign()
         self._assigned = assigned
@@ -130,7 +130,7 @@ class GroupLeader:
         work: Callable[[], _T],
         then: Callable[[float, _T | Exception], None],
     ) -> None:
-        """``then(now, result)``, unless another generation has begun by then."""
+        """Call ``then(now, result)``, unless another generation has begun by then."""
 
         def computed(later: float, result: _T | Exception) -> None:
             self._computing = None
@@ -140,16 +140,16 @@ class GroupLeader:
 
     @property
     def leads(self) -> bool:
-        """Whether the assignment of this generation was ours to make, and is made."""
+        """Whether this member leads the generation, and has assigned it."""
         return self._generation is not None and not self._waiting and not self.is_computing
 
     @property
     def is_computing(self) -> bool:
-        """Whether the assignment of this generation is being made beside the event loop."""
+        """Whether the assignment of this generation is being computed."""
         return self._computing is not None
 
     def resign(self) -> None:
-        """Another member leads, or nobody knows yet: what is being computed is for nobody."""
+        """This member does not lead now: drop what is being computed."""
         if self._computing is not None:
             self._outbox.forget_computation(self._computing)
             self._computing = None
@@ -160,16 +160,16 @@ class GroupLeader:
         self._own = frozenset()
 
     def look_after(self, topics: frozenset[str]) -> None:
-        """Nobody leads: the coordinator assigns, and watches the topics. But a static member that
-        replaces the last one by KIP-848 makes the group a classic one without a rebalance; then
-        there is a leader that knows nothing of it, and whoever sees a change has to tell."""
+        """Watch these topics in a group without a leader: the coordinator assigns. If the last
+        KIP-848 member is replaced by a static member, the group becomes a classic one without a
+        rebalance, and no leader watches the topics."""
         self.resign()
         self._own = topics
         if self._cluster.has_heard_of(topics):
             self._led = self._known(topics)
 
     def metadata_refreshed(self, now: float) -> None:
-        """The answer is there that an assignment may have waited for."""
+        """Metadata came that an assignment may have waited for."""
         generation = self._generation
         if generation is None or not self._waiting:
             return
@@ -177,8 +177,8 @@ class GroupLeader:
             self._assign(now, generation)
 
     def has_changed(self) -> bool:
-        """Whether the group has to be assigned anew, because topics, partitions or the racks of
-        their replicas are others now. Says so once."""
+        """Whether topics, partitions or the racks of replicas have changed since the assignment;
+        True once."""
         generation = self._generation
         if generation is None:
             return self._own_have_changed()
@@ -195,14 +195,14 @@ class GroupLeader:
         if not self._own or not self._cluster.has_heard_of(self._own):
             return False
         before, self._led = self._led, self._known(self._own)
-        # One that is no more is missed by who had something of it.
+        # A topic that was deleted does not count: its owners notice it.
         return bool(before) and any(
             numbers is not None and numbers != before[topic] for topic, numbers in self._led.items()
         )
 
     def has_missed(self, user_data: AssignmentUserData | None) -> bool:
-        """Whether the assignment that the group keeps was made by other partitions than there are:
-        while a static leader was away nobody watched them."""
+        """Whether the group keeps an assignment of other partitions than there are: while a static
+        leader was away, no member watched them."""
         generation = self._generation
         if generation is None or not generation.skips_assignment:
             return False
@@ -215,7 +215,7 @@ class GroupLeader:
         return {topic: self._cluster.partitions(topic) for topic in sorted(topics)}
 
     def _racks_for(self, generation: LedGeneration) -> PartitionRacks:
-        """Empty if nobody in the group tells where it runs."""
+        """Empty if no member of the group has a rack."""
         return self._cluster.racks(generation.topics) if generation.has_racks else {}
 
     def _assign(self, now: float, generation: LedGeneration) -> None:
@@ -232,7 +232,7 @@ class GroupLeader:
         )
 
     def _planned(self, assignor: str, now: float, plan: AssignmentPlan | Exception) -> None:
-        """Everybody's assignment is made; the assignor may be the user's own code."""
+        """The assignment is computed; the assignor may be the user's own."""
         if isinstance(plan, Exception):
             self._member.assignment_failed(
                 now, FatalError(f"assignor {assignor!r} failed: {plan!r}")

@@ -1,7 +1,6 @@
-"""One generation of a classic group that this member leads: who is in it, and who gets what.
+"""One generation of a classic group that this member leads: its members and their assignment.
 
-Pure functions of what the coordinator and the cluster have said, for any thread: in a large group
-they take longer than an event loop may be held up.
+Pure functions for any thread: in a large group they would block the event loop.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ Assignments = tuple[tuple[str, bytes], ...]
 
 Owners = dict[TopicPartition, str]
 
-# The fewest bytes that a subscription spends on a topic or a partition.
+# The fewest bytes of a topic or a partition in a subscription.
 _BYTES_PER_NAME = 4
 
 
@@ -50,8 +49,8 @@ class LedGeneration:
         self.members = members
         self.skips_assignment = skips_assignment
         self.all_read_maps = all(reads_maps(each.subscription.user_data) for each in members)
-        # Eager members use what they were told in the generation before. Another client can take
-        # a static member's place within a generation, and nobody is told of that.
+        # Eager members use what the generation before told them. Another client can replace a
+        # static member within a generation, unknown to the others.
         stays_true = RebalanceProtocol.COOPERATIVE in assignor.protocols or all(
             each.group_instance_id is None for each in members
         )
@@ -60,8 +59,7 @@ class LedGeneration:
         self.topics = frozenset(topic for member in members for topic in member.subscription.topics)
 
     def size(self, partitions: Mapping[str, Sequence[int] | None]) -> int:
-        """How much there is to assign: partitions, and what the members say of topics and
-        partitions."""
+        """The number of partitions to assign, and of topics and partitions in subscriptions."""
         reported = sum(
             len(each.subscription.topics) + len(each.subscription.owned) for each in self.members
         )
@@ -69,15 +67,15 @@ class LedGeneration:
 
 
 class ReadGeneration(NamedTuple):
-    """``faulty`` are the members of whose subscriptions something is not taken."""
+    """``faulty`` are the members whose subscriptions are partly or wholly ignored."""
 
     generation: LedGeneration
     faulty: tuple[tuple[str, ReportedSubscription], ...]
 
 
 class AssignmentPlan(NamedTuple):
-    """``violations`` is what a foreign assignor gave to somebody who must not have it, and
-    ``owners`` the members by the partitions that they are assigned."""
+    """``violations`` are partitions that a foreign assignor gave to a second owner, and ``owners``
+    the members by their assigned partitions."""
 
     assignments: Assignments
     violations: list[OwnershipViolation]
@@ -85,17 +83,17 @@ class AssignmentPlan(NamedTuple):
 
 
 def size_of(reply: JoinGroupResponse) -> int:
-    """How many topics and partitions the members may have named, at the most."""
+    """The number of topics and partitions in all subscriptions, at most."""
     return sum(len(member.metadata) for member in reply.members) // _BYTES_PER_NAME
 
 
 def read_generation(
     assignor: Assignor, reply: JoinGroupResponse, assigned: Mapping[int, Owners]
 ) -> ReadGeneration:
-    """Read the subscriptions of all members; what is wrong in one costs only its sender.
+    """Read the subscriptions of all members; an error in one affects only its member.
 
-    ``assigned`` is what this leader has assigned in former generations: of two members that claim
-    one partition since the same generation, the one that was assigned it is believed.
+    ``assigned`` has this leader's former assignments: of two members that claim a partition since
+    the same generation, the one that was assigned it is believed.
     """
     reports = {
         member.member_id: (member, read_subscription(member.metadata, reply.generation, assignor))
@@ -123,7 +121,7 @@ def _without_false_claims(
     claims: Mapping[str, tuple[int, frozenset[TopicPartition]]],
     assigned: Mapping[int, Owners],
 ) -> ReportedSubscription:
-    """Without what another member claims since the same generation, and was assigned in it."""
+    """Without partitions that another member claims since the same generation and was assigned."""
     subscription = reported.subscription
     since = generation_of(subscription)
     owners = assigned.get(since)
@@ -149,10 +147,8 @@ def plan_assignment(
     known: Mapping[str, tuple[int, ...] | None],
     racks: PartitionRacks,
 ) -> AssignmentPlan:
-    """Assign the partitions that are ``known``; a topic that does not exist has none.
-
-    Raises what the assignor raises, which may be the user's own.
-    """
+    """Assign the partitions that are ``known``; a topic that does not exist has none. Raises what
+    the user's assignor raises."""
     partitions: dict[str, Sequence[int]] = {
         topic: numbers for topic, numbers in known.items() if numbers
     }
@@ -165,8 +161,8 @@ def plan_assignment(
         waits = bool(withheld(partitions, generation.members, plan))
     note = b""
     if generation.all_read_maps or cooperative:
-        # In eager groups only to members of ours: some of the other clients with an eager
-        # assignor refuse an assignment with more in it.
+        # In eager groups only for this library's members: some other clients refuse an eager
+        # assignment with user data.
         note = encode_assignment_user_data(
             AssignmentUserData(waits, checksum(known), generation.maps_are_read)
         )

@@ -1,9 +1,8 @@
-"""The subscription of another member as its leader takes it: what is wrong costs only its sender.
+"""The subscription of another member as its leader reads it: errors affect only its member.
 
-A subscription that cannot be read, or that is larger than any group's can be, counts as one without
-topics: its sender is assigned nothing. Names that no topic can have are ignored, and so are the
-partitions that a member claims of them. A generation that the group has not had yet counts as the
-one before the present one, in which members own partitions at the latest.
+A subscription that cannot be read, or is too large, counts as one without topics. Illegal topic
+names are ignored, with the partitions that a member claims of them. A generation that the group has
+not had yet counts as the one before the present one.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ if TYPE_CHECKING:
 MAX_BYTES = 4 * 2**20
 MAX_TOPICS = 100_000
 MAX_OWNED = 250_000
-# Letters of what another member has written that are repeated in a log line.
+# Characters of another member's data in a log line.
 _QUOTED = 60
 
 _NOTHING = Subscription(topics=())
 
 
 class ReportedSubscription(NamedTuple):
-    """``unreadable``: why nothing of it is taken. ``ignored``: which parts were left out."""
+    """``unreadable``: why it is ignored wholly. ``ignored``: which parts are."""
 
     subscription: Subscription
     unreadable: str | None = None
@@ -42,12 +41,10 @@ class ReportedSubscription(NamedTuple):
 
 
 def read_subscription(metadata: bytes, generation: int, assignor: Assignor) -> ReportedSubscription:
-    """Read and check what a member has sent with its JoinGroup; never raises.
+    """Read and check what a member has sent with JoinGroup; never raises.
 
-    With ``sticky`` what the last assignment gave a member counts as owned.
-
-    ``generation`` is the one that the group has just joined, so that members own partitions since
-    an earlier one.
+    ``generation`` is the one that the group has just joined: members own partitions since an
+    earlier one. With ``sticky`` what the last assignment gave a member counts as owned.
     """
     if len(metadata) > MAX_BYTES:
         return _unreadable(f"{len(metadata)} bytes are more than {MAX_BYTES}")
@@ -65,7 +62,7 @@ def read_subscription(metadata: bytes, generation: int, assignor: Assignor) -> R
     if foreign := {tp.topic for tp in owned if not is_legal_topic(tp.topic)}:
         ignored.append(f"owned partitions of {len(foreign)} topics that cannot exist")
     user_data = subscription.user_data
-    # Only with owned partitions does it matter; the user data of other assignors begins otherwise.
+    # It matters only with owned partitions; the user data of other assignors begins differently.
     claimed = generation_of(subscription) if owned else subscription.generation
     if claimed >= generation:
         ignored.append(f"generation {claimed}, which the group has not had yet")

@@ -24,7 +24,7 @@ class RecordReader(Protocol):
     """Gives the user the records of one step one by one."""
 
     @property
-    def handed_out(self) -> int:
+    def returned(self) -> int:
         """How many of them the user has taken."""
         ...
 
@@ -35,7 +35,7 @@ class RecordReader(Protocol):
         """Return no more of them: the next record needs a step."""
 
 
-class HandOut:
+class ReaderRecords:
     """The records of at most one step in a reader, and those that earlier readers left."""
 
     def __init__(self) -> None:
@@ -48,8 +48,6 @@ class HandOut:
         self._asked = 0
         self._asked_before = False
         self._kept: dict[PartitionInstance, Sequence[Record]] = {}
-
-    # --- records in a reader ---------------------------------------------------------------------
 
     def begin(
         self,
@@ -84,8 +82,8 @@ class HandOut:
         return asked
 
     def _look(self) -> None:
-        if self._reader is not None and self._reader.handed_out > self._asked:
-            self._asked = self._reader.handed_out
+        if self._reader is not None and self._reader.returned > self._asked:
+            self._asked = self._reader.returned
             self._asked_before = True
 
     def first_left(self, instance: PartitionInstance) -> int | None:
@@ -100,7 +98,7 @@ class HandOut:
         return found
 
     def _left(self) -> Iterator[tuple[PartitionInstance, Sequence[Record]]]:
-        skip = 0 if self._reader is None else self._reader.handed_out
+        skip = 0 if self._reader is None else self._reader.returned
         for instance, records in self._slices:
             if skip < len(records):
                 yield instance, records[max(0, skip) :]
@@ -111,7 +109,7 @@ class HandOut:
         Returns how many of them were in flight."""
         if self._reader is None or not self._counts:
             return 0
-        done = self._reader.handed_out - 1
+        done = self._reader.returned - 1
         first = ended = 0
         for instance, records in self._slices:
             if first >= done:
@@ -141,8 +139,6 @@ class HandOut:
         self._reader = None
         self._slices = []
         return ended
-
-    # --- kept records ----------------------------------------------------------------------------
 
     @property
     def has_kept(self) -> bool:
