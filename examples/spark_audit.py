@@ -13,7 +13,7 @@ from asyncrevoke.spark import audit, open_session
 
 
 def main(journal: str, topic: str, bootstrap_servers: str, group: str | None = None) -> int:
-    """Print the verdict and what was found."""
+    """Print the status and what was found."""
     audited = audit(
         open_session(),
         journal=journal,
@@ -21,10 +21,10 @@ def main(journal: str, topic: str, bootstrap_servers: str, group: str | None = N
         group=group,
         out="report",
     )
-    print(f"{audited.verdict}: {audited.done:,} records done, {audited.read:,} read back")
+    print(f"{audited.status}: {audited.done:,} records done, {audited.read:,} read back")
     for anomaly in audited.anomalies:
         print(anomaly.kind, anomaly.partition, anomaly.offset_lo, anomaly.offset_hi)
-    return audited.verdict.exit_code
+    return audited.status.exit_code
 
 
 if __name__ == "__main__":

@@ -146,7 +146,7 @@ class Anomaly(NamedTuple):
         return DESCRIPTIONS[self.kind].severity
 
 
-class Verdict(enum.StrEnum):
+class AuditStatus(enum.StrEnum):
     """The result of an audit."""
 
     PASS = "PASS"  # noqa: S105 - no password
@@ -156,12 +156,12 @@ class Verdict(enum.StrEnum):
     @property
     def exit_code(self) -> int:
         """The exit code of ``asyncrevoke audit``."""
-        return {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.INCONCLUSIVE: 3}[self]
+        return {AuditStatus.PASS: 0, AuditStatus.FAIL: 1, AuditStatus.INCONCLUSIVE: 3}[self]
 
 
-def verdict_of(anomalies: list[Anomaly]) -> Verdict:
+def status_of(anomalies: list[Anomaly]) -> AuditStatus:
     """FAIL if any anomaly fails, else INCONCLUSIVE if any is inconclusive, else PASS."""
     found = {anomaly.severity for anomaly in anomalies}
     if Severity.FAIL in found:
-        return Verdict.FAIL
-    return Verdict.INCONCLUSIVE if Severity.INCONCLUSIVE in found else Verdict.PASS
+        return AuditStatus.FAIL
+    return AuditStatus.INCONCLUSIVE if Severity.INCONCLUSIVE in found else AuditStatus.PASS

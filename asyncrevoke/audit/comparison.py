@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Literal, LiteralString, NamedTuple, Protocol
 
-from asyncrevoke.audit.anomalies import Anomaly, AnomalyKind, Verdict, verdict_of
+from asyncrevoke.audit.anomalies import Anomaly, AnomalyKind, AuditStatus, status_of
 from asyncrevoke.audit.rules.batches import ALTERED, MISMATCHES, NOTED, batch_rules
 from asyncrevoke.audit.rules.content import HashlessSessions
 from asyncrevoke.audit.rules.incomplete import HIDDEN, INCOMPLETE, incomplete
@@ -62,7 +62,7 @@ class AuditResult(NamedTuple):
 
     topic: str
     group: str | None
-    verdict: Verdict
+    status: AuditStatus
     anomalies: list[Anomaly]
     sessions: tuple[SessionState, ...]
     attempts: int
@@ -130,14 +130,14 @@ class Comparison:
         self._db = database
         self._topic = topic
         self._settings = settings
-        self._bare = HashlessSessions(database, sessions, batches=batches)
-        self._terms = RuleParameters(
+        self._hashless = HashlessSessions(database, sessions, batches=batches)
+        self._parameters = RuleParameters(
             int(settings.skew * 1e6),
             compacted,
             orders.by in ("key", "partition"),
             orders.by == "partition",
             orders.nulls,
-            bool(self._bare.sessions) and orders.by == "key",
+            bool(self._hashless.sessions) and orders.by == "key",
             keys,
             bool(missing := incomplete(sessions)),
         )
@@ -146,7 +146,9 @@ class Comparison:
             database.define("hidden", HIDDEN)
         ranges = {"part": "INT", "lo": "BIGINT", "hi": "BIGINT"}
         database.put("bounds", ranges, [(part, *each) for part, each in bounds.items()])
-        database.put("bare", {"session": "STRING"}, [(name,) for name in self._bare.sessions])
+        database.put(
+            "hashless", {"session": "STRING"}, [(name,) for name in self._hashless.sessions]
+        )
         live = [(state.name,) for state in sessions if state.live]
         database.put("live", {"session": "STRING"}, live)
         budgets = [
@@ -156,13 +158,13 @@ class Comparison:
         ]
         database.put("budgets", {"session": "STRING", "budget": "DOUBLE"}, budgets)
         # Partitions in which some records have no hashes: there, fingerprints cover offsets only.
-        self.bare_partitions = self._bare.find_partitions()
+        self.hashless_partitions = self._hashless.find_partitions()
         stall_us = int(settings.stall * 1e6)
-        for name, query in views(database.dialect, stall_us, self.bare_partitions).items():
+        for name, query in views(database.dialect, stall_us, self.hashless_partitions).items():
             database.define(name, query)
-        if self._terms.keyless:
+        if self._parameters.keyless:
             database.define("inverted", inverted())
-        if self._bare.by_batch():
+        if self._hashless.by_batch():
             database.define("noted", NOTED)
         rows = database.rows(
             compose(
@@ -179,7 +181,7 @@ class Comparison:
 
     def batches(self) -> list[Range]:
         """The offsets for which the table ``batches`` is needed; empty if it is not."""
-        by_batch = self._bare.by_batch()
+        by_batch = self._hashless.by_batch()
         return [window for window in self.windows() if window.partition in by_batch]
 
     def in_two_tiers(self, windows: Sequence[Range]) -> bool:
@@ -189,13 +191,13 @@ class Comparison:
 
     def fingerprints(self, table: LiteralString) -> Sql:
         """The query for the fingerprints of this table of records."""
-        return fingerprints(self._db.dialect, table, self.bare_partitions)
+        return fingerprints(self._db.dialect, table, self.hashless_partitions)
 
     def differing(self, windows: Sequence[Range]) -> tuple[int, list[Range]]:
         """The number of records in ``source_fingerprints``, and the ranges in which the journal's
         fingerprints differ."""
         by_number = {window.partition: window for window in windows}
-        rows = self._db.rows(flagged(self._db.dialect, inverted=self._terms.keyless))
+        rows = self._db.rows(flagged(self._db.dialect, inverted=self._parameters.keyless))
         clipped = [
             Range(part, max(lo, by_number[part].lo), min(hi, by_number[part].hi))
             for part, lo, hi in sorted({(p, lo, hi) for p, lo, hi, _ in rows if p is not None})
@@ -227,7 +229,11 @@ class Comparison:
         two_tiers: bool,
     ) -> AuditResult:
         """Apply the rules. Needs the table ``source``."""
-        anomalies = [*_gaps(sessions), *self._bare.not_compared(self._topic), *self._anomalies()]
+        anomalies = [
+            *_gaps(sessions),
+            *self._hashless.not_compared(self._topic),
+            *self._anomalies(),
+        ]
         ((attempts, done),) = self._db.rows(
             "SELECT a.n, d.n FROM (SELECT count(*) AS n FROM attempts) a,"
             " (SELECT count(*) AS n FROM first_done) d"
@@ -235,7 +241,7 @@ class Comparison:
         return AuditResult(
             self._topic,
             group,
-            verdict_of(anomalies),
+            status_of(anomalies),
             anomalies,
             sessions,
             attempts,
@@ -252,13 +258,13 @@ class Comparison:
 
     def _anomalies(self) -> list[Anomaly]:
         sql = self._db.dialect
-        for name, query in definitions(sql, self._terms).items():
+        for name, query in definitions(sql, self._parameters).items():
             self._db.define(name, query)
-        found = rules(sql, self._terms)
+        found = rules(sql, self._parameters)
         if self.batches():
             self._db.define("altered", ALTERED)
-            if doubts := self._bare.doubts(compacted=self._terms.compacted):
-                self._db.put("doubts", MISMATCHES, doubts)
+            if mismatches := self._hashless.mismatches(compacted=self._parameters.compacted):
+                self._db.put("mismatches", MISMATCHES, mismatches)
                 for kind, query in batch_rules(sql).items():
                     found[kind] = (
                         joined(" UNION ALL ", (found[kind], query)) if kind in found else query

@@ -28,7 +28,7 @@ _COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#b279a2", "#e45756", "#72b7b2", "#
 def for_machines(audited: AuditResult) -> dict[str, Any]:
     """The result as a JSON object."""
     return {
-        "verdict": audited.verdict,
+        "status": audited.status,
         "topic": audited.topic,
         "group": audited.group,
         "attempts": audited.attempts,

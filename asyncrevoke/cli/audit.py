@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
-from asyncrevoke.cli.terminal import add_row, print_error, print_line
+from asyncrevoke.cli.terminal import add_row, failed_with, print_line
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def audit(
     """
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     if missing := missing_packages():
-        raise _end(f"an audit needs {missing}: pip install 'asyncrevoke[audit,cli]'")
+        raise failed_with(f"an audit needs {missing}: pip install 'asyncrevoke[audit,cli]'", USAGE)
     from asyncrevoke.audit.comparison import AuditSettings
 
     settings = AuditSettings(skew_ms / 1000, stall_seconds, exact)
@@ -72,11 +72,11 @@ def audit(
         config = connection.config()
         audited = asyncio.run(audit_topic(path, topic, config, group, settings, patience))
     except ConfigError as error:
-        raise _end(str(error)) from error
+        raise failed_with(error, USAGE) from error
     except AsyncRevokeError as error:
-        raise _end(str(error), FAILED) from error
-    _tell(audited, out, as_json=as_json)
-    raise typer.Exit(audited.verdict.exit_code)
+        raise failed_with(error, FAILED) from error
+    _print_result(audited, out, as_json=as_json)
+    raise typer.Exit(audited.status.exit_code)
 
 
 async def audit_topic(
@@ -96,7 +96,7 @@ async def audit_topic(
     content = read_journal(path)
     (of_group, _) = local_engine.of_one_group(content, topic, group)
     level = isolation_level_of(of_group.sessions)
-    async with Topic(topic, config, isolation_level=level, patience=patience) as source:
+    async with Topic(topic, config, isolation_level=level, no_progress_timeout=patience) as source:
         return await local_engine.audit(content, source, topic, group=group, settings=settings)
 
 
@@ -105,7 +105,7 @@ def missing_packages() -> str:
     return ", ".join(name for name in _NEEDED if find_spec(name) is None)
 
 
-def _tell(audited: AuditResult, out: Path | None, *, as_json: bool) -> None:
+def _print_result(audited: AuditResult, out: Path | None, *, as_json: bool) -> None:
     from asyncrevoke.audit.report import for_machines, write_report
 
     if out is not None:
@@ -114,19 +114,19 @@ def _tell(audited: AuditResult, out: Path | None, *, as_json: bool) -> None:
         print(json.dumps(for_machines(audited), default=str))
         return
     console = Console(width=None if Console().is_terminal else 160)
-    tell(audited, console)
+    print_audit(audited, console)
     if out is not None:
         print_line(console, f"see {out / 'report.html'}")
 
 
-def tell(audited: AuditResult, console: Console) -> None:
-    """Print the verdict, and a line for each kind of anomaly."""
+def print_audit(audited: AuditResult, console: Console) -> None:
+    """Print the status, and a line for each kind of anomaly."""
     from asyncrevoke.audit.anomalies import DESCRIPTIONS
     from asyncrevoke.audit.report import counts
 
     print_line(
         console,
-        f"{audited.verdict}: {audited.topic}, group {audited.group}: "
+        f"{audited.status}: {audited.topic}, group {audited.group}: "
         f"{audited.attempts:,} attempts, "
         f"{audited.done:,} records done, {audited.read:,} read back",
     )
@@ -139,8 +139,3 @@ def tell(audited: AuditResult, console: Console) -> None:
         meaning = DESCRIPTIONS[kind]
         add_row(table, meaning.severity, kind, f"{count:,}", where, meaning.text)
     console.print(table)
-
-
-def _end(message: str, code: int = USAGE) -> typer.Exit:
-    print_error(message)
-    return typer.Exit(code)

@@ -69,7 +69,7 @@ def broker(
             stop = _stop_on_signals()
             for name, partitions in topics.items():
                 started.create_topic(name, partitions)
-            _tell(started, topics, messages, as_json=as_json)
+            _print_addresses(started, topics, messages, as_json=as_json)
             while started.running and not stop.wait(LIFE_CHECK):
                 pass
             if not started.running:
@@ -92,7 +92,7 @@ def _stop_on_signals() -> threading.Event:
     return stop
 
 
-def _tell(
+def _print_addresses(
     started: KafkaBroker, topics: dict[str, int], messages: Console, *, as_json: bool
 ) -> None:
     if as_json:

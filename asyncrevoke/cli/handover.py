@@ -1,4 +1,4 @@
-"""``asyncrevoke handover``: gives a group the offsets at which a Spark query stands."""
+"""``asyncrevoke handover``: commits the offsets of a Spark query for a group."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
-from asyncrevoke.cli.terminal import add_row, print_error
+from asyncrevoke.cli.terminal import add_row, failed_with
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 from asyncrevoke.printable import printable
 
@@ -29,7 +29,7 @@ def handover(
         str, typer.Argument(metavar="CHECKPOINT", help="The query's checkpointLocation, a folder.")
     ],
     *,
-    group: Annotated[str, typer.Option(help="The consumer group that is to go on there.")],
+    group: Annotated[str, typer.Option(help="The consumer group to commit for.")],
     topic: Annotated[
         str | None, typer.Option(help="Needed for queries of format asyncrevoke.")
     ] = None,
@@ -37,7 +37,7 @@ def handover(
     connection: ConnectionOptions,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for machines.")] = False,
 ) -> None:
-    """Let a consumer group go on where a streaming query of Spark has stopped.
+    """Let a consumer group continue where a streaming query of Spark has stopped.
 
     Shows, for each partition, what the group has committed, what it would be, and what would be
     skipped or repeated by that. Stop the query and all members of the group first. The exit code is
@@ -58,9 +58,9 @@ def handover(
         config = connection.config()
         plan = plan_handover(checkpoint, group=group, bootstrap=config, topic=topic)
     except (ConfigError, OSError, HandoverError) as error:
-        raise _end(error, USAGE) from error
+        raise failed_with(error, USAGE) from error
     except AsyncRevokeError as error:
-        raise _end(error, FAILED) from error
+        raise failed_with(error, FAILED) from error
     if not as_json:
         show(plan)
     try:
@@ -68,7 +68,7 @@ def handover(
         if apply:
             apply_handover(plan, bootstrap=config)
     except AsyncRevokeError as error:
-        raise _end(error, FAILED) from error
+        raise failed_with(error, FAILED) from error
     if as_json:
         print(as_json_text(plan, committed=apply))
     elif apply:
@@ -119,8 +119,3 @@ def show(plan: Handover) -> None:
             "handled again by the group.",
             highlight=False,
         )
-
-
-def _end(error: Exception, code: int) -> typer.Exit:
-    print_error(error)
-    return typer.Exit(code)

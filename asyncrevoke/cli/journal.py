@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
-from asyncrevoke.cli.terminal import add_row, print_error
+from asyncrevoke.cli.terminal import add_row, failed_with
 from asyncrevoke.config.security import client_options
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 from asyncrevoke.printable import printable
@@ -63,7 +63,7 @@ def seal(path: _Path, *, as_json: _Json = False) -> None:
         what = "is being written" if sealed is None else ", ".join(sealed) or "was sealed before"
         print(printable(f"{name}: {what}"))
     if not found:
-        raise _end(f"{path} holds no journal", USAGE)
+        raise failed_with(f"{path} holds no journal", USAGE)
 
 
 @journal.command()
@@ -121,16 +121,16 @@ def show(
         from asyncrevoke.journal.format.schema import RowKind
 
         if kind.upper() not in set(RowKind):
-            raise _end(f"--kind {kind}: there are {', '.join(RowKind)}", USAGE)
+            raise failed_with(f"--kind {kind}: there are {', '.join(RowKind)}", USAGE)
         rows = rows.filter(pc.equal(rows["kind"], kind.upper()))
     rows = rows.sort_by([("at_us", "ascending"), ("session_id", "ascending"), ("seq", "ascending")])
     rows = rows.slice(max(0, rows.num_rows - limit))
     for row in rows.to_pylist():
-        told = {name: value for name, value in row.items() if value is not None}
+        fields = {name: value for name, value in row.items() if value is not None}
         if as_json:
-            print(json.dumps(told))
+            print(json.dumps(fields))
         else:
-            print(printable(_line(told)))
+            print(printable(_line(fields)))
 
 
 @journal.command()
@@ -162,15 +162,15 @@ def collect(
             kafka_sink.collect(topic, path, max_sessions=max_sessions, **client_options(config))
         )
     except ConfigError as error:
-        raise _end(str(error), USAGE) from error
+        raise failed_with(error, USAGE) from error
     except AsyncRevokeError as error:
-        raise _end(str(error), FAILED) from error
+        raise failed_with(error, FAILED) from error
     if as_json:
         print(json.dumps(found._asdict()))
     else:
         print(f"{found.sessions} sessions, {found.rows:,} rows")
     if found.strange:
-        raise _end(
+        raise failed_with(
             f"{found.strange} records of {topic} are no piece of a journal, or repeat rows", FAILED
         )
 
@@ -208,7 +208,7 @@ def _time(us: int | None) -> str:
 
 def _folder(path: Path) -> Path:
     if not path.is_dir():
-        raise _end(f"there is no folder {path}", USAGE)
+        raise failed_with(f"there is no folder {path}", USAGE)
     return path
 
 
@@ -219,7 +219,7 @@ def _read(path: Path) -> JournalContent:
     try:
         return read_journal(path)
     except ConfigError as error:
-        raise _end(str(error), USAGE) from error
+        raise failed_with(error, USAGE) from error
 
 
 @contextmanager
@@ -228,11 +228,6 @@ def _requires_extra() -> Generator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise _end(
+        raise failed_with(
             f"journals need {error.name}: pip install 'asyncrevoke[cli,journal]'", USAGE
         ) from error
-
-
-def _end(message: str, code: int) -> typer.Exit:
-    print_error(message)
-    return typer.Exit(code)

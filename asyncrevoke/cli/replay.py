@@ -18,7 +18,7 @@ from rich.progress import Progress, TextColumn
 
 from asyncrevoke.cli.options.connection_options import Servers
 from asyncrevoke.cli.options.option_groups import takes
-from asyncrevoke.cli.terminal import print_error, print_line
+from asyncrevoke.cli.terminal import failed_with, print_line
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 from asyncrevoke.printable import printable
 from asyncrevoke.target import TargetError, find_consumer
@@ -193,14 +193,14 @@ def replay(
     try:
         ranges = reading.plan(find_consumer(target).config, messages)
     except (ConfigError, TargetError) as error:
-        raise _end(messages, error, USAGE) from error
+        raise failed_with(error, USAGE, messages) from error
     except AsyncRevokeError as error:
-        raise _end(messages, error, FAILED) from error
+        raise failed_with(error, FAILED, messages) from error
     try:
         result = running.run(target, ranges, reading.bootstrap_servers, messages)
     except AsyncRevokeError as error:
-        raise _end(messages, error, FAILED) from error
-    _tell(result, running.out, report, as_json=as_json)
+        raise failed_with(error, FAILED, messages) from error
+    _print_report(result, running.out, report, as_json=as_json)
     if result.failed:
         raise typer.Exit(FAILED)
 
@@ -224,7 +224,7 @@ def _shown(console: Console) -> Generator[Callable[[ReplayProgress], None]]:
         yield show
 
 
-def _tell(result: ReplayReport, out: str, report: Path | None, *, as_json: bool) -> None:
+def _print_report(result: ReplayReport, out: str, report: Path | None, *, as_json: bool) -> None:
     from asyncrevoke.spark.replays.report_page import report_page
 
     if report is None and "://" not in out:
@@ -270,8 +270,3 @@ def as_json_text(result: ReplayReport, report: Path | None) -> str:
 def _say_time(console: Console, name: str, place: Place) -> None:
     if isinstance(place, datetime):
         console.print(f"{name} {place.isoformat()}", highlight=False)
-
-
-def _end(console: Console, error: Exception, code: int) -> typer.Exit:
-    print_error(error, console)
-    return typer.Exit(code)

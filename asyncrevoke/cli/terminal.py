@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import typer
 from rich.console import Console
 from rich.text import Text
 
@@ -27,3 +28,9 @@ def print_error(error: object, console: Console | None = None) -> None:
     """Print an error, not wrapped; on stderr unless ``console`` is given."""
     shown = console or Console(stderr=True)
     shown.print(Text(f"error: {printable_lines(str(error))}"), soft_wrap=True)
+
+
+def failed_with(error: object, code: int, console: Console | None = None) -> typer.Exit:
+    """Print an error; returns the exception to raise."""
+    print_error(error, console)
+    return typer.Exit(code)

@@ -107,7 +107,7 @@ class ConsumerConfig:
 
     bootstrap_servers: str | Sequence[str] = "localhost:9092"
     """Addresses to begin with, ``"host:port,host:port"`` or a sequence; the port is 9092 if left
-    out, and an IPv6 address stands in brackets. Hazard: with a single one, the consumer cannot
+    out, and an IPv6 address is in brackets. Hazard: with a single one, the consumer cannot
     start while that broker is down; name two or three. Normalised to a tuple."""
 
     group_id: str | None = None
@@ -200,7 +200,7 @@ class ConsumerConfig:
 
     isolation_level: IsolationLevel = "read_uncommitted"
     """``"read_committed"`` hides aborted transactions and stops at the last stable offset. Hazard
-    of it: a producer that leaves a transaction open holds up the partition until its timeout."""
+    of it: a producer that leaves a transaction open blocks the partition until its timeout."""
 
     max_poll_records: int = 500
     """The most records that a step returns, shared fairly between partitions (KIP-41)."""
@@ -237,13 +237,13 @@ class ConsumerConfig:
     on_unconfirmed_membership: OnUnconfirmedMembership = "pause"
     """What to do while no heartbeat was answered for ``session_timeout``, because the coordinator
     cannot be reached or the event loop was blocked: ``"pause"`` until the membership is confirmed,
-    or ``"continue"`` to hand out what was fetched. While it pauses, handlers, task groups and
+    or ``"continue"`` to deliver what was fetched. While it pauses, handlers, task groups and
     ``records()`` begin with nothing that they hold either; a batch that your loop has cannot be
-    taken back. It is no verdict: a coordinator that has moved grants a new session. Hazard of
-    ``"continue"``: others may have the partitions by then, and work on the same records. Hazard of
-    ``"pause"``: an outage of the coordinator alone stops the work. With KIP-848 the session is the
-    broker's, which does not tell: nine of the heartbeat intervals that it asks for, as by Kafka's
-    defaults, and 45 s at most are taken for it."""
+    taken back. The membership may still hold: a coordinator that has moved grants a new session.
+    Hazard of ``"continue"``: others may have the partitions by then, and work on the same records.
+    Hazard of ``"pause"``: an outage of the coordinator alone stops the work. With KIP-848, brokers
+    do not report their session timeout: nine of their heartbeat intervals are taken for it, as by
+    Kafka's defaults, and 45 s at most."""
 
     rebalance_timeout: float = 300.0
     """Seconds that the group waits for this member to rejoin, hence the most that giving
@@ -329,7 +329,7 @@ class ConsumerConfig:
     """Iterations that a broker may ask for when a SCRAM mechanism hashes the password, at least
     4096; credentials of Apache Kafka have at most 16384. A broker that asks for more is not
     authenticated at. Hazard of a high value: an iteration takes 2 µs of the event loop's time, for
-    each connection and whoever answers there."""
+    each connection, whichever broker asks."""
 
     sasl_kerberos_service_name: str = "kafka"
     """For GSSAPI."""

@@ -32,7 +32,7 @@ _MOST_VIEWERS: Final = 32
 # the browser then opens another one.
 _STREAM: Final = 5.0
 # Seconds for which a stream waits for a viewer that does not read.
-_PATIENCE: Final = 5.0
+_WRITE_TIMEOUT: Final = 5.0
 # The page has one script and one style sheet, and nothing inline.
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -181,7 +181,7 @@ class _Live(Response):
         body = {"type": "http.response.body", "more_body": True}
         try:
             async with (
-                asyncio.timeout(_STREAM + _PATIENCE),
+                asyncio.timeout(_STREAM + _WRITE_TIMEOUT),
                 aclosing(self._dashboard.stream()) as messages,
             ):
                 async for message in messages:

@@ -9,7 +9,7 @@ from asyncrevoke.model import TopicPartition
 
 class GroupSummary(msgspec.Struct, frozen=True, kw_only=True):
     """One group among all: ``type`` is ``classic`` or ``consumer`` (KIP-848), empty if the broker
-    is too old to tell, as is ``state``."""
+    does not report it; so is ``state``."""
 
     group: str
     type: str = ""
@@ -42,7 +42,7 @@ class MemberFacts(msgspec.Struct, frozen=True, kw_only=True):
 class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One partition: ``lag`` is ``end - committed``, None if one of them is not known.
 
-    ``member_id`` is the owner, None if it is assigned to nobody.
+    ``member_id`` is the owner, None if it is not assigned.
     """
 
     topic: str

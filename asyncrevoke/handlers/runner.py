@@ -88,8 +88,8 @@ class HandlerRunner:
         self._pipeline.pool.notify()
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """These partitions are read from another offset: start no record from before. Handlers that
-        run go on."""
+        """These partitions are read from another offset: start no record from before.
+        Running handlers are not cancelled."""
         for partition in partitions:
             self._pipeline.backlog.seek(partition)
 

@@ -211,7 +211,7 @@ class TrackedTaskGroup:
         inside the function.
 
         Submits as far as there is room, and waits for tasks as ``submit`` waits for room. Raises
-        the error of a failed task. If cancelled, or left early, submitted tasks go on.
+        the error of a failed task. If cancelled, or left early, submitted tasks keep running.
         """
         results: deque[TaskResult[R]] = deque()
         for record in records:
@@ -280,7 +280,7 @@ class TrackedTaskGroup:
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         """These partitions are read from another offset: start no task of a record from before.
-        Tasks that run go on."""
+        Running tasks are not cancelled."""
         for partition in partitions:
             self._pipeline.backlog.seek(partition)
 

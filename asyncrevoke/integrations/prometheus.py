@@ -42,10 +42,9 @@ class PrometheusMetrics(ConsumerMetrics):
         consumer.observe(PrometheusMetrics())
         start_http_server(9000, addr="127.0.0.1")
 
-    Several consumers may share a registry, with one of these each; ``client_id`` and the group tell
-    them apart. Nothing is computed until a registry is scraped, which may happen in any thread: it
-    asks the event loop for what only that knows, and waits for it at most a second; a scraper that
-    hangs holds up nobody.
+    Several consumers with different ``client_id`` or group may share a registry, with one of these
+    each. Values are computed when the registry is scraped, in any thread, which waits at most a
+    second for the event loop. A scraper that hangs does not block the consumer.
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:

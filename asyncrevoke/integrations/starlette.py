@@ -49,8 +49,8 @@ def dashboard_routes(*consumers: Consumer, prefix: str = "/dashboard") -> list[R
     """``GET /dashboard/``: a live page of the consumers' partitions; see ``docs/dashboard.md``.
 
     To be called before the consumers are entered, as they are observed from then on. The page only
-    reads. It shows topics, handlers' names and client ids to whoever can reach it, and asks nobody
-    who he is: that is the application's. Raises ConfigError and IllegalStateError.
+    reads. It shows topics, handlers' names and client ids to every client that can reach it:
+    authentication is the application's. Raises ConfigError and IllegalStateError.
     """
     from asyncrevoke.dashboard.app import Dashboard
     from asyncrevoke.dashboard.consumer_watch import ConsumerWatch

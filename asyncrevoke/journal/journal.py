@@ -42,7 +42,7 @@ class Journal:
     ``strict``: also that a handler is about to be called is on disk before it is. Then even a call
     that dies with its process is known; it costs a flush per call, shared by those that wait.
 
-    ``content`` is what an audit can tell by that keys and values were those of the topic. It is
+    ``content`` lets an audit compare keys and values with those of the topic. It is
     ``"batches"``: the checksums of the record batches that came from the broker, at no cost per
     record. Or ``"records"``: hashes of each key and value, which take longer than all else that is
     written of a record, and name a single one that differs. Or None: nothing.
@@ -91,7 +91,7 @@ class Journal:
             )
         if mode & 0o600 != PRIVATE or mode & ~0o666:
             raise ConfigError(
-                f"mode=0o{mode:o}: the owner has to read and write, and nobody executes files: "
+                f"mode=0o{mode:o}: the owner has to read and write, and files are not executable: "
                 "0o600, or 0o640 for a group that audits"
             )
         self.strict = strict

@@ -18,16 +18,15 @@ _STEP = 0.25
 class Reader:
     """Gives what ``consumer``, which is entered before :meth:`begin`, reads of these ranges.
 
-    Moves on by position, not by the last record: offsets of aborted records, of compaction and of
-    control markers are none. ``patience`` is for how many seconds no partition may make progress
-    while somebody waits in :meth:`next`.
+    Progress is that of positions, which also pass control markers and records that are aborted or
+    compacted away. :meth:`next` fails after ``no_progress_timeout`` seconds without any.
     """
 
     def __init__(
-        self, consumer: Consumer, ranges: Mapping[TopicPartition, range], patience: float
+        self, consumer: Consumer, ranges: Mapping[TopicPartition, range], no_progress_timeout: float
     ) -> None:
         self._consumer = consumer
-        self._patience = patience
+        self._no_progress_timeout = no_progress_timeout
         self.positions = {partition: each.start for partition, each in ranges.items()}
         # The ends of those that have not been reached.
         self.left = {partition: each.stop for partition, each in ranges.items() if each}
@@ -46,13 +45,13 @@ class Reader:
         no record is gone.
         """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._patience
+        deadline = loop.time() + self._no_progress_timeout
         while True:
-            step = await self._consumer.poll(min(_STEP, self._patience), most)
+            step = await self._consumer.poll(min(_STEP, self._no_progress_timeout), most)
             if step.lost:
                 return step
             if self._moved():
-                deadline = loop.time() + self._patience
+                deadline = loop.time() + self._no_progress_timeout
             if step.records or not self.left:
                 return step
             if loop.time() > deadline:

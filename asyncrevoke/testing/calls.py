@@ -97,7 +97,7 @@ class Calls:
         /,
     ) -> None:
         """Call a handler, and record the call."""
-        awaitable = call()  # a value that does not decode raises here: nobody is called
+        awaitable = call()  # raises for a value that does not decode: no call is made
         made = Call(name, function, records, attempt)
         self.made.append(made)
         self._last.update(dict.fromkeys(made.records, made))

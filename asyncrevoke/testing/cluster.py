@@ -226,14 +226,14 @@ class Cluster(Brokers):
         return [_WrittenBatch(batch, log) for batch in decode_simulated(fetched, read_committed)]
 
 
-class LetterBox:
-    """Writes dead letters to topics of the cluster, and acknowledges them at once."""
+class DeadLetterTopics:
+    """Dead letter topics and retry topics of the cluster; writes are acknowledged at once."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     async def send(self, topic: str, letter: DeadLetterContent) -> None:
-        """Write one dead letter to a topic, which is created if it does not exist."""
+        """Write one message to a topic, which is created if it does not exist."""
         self._cluster.have(topic)
         headers = tuple(letter.headers)
         timestamp = letter.timestamp if letter.timestamp >= 0 else None

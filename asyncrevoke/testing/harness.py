@@ -15,7 +15,7 @@ from asyncrevoke.testing.calls import Calls
 from asyncrevoke.testing.cluster import (
     Cluster,
     Connections,
-    LetterBox,
+    DeadLetterTopics,
     Published,
     encode,
     encode_headers,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from asyncrevoke.testing.virtual_time import VirtualTime
 
 # Virtual seconds that a rebalance may take, in addition to the heartbeat interval.
-_PATIENCE = 10.0
+_CONDITION_TIMEOUT = 10.0
 
 
 class TestConsumer:
@@ -143,7 +143,7 @@ class TestConsumer:
             bootstrap=cluster.bootstrap(),
             requests=connections,
             decode=cluster.decode,
-            dead_letters=LetterBox(cluster),
+            dead_letters=DeadLetterTopics(cluster),
             call_recorder=self._calls,
             jitter=Random(0),  # noqa: S311 - reproducible
             wall_clock=cluster.wall_time,
@@ -382,10 +382,10 @@ class TestConsumer:
     async def _until(self, done: Callable[[], bool]) -> None:
         """Let time pass until ``done()`` is true, at most as long as a group needs."""
         passing = self._time
-        patience = self.consumer.config.heartbeat_interval + _PATIENCE
+        timeout = self.consumer.config.heartbeat_interval + _CONDITION_TIMEOUT
         async with passing.call():
             await passing.pass_until(
-                passing.clock.now + patience,
+                passing.clock.now + timeout,
                 lambda: done() or self._session.failure is not None,
             )
         self._raise_failure()

@@ -136,7 +136,7 @@ class ScriptedEpochGroup(ConsumerGroup):
     def evict(self) -> None:
         """Remove all members, as if their sessions had expired."""
         for member in list(self.members.values()):
-            self.put_out(member, "the test says so")
+            self.remove_member(member, "the test says so")
 
     def others(self) -> list[ConsumerGroupMember]:
         """The members; there is no scripted one."""

@@ -88,7 +88,7 @@ def mismatches(
     *,
     compacted: bool,
 ) -> Iterator[tuple[str | int, ...]]:
-    """The rows of the table ``doubts``, split at multiples of ``PIECE``. ``altered`` are the
+    """The rows of the table ``mismatches``, split at multiples of ``PIECE``. ``altered`` are the
     received batches that the topic does not have unchanged; ``noted`` and ``topic`` need only the
     batches that overlap these."""
     of_session: dict[tuple[str, int, int], list[NotedBatch]] = defaultdict(list)
@@ -135,7 +135,7 @@ def _pieces(lo: int, hi: int) -> range:
 
 
 def batch_rules(sql: SqlDialect) -> dict[AnomalyKind, Sql]:
-    """Rules for calls whose batch is in the table ``doubts``."""
+    """Rules for calls whose batch is in the table ``mismatches``."""
 
     def calls(sure: int) -> Sql:
         evidence = sql.evidence(
@@ -149,7 +149,7 @@ def batch_rules(sql: SqlDialect) -> dict[AnomalyKind, Sql]:
             SELECT a.part, a.off AS lo, a.off AS hi, a.key_hash,
                    {sessions} AS sessions, {no_generations} AS generations,
                    a.f AS at_us, {evidence} AS evidence
-            FROM attempts AS a JOIN doubts AS d
+            FROM attempts AS a JOIN mismatches AS d
                 ON d.session = a.session AND {within}
             WHERE a.s >= d.since AND a.s < d.until AND d.sure = {sure}
         """,

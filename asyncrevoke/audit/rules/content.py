@@ -72,7 +72,7 @@ class HashlessSessions:
     def _find(self, sessions: Sequence[SessionState]) -> dict[str, Content | None]:
         """These sessions with their content setting; if the BEGIN row is missing, the rows tell
         it."""
-        bare: dict[str, Content | None] = {
+        hashless: dict[str, Content | None] = {
             state.name: state.content for state in sessions if state.content != "records"
         }
         unknown = [(state.name,) for state in sessions if not state.facts]
@@ -84,15 +84,15 @@ class HashlessSessions:
                 " WHERE kind IN ('ATTEMPT', 'FETCHED')"
                 " GROUP BY journal.session HAVING count(record_hash) = 0"
             )
-            bare |= {name: "batches" if noted else None for name, noted in found}
-        return bare
+            hashless |= {name: "batches" if noted else None for name, noted in found}
+        return hashless
 
     def find_partitions(self) -> Sequence[int]:
-        """The partitions that these sessions handled. Needs the table ``bare``."""
+        """The partitions that these sessions handled. Needs the table ``hashless``."""
         if self.sessions:
             query = (
                 "SELECT journal.session, part, min(off), max(off) FROM journal"
-                " JOIN bare ON bare.session = journal.session"
+                " JOIN hashless ON hashless.session = journal.session"
                 " WHERE kind = 'ATTEMPT' GROUP BY journal.session, part"
             )
             self._handled = sorted(map(Handled._make, self._rows(query)))
@@ -123,8 +123,8 @@ class HashlessSessions:
                     where = Anomaly(kind, topic, part, begin, end, sessions=(name,))
                     yield where._replace(evidence={"reason": _NOT_NOTED})
 
-    def doubts(self, *, compacted: bool) -> list[tuple[str | int, ...]]:
-        """The rows of the table ``doubts``; needs ``altered``, ``noted`` and ``batches``."""
+    def mismatches(self, *, compacted: bool) -> list[tuple[str | int, ...]]:
+        """The rows of the table ``mismatches``; needs ``altered``, ``noted`` and ``batches``."""
         columns = joined(", ", map(self._db.dialect.identifier, NotedBatch._fields))
         altered = list(
             map(

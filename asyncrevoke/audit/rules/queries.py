@@ -50,7 +50,7 @@ class _Rules:
 
     def __init__(self, sql: SqlDialect, terms: RuleParameters) -> None:
         self._sql = sql
-        self._terms = terms
+        self._parameters = terms
         self._parts: dict[str, Part] = {
             "by_partition": boolean(terms.by_partition),
             "compacted": boolean(terms.compacted),
@@ -107,7 +107,7 @@ class _Rules:
         def never_done(which: Text) -> Sql:
             return compose("{found} WHERE {which}", found=found, which=which)
 
-        skew, incomplete = self._terms.skew_us, self._terms.incomplete
+        skew, incomplete = self._parameters.skew_us, self._parameters.incomplete
         return {
             **absence_rules(never_done, sought, skew, incomplete=incomplete),
             AnomalyKind.SOUGHT_PAST: never_done(sought),
@@ -303,7 +303,7 @@ class _Rules:
                 in_the_topic="source.record_hash",
             ),
         }
-        if self._terms.keyless:
+        if self._parameters.keyless:
             found[AnomalyKind.ORDER_NOT_COMPARED] = self._rule(
                 """
                 FROM inverted AS i JOIN windows ON windows.part = i.part

@@ -93,9 +93,9 @@ def _keyed(terms: RuleParameters) -> Sql:
         """
         SELECT a.part, a.off, coalesce(a.key_hash, source.key_hash) AS key_hash, a.session, a.s,
                a.f, a.done, a.attempt
-        FROM attempts AS a LEFT JOIN bare ON bare.session = a.session
+        FROM attempts AS a LEFT JOIN hashless ON hashless.session = a.session
         LEFT JOIN source ON source.part = a.part AND source.off = a.off
-        WHERE bare.session IS NULL OR (source.off IS NOT NULL AND {keys})
+        WHERE hashless.session IS NULL OR (source.off IS NOT NULL AND {keys})
     """,
         keys=boolean(terms.keys),
     )

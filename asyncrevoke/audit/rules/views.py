@@ -2,10 +2,10 @@
 
 Inputs are ``journal`` (the columns of ``journal/format/schema.py``, of one group and topic, of
 which ``session_id``, ``partition`` and ``offset`` are called ``session, part, off``), ``bounds``
-(``part, lo, hi``: where each log starts and ends), ``live`` and ``bare`` (``session``; the latter
-has no hashes) and ``budgets`` (``session, budget``). Later come ``ranges`` (``part, lo, hi``,
-without ``hi``: what is compared record by record), and ``source``: ``part, off, timestamp_us,
-key_hash, record_hash`` of the records in them.
+(``part, lo, hi``: where each log starts and ends), ``live`` and ``hashless`` (``session``;
+the latter has no hashes) and ``budgets`` (``session, budget``). Later come ``ranges`` (``part,
+lo, hi``, without ``hi``: what is compared record by record), and ``source``: ``part, off,
+timestamp_us, key_hash, record_hash`` of the records in them.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _DONE = joined(", ", map(literal, TERMINAL))
 SUMMED = 2**40 - 1
 
 
-def views(sql: SqlDialect, stall_us: int, bare: Sequence[int] = ()) -> dict[str, Text]:
-    """The tables that need no records of the topic; each uses only those before it. ``bare`` are
-    the partitions in which some records have no hashes."""
-    return {**_events(), **_offsets(sql, bare), **_handovers(stall_us)}
+def views(sql: SqlDialect, stall_us: int, hashless: Sequence[int] = ()) -> dict[str, Text]:
+    """The tables that need no records of the topic; each uses only those before it. In the
+    partitions ``hashless``, some records have no hashes."""
+    return {**_events(), **_offsets(sql, hashless), **_handovers(stall_us)}
 
 
 def _events() -> dict[str, Text]:
@@ -72,7 +72,7 @@ def _events() -> dict[str, Text]:
     }
 
 
-def _offsets(sql: SqlDialect, bare: Sequence[int]) -> dict[str, Text]:
+def _offsets(sql: SqlDialect, hashless: Sequence[int]) -> dict[str, Text]:
     """Which offsets were handled, done and committed."""
     in_log = "done AND off >= log_lo AND off < log_hi"
     return {
@@ -88,7 +88,7 @@ def _offsets(sql: SqlDialect, bare: Sequence[int]) -> dict[str, Text]:
             GROUP BY part, {bucket}
         """,
             bucket=sql.whole("off", BUCKET),
-            mixtures=mixtures(marked(sql, bare), in_log),
+            mixtures=mixtures(marked(sql, hashless), in_log),
         ),
         "known": """
             SELECT part, min(off) AS lo
@@ -164,21 +164,21 @@ def inverted() -> LiteralString:
                    min(s) OVER (PARTITION BY part ORDER BY off
                                 ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS begun
             FROM (SELECT part, off, min(s) AS s, min(CASE WHEN done THEN f END) AS f,
-                         bool_or(bare.session IS NOT NULL) AS keyless
-                  FROM attempts LEFT JOIN bare ON bare.session = attempts.session
+                         bool_or(hashless.session IS NOT NULL) AS keyless
+                  FROM attempts LEFT JOIN hashless ON hashless.session = attempts.session
                   WHERE attempt IS NOT NULL GROUP BY part, off))
         WHERE keyless AND (s < ended OR f > begun)
     """
 
 
-def marked(sql: SqlDialect, bare: Sequence[int]) -> Text:
-    """The number that represents a record in fingerprints: its hash, or in the partitions ``bare``
-    the hash of its offset."""
-    if not bare:
+def marked(sql: SqlDialect, hashless: Sequence[int]) -> Text:
+    """The number that represents a record in fingerprints: its hash, or the hash of its offset in
+    the partitions ``hashless``."""
+    if not hashless:
         return "record_hash"
     return compose(
         "if(part IN ({listed}), {hashed}, record_hash)",
-        listed=joined(", ", bare),
+        listed=joined(", ", hashless),
         hashed=sql.hashed("off"),
     )
 
@@ -198,9 +198,9 @@ def mixtures(mark: Text, where: LiteralString = "true") -> Sql:
     )
 
 
-def fingerprints(sql: SqlDialect, table: LiteralString, bare: Sequence[int] = ()) -> Sql:
+def fingerprints(sql: SqlDialect, table: LiteralString, hashless: Sequence[int] = ()) -> Sql:
     """The fingerprint of each bucket of a table of records."""
-    bucket, mark = sql.whole("off", BUCKET), marked(sql, bare)
+    bucket, mark = sql.whole("off", BUCKET), marked(sql, hashless)
     return compose(
         "SELECT part, {bucket} AS bucket, {mixtures} FROM {table} GROUP BY part, {bucket}",
         bucket=bucket,

@@ -28,7 +28,7 @@ async def read_headers(
     ranges: Sequence[Range],
     take: Callable[[RecordBatch], None],
     *,
-    patience: float,
+    no_progress_timeout: float,
 ) -> None:
     """Pass the headers of all batches that have an offset in these ranges to ``take``: columns of
     ``BATCHES``. The ranges are of different partitions. Raises TopicError."""
@@ -43,7 +43,7 @@ async def read_headers(
     )
     wanted = {TopicPartition(topic, each.partition): range(each.lo, each.hi) for each in ranges}
     async with consumer_of(options, whole_batches=True) as consumer:
-        reader = Reader(consumer, wanted, patience)
+        reader = Reader(consumer, wanted, no_progress_timeout)
         reader.begin()
         while reader.left:
             step = await reader.next()

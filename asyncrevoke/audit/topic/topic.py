@@ -37,9 +37,8 @@ _GARBAGE = 50_000
 
 
 class Topic:
-    """Reads one topic; to be entered. ``isolation_level`` should be that of the consumers, and
-    ``patience``: the seconds without progress after which reading fails. ``config``: how to
-    connect, also for this library's reader, because aiokafka does not return record batches."""
+    """Reads one topic, inside ``async with``; fails after ``no_progress_timeout`` seconds without
+    progress. ``isolation_level`` should be that of the consumers."""
 
     has_batches = True
 
@@ -49,10 +48,10 @@ class Topic:
         config: ConsumerConfig,
         *,
         isolation_level: Literal["read_committed", "read_uncommitted"],
-        patience: float = 30.0,
+        no_progress_timeout: float = 30.0,
     ) -> None:
         self._name = name
-        self._patience = patience
+        self._no_progress_timeout = no_progress_timeout
         self._config = replace(config, isolation_level=isolation_level)
         self._consumer: Any = None
         self.bounds: Mapping[int, Bounds] = {}
@@ -112,7 +111,9 @@ class Topic:
 
     async def batches(self, ranges: Sequence[Range], take: Callable[[RecordBatch], None]) -> None:
         """See :class:`~asyncrevoke.audit.local_engine.AuditedTopic`."""
-        await read_headers(self._config, self._name, ranges, take, patience=self._patience)
+        await read_headers(
+            self._config, self._name, ranges, take, no_progress_timeout=self._no_progress_timeout
+        )
 
     async def _read(self, ranges: Sequence[Range], take: Callable[[Table], None]) -> None:
         consumer, loop = self._consumer, asyncio.get_running_loop()
@@ -137,7 +138,7 @@ class Topic:
                 if position >= ends[tp]:
                     consumer.pause(tp)
                     del ends[tp]
-            if ends and loop.time() - progress > self._patience:
+            if ends and loop.time() - progress > self._no_progress_timeout:
                 tp, end = next(iter(ends.items()))
                 raise nothing_beyond(Partition(*tp), positions[tp], end)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import typer
 from rich.console import Console
 
-from asyncrevoke.cli.audit import audit_topic, missing_packages, tell
+from asyncrevoke.cli.audit import audit_topic, missing_packages, print_audit
 from asyncrevoke.cli.broker_startup import StartDisplay
 from asyncrevoke.cli.demo.display.live_view import View
 from asyncrevoke.cli.demo.display.report import faults, print_json, print_result
@@ -42,7 +42,7 @@ SESSION_TIMEOUT = 6.0
 # Of the audit: the longest handover that is no stall, and how long reading the topic may stand
 # still.
 AUDITED_STALL = 10.0
-PATIENCE = 30.0
+NO_PROGRESS_TIMEOUT = 30.0
 
 
 @takes("options", DemoOptions)
@@ -50,7 +50,7 @@ def demo(*, options: DemoOptions) -> None:
     """Watch a group of consumers on a real Apache Kafka while its members join and leave.
 
     Starts a broker, produces keyed orders, and runs members as processes, whose handlers take
-    50 ms on average and sometimes 3 s. At the end a judge tells what was lost, handled twice or
+    50 ms on average and sometimes 3 s. At the end it reports what was lost, handled twice or
     out of order, and how long a partition that a member kept stood still, from the members' logs
     of handler calls and the committed offsets. With --audit, the members' journals are compared
     with the topic as well, and the exit code is 3 if that is inconclusive.
@@ -80,11 +80,11 @@ def demo(*, options: DemoOptions) -> None:
     else:
         print_result(results, found, options.picture)
         if audited is not None:
-            tell(audited, messages)
+            print_audit(audited, messages)
     if found:
         raise typer.Exit(1)
     if audited is not None:
-        raise typer.Exit(audited.verdict.exit_code)
+        raise typer.Exit(audited.status.exit_code)
 
 
 def _mistake(options: DemoOptions) -> str | None:
@@ -148,7 +148,7 @@ def _audited(bootstrap_servers: str, group: DemoGroup, folder: Path) -> AuditRes
             ConsumerConfig(bootstrap_servers=bootstrap_servers),
             group.name,
             AuditSettings(stall=AUDITED_STALL),
-            PATIENCE,
+            NO_PROGRESS_TIMEOUT,
         )
     )
     write_report(audited, folder / "audit")

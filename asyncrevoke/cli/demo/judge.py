@@ -4,7 +4,7 @@ The consumer's own counters are not used. Definitions, for a record *r* of parti
 
 - *lost*: no handler of r returned, and the group's committed offset of p lies past r.
 - *unfinished*: no handler of r returned, and the committed offset does not lie past r.
-- *repeated*: more than one handler call was made for r. It is *excused* if all calls but the last
+- *repeated*: more than one handler call was made for r. It is *permitted* if all calls but the last
   were of killed members, and r was not committed yet when they were about to be killed.
 - *uncommitted*: a handler of r returned, and the committed offset does not lie past r: the next
   member of the group would handle r again.
@@ -16,12 +16,12 @@ The consumer's own counters are not used. Definitions, for a record *r* of parti
   in p is running. A waiting record that is not due is explained by the order of keys.
 - *tenure*: consecutive handler calls of p by one member, none by another in between. A call is
   *advancing* if its record lies past all others of the tenure. The calls after a tenure's last
-  advancing one only finish what was begun, late because of their keys: if another member goes on
-  with p, they were its draining.
+  advancing one only finish what was begun, late because of their keys: if another member takes
+  over p, they were its draining.
 - *stall of a kept partition*: the longest time between two handler calls of one tenure, its
   draining left out, during which a record of p was due all the time and the member had a handler
   free all the time. So a partition that is taken away and given back counts as kept, and a slow
-  handler excuses its own key and the handler that it occupies, nothing else.
+  handler explains a stall only of its own key and of the handler that it occupies.
 - *hand-over*: the longest time from a tenure's last advancing call to the next member's first call,
   less the time in which nothing was due; it contains the draining.
 """
@@ -104,7 +104,7 @@ class GroupResult:
     lost: tuple[RecordId, ...]
     unfinished: tuple[RecordId, ...]
     repeated: tuple[RecordId, ...]
-    excused: tuple[RecordId, ...]
+    permitted_repeats: tuple[RecordId, ...]
     uncommitted: tuple[RecordId, ...]
     disorder: tuple[Disorder, ...]
     stall: Stall | None
@@ -159,8 +159,8 @@ def judge(evidence: Evidence) -> GroupResult:
         lost=tuple(lost),
         unfinished=tuple(unfinished),
         repeated=tuple(repeated),
-        excused=tuple(
-            name for name, each in repeated.items() if _is_excused(each, evidence.killed)
+        permitted_repeats=tuple(
+            name for name, each in repeated.items() if _is_permitted_repeat(each, evidence.killed)
         ),
         uncommitted=tuple(uncommitted),
         disorder=tuple(_disorder(calls)),
@@ -195,7 +195,7 @@ def _call(record: RecordId, started: Started, end: float, *, returned: bool) -> 
     return ObservedCall(record, started.key, started.member, started.at, end, returned)
 
 
-def _is_excused(
+def _is_permitted_repeat(
     calls: Sequence[ObservedCall], killed: Mapping[str, Mapping[TopicPartition, int]]
 ) -> bool:
     return all(

@@ -12,7 +12,7 @@ from asyncrevoke.cli.demo.member.handler_log import (
     Draining,
     Ended,
     Event,
-    GivenUp,
+    Released,
     Started,
 )
 
@@ -98,7 +98,7 @@ class GroupProgress:
                     member.partitions.update(event.partitions)
                     for number in event.partitions:
                         self.partitions[number].owner = member.name
-                case GivenUp():
+                case Released():
                     member.partitions.difference_update(event.partitions)
                     for number in event.partitions:
                         if self.partitions[number].owner == member.name:

@@ -134,9 +134,9 @@ class DemoRun:
         self,
         done: Callable[[], bool],
         producing: asyncio.Task[None],
-        patience: float = float("inf"),
+        timeout: float = float("inf"),  # noqa: ASYNC109 - returns when it is over
     ) -> None:
-        deadline = now() + patience
+        deadline = now() + timeout
         while True:
             for group in self._groups.values():
                 group.refresh()

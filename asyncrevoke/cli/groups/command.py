@@ -13,7 +13,7 @@ from rich.console import Console
 
 from asyncrevoke.cli.groups.view import show_group, show_groups
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
-from asyncrevoke.cli.terminal import print_error
+from asyncrevoke.cli.terminal import failed_with
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.groups.errors import GroupsError
 from asyncrevoke.groups.facts import GroupFacts, GroupSummary
@@ -53,11 +53,11 @@ def groups(
             client_id="asyncrevoke-groups",
         )
     except ConfigError as error:
-        raise _end(error, USAGE) from error
+        raise failed_with(error, USAGE) from error
     try:
         answer = asyncio.run(_ask(config, name))
     except GroupsError as error:
-        raise _end(error, FAILED) from error
+        raise failed_with(error, FAILED) from error
     if as_json:
         print(printable_json(msgspec.json.encode(answer).decode()))
     else:
@@ -86,8 +86,3 @@ def _show(answer: GroupFacts | Sequence[GroupSummary]) -> None:
         show_groups(console, answer)
     else:
         print("there are no consumer groups")
-
-
-def _end(error: Exception, code: int) -> typer.Exit:
-    print_error(error)
-    return typer.Exit(code)

@@ -1,1 +1,1 @@
-"""``asyncrevoke init``; what it writes stands beside it, with ``.txt`` after each name."""
+"""``asyncrevoke init``; its templates are the files here that end with ``.txt``."""

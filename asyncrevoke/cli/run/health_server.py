@@ -15,7 +15,7 @@ from asyncrevoke.http_port.server import HttpServer, PortLimits
 
 
 class HealthAnswer(NamedTuple):
-    """What is told just now; ``facts`` are shown as JSON."""
+    """The response to a probe; ``facts`` are shown as JSON."""
 
     live: bool
     ready: bool

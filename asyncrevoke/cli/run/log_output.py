@@ -115,9 +115,9 @@ class LogOutput:
         ]
 
     def _remember(self, _logger: object, _method: str, event_dict: EventDict) -> EventDict:
-        told = cast("object", event_dict.get("exc_info"))
-        if isinstance(told, tuple):  # as of sys.exc_info()
-            told = cast("tuple[object, ...]", told)[1]
-        if isinstance(told, BaseException):
-            self._shown = [*self._shown[-7:], told]
+        error = cast("object", event_dict.get("exc_info"))
+        if isinstance(error, tuple):  # as of sys.exc_info()
+            error = cast("tuple[object, ...]", error)[1]
+        if isinstance(error, BaseException):
+            self._shown = [*self._shown[-7:], error]
         return event_dict

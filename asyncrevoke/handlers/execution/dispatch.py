@@ -156,7 +156,7 @@ class Dispatcher:
     # -- ItemDispatch ----------------------------------------------------------------------------
 
     def call_raised(self, item: Item, seconds: float, error: BaseException, /) -> None:
-        """Tell observers, unless it was the writing to another topic."""
+        """Report the error to observers, except one of writing to another topic."""
         if item in self._sending:
             self._sending.remove(item)
         elif self._observers is not None:

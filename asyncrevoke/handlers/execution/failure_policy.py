@@ -270,7 +270,7 @@ class FailurePolicy:
         handler: Handler,
         unsent_to: str | None = None,
     ) -> None:
-        """Start nothing more of the partition, which stays assigned. Calls that run go on.
+        """Start nothing more of the partition, which stays assigned; do not cancel running calls.
 
         ``unsent_to`` is the topic that did not take the record.
         """

@@ -194,7 +194,7 @@ def _check_retry_topic(
     if name in topics:
         raise ConfigError(
             f'RetryTopic("{name}") is also one of the handler\'s topics, so a new record could not '
-            "be told from a delayed one: use another topic, and leave it out of topics"
+            "be distinguished from a delayed one: use another topic, and leave it out of topics"
         )
     if name == dead_letter:
         raise ConfigError(

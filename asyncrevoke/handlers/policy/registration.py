@@ -30,7 +30,7 @@ class HandlerOptions(TypedDict, total=False):
     """Calls the function again if it raises. The lane of the record waits meanwhile."""
     retry_topic: RetryTopic | None
     """Takes a record after the last attempt of ``retry``. The consumer reads it from there after a
-    delay; its partition goes on meanwhile."""
+    delay; later records of its partition do not wait for that."""
     dead_letter: str | None
     """A topic for records that have failed for good, or do not decode. Such a record is done when
     the topic has it. If it cannot be written, its partition is paused."""

@@ -211,8 +211,8 @@ def _with_extra_parameters(
 
 
 def _is_dependency(function: HandlerFunction, parameter: inspect.Parameter, name: str) -> bool:
-    bare = parameter.annotation is parameter.empty
-    annotation = None if bare else _annotation(function, parameter, name)
+    annotated = parameter.annotation is not parameter.empty
+    annotation = _annotation(function, parameter, name) if annotated else None
     return is_dependency(parameter, annotation, name)
 
 

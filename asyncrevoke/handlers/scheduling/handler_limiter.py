@@ -72,7 +72,7 @@ class HandlerLimiter(Generic[E]):
         return False
 
     def next_permitted(self) -> E | None:
-        """Permit the first waiting entry; None if there is none, or it has to go on waiting."""
+        """Permit the first waiting entry; None if there is none, or the limits do not permit it."""
         entry = None
         if self.waiting and self._has_capacity():
             entry = self.waiting.popleft()

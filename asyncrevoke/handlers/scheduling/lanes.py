@@ -217,7 +217,7 @@ class LaneQueue(Generic[T]):
         return entry
 
     def pause(self, partition: TopicPartition) -> None:
-        """Start no entry of this partition until :meth:`resume`; started ones go on."""
+        """Start no entry of this partition until :meth:`resume`; started ones keep running."""
         self._paused.setdefault(partition, deque())
         for part in self._parts_of(partition):
             part.pause()

@@ -1,4 +1,4 @@
-"""The lanes of one partition, and what stands in them."""
+"""The lanes of one partition."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ class Worker(Generic[T]):
             self.task.cancel()
 
     def abandon(self, task: asyncio.Task[None]) -> None:
-        """Nobody waits for the call any more, and its end is not reported."""
+        """Stop waiting for the call; its end is not reported."""
         self.abandoned = True
         abandon(task)
 
@@ -230,7 +230,7 @@ class Worker(Generic[T]):
             error = HandlerCancelledError(
                 "the task that ran the handler was cancelled from outside"
                 if by_others
-                else "the handler raised CancelledError, and nobody had cancelled it"
+                else "the handler raised CancelledError without being cancelled"
             )
         self._lanes.free_limiter(entry)
         if self._dispatch.handle_failure(entry, error):

@@ -24,7 +24,7 @@ _GRACE = 5.0
 class WorkerPool(Generic[T]):
     """At most ``concurrency`` tasks, made when they are first needed, that take from ``lanes``.
 
-    An idle worker waits for a future. Whoever makes entries ready calls :meth:`notify`, which wakes
+    An idle worker waits for a future. :meth:`notify` is called when entries are ready, and wakes
     one worker; one that was woken and finds further entries wakes two others. So many entries are
     spread within few turns of the event loop, and handlers that never yield are run by one worker,
     one after another.
@@ -159,7 +159,7 @@ class WorkerPool(Generic[T]):
         self.flush_completed()
 
     def membership_confirmed(self) -> None:
-        """Go on."""
+        """Let the workers that wait for it start entries."""
         self.notify()
 
     # -- the end of workers ----------------------------------------------------------------------

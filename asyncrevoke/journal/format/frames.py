@@ -4,7 +4,7 @@ A frame is a head of 28 bytes and a payload. The head has a marker, the length o
 number of the first row, how many rows there are, the CRC-32C of the payload, and the CRC-32C of the
 head before it. So no byte of a log can change unnoticed, and a log whose end was being written when
 its process was killed ends in a frame that is shorter than its head says: what was flushed before
-stands before it.
+precedes it.
 
 The payload of the first frame, which has no rows, is a :class:`SegmentHeader`, with the digest
 (SHA-256) of the log before it: segments are a chain. That of each other frame is a batch of rows.

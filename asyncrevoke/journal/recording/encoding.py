@@ -95,7 +95,7 @@ def pack(
     records: Sequence[Record], turns: Sequence[Turn], *, hashed: bool, one_topic: bool
 ) -> Packed | None:
     """Attempts that went well at first, taken apart; None if they are of several topics, or some
-    key or a value is null. ``one_topic``: nobody has to look."""
+    key or a value is null. ``one_topic``: all are of one topic."""
     rows = len(records)
     topic = records[0].topic
     if not one_topic and [record.topic for record in records].count(topic) != rows:

@@ -1,7 +1,4 @@
-"""Records what happens in one session as journal entries.
-
-The :class:`~asyncrevoke.runtime.hooks.journal_hooks.Witness`.
-"""
+"""Records what happens in one session as journal entries."""
 
 from __future__ import annotations
 
@@ -248,7 +245,7 @@ class Recorder:
         self._seen.append(_WrittenCount(done))
 
     def handlers_started(self, records: Sequence[Record]) -> None:
-        """These are called; those that are under way already go on."""
+        """Handlers of these records were called; calls that run already keep their start."""
         now = self._clock()
         self._settle(now)
         for record in records:
@@ -267,7 +264,7 @@ class Recorder:
         if starts is None:
             starts = self._starts = asyncio.create_task(self._write_starts())
             starts.add_done_callback(_retrieved)
-        # Whoever is cancelled leaves it to the others.
+        # A cancelled caller leaves the flush to the others.
         await asyncio.shield(starts)
 
     async def _write_starts(self) -> None:
@@ -354,12 +351,12 @@ class Recorder:
         """The call of these was cancelled."""
         now = self._clock()
         self._settle(now)
-        told = None if isinstance(error, asyncio.CancelledError) else error
+        cause = None if isinstance(error, asyncio.CancelledError) else error
         for record in records:
             since = self._open.pop(record, None)
             number = self._next_attempt.pop(record, 1)
             if since is not None:
-                self._put(Attempts([record], since, now, CallOutcome.CANCELLED, number, told))
+                self._put(Attempts([record], since, now, CallOutcome.CANCELLED, number, cause))
 
     # --- iteration -------------------------------------------------------------------------------
 

@@ -28,10 +28,10 @@ _PACE = 0.1
 _MANY = 5_000
 # Seconds that closing waits for the last segment to be sealed, and then for sealing to stop.
 _SEALING_AT_END = 1.0
-_GIVING_UP = 1.0
+_SEALER_STOP_TIMEOUT = 1.0
 
 
-# Given who is told of full segments, and of frames.
+# Takes the callbacks for full segments and for written frames.
 OpenLog: TypeAlias = (
     "Callable[[Callable[[Segment], object], Callable[[Frame], object] | None], LogFile]"
 )
@@ -94,7 +94,7 @@ class ThreadWriter:
     """Writes in a thread, about every 0.1 s, and at once when :meth:`flush` is called.
 
     Concurrent flushes share one sync. ``shipping`` also sends what was written to a topic. After a
-    failure nothing more is written: ``on_error`` is told, and each flush raises. ``release`` is
+    failure nothing more is written: ``on_error`` is called, and each flush raises. ``release`` is
     called when no thread works on the session's files any more.
     """
 
@@ -153,7 +153,7 @@ class ThreadWriter:
         finally:
             self._wake.set()
             self._sealer.stop_waiting()
-        await asyncio.wait((self._ended,), timeout=_GIVING_UP)
+        await asyncio.wait((self._ended,), timeout=_SEALER_STOP_TIMEOUT)
 
     # --- the thread ------------------------------------------------------------------------------
 
@@ -168,7 +168,7 @@ class ThreadWriter:
             while not self._round(log, written):
                 self._wake.wait(_PACE)
             self._sealer.seal(log.close())
-        except Exception as error:  # noqa: BLE001 - told to whoever waits, and to the consumer
+        except Exception as error:  # noqa: BLE001 - raised in each flush and in the consumer
             failure = error
         try:
             if self._shipping is not None:
@@ -176,7 +176,7 @@ class ThreadWriter:
         except Exception as error:  # noqa: BLE001 - the same
             failure = failure or error
         if failure is not None:
-            self._tell(failure)
+            self._fail(failure)
         self._sealer.end()
         self._release()
         self._call(_resolve, [self._ended])
@@ -203,8 +203,8 @@ class ThreadWriter:
             self._call(_resolve, waiting)
         return closing
 
-    def _tell(self, error: Exception) -> None:
-        def tell() -> None:
+    def _fail(self, error: Exception) -> None:
+        def fail() -> None:
             self._failure = JournalError(f"the journal cannot be written: {error}")
             self._failure.__cause__ = error
             self.queue.clear()
@@ -215,13 +215,13 @@ class ThreadWriter:
                     waiter.set_exception(self._failure)
             self._on_error(self._failure)
 
-        self._call(tell)
+        self._call(fail)
 
     def _call(self, function: Callable[..., None], *args: object) -> None:
         try:
             self._loop.call_soon_threadsafe(function, *args)
         except RuntimeError:
-            # The loop was closed without closing the consumer: nobody is left to be told.
+            # The loop was closed without closing the consumer.
             if not self._loop.is_closed():
                 raise
             self._closing = True
@@ -273,7 +273,7 @@ class Sealer:
 
     def _end_at_exit(self) -> None:
         self.stop_waiting()
-        self._thread.join(_GIVING_UP)
+        self._thread.join(_SEALER_STOP_TIMEOUT)
 
     def _has_given_up(self) -> bool:
         return self._given_up

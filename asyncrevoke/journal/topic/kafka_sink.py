@@ -92,7 +92,7 @@ class KafkaSink:
             async with asyncio.timeout(_STOP):
                 await producer.stop()
         except (TimeoutError, KafkaError):
-            # One that could not go on waits for what it has not sent.
+            # After a failure, it would wait for what it has not sent.
             await producer.client.close()
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from asyncrevoke.audit.sql.text import Text
     from asyncrevoke.config import ConsumerConfig
 
-# Stands for a record's content, on both sides.
+# Represents a record's content, on both sides.
 _HASH = "xxhash64(off) AS record_hash"
 _UNKNOWN = ("CAST(NULL AS BIGINT) AS timestamp_us", "CAST(NULL AS BIGINT) AS key_hash")
 # The kinds of anomalies that a gap would cause.

@@ -100,10 +100,10 @@ def audit(
             compacted,
         )
     except PySparkException as error:
-        told = message_of_task_error(error, "the audit")
-        if told is None:
+        failure = message_of_task_error(error, "the audit")
+        if failure is None:
             raise
-        raise TopicError(str(told)) from error
+        raise TopicError(str(failure)) from error
     if out is not None:
         write_report(audited, Path(out))
     return audited
@@ -187,7 +187,7 @@ def differing(
     fingerprints differ."""
     windows = comparison.windows()
     query = comparison.fingerprints("records")
-    found = source.fingerprints(spark, windows, query, hashless=comparison.bare_partitions)
+    found = source.fingerprints(spark, windows, query, hashless=comparison.hashless_partitions)
     buckets = sum((window.hi - window.lo) // BUCKET + 2 for window in windows)
     database.gather("read_fingerprints", found, buckets)
     database.define("source_fingerprints", MERGED)

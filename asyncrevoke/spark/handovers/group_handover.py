@@ -198,10 +198,7 @@ def reject_group_with_members(plan: Handover) -> None:
         )
     for move in plan.moves:
         if move.problem is not None:
-            raise HandoverError(
-                f"{move.partition.topic}-{move.partition.partition}: {move.problem}. Nothing was "
-                "committed"
-            )
+            raise HandoverError(f"{move.partition}: {move.problem}. Nothing was committed")
 
 
 async def _apply(config: ConsumerConfig, plan: Handover) -> dict[TopicPartition, int]:
@@ -215,9 +212,9 @@ async def _apply(config: ConsumerConfig, plan: Handover) -> dict[TopicPartition,
         committed = await retry_until_settled(lambda: committed_offsets(cluster, plan.group))
     wrong = {tp: committed.get(tp) for tp in offsets if committed.get(tp) != offsets[tp]}
     if wrong:
-        told = ", ".join(f"{tp.topic}-{tp.partition}: {at}" for tp, at in sorted(wrong.items()))
+        found = ", ".join(f"{tp}: {at}" for tp, at in sorted(wrong.items()))
         raise HandoverError(
-            f"group {plan.group!r} was committed, and reads back otherwise ({told}): somebody else "
+            f"group {plan.group!r} was committed, and has other offsets ({found}): another client "
             "commits for it; stop that, and hand over again"
         )
     return offsets
@@ -244,9 +241,9 @@ async def _commit(cluster: GroupsClient, group: str, offsets: Mapping[TopicParti
             f"this user may not commit for group {group!r} ({code.name}): grant READ on the group "
             "and on the topic"
         )
-    told = ", ".join(f"{tp.topic}-{tp.partition}: {each.name}" for tp, each in errors.items())
+    failed = ", ".join(f"{tp}: {each.name}" for tp, each in errors.items())
     done = len(offsets) - len(errors)
     raise HandoverError(
-        f"the broker has refused {len(errors)} of {len(offsets)} partitions ({told}); {done} were "
-        "committed"
+        f"the broker has refused {len(errors)} of {len(offsets)} partitions ({failed}); "
+        f"{done} were committed"
     )

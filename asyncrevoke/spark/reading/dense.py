@@ -124,6 +124,6 @@ async def _cleanup_policy(config: ConsumerConfig, topic: str) -> str:
                 if entry[0] == "cleanup.policy":
                     return cast("str", entry[1])
     raise ConfigError(
-        f"the brokers do not tell the cleanup.policy of {topic} (the user needs DESCRIBE_CONFIGS "
+        f"the brokers do not report the cleanup.policy of {topic} (the user needs DESCRIBE_CONFIGS "
         f"on it): grant that, or {_FIX}"
     )

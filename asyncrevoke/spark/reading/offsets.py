@@ -149,7 +149,7 @@ def log_missing_offsets(ranges: Sequence[OffsetRange], missing: Missing) -> None
     if lost and missing == "error":
         raise DataLossError(
             f"{describe_lost(lost)}: retention has removed them; start at or after the log's "
-            'start, or pass missing="clip" (--missing clip) to go on with what is left'
+            'start, or pass missing="clip" (--missing clip) to read what is left'
         )
     for each in lost:
         log.warning(

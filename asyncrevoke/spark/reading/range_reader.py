@@ -48,7 +48,7 @@ class RangeReader:
     ) -> None:
         self._range = wanted
         self._partition = wanted.topic_partition
-        self._patience = no_progress_timeout
+        self._no_progress_timeout = no_progress_timeout
         self._consumer = consumer_of(
             replace(
                 configured(config, config.isolation_level),
@@ -128,8 +128,8 @@ class RangeReader:
 
     def _stalled(self) -> str:
         return (
-            f"{self._name} stands at offset {self.position} of {self._range.end} for "
-            f"{self._patience:g} s: either no broker gives its records (see the log), or a "
+            f"{self._name} is at offset {self.position} of {self._range.end} for "
+            f"{self._no_progress_timeout:g} s: no broker gives its records (see the log), or a "
             "transaction is open there; plan ends with resolve_ranges(), which stops before it"
         )
 

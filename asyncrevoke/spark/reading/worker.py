@@ -200,7 +200,7 @@ def checked_router(consumer: Consumer, name: str) -> Router:
 def with_errors(router: Router, errors: Errors) -> Router:
     """The handlers with ``errors`` applied. Raises ConfigError for an unknown value.
 
-    ``"record"``: the replay goes on, and nothing is written to other topics. ``"fail"``: the first
+    ``"record"``: the replay continues; nothing is written to other topics. ``"fail"``: the first
     one fails the replay. ``"policy"``: as live.
     """
     if errors == "policy":

@@ -50,6 +50,6 @@ def stages(
         everything = [piece for pieces in by_partition.values() for piece in pieces]
         return [everything] if everything else []
     return [
-        [piece for piece in wave if piece is not None]
-        for wave in zip_longest(*by_partition.values())
+        [piece for piece in stage if piece is not None]
+        for stage in zip_longest(*by_partition.values())
     ]

@@ -85,7 +85,7 @@ class ProgressServer:
         self._lock = threading.Lock()
         self._unknown: dict[socket.socket, None] = {}
         # By range: of a task that was started again, the last numbers count.
-        self._told: dict[str, tuple[int, int]] = {}
+        self._reported: dict[str, tuple[int, int]] = {}
         self._settled = 0, 0
         self._began = time.monotonic()
         self._closed = threading.Event()
@@ -101,15 +101,15 @@ class ProgressServer:
     def settle(self, records: int, errors: int) -> None:
         """Replace what tasks have reported so far by these numbers, counted from the results."""
         with self._lock:
-            self._told.clear()
+            self._reported.clear()
             self._settled = records, errors
         self._show()
 
     def progress(self) -> ReplayProgress:
         """The progress now."""
         with self._lock:
-            records = self._settled[0] + sum(each[0] for each in self._told.values())
-            errors = self._settled[1] + sum(each[1] for each in self._told.values())
+            records = self._settled[0] + sum(each[0] for each in self._reported.values())
+            errors = self._settled[1] + sum(each[1] for each in self._reported.values())
         return ReplayProgress(records, errors, self._total, time.monotonic() - self._began)
 
     def _show(self) -> None:
@@ -173,13 +173,13 @@ class ProgressServer:
                 while line := lines.readline(_LONGEST_LINE):
                     name, records, errors = cast("tuple[str, int, int]", json.loads(line))
                     with self._lock:
-                        self._told[name] = records, errors
-                    lines.write(f"{self._verdict()}\n")
+                        self._reported[name] = records, errors
+                    lines.write(f"{self._limit_error()}\n")
                     lines.flush()
             except (OSError, ValueError):
                 return  # its task has ended
 
-    def _verdict(self) -> str:
+    def _limit_error(self) -> str:
         errors = self.progress().errors
         if self._max_errors is not None and errors > self._max_errors:
             return (
@@ -211,7 +211,7 @@ class ProgressReporter:
     def __exit__(self, *_error: object) -> None:
         self._give_up()
 
-    def tell(self, records: int, errors: int, *, at_once: bool = False) -> None:
+    def report(self, records: int, errors: int, *, at_once: bool = False) -> None:
         """Report the numbers of this task, at most twice a second unless they are the last ones."""
         now = time.monotonic()
         if self._connection is None or (now < self._next and not at_once):

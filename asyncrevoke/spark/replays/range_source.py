@@ -118,7 +118,7 @@ class RangeSource:
         self._wake()
 
     def droppable_from(self, partition: TopicPartition, unstarted: Sequence[Record]) -> int:
-        """Nobody revokes."""
+        """In a replay, no partition is revoked."""
         del partition, unstarted
         return 0
 
@@ -135,7 +135,7 @@ class RangeSource:
             self._limit = min(self._limit, limit[1])
 
     def is_revoking(self, partition: TopicPartition) -> bool:
-        """Nobody revokes."""
+        """In a replay, no partition is revoked."""
         del partition
         return False
 
@@ -148,9 +148,9 @@ class RangeSource:
         """A paused partition would never resume here, so the replay fails."""
         self._paused = True
         self._failure = ReplayError(
-            f"{record.topic}-{record.partition} has paused at offset {record.offset} (its handler "
-            'is stuck, or has on_error="pause"; the log says why), and nobody would resume it in a '
-            'replay: use errors="record", or mend the handler and run the same run_id again'
+            f"{record.topic_partition} has paused at offset {record.offset} (its handler "
+            'is stuck, or has on_error="pause"; the log says why), and a replay never resumes it: '
+            'use errors="record", or mend the handler and run the same run_id again'
         )
         self._wake()
 

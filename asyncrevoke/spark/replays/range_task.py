@@ -166,7 +166,7 @@ def emit(
             while True:
                 ended = job.done()
                 taken = worker.do(outcomes.rows(_ROWS, _PATIENCE))
-                reporter.tell(outcomes.done, outcomes.errors)
+                reporter.report(outcomes.done, outcomes.errors)
                 if max_errors is not None and outcomes.errors > max_errors:
                     raise ReplayError(over_budget(max_errors, outcomes))
                 if reporter.stopped:
@@ -177,10 +177,10 @@ def emit(
                     yield to_arrow(taken.rows, wanted, attempt)
                 if ended:
                     break
-            reporter.tell(outcomes.done, outcomes.errors, at_once=True)
+            reporter.report(outcomes.done, outcomes.errors, at_once=True)
             failure = job.exception()
             if failure is not None:
-                raise _told(failure) from failure
+                raise _task_error(failure) from failure
         finally:
             job.cancel()
 
@@ -250,7 +250,7 @@ def task_attempt() -> int:
     return 0 if context is None else context.attemptNumber()
 
 
-def _told(failure: BaseException) -> Exception:
+def _task_error(failure: BaseException) -> Exception:
     if isinstance(failure, (ReplayError, DataLossError, StalledReadError)):
         return failure
     notes = "; ".join(getattr(failure, "__notes__", ()))

@@ -247,10 +247,10 @@ class ResultRows:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
 
-    async def rows(self, least: int, patience: float) -> FinishedRows:
-        """Take the rows once there are ``least``, or after ``patience`` seconds."""
+    async def rows(self, least: int, max_wait: float) -> FinishedRows:
+        """Take the rows once there are ``least``, or after ``max_wait`` seconds."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + patience
+        deadline = loop.time() + max_wait
         self._least = least
         while (
             not self._ended

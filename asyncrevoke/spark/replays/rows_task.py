@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _PLAIN = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value")
 COLUMNS = (*_PLAIN, "headers", "unreadable")
 """The columns of the rows, ``timestamp`` as milliseconds. A row whose ``unreadable`` (next offset,
-reason) is not null stands for a record that cannot be read."""
+reason) is not null represents a record that cannot be read."""
 
 _TOO_MANY_HEADERS = f"the record has more than {MAX_RECORD_HEADERS} headers"
 

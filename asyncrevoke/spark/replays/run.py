@@ -220,10 +220,10 @@ class ReplayRun:
         try:
             writer.parquet(self._rows)
         except PySparkException as error:
-            told = message_of_task_error(error, f"run {self.run_id}")
-            if told is None:
+            failure = message_of_task_error(error, f"run {self.run_id}")
+            if failure is None:
                 raise
-            raise told from error
+            raise failure from error
 
     def _written(self) -> DataFrame | None:
         from pyspark.errors import AnalysisException

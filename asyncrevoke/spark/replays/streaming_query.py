@@ -16,7 +16,7 @@ from asyncrevoke.spark.session import check_spark
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from asyncrevoke.spark.replays.settings import StreamReplayOptions
@@ -56,8 +56,6 @@ def replay_stream(
     check_target(target)
     if not trigger:
         raise ConfigError('trigger="": use "availableNow", or an interval like "10 seconds"')
-    from pyspark.sql import functions as F  # noqa: N812
-
     from asyncrevoke.spark.source.data_source import register
 
     settings.send_files(spark)
@@ -74,14 +72,9 @@ def replay_stream(
     if max_offsets_per_trigger is not None:
         reading["max_offsets_per_trigger"] = str(max_offsets_per_trigger)
     rows = spark.readStream.format("asyncrevoke").options(**reading).load()
-    rows = rows.withColumn("timestamp", F.unix_millis("timestamp")).select(*COLUMNS)
-    results = map_in_arrow(rows, RowsTask(job.target, None), RESULT_SCHEMA).observe(
-        "replay",
-        F.count(F.lit(1)).alias("records"),
-        F.count_if(F.col("outcome") == "error").alias("errors"),
-    )
     writer = (
-        results.writeStream.format("parquet")
+        _results(rows, RowsTask(job.target, None))
+        .writeStream.format("parquet")
         .option("path", f"{sink.rstrip('/')}/stream")
         .option("checkpointLocation", checkpoint)
         .queryName(f"asyncrevoke replay of {topic}")
@@ -89,3 +82,15 @@ def replay_stream(
     if trigger == "availableNow":
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=trigger).start()
+
+
+def _results(rows: DataFrame, task: RowsTask) -> DataFrame:
+    """The rows that the handlers make of records, with their number observed."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    rows = rows.withColumn("timestamp", F.unix_millis("timestamp")).select(*COLUMNS)
+    return map_in_arrow(rows, task, RESULT_SCHEMA).observe(
+        "replay",
+        F.count(F.lit(1)).alias("records"),
+        F.count_if(F.col("outcome") == "error").alias("errors"),
+    )

@@ -102,14 +102,14 @@ class _Reading:
         self.columns = list(columns)
 
     def read_part(self, part: OffsetRange) -> Generator[ArrowRecordBatch]:
-        config, patience = self.options.config(), self.options.no_progress_timeout
+        config, timeout = self.options.config(), self.options.no_progress_timeout
         unreadable = "unreadable" in self.columns
         if unreadable or "headers" in self.columns or find_spec("numpy") is None:
             # Whole batches give neither headers nor a placeholder for one record.
             singly = RangeReader(
                 config,
                 part,
-                no_progress_timeout=patience,
+                no_progress_timeout=timeout,
                 most=_RECORDS,
                 unreadable=unreadable,
             )
@@ -118,7 +118,7 @@ class _Reading:
             return
         from asyncrevoke.spark.reading.batch_columns import BatchColumns
 
-        reader = BatchReader(config, part, no_progress_timeout=patience)
+        reader = BatchReader(config, part, no_progress_timeout=timeout)
         in_batches = BatchColumns(part, self.columns)
         for batches in read_ahead(reader, reader.read_batches):
             yield from in_batches.rows(batches)

@@ -50,9 +50,9 @@ _CONNECTORS = {
 }
 _REFUSED = {
     "kafka.group.id": "Spark keeps its offsets in the checkpoint and never commits to a group; to "
-    'begin where one stands use start="group:NAME", and to give offsets to one `asyncrevoke '
+    'begin at its offsets use start="group:NAME", and to commit offsets for it `asyncrevoke '
     "handover`",
-    "failondataloss": 'records that are gone are an error; missing="clip" goes on without those '
+    "failondataloss": 'records that are gone are an error; missing="clip" skips those '
     "before the log's start, and says how many",
     "minpartitions": "one range of a partition is read by one task, in order: leave it out, and "
     "repartition() afterwards where order does not matter",

@@ -36,12 +36,12 @@ def check_not_renewed(topic: str, start: Mapping[str, int], last: Mapping[str, i
     for number, offset in sorted(start.items()):
         if number not in last:
             raise DataLossError(
-                f"{topic}-{number} is not there any more, and the query stands at its offset "
+                f"{topic}-{number} does not exist any more, and the query is at its offset "
                 f"{offset}: the topic was deleted or made anew; begin with a new checkpoint"
             )
         if last[number] < offset:
             raise DataLossError(
-                f"{topic}-{number} ends at offset {last[number]}, and the query stands at "
+                f"{topic}-{number} ends at offset {last[number]}, and the query is at "
                 f"{offset}: the topic was made anew or has lost records; begin with a new "
                 "checkpoint"
             )

@@ -82,7 +82,7 @@ class Brokers:
         # Topics whose commits are rejected, and until when.
         self._refused: dict[str, float] = {}
         # The other brokers learn of a new coordinator a little later.
-        self._told: tuple[float, int] = (0.0, 0)
+        self._previous_coordinator: tuple[float, int] = (0.0, 0)
 
     # --- topics ----------------------------------------------------------------------------------
 
@@ -182,7 +182,7 @@ class Brokers:
         former = {self.coordinator, self._loaded_on if self.count > 2 else None}
         others = [n for n in range(self.count) if self._up[n] and n not in former]
         self.group.unload()
-        self._told = (self._clock.now + self._rng.random() * 0.5, self.coordinator)
+        self._previous_coordinator = (self._clock.now + self._rng.random() * 0.5, self.coordinator)
         self._become_coordinator(
             self._rng.choice(others) if others else self.coordinator, True, load_time
         )
@@ -328,7 +328,7 @@ class Brokers:
         )
 
     def _find_coordinator(self) -> FindCoordinatorResponse:
-        until, old = self._told
+        until, old = self._previous_coordinator
         node = old if self._clock.now < until else self.coordinator
         if not self._up[node]:
             return FindCoordinatorResponse(error=ErrorCode.coordinator_not_available)

@@ -36,7 +36,7 @@ class ServesClassicMembers(Protocol):
 
     @property
     def events(self) -> CoordinatorEvents:
-        """Is told of each event."""
+        """Receives each event of the group."""
         ...
 
     @property

@@ -369,7 +369,7 @@ class ConsumerGroup:
             member.session.cancel()
         timeout = self.session_timeout if member.session_timeout is None else member.session_timeout
         member.session = self.clock.after(
-            timeout, lambda: self.put_out(member, "its session expired")
+            timeout, lambda: self.remove_member(member, "its session expired")
         )
 
     def _arm_rebalance(self, member: ConsumerGroupMember) -> None:
@@ -382,9 +382,9 @@ class ConsumerGroup:
 
     def _rebalance_expired(self, member: ConsumerGroupMember, epoch: int) -> None:
         if member.epoch == epoch and member.state is BrokerMemberState.UNREVOKED:
-            self.put_out(member, "it did not give up its partitions in time")
+            self.remove_member(member, "it did not release its partitions in time")
 
-    def put_out(self, member: ConsumerGroupMember, reason: str) -> None:
+    def remove_member(self, member: ConsumerGroupMember, reason: str) -> None:
         """Remove a member whose timer has expired."""
         if self.members.get(member.member_id) is member:
             self.remove(member)

@@ -207,7 +207,7 @@ class GroupMembers:
         self._offered.update(dict(protocols).keys())
 
     def elect(self) -> bool:
-        """Choose a leader among those that have joined; False if nobody has."""
+        """Choose a leader among those that have joined; False if none has."""
         leader = self.by_id.get(self.leader or "")
         if leader is not None and leader.join is not None:
             return True

@@ -63,8 +63,8 @@ class PartitionLog:
     def wake(self) -> None:
         """Let the waiting fetches read again."""
         waiting, self.waiting = self.waiting, []
-        for tell in waiting:
-            tell()
+        for retry in waiting:
+            retry()
 
     def begin_epoch(self) -> None:
         """Begin a leader epoch: a leader was elected."""

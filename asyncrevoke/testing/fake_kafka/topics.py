@@ -1,5 +1,5 @@
-"""The existing topics and their partitions' logs. Topics that were deleted and created again are
-told apart."""
+"""The existing topics and their partitions' logs. A topic that is deleted and created again
+gets another id."""
 
 from __future__ import annotations
 

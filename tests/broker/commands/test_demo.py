@@ -57,7 +57,7 @@ def test_demo_loses_repeats_and_reorders_nothing(
     assert own["handled"] == own["produced"] > 3000
     assert (own["lost"], own["repeated"], own["order_violations"]) == (0, 0, 0)
     audit = result["audit"]
-    assert audit["verdict"] == "PASS"
+    assert audit["status"] == "PASS"
     assert audit["read"] == audit["done"] == own["produced"]
     assert picture.read_text().startswith("<svg")
 

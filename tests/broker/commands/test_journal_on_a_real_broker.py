@@ -61,7 +61,7 @@ async def audited(
     servers: str, topic: str, folder: Path, level: Level = "read_committed"
 ) -> AuditResult:
     config = ConsumerConfig(bootstrap_servers=servers)
-    async with Topic(topic, config, isolation_level=level, patience=5) as source:
+    async with Topic(topic, config, isolation_level=level, no_progress_timeout=5) as source:
         return await audit(read_journal(folder), source, topic)
 
 
@@ -131,7 +131,7 @@ async def test_the_journal_contains_all_records_that_a_killed_process_committed(
     assert not state.live
     await finish(servers, kafka_topic, tmp_path, COUNT, group_instance_id="only")
     result = await audited(servers, kafka_topic, tmp_path)
-    assert result.verdict == verdict
+    assert result.status == verdict
     kinds = {a.kind for a in result.anomalies} - {"redelivery", "journal_gap", "orphan"}
     assert kinds == ({"content_not_compared"} if mode == "bare" else set())
     assert result.done == COUNT
@@ -180,7 +180,7 @@ async def test_members_that_join_and_leave_pass_the_audit(
         await until(COUNT)
     result = await audited(servers, topic, tmp_path)
     assert [a.kind for a in result.anomalies] == ([] if content else ["content_not_compared"] * 3)
-    assert result.verdict == "PASS"
+    assert result.status == "PASS"
     assert len(result.sessions) == 3
     assert len({span[1] for span in result.spans}) == 3
 
@@ -194,7 +194,7 @@ async def test_the_audit_counts_no_loss_for_aborted_transactions(
     end = await produce(servers, kafka_topic, 10, transaction="commit")  # 31 to 40
     await finish(servers, kafka_topic, tmp_path, end, isolation_level="read_committed")
     result = await audited(servers, kafka_topic, tmp_path)
-    assert (result.verdict, result.anomalies, result.read) == ("PASS", [], 30)
+    assert (result.status, result.anomalies, result.read) == ("PASS", [], 30)
 
 
 async def test_the_audit_reports_the_batch_of_a_record_that_differs_from_the_topic(
@@ -216,12 +216,14 @@ async def test_the_audit_reports_the_batch_of_a_record_that_differs_from_the_top
     results: list[AuditResult] = []
     for there in (kafka_topic, other):
         config = ConsumerConfig(bootstrap_servers=servers)
-        async with Topic(there, config, isolation_level="read_committed", patience=5) as source:
+        async with Topic(
+            there, config, isolation_level="read_committed", no_progress_timeout=5
+        ) as source:
             results.append(await audit(content, source, kafka_topic))
     same, changed = results
-    assert (same.verdict, same.anomalies) == ("PASS", [])
+    assert (same.status, same.anomalies) == ("PASS", [])
     (anomaly,) = changed.anomalies
-    assert changed.verdict == "FAIL"
+    assert changed.status == "FAIL"
     assert (anomaly.kind, anomaly.offset_lo, anomaly.offset_hi) == ("content_mismatch", 10, 19)
     assert (anomaly.evidence["batch_from"], anomaly.evidence["batch_to"]) == (10, 19)
 
@@ -243,7 +245,7 @@ async def test_the_audit_command_reports_a_lost_record_by_its_exit_code(
 
     passed = await asyncio.to_thread(run, "--json")
     assert passed.returncode == 0, passed.stderr
-    assert json.loads(passed.stdout)["verdict"] == "PASS"
+    assert json.loads(passed.stdout)["status"] == "PASS"
     # The topic grows by records that nobody handles: they are pending, and no failure.
     await produce(servers, kafka_topic, 5)
     assert (await asyncio.to_thread(run)).returncode == 0
@@ -278,12 +280,12 @@ async def test_an_open_transaction_ends_the_audit_with_an_error(
         await finish(servers, kafka_topic, tmp_path, 12)
         config = ConsumerConfig(bootstrap_servers=servers)
         async with Topic(
-            kafka_topic, config, isolation_level="read_committed", patience=2
+            kafka_topic, config, isolation_level="read_committed", no_progress_timeout=2
         ) as source:
             assert source.bounds[0] == (0, 10)
             with pytest.raises(TopicError, match="a transaction may be open there"):
                 await source.read([Range(0, 0, 12)], lambda _records: None)
-        assert (await audited(servers, kafka_topic, tmp_path, "read_uncommitted")).verdict == "PASS"
+        assert (await audited(servers, kafka_topic, tmp_path, "read_uncommitted")).status == "PASS"
         await producer.abort_transaction()
 
 
@@ -307,7 +309,7 @@ async def test_a_journal_in_a_topic_is_collected_and_audited(
     assert (collected.sessions, collected.strange) == (2, 0)
     result = await audited(servers, kafka_topic, tmp_path / "all")
     assert result.done == COUNT
-    assert result.verdict == "INCONCLUSIVE"
+    assert result.status == "INCONCLUSIVE"
     assert {a.kind for a in result.anomalies} <= {"redelivery", "journal_gap"}
     with pytest.raises(ConfigError, match="is not empty: name a new folder"):
         await collect(sink, tmp_path / "all", bootstrap_servers=servers)

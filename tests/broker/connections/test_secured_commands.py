@@ -113,7 +113,7 @@ def test_groups_shows_the_group(finished: Finished, listener: str) -> None:
 def test_audit_reads_the_topic(finished: Finished, listener: str) -> None:
     done = finished.run(listener, "audit", str(finished.journal), "--topic", TOPIC, "--json")
     assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["verdict"] == "PASS"
+    assert json.loads(done.stdout)["status"] == "PASS"
 
 
 @EACH

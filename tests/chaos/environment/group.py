@@ -18,8 +18,8 @@ from asyncrevoke.cli.demo.member.handler_log import (
     Abandoned,
     Assigned,
     Ended,
-    GivenUp,
     LogReader,
+    Released,
     Started,
 )
 from asyncrevoke.model import TopicPartition
@@ -192,7 +192,7 @@ class ChaosGroup:
                     self.handled.add((place, event.offset))
             case Assigned():
                 member.owned.update(event.partitions)
-            case GivenUp():
+            case Released():
                 member.owned.difference_update(event.partitions)
             case _:
                 pass

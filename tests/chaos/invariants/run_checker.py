@@ -178,7 +178,7 @@ def check_run(facts: Facts, allowed: Allowed) -> RunResult:
         out_of_order=len(verdict.disorder),
         longest_stall=stall,
         longest_exit=facts.longest_exit,
-        audit="none" if facts.audited is None else str(facts.audited.verdict),
+        audit="none" if facts.audited is None else str(facts.audited.status),
         repeats_by_ending=by_ending,
         faults=faults,
     )

@@ -82,7 +82,7 @@ class ClassicMembers:
             member.must_sync.cancel()
         member.must_sync = group.clock.after(
             request.rebalance_timeout,
-            lambda: group.put_out(member, NO_SYNC),
+            lambda: group.remove_member(member, NO_SYNC),
         )
         return JoinGroupResponse(
             error=ErrorCode.none,
@@ -183,7 +183,7 @@ class ClassicMembers:
         if member.must_join is None:
             member.must_join = self._group.clock.after(
                 member.rebalance_timeout,
-                lambda: self._group.put_out(member, "it did not rejoin in time"),
+                lambda: self._group.remove_member(member, "it did not rejoin in time"),
             )
 
 

@@ -54,7 +54,7 @@ for name, value in (
 comparison.EXACT_BELOW = 1
 source = {"topic": topic, "bootstrap_servers": address}
 found = audit(spark, journal=f"{folder}/journal", source=source, out=f"{folder}/report")
-print("TOLD", found.verdict, found.done, found.read, found.two_tiers)
+print("TOLD", found.status, found.done, found.read, found.two_tiers)
 for each in found.anomalies:
     print("ANOMALY", each.kind, each.partition, each.offset_lo, each.offset_hi)
 spark.stop()

@@ -138,7 +138,7 @@ def test_both_engines_find_the_same(both: Both, number: int) -> None:
 
 def test_both_commands_report_all_but_the_segments(both: Both) -> None:
     here, there = both.here, both.there
-    assert there.verdict == here.verdict == "FAIL"
+    assert there.status == here.status == "FAIL"
     assert (there.attempts, there.done, there.read) == (here.attempts, here.done, here.read)
     assert there.windows == here.windows
     assert there.spans == here.spans
@@ -283,7 +283,7 @@ def test_tasks_read_the_batches_that_a_consumer_noted(
     part = source.batches(quick, [Range(0, lows[1] + 1, lows[1] + 2)]).collect()
     assert min(row["lo"] for row in part) == lows[1]
     result = audit(quick, journal=tmp_path, source=options)
-    assert (result.verdict, result.anomalies, result.done) == ("PASS", [], 300)
+    assert (result.status, result.anomalies, result.done) == ("PASS", [], 300)
 
 
 EXPRESSION = "') OR java_method('java.lang.System', 'setProperty', 'audit', 'ran') IN ('"
@@ -331,5 +331,5 @@ def test_what_rows_that_are_missing_may_have_held_is_not_called_lost(
     there = audit(quick, journal=tmp_path, source=as_frame(quick, JournalledTopic()), topic=TOPIC)
     found = [[(str(a.kind), a.offset_lo, a.offset_hi) for a in x.anomalies] for x in (here, there)]
     assert found[0] == found[1]
-    assert there.verdict == "INCONCLUSIVE"
+    assert there.status == "INCONCLUSIVE"
     assert "not_recorded" in {kind for kind, *_ in found[1]}

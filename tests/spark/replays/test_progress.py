@@ -28,9 +28,9 @@ def test_tasks_report_and_the_driver_sums_up() -> None:
         ProgressReporter(server.address, FIRST) as first,
         ProgressReporter(server.address, SECOND) as second,
     ):
-        first.tell(10, 0, at_once=True)
-        second.tell(15, 1, at_once=True)
-        first.tell(15, 1, at_once=True)
+        first.report(10, 0, at_once=True)
+        second.report(15, 1, at_once=True)
+        first.report(15, 1, at_once=True)
         assert server.progress()[:3] == (30, 2, 100)
         assert heard.wait(10)
         assert not first.stopped
@@ -42,16 +42,16 @@ def test_all_tasks_end_when_all_errors_together_are_too_many() -> None:
         ProgressReporter(server.address, FIRST) as first,
         ProgressReporter(server.address, SECOND) as second,
     ):
-        first.tell(10, 3, at_once=True)
+        first.report(10, 3, at_once=True)
         assert not first.stopped
-        second.tell(10, 1, at_once=True)
+        second.report(10, 1, at_once=True)
         assert "4 errors, more than max_errors=3" in second.stopped
 
 
 def test_a_report_without_the_secret_is_ignored() -> None:
     with ProgressServer("127.0.0.1", 100, None, None) as server:
         with ProgressReporter(server.address._replace(secret="x"), FIRST) as stranger:
-            stranger.tell(10, 0, at_once=True)
+            stranger.report(10, 0, at_once=True)
         assert server.progress().records == 0
 
 
@@ -62,7 +62,7 @@ def test_a_tasks_report_is_read_while_300_clients_are_idle() -> None:
         for _ in range(300):
             stack.enter_context(socket.create_connection(server.address[:2], 5))
         with ProgressReporter(server.address, FIRST) as task:
-            task.tell(10, 0, at_once=True)
+            task.report(10, 0, at_once=True)
             assert server.progress().records == 10
             until = time.monotonic() + 10
             while threading.active_count() > before + 65 and time.monotonic() < until:
@@ -87,7 +87,7 @@ def test_a_task_that_cannot_reach_the_driver_continues() -> None:
     with ProgressServer("127.0.0.1", 100, None, None) as server:
         address = server.address
     with ProgressReporter(address, FIRST) as alone:
-        alone.tell(10, 0, at_once=True)
+        alone.report(10, 0, at_once=True)
         assert not alone.stopped
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def test_a_clean_run_passes(tmp_path: Path) -> None:
     result = audited(tmp_path, *clean_run())
-    assert result.verdict == "PASS"
+    assert result.status == "PASS"
     assert found(result) == []
     assert (result.attempts, result.done, result.read) == (RECORDS, RECORDS, RECORDS)
 
@@ -44,7 +44,7 @@ def test_an_anomaly_is_found_where_it_is_and_nothing_else(tmp_path: Path, case: 
     result = audited(tmp_path, topic=topic)
     assert found(result) == list(case.found)
     severities = {DESCRIPTIONS[AnomalyKind(kind)].severity for kind, *_ in case.found}
-    assert result.verdict == (
+    assert result.status == (
         "FAIL"
         if "FAIL" in severities
         else "INCONCLUSIVE"
@@ -90,7 +90,7 @@ def test_what_was_handled_of_another_batch_is_found(
     monkeypatch.setattr(comparison, "EXACT_BELOW", 0)
     result = audited(tmp_path, topic=written(tmp_path, case), settings=AuditSettings(exact=exact))
     assert found(result) == list(case.found)
-    assert (result.verdict == "FAIL") == any(kind == "content_mismatch" for kind, *_ in case.found)
+    assert (result.status == "FAIL") == any(kind == "content_mismatch" for kind, *_ in case.found)
 
 
 def test_a_batch_is_named_by_its_offsets_and_its_checksums(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_partition_without_hashes_of_unordered_keys_is_compared_by_fingerprint
     assert result.two_tiers
     assert result.exact_ranges == []
     assert {kind for kind, *_ in found(result)} == {"content_not_compared"}
-    assert result.verdict == "PASS"
+    assert result.status == "PASS"
 
 
 def test_sessions_without_a_beginning_have_no_hashes_either(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_a_session_without_an_end_makes_the_audit_incomplete(tmp_path: Path) -> 
     a, b = clean_run()
     a.end = []
     result = audited(tmp_path, a, b)
-    assert result.verdict.exit_code == 3
+    assert result.status.exit_code == 3
     assert "killed" in str(result.anomalies[0].evidence["reason"])
 
 
@@ -204,7 +204,7 @@ def test_a_failure_outweighs_a_gap(tmp_path: Path) -> None:
     a, b = clean_run()
     a.end = []
     lost(a, b)
-    assert audited(tmp_path, a, b).verdict == "FAIL"
+    assert audited(tmp_path, a, b).status == "FAIL"
 
 
 def test_a_missing_segment_makes_it_inconclusive(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_missing_segment_makes_it_inconclusive(tmp_path: Path) -> None:
     a.write(tmp_path)
     (tmp_path / A / "000001.log").rename(tmp_path / A / "000002.log")
     result = audited(tmp_path, b)
-    assert result.verdict == "INCONCLUSIVE"
+    assert result.status == "INCONCLUSIVE"
     assert result.anomalies[0].evidence["reason"] == "segment 000001 is missing"
 
 
@@ -233,7 +233,7 @@ def test_what_a_missing_part_may_have_held_is_not_called_lost(
     else:
         lost_rows(tmp_path / A, 20, 30 if damage == "rows" else 51)
     result = audited(tmp_path)
-    assert result.verdict == "INCONCLUSIVE"
+    assert result.status == "INCONCLUSIVE"
     kinds = {kind for kind, *_ in found(result)}
     assert {"journal_gap", "not_recorded"} <= kinds
     assert "lost" not in kinds
@@ -250,7 +250,7 @@ def test_what_was_committed_before_the_rows_that_are_missing_is_lost_all_the_sam
     # After the commit of offset 20: calls for offsets from 30 on.
     lost_rows(tmp_path / A, 33, 36)
     result = audited(tmp_path)
-    assert result.verdict == "FAIL"
+    assert result.status == "FAIL"
     kinds = [(kind, lo, hi) for kind, lo, hi in found(result) if kind in ("lost", "not_recorded")]
     assert kinds[0] == ("lost", 10, 10)
     assert ("not_recorded", 70, 70) in kinds
@@ -285,7 +285,7 @@ def test_equal_fingerprints_are_not_read_again(
 ) -> None:
     monkeypatch.setattr(comparison, "EXACT_BELOW", 1)
     topic = JournalledTopic()
-    assert audited(tmp_path, *clean_run(), topic=topic).verdict == "PASS"
+    assert audited(tmp_path, *clean_run(), topic=topic).status == "PASS"
     assert topic.asked == [(0, 0, RECORDS)]
 
 

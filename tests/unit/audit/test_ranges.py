@@ -146,5 +146,5 @@ async def test_an_audit_says_why_it_cannot_read_batches(
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: consumer.now)
     with pytest.raises(TopicError, match=told):
         await topic_batches.read_headers(
-            ConsumerConfig(), "orders", [Range(1, 3, 9)], lambda _: None, patience=30
+            ConsumerConfig(), "orders", [Range(1, 3, 9)], lambda _: None, no_progress_timeout=30
         )

@@ -241,7 +241,7 @@ async def test_a_dashboard_client_that_never_reads_is_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("asyncrevoke.dashboard.app._STREAM", 0.3)
-    monkeypatch.setattr("asyncrevoke.dashboard.app._PATIENCE", 0.3)
+    monkeypatch.setattr("asyncrevoke.dashboard.app._WRITE_TIMEOUT", 0.3)
     history = History("billing")
     dashboard = Dashboard(history)
     app = Starlette(routes=dashboard.routes())

@@ -45,7 +45,7 @@ def faults(result: GroupResult, *, max_stall: float | None) -> list[str]:
     counts = {
         "lost": result.lost,
         "not handled in time": result.unfinished,
-        "handled twice": sorted(set(result.repeated) - set(result.excused)),
+        "handled twice": sorted(set(result.repeated) - set(result.permitted_repeats)),
         "handled and not committed": result.uncommitted,
         "out of order": result.disorder,
     }
@@ -67,7 +67,7 @@ def facts(result: GroupResult, *, ok: bool) -> RunSummary:
         lost=len(result.lost),
         unfinished=len(result.unfinished),
         repeated=len(result.repeated),
-        repeated_after_kill=len(result.excused),
+        repeated_after_kill=len(result.permitted_repeats),
         uncommitted=len(result.uncommitted),
         order_violations=len(result.disorder),
         longest_stall=round(result.longest_stall, 3),
@@ -96,9 +96,11 @@ def table(results: Mapping[Client, GroupResult]) -> Table:
     count("handled", [result.handled for result in each], bad=False)
     count("lost", [len(result.lost) for result in each])
     count("not handled in time", [len(result.unfinished) for result in each], always=False)
-    count("handled twice", [len(result.repeated) - len(result.excused) for result in each])
-    excused = [len(result.excused) for result in each]
-    count("handled twice, uncommitted at the kill", excused, bad=False, always=False)
+    count(
+        "handled twice", [len(result.repeated) - len(result.permitted_repeats) for result in each]
+    )
+    permitted = [len(result.permitted_repeats) for result in each]
+    count("handled twice, uncommitted at the kill", permitted, bad=False, always=False)
     count("handled, not committed", [len(result.uncommitted) for result in each], always=False)
     count("order violations by key", [len(result.disorder) for result in each])
     shown.add_row("longest stall of a kept partition", *(_seconds(r.stall) for r in each))
@@ -140,12 +142,12 @@ def print_json(
         from asyncrevoke.audit.report import counts
 
         printed["audit"] = {
-            "verdict": audited.verdict,
+            "status": audited.status,
             "read": audited.read,
             "done": audited.done,
             "found": counts(audited.anomalies),
         }
-        printed["ok"] = not found and audited.verdict.exit_code == 0
+        printed["ok"] = not found and audited.status.exit_code == 0
     print(json.dumps(printed), flush=True)
 
 

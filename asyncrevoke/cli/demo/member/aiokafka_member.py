@@ -112,13 +112,13 @@ class AiokafkaMember:
             for result in results:
                 if isinstance(result, Exception):
                     raise result
-            await self._give_up(list(self._trackers))
+            await self._release(list(self._trackers))
         finally:
             await self._consumer.stop()
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         """Drain and commit before the member rejoins."""
-        await self._give_up(list(revoked))
+        await self._release(list(revoked))
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
         """Track the new assignment from its beginning."""
@@ -170,7 +170,7 @@ class AiokafkaMember:
         with self._log.handling(record.topic, record.partition, record.offset, record.key):
             await asyncio.sleep(order.seconds)
 
-    async def _give_up(self, partitions: list[TopicPartition]) -> None:
+    async def _release(self, partitions: list[TopicPartition]) -> None:
         closing = [
             self._trackers[partition] for partition in partitions if partition in self._trackers
         ]
@@ -185,7 +185,7 @@ class AiokafkaMember:
         for partition in partitions:
             self._trackers.pop(partition, None)
         self._log.draining(0)
-        self._log.given_up(partition.partition for partition in partitions)
+        self._log.released(partition.partition for partition in partitions)
 
     async def _commit_regularly(self) -> None:
         while True:

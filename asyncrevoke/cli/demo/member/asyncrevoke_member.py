@@ -32,7 +32,7 @@ class Ownership(RebalanceListener):
 
     @override
     def on_partitions_revoked(self, revoked: frozenset[TopicPartition]) -> None:
-        self._log.given_up(partition for _, partition in revoked)
+        self._log.released(partition for _, partition in revoked)
 
 
 async def run(config: MemberConfig, log: HandlerLog) -> None:

@@ -50,7 +50,7 @@ class Assigned(Owning, frozen=True, kw_only=True, tag="assigned"):
     """Partitions that were assigned to it."""
 
 
-class GivenUp(Owning, frozen=True, kw_only=True, tag="given up"):
+class Released(Owning, frozen=True, kw_only=True, tag="released"):
     """Partitions that it released or lost."""
 
 
@@ -62,7 +62,7 @@ class Draining(msgspec.Struct, frozen=True, kw_only=True, tag="draining"):
     at: float
 
 
-Event: TypeAlias = Started | Ended | Abandoned | Assigned | GivenUp | Draining
+Event: TypeAlias = Started | Ended | Abandoned | Assigned | Released | Draining
 
 _decode = msgspec.json.Decoder(Event).decode
 
@@ -113,9 +113,9 @@ class HandlerLog:
         """Log partitions that were assigned."""
         self._write(Assigned(member=self._member, partitions=tuple(sorted(partitions)), at=now()))
 
-    def given_up(self, partitions: Iterable[int]) -> None:
+    def released(self, partitions: Iterable[int]) -> None:
         """Log partitions that were released or lost."""
-        self._write(GivenUp(member=self._member, partitions=tuple(sorted(partitions)), at=now()))
+        self._write(Released(member=self._member, partitions=tuple(sorted(partitions)), at=now()))
 
     def draining(self, count: int) -> None:
         """Log the number of partitions that are being revoked, if it has changed."""

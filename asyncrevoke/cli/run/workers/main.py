@@ -41,7 +41,7 @@ class StatusReporter:
         reader, writer = await asyncio.open_connection(sock=self._connection.dup())
         tasks = [
             asyncio.create_task(self._report(consumer, writer)),
-            asyncio.create_task(self._heed(consumer, reader)),
+            asyncio.create_task(self._stop_with_supervisor(consumer, reader)),
         ]
         try:
             yield
@@ -63,13 +63,13 @@ class StatusReporter:
 
     async def _report(self, consumer: Consumer, writer: asyncio.StreamWriter) -> None:
         while not writer.is_closing():
-            if writer.transport.get_write_buffer_size() == 0:  # else nobody reads: told the next
+            if writer.transport.get_write_buffer_size() == 0:  # else the last one is unread
                 probe = consumer.probe()
                 writer.write(Report(True, probe.live, probe.ready, dict(probe.facts())).line())
             await asyncio.sleep(EVERY)
 
-    async def _heed(self, consumer: Consumer, reader: asyncio.StreamReader) -> None:
-        with suppress(ConnectionError):  # gone is gone, however it went
+    async def _stop_with_supervisor(self, consumer: Consumer, reader: asyncio.StreamReader) -> None:
+        with suppress(ConnectionError):  # the supervisor was killed
             await reader.read()
         # Entered by run() before this task has begun.
         consumer.stop()
@@ -84,7 +84,7 @@ def _with_own_id(number: int, config: ConsumerConfig) -> ConsumerConfig:
 
 
 def main(text: str) -> int:
-    """Run until told to end; returns the exit code."""
+    """Run the worker; returns its exit code."""
     orders = msgspec.json.decode(text, type=WorkerStart)
     output = LogOutput(LogLevel(orders.log_level), LogFormat(orders.log_format))
     output.install()

@@ -67,8 +67,8 @@ class Supervisor:
         workers = list(self._workers.items())
         facts: list[Mapping[str, object]] = []
         for number, worker in workers:
-            told = {} if worker.report is None else worker.report.facts
-            facts.append({**told, "worker": number, "live": worker.live, "ready": worker.ready})
+            reported = {} if worker.report is None else worker.report.facts
+            facts.append({**reported, "worker": number, "live": worker.live, "ready": worker.ready})
         live = all(worker.live for _, worker in workers)
         everyone = len(workers) == self._settings.processes and not self._stopping.is_set()
         return HealthAnswer(live, everyone and all(worker.ready for _, worker in workers), facts)
@@ -98,7 +98,9 @@ class Supervisor:
                 code = await self._ended(worker)
                 del self._workers[number]
                 again = self._changed.is_set()
-                if self._stopping.is_set() or not (again or await self._goes_on(worker, code)):
+                if self._stopping.is_set() or not (
+                    again or await self._should_restart(worker, code)
+                ):
                     return
                 if again or self._settings.reload:
                     continue
@@ -159,7 +161,7 @@ class Supervisor:
             self._code = self._code or FAILED
         return code
 
-    async def _goes_on(self, worker: WorkerProcess, code: int) -> bool:
+    async def _should_restart(self, worker: WorkerProcess, code: int) -> bool:
         """Whether to restart a worker that ended by itself."""
         if code == 0:
             self._log.info("worker exited", pid=worker.pid)

@@ -132,7 +132,7 @@ class TestCounting:
         )
         found = verdict(records, *calls, died={"A": 1.0}, killed={"A": {P0: 1}})
         assert found.repeated == (RecordId(P0, 0), RecordId(P0, 1))
-        assert found.excused == (RecordId(P0, 1),)
+        assert found.permitted_repeats == (RecordId(P0, 1),)
 
     def test_a_record_of_a_member_that_left_may_not_be_repeated(self) -> None:
         found = verdict(
@@ -143,7 +143,7 @@ class TestCounting:
             died={"A": 1.0},
             killed={"A": {}},
         )
-        assert found.excused == ()
+        assert found.permitted_repeats == ()
 
     def test_handled_record_beyond_the_committed_offset_is_uncommitted(self) -> None:
         found = verdict(

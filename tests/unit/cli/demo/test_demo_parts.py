@@ -18,9 +18,9 @@ from asyncrevoke.cli.demo.member.handler_log import (
     Assigned,
     Draining,
     Ended,
-    GivenUp,
     HandlerLog,
     LogReader,
+    Released,
     Started,
 )
 from asyncrevoke.cli.demo.progress import GroupProgress
@@ -47,7 +47,7 @@ def clean(**changes: object) -> GroupResult:
         "lost": (),
         "unfinished": (),
         "repeated": (),
-        "excused": (),
+        "permitted_repeats": (),
         "uncommitted": (),
         "disorder": (),
         "stall": Stall(P0, "A", 1.0, 0.2),
@@ -164,7 +164,7 @@ class TestProgress:
         progress = GroupProgress(2)
         progress.update([Assigned(member="A", partitions=(0, 1), at=0)])
         progress.update([Assigned(member="B", partitions=(1,), at=2)])
-        progress.update([GivenUp(member="A", partitions=(1,), at=1)])
+        progress.update([Released(member="A", partitions=(1,), at=1)])
         assert [partition.owner for partition in progress.partitions.values()] == ["A", "B"]
         assert progress.member("A").partitions == {0}
 
@@ -201,7 +201,7 @@ class TestReport:
 
     def test_permitted_duplicates_and_unlimited_stalls_are_no_faults(self) -> None:
         again = (RecordId(P0, 1),)
-        assert faults(clean(repeated=again, excused=again), max_stall=1.0) == []
+        assert faults(clean(repeated=again, permitted_repeats=again), max_stall=1.0) == []
         assert faults(clean(stall=Stall(P0, "A", 1.0, 9.0)), max_stall=None) == []
 
 

@@ -154,7 +154,7 @@ def test_after_a_kill_at_any_step_the_audit_finds_what_happened(
             says_what_was_done(sealed, state)
             assert check(sealed) == 0
             result = audited_after(sealed, state.committed)
-            assert result.verdict == "PASS", (number, result.anomalies)
+            assert result.status == "PASS", (number, result.anomalies)
 
 
 def left_there(_path: Path, *, missing_ok: bool = False) -> None:
@@ -218,7 +218,7 @@ def test_a_session_that_was_killed_before_its_first_row_has_no_part(
         assert (state.gap, state.rows, state.begun) == (None, 0, False)
         assert seal_session(JournalSession(killed / A)) == []
     result = audited_after(killed, 0)
-    assert (result.verdict, [state.name for state in result.sessions]) == ("PASS", [B])
+    assert (result.status, [state.name for state in result.sessions]) == ("PASS", [B])
 
 
 def test_zeros_that_a_power_cut_leaves_at_the_end_are_a_torn_end(tmp_path: Path) -> None:
@@ -281,4 +281,4 @@ def test_after_a_process_kill_the_audit_finds_what_happened(tmp_path: Path) -> N
         assert rows(folder, "START") >= called
         assert rows(folder, "ATTEMPT") >= set(range(committed))
         result = audited_after(folder, committed)
-        assert result.verdict == "PASS", (number, result.anomalies)
+        assert result.status == "PASS", (number, result.anomalies)
