@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         AsyncRevokeError,
         AuthenticationError,
         BrokerError,
+        CallbackTimeoutError,
         ConfigError,
         ConsumerClosedError,
         CorruptRecordError,
@@ -36,11 +37,13 @@ if TYPE_CHECKING:
         OffsetOutOfRangeError,
         PartitionLostError,
         PartitionsError,
+        PublishError,
         RequestTimeoutError,
         TopicAuthorizationError,
         UnreadableRecordError,
         UnsupportedVersionError,
     )
+    from asyncrevoke.handlers.lifespans.assigned_partition import AssignedPartition
     from asyncrevoke.handlers.policy.batch import BatchError
     from asyncrevoke.handlers.policy.context import HandlerContext
     from asyncrevoke.handlers.policy.limits import RateLimit
@@ -60,12 +63,14 @@ if TYPE_CHECKING:
         RunningHandler,
         TopicPartition,
     )
+    from asyncrevoke.producing.message import Message
     from asyncrevoke.runtime.session.probe import Probe
 
 __version__ = "0.1.0"
 
 __all__ = [
     "INHERIT",
+    "AssignedPartition",
     "AsyncRevokeError",
     "AuthenticationError",
     "BatchError",
@@ -73,6 +78,7 @@ __all__ = [
     "BrokerError",
     "BrokerPattern",
     "CallNext",
+    "CallbackTimeoutError",
     "ConfigError",
     "Consumer",
     "ConsumerClosedError",
@@ -92,6 +98,7 @@ __all__ = [
     "InconsistentGroupError",
     "JournalError",
     "LogTruncationError",
+    "Message",
     "NoOffsetError",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
@@ -100,6 +107,7 @@ __all__ = [
     "PartitionsError",
     "PollResult",
     "Probe",
+    "PublishError",
     "RateLimit",
     "RebalanceListener",
     "Record",
@@ -118,6 +126,7 @@ _ERRORS = "asyncrevoke.errors"
 _MODEL = "asyncrevoke.model"
 _MODULES = {
     "INHERIT": "asyncrevoke.config.inherit",
+    "AssignedPartition": "asyncrevoke.handlers.lifespans.assigned_partition",
     "BatchError": "asyncrevoke.handlers.policy.batch",
     "BlockingRecord": _MODEL,
     "CallNext": "asyncrevoke.handlers.policy.middleware",
@@ -127,6 +136,7 @@ _MODULES = {
     "HandlerContext": "asyncrevoke.handlers.policy.context",
     "Health": _MODEL,
     "BrokerPattern": _MODEL,
+    "Message": "asyncrevoke.producing.message",
     "OffsetAndMetadata": _MODEL,
     "OffsetAndTimestamp": _MODEL,
     "PollResult": _MODEL,

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerOptions, GroupProtocol, OrderBy
     from asyncrevoke.config.inherit import Inherit
     from asyncrevoke.handlers.execution.worker_resources import OpenWorkerResource
+    from asyncrevoke.handlers.lifespans.lifespan_function import L
     from asyncrevoke.handlers.policy.decoding import Decoder
     from asyncrevoke.handlers.policy.middleware import M
     from asyncrevoke.handlers.policy.registration import HandlerOptions, OnError
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
         GroupMetadata,
         Health,
     )
+    from asyncrevoke.producing.producer import Producer
     from asyncrevoke.runtime.hooks.journal_hooks import SessionJournal
     from asyncrevoke.runtime.hooks.observer import Observer
     from asyncrevoke.runtime.session.probe import Probe
@@ -153,8 +155,12 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         check_event_loop()
         self._hosting.check(self._topics)
         session = self._session = self._open()
+        if self._hosting.has_lifespans:
+            session.core.assignment.lifespans.enter_lifespans()
         router = self._hosting.router
         if router is not None:
+            if session.dead_letters is None:  # else a test takes them
+                session.core.set_output_topics(self._hosting.output_topics())
             if delays := self._hosting.retry_topic_delays():
                 session.delay(delays)
             topics = () if router.pattern is not None else sorted(router.topics)
@@ -197,6 +203,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
             self._session.core.leave_at_close(leave)
         try:
             await self._session.aclose()
+            await self._hosting.close_producer()
         except Exception as closing:
             # The error of a handler came first; a FatalError is the same for both.
             failure = self._handlers_failure()
@@ -226,6 +233,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         session = self._entered_once()
         try:
             await session.aclose(graceful=False)
+            await self._hosting.close_producer()
         except Exception as closing:
             session.log.exception(
                 "closing failed after another error, which is raised", exc_info=closing
@@ -289,6 +297,41 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
                 took.labels(context.handler).observe(time.perf_counter() - began)
         """
         return self._registering().middleware(function)
+
+    def partition_lifespan(self, function: L) -> L:
+        """Open what handlers keep for each partition, and close it when the partition goes.
+
+        ::
+
+            @consumer.partition_lifespan
+            async def counts(partition: AssignedPartition) -> AsyncGenerator[Counts]:
+                counts = await load(partition.topic_partition)
+                partition.seek(counts.next_offset)
+                yield counts                    # HandlerContext.partition_state
+                await save(counts)
+
+        An async generator function, or one that returns an async context manager. It is entered
+        for each assignment of a partition before its first record is handled, and exits after the
+        last one and before the final commit; records of other partitions are handled meanwhile. If
+        the partition is lost, PartitionLostError is raised at ``yield``.
+
+        If it raises, the consumer stops as after a handler with ``on_error="stop"``; at exit, the
+        partition is released without a final commit. Entering is cancelled after
+        ``max_poll_interval`` or when the partition is revoked, exiting at the deadline of the
+        revocation or of ``close_timeout``. Raises ConfigError for another kind of function.
+        """
+        self._registering()
+        return self._hosting.partition_lifespan(function)
+
+    @property
+    def producer(self) -> Producer:
+        """Publishes from outside of handlers, by the consumer's connections, until it is closed.
+
+        ``await consumer.producer.publish("orders", order, key="c7")`` returns when all in-sync
+        replicas have the record. Raises IllegalStateError before the consumer is entered, and
+        ConsumerClosedError afterwards.
+        """
+        return self._hosting.open_producer(self._entered())
 
     async def run(self) -> None:
         """Enter, process records until SIGINT, SIGTERM or :meth:`stop`, drain, and close.

@@ -76,6 +76,14 @@ class BrokerError(AsyncRevokeError):
         self.code = code
 
 
+class PublishError(AsyncRevokeError):
+    """A result was not published to ``topic``; the message says why. Its record is not done."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(f"the result for {topic} is not published: {reason}")
+        self.topic = topic
+
+
 class RequestTimeoutError(AsyncRevokeError, TimeoutError):
     """A query got no usable response within ``request_timeout``; the message says what it waited
     for. It can be repeated."""
@@ -201,6 +209,10 @@ class HandlerTimeoutError(AsyncRevokeError, TimeoutError):
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"the handler took longer than max_handler_time={seconds:g} s")
+
+
+class CallbackTimeoutError(AsyncRevokeError, TimeoutError):
+    """A lifespan or a listener that delivery or a revocation waits for took too long."""
 
 
 class HandlerExitError(AsyncRevokeError):

@@ -134,6 +134,7 @@ class Timing(Counting):
 WORK: dict[str, Callable[[int], Counting]] = {
     "noop": Counting,
     "noop-zipf": Counting,
+    "noop-results": Counting,
     "slow": Sleeping,
     "zipf": Sleeping,
     "latency": Timing,

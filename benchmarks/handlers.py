@@ -4,10 +4,10 @@
 
 Each scenario runs on one broker; the clients take turns, each time in a new process and with a new
 group, and each round gives a ratio of ours to each other one. ``noop``: handlers that await
-nothing. ``slow``: they await 5 ms, 512 at once, keys are uniform. ``zipf``: the same where every
-tenth record is of one key, compared with that key's handlers in a row. ``latency``: from sending
-to handling, at 1,000 records/s, by handlers and in plain loops. ``memory``: ours alone under a
-steady stream of new keys.
+nothing. ``noop-results``: each of these publishes one result. ``slow``: they await 5 ms, 512 at
+once, keys are uniform. ``zipf``: the same where every tenth record is of one key, compared with
+that key's handlers in a row. ``latency``: from sending to handling, at 1,000 records/s, by handlers
+and in plain loops. ``memory``: ours alone under a steady stream of new keys.
 
 Ours keeps the order of keys and commits contiguously (what was committed is checked); the others
 do what ``handler_clients.py`` says of them.
@@ -59,6 +59,12 @@ from benchmarks.handler_clients import (
 )
 from benchmarks.handler_work import HANDLER_TIME, WORK, Measured
 from benchmarks.load import fill_keyed, stream_stamped
+from benchmarks.publishing_clients import (
+    AIOKAFKA_SEND,
+    FASTSTREAM_PUBLISHER,
+    PUBLISHING,
+    results_topic,
+)
 from benchmarks.surroundings import surroundings, table
 
 if TYPE_CHECKING:
@@ -121,6 +127,9 @@ SCENARIOS = {
         filled=True,
         warm_up=True,
     ),
+    "noop-results": Scenario(
+        (OURS, AIOKAFKA_SEND, FASTSTREAM_PUBLISHER), 400_000, 64, filled=True, warm_up=True
+    ),
     "slow": Scenario(
         (
             OURS,
@@ -169,6 +178,8 @@ FRACTIONS = {
     ("noop", "FastStream, default"): 10,
     ("noop", FASTSTREAM_CONCURRENT): 10,
     ("noop", FAUST): 10,
+    ("noop-results", AIOKAFKA_SEND): 4,
+    ("noop-results", FASTSTREAM_PUBLISHER): 40,
     ("noop-zipf", PARALLEL_BY_KEY): 8,
     ("slow", "FastStream, max_workers"): 5,
     ("slow", FASTSTREAM_CONCURRENT): 5,
@@ -192,7 +203,8 @@ def run_client(name: str, client: str, group: Group, total: int, pipe: Pipe) -> 
 
 async def _run_client(name: str, client: str, group: Group, total: int) -> Measured:
     work = WORK[name](total)
-    await CLIENTS[client](group, work)
+    clients = PUBLISHING if name == "noop-results" else CLIENTS
+    await clients[client](group, work)
     return work.measured()
 
 
@@ -215,6 +227,8 @@ class Bench:
         """Write a scenario's records; returns how many those of the most frequent key are."""
         topic = topic_name(name)
         self._broker.create_topic(topic, PARTITIONS)
+        if name == "noop-results":
+            self._broker.create_topic(results_topic(topic), PARTITIONS)
         keys = keys_of(name, self.records_of(name))
         asyncio.run(fill_keyed(self._bootstrap, topic, PARTITIONS, keys, SIZE))
         return max(Counter(keys).values())

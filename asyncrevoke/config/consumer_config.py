@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypedDict, cast
 
 from asyncrevoke.config import checks
 from asyncrevoke.config.names import explain_unknown, old_name
+from asyncrevoke.config.security_checks import check_security
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import Record
 
@@ -32,6 +33,7 @@ SecurityProtocol: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SAS
 SaslMechanism: TypeAlias = Literal[
     "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER"
 ]
+Compression: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 GroupProtocol: TypeAlias = Literal["classic", "consumer", "auto"]
 
 _MIB = 1024 * 1024
@@ -86,6 +88,7 @@ class ConsumerOptions(TypedDict, total=False):
     request_timeout: float
     heartbeat_thread: bool
     metadata_max_age: float
+    compression: Compression
     allow_missing_topics: bool
     security_protocol: SecurityProtocol
     ssl_context: ssl.SSLContext | None
@@ -302,6 +305,10 @@ class ConsumerConfig:
     """Whether the consumer is ready while a topic that it subscribes to does not exist. Either way
     it reads the others, and that one as soon as it is created."""
 
+    compression: Compression = "none"
+    """How the results of handlers, and what ``consumer.producer`` publishes, are compressed, by
+    batch. Hazard: it takes the event loop's time, of gzip most, of lz4 least."""
+
     security_protocol: SecurityProtocol = "PLAINTEXT"
     """How to connect. Hazard of ``"SASL_PLAINTEXT"`` with mechanism PLAIN: the password travels in
     the clear."""
@@ -351,7 +358,11 @@ class ConsumerConfig:
             object.__setattr__(self, name, check(name, getattr(self, name)))
         self._check_group()
         self._check_times()
-        self._check_security()
+        if self.security_protocol.endswith("SSL") and self.ssl_context is None:
+            import ssl
+
+            object.__setattr__(self, "ssl_context", ssl.create_default_context())
+        check_security(self)
 
     @property
     def addresses(self) -> tuple[tuple[str, int], ...]:
@@ -406,43 +417,6 @@ class ConsumerConfig:
                 f"request_timeout={self.request_timeout}, or every quiet fetch would time out"
             )
 
-    def _check_security(self) -> None:
-        protocol = self.security_protocol
-        if protocol.endswith("SSL"):
-            if self.ssl_context is None:
-                import ssl
-
-                object.__setattr__(self, "ssl_context", ssl.create_default_context())
-        elif self.ssl_context is not None:
-            raise ConfigError(
-                f'ssl_context is given, but security_protocol="{protocol}" would not use it: '
-                f'use security_protocol="{"SASL_SSL" if protocol.startswith("SASL") else "SSL"}"'
-            )
-        if not protocol.startswith("SASL"):
-            for name in (
-                "sasl_plain_username",
-                "sasl_plain_password",
-                "sasl_oauth_token_provider",
-            ):
-                if getattr(self, name) is not None:
-                    wanted = "SASL_SSL" if protocol == "SSL" else "SASL_PLAINTEXT or SASL_SSL"
-                    raise ConfigError(
-                        f'{name} is given, but security_protocol="{protocol}" would not use it: '
-                        f"use security_protocol {wanted}"
-                    )
-        elif self.sasl_mechanism == "OAUTHBEARER":
-            if self.sasl_oauth_token_provider is None:
-                raise ConfigError(
-                    "OAUTHBEARER needs sasl_oauth_token_provider, an object with "
-                    "`async def token(self) -> str`"
-                )
-        elif self.sasl_mechanism != "GSSAPI" and (
-            self.sasl_plain_username is None or self.sasl_plain_password is None
-        ):
-            raise ConfigError(
-                f"{self.sasl_mechanism} needs sasl_plain_username and sasl_plain_password"
-            )
-
 
 _CHECKS: dict[str, checks.Check] = {
     "bootstrap_servers": checks.addresses,
@@ -481,6 +455,7 @@ _CHECKS: dict[str, checks.Check] = {
     "request_timeout": checks.seconds(),
     "heartbeat_thread": checks.flag,
     "metadata_max_age": checks.seconds(),
+    "compression": checks.choice("none", "gzip", "snappy", "lz4", "zstd"),
     "allow_missing_topics": checks.flag,
     "security_protocol": checks.choice("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     "ssl_context": checks.optional(checks.tls_context),

@@ -70,6 +70,7 @@ _RENAMED = {
     "sasl_username": "sasl_plain_username",
     "sasl_password": "sasl_plain_password",
     "sasl_mechanisms": "sasl_mechanism",
+    "compression_type": "compression",
 }
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.core.io.effects import CompleteRequest, Effect, Event, Node
 from asyncrevoke.core.io.outbox import LARGE_FROM
-from asyncrevoke.core.partition.status import PartitionStatus, partition_statuses
 from asyncrevoke.core.reactions import Reactions
 from asyncrevoke.model import (
     BlockingRecord,
@@ -24,7 +23,7 @@ from asyncrevoke.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.fetch.delayed_topic import TopicDelay
@@ -37,8 +36,12 @@ if TYPE_CHECKING:
 
 
 class ConsumerCore:
-    """One consumer. ``wall_clock_offset`` is the wall clock minus ``now``, in seconds, and
-    ``member_id`` one that no other consumer has (KIP-848); ``large_from``: see :class:`Outbox`."""
+    """One consumer. What follows in other parts goes through its methods; the parts that it shows
+    are called directly.
+
+    ``wall_clock_offset`` is the wall clock minus ``now`` in seconds, and ``member_id`` one that no
+    other consumer has (KIP-848); ``large_from``: see :class:`Outbox`.
+    """
 
     def __init__(
         self,
@@ -61,12 +64,12 @@ class ConsumerCore:
         )
         self._parts = parts
         self._outbox = parts.outbox
-        self._assignment = parts.assignment
-        self._revocation = parts.revocation
+        self.assignment = parts.assignment
+        self.revocation = parts.revocation
         self._committer = parts.committer
-        self._completion_tracker = parts.completion_tracker
-        self._fetcher = parts.fetcher
-        self._seeking = parts.seeking
+        self.completion_tracker = parts.completion_tracker
+        self.fetcher = parts.fetcher
+        self.seeking = parts.seeking
         self._poller = parts.poller
         self._subscription = parts.subscription
         self._leaving = parts.leaving
@@ -157,10 +160,6 @@ class ConsumerCore:
         self._poller.interrupt(now)
         self._after(now)
 
-    def delay_revoke(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Keep announced partitions one more poll (KIP-983); see :meth:`Revocation.delay`."""
-        return self._revocation.delay(partitions)
-
     def stop(self, now: float) -> None:
         """The next step counts the previous batch and ends the iterator; a waiting one ends now."""
         if self._stopped_at is None:
@@ -186,61 +185,39 @@ class ConsumerCore:
 
     # --- tracking --------------------------------------------------------------------------------
 
-    def track(self, on: bool, *, next_poll_completes: bool = False) -> None:
-        """From now on count records one by one, each until :meth:`complete` (handlers, ``"ack"``),
-        or by batch. With ``settle`` (task groups) the next step counts those that no task holds."""
-        self._completion_tracker.track(one_by_one=on, next_poll_completes=next_poll_completes)
-
-    def deliver_unreadable(self) -> None:
-        """See :meth:`RecordDrain.deliver_unreadable`."""
-        self._fetcher.deliver_unreadable()
-
-    @property
-    def in_flight(self) -> int:
-        """Records that were returned and are not done."""
-        return self._assignment.in_flight
-
-    def limit_in_flight(self, limit_of: Callable[[str], tuple[str, int] | None]) -> None:
-        """See :meth:`CompletionTracker.limit`."""
-        self._completion_tracker.limit(limit_of)
-
     def owns(self, record: Record) -> bool:
         """Whether its partition has been ours ever since it was returned. Raises ValueError for a
         record of another consumer."""
-        return self._assignment.instance_of(record.tracker_id) is not None
+        return self.assignment.instance_of(record.tracker_id) is not None
 
     def is_revoking(self, partition: TopicPartition) -> bool:
         """Whether the group wants this partition back."""
-        instance = self._assignment.get(partition)
+        instance = self.assignment.get(partition)
         return instance is not None and instance.revoking
 
-    def submit(self, record: Record) -> bool:
-        """See :meth:`CompletionTracker.submit`."""
-        return self._completion_tracker.submit(record)
+    # --- lifespans -------------------------------------------------------------------------------
 
-    def complete(self, now: float, record: Record) -> bool:
-        """See :meth:`CompletionTracker.complete`."""
-        return self._completion_tracker.complete(now, record)
+    def listener_called(self, now: float, instance_ids: Sequence[int]) -> None:
+        """``on_partitions_assigned`` has returned for these: they may be delivered."""
+        self._parts.listener_called(now, instance_ids)
 
-    def complete_all(self, now: float, records: Sequence[Record]) -> None:
-        """See :meth:`CompletionTracker.complete_all`."""
-        self._completion_tracker.complete_all(now, records)
+    def lifespan_entered(self, now: float, instance_id: int) -> None:
+        """A lifespan is entered: its partition may be delivered."""
+        self._parts.lifespan_entered(now, instance_id)
 
-    def abandon(self, now: float, record: Record) -> None:
-        """See :meth:`CompletionTracker.abandon`."""
-        self._completion_tracker.abandon(now, record)
+    def lifespan_exited(self, now: float, instance_id: int) -> None:
+        """A lifespan has exited, or was not entered: its partition may be released."""
+        self._parts.lifespan_exited(now, instance_id)
 
-    def abandon_all(self, now: float, records: Sequence[Record]) -> None:
-        """See :meth:`CompletionTracker.abandon_all`."""
-        self._completion_tracker.abandon_all(now, records)
+    def lifespan_failed(self, now: float, instance_id: int, reason: str) -> None:
+        """The exit of a lifespan has failed: its partition is lost without a final commit."""
+        self._parts.lifespan_failed(now, instance_id, reason)
 
-    def droppable_from(self, partition: TopicPartition, unstarted: Sequence[Record]) -> int:
-        """See :meth:`CompletionTracker.droppable_from`."""
-        return self._completion_tracker.droppable_from(partition, unstarted)
-
-    def drop_after(self, now: float, partition: TopicPartition, offset: int) -> None:
-        """See :meth:`CompletionTracker.drop_after`."""
-        self._completion_tracker.drop_after(now, partition, offset)
+    def offset_to_commit(self, partition: TopicPartition) -> int | None:
+        """The offset before which all records are done; None while there is no position."""
+        instance = self.assignment.get(partition)
+        tracker = None if instance is None else instance.tracker
+        return None if tracker is None else tracker.commit_point
 
     # --- subscription ----------------------------------------------------------------------------
 
@@ -262,8 +239,12 @@ class ConsumerCore:
     def delay(self, delays: Mapping[str, TopicDelay]) -> None:
         """Deliver the records of these topics when they are due; nothing of them is ever skipped,
         whatever ``auto_offset_reset`` says. To be called before they are subscribed to."""
-        self._fetcher.set_delays(delays)
+        self.fetcher.set_delays(delays)
         self._parts.positions.set_complete_topics(delays.keys())
+
+    def set_output_topics(self, topics: Iterable[str]) -> None:
+        """Report these topics as missing unless they exist; to be called before :meth:`start`."""
+        self._parts.output_topics.set_topics(topics)
 
     def set_wall_clock(self, offset: float) -> None:
         """The wall clock minus ``now`` in seconds, from now on."""
@@ -281,54 +262,34 @@ class ConsumerCore:
         """See :meth:`SubscriptionState.subscription`."""
         return self._subscription.subscription()
 
-    def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that are ours, those being given up included."""
-        return self._assignment.partitions()
-
     # --- positions -------------------------------------------------------------------------------
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """See :meth:`Seeking.pause`."""
-        self._seeking.pause(partitions)
+        self.seeking.pause(partitions)
 
     def resume(self, now: float, partitions: Iterable[TopicPartition]) -> None:
         """See :meth:`Seeking.resume`."""
-        self._seeking.resume(partitions)
+        self.seeking.resume(partitions)
         self._after(now)
-
-    def paused(self) -> frozenset[TopicPartition]:
-        """See :meth:`Seeking.paused`."""
-        return self._seeking.paused()
 
     def seek(self, now: float, partition: TopicPartition, offset: int) -> None:
         """See :meth:`Seeking.seek`."""
-        self._seeking.seek(now, partition, offset)
+        self.seeking.seek(now, partition, offset)
         self._poller.position_set((partition,))
         self._after(now)
 
     def seek_to(self, now: float, partitions: Iterable[TopicPartition], timestamp: int) -> int:
         """See :meth:`Seeking.seek_to`. Answers the call."""
         call_id, wanted = self._call_id(), tuple(partitions)
-        self._seeking.seek_to(now, call_id, wanted, timestamp)
+        self.seeking.seek_to(now, call_id, wanted, timestamp)
         self._poller.position_set(wanted)
         self._after(now)
         return call_id
 
     def position(self, partition: TopicPartition) -> int | None:
         """See :meth:`Seeking.position`."""
-        return self._seeking.position(partition)
-
-    def highwater(self, partition: TopicPartition) -> int | None:
-        """See :meth:`Seeking.highwater`."""
-        return self._seeking.highwater(partition)
-
-    def last_stable_offset(self, partition: TopicPartition) -> int | None:
-        """See :meth:`Seeking.last_stable_offset`."""
-        return self._seeking.last_stable_offset(partition)
-
-    def lag(self) -> dict[TopicPartition, int]:
-        """See :meth:`Seeking.lag`."""
-        return self._seeking.lag()
+        return self.seeking.position(partition)
 
     # --- calls of the user -----------------------------------------------------------------------
 
@@ -342,7 +303,7 @@ class ConsumerCore:
         """Commit what counts (manual mode: what was returned, or ``offsets``). Answers the call."""
         call_id = self._call_id()
         if offsets is None:
-            self._assignment.take_back()
+            self.assignment.take_back()
         if self._poller.fatal is not None:
             self._outbox.put(CompleteRequest(call_id, error=self._poller.fatal))
         else:
@@ -393,7 +354,7 @@ class ConsumerCore:
         joined = self._subscription.started and self._poller.fatal is None
         self._poller.end()
         if joined and not self._leaving.closing:
-            ending = self._fetcher.end(self._leaving.sessions_ended)
+            ending = self.fetcher.end(self._leaving.sessions_ended)
             self._leaving.set_sessions_ending(ending)
         self._leaving.close(now, call_id, graceful=graceful, joined=joined, deadline=deadline)
         return call_id
@@ -418,11 +379,7 @@ class ConsumerCore:
 
     def blocking_records(self, now: float) -> list[BlockingRecord]:
         """See :meth:`Revocation.blocking_records`."""
-        return self._revocation.blocking_records(now, self._stopped_at)
-
-    def partition_statuses(self) -> tuple[PartitionStatus, ...]:
-        """How the partitions stand that are ours."""
-        return partition_statuses(self._assignment)
+        return self.revocation.blocking_records(now, self._stopped_at)
 
     def health(self, now: float) -> Health:
         """How the consumer is."""
@@ -434,11 +391,11 @@ class ConsumerCore:
             coordinator=None if node is None else f"{node.host}:{node.port}",
             heartbeat_age=None if confirmed is None else now - confirmed,
             idle_seconds=None if self._poller.idle_since is None else now - self._poller.idle_since,
-            in_flight=sum(self._assignment.returned().values()),
-            assigned=len(self._assignment),
-            revoking=len(self._assignment.revoking()),
-            paused_partitions=self.paused(),
-            skipped_completed=self._assignment.skipped_completed(),
+            in_flight=sum(self.assignment.returned().values()),
+            assigned=len(self.assignment),
+            revoking=len(self.assignment.revoking()),
+            paused_partitions=self.seeking.paused(),
+            skipped_completed=self.assignment.skipped_completed(),
             error=self._poller.fatal,
             missing_topics=self._parts.cluster.missing_topics(),
             refused_topics=self._parts.cluster.refused_topics(),

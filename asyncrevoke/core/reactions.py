@@ -25,6 +25,7 @@ from asyncrevoke.core.membership.session_guard import SessionGuard
 from asyncrevoke.core.membership.subscription_state import SubscriptionState
 from asyncrevoke.core.metadata.cluster import ClusterMetadata
 from asyncrevoke.core.metadata.coordinator import Coordinator
+from asyncrevoke.core.metadata.output_topics import OutputTopics
 from asyncrevoke.core.metadata.silent_brokers import SilentBrokers
 from asyncrevoke.core.metadata.topic_ids import TopicIds
 from asyncrevoke.core.partition.assignment import Assignment
@@ -67,7 +68,8 @@ class Reactions:
         self.wall_clock = WallClock(wall_clock_offset)
         self.assignment = Assignment(outbox, self)
         self.revocation = Revocation(outbox, config, self.assignment, self)
-        self.cluster = ClusterMetadata(outbox, config, bootstrap, self)
+        self.output_topics = OutputTopics(outbox, bootstrap[0])
+        self.cluster = ClusterMetadata(outbox, config, bootstrap, self.output_topics, self)
         self.topic_ids = TopicIds(self.cluster)
         self.coordinator = Coordinator(outbox, config, self.cluster, self)
         self.silent_brokers = SilentBrokers(outbox, self.cluster, self.coordinator)
@@ -187,6 +189,37 @@ class Reactions:
     def owes_plan(self) -> bool:
         """Whether :meth:`after_event` was told to plan no fetches, and has not been since."""
         return self._owes_plan
+
+    # --- lifespans -------------------------------------------------------------------------------
+
+    def listener_called(self, now: float, instance_ids: Sequence[int]) -> None:
+        """Records of these may be delivered, unless their lifespans are not entered yet."""
+        for instance_id in instance_ids:
+            self._started(self.assignment.lifespans.listener_called(instance_id))
+        self.after_event(now)
+
+    def lifespan_entered(self, now: float, instance_id: int) -> None:
+        """Records of it may be delivered, unless the listener has not returned yet."""
+        self._started(self.assignment.lifespans.entered(instance_id))
+        self.after_event(now)
+
+    def _started(self, instance: PartitionInstance | None) -> None:
+        if instance is not None and instance.is_started:
+            self.seeking.positioned(instance)
+            self.outbox.wake()
+
+    def lifespan_exited(self, now: float, instance_id: int) -> None:
+        """Nothing of it is delivered any more; a revocation goes on to the final commit."""
+        if self.assignment.lifespans.exited(instance_id) is not None:
+            self.revocation.progress(now)
+            self.after_event(now)
+
+    def lifespan_failed(self, now: float, instance_id: int, reason: str) -> None:
+        """It is lost, and its final commit is not sent."""
+        instance = self.assignment.lifespans.exited(instance_id)
+        if instance is not None:
+            self.revocation.lifespan_failed(now, instance, reason)
+            self.after_event(now)
 
     # --- partitions ------------------------------------------------------------------------------
 

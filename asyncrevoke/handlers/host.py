@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.errors import ConfigError
@@ -14,10 +15,13 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.fetch.delayed_topic import TopicDelay
     from asyncrevoke.handlers.execution.worker_resources import OpenWorkerResource, WorkerResources
+    from asyncrevoke.handlers.lifespans.lifespan_function import L, OpenLifespan
+    from asyncrevoke.handlers.lifespans.partition_lifespans import PartitionLifespans
     from asyncrevoke.handlers.policy.decoding import Decoder
     from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.handlers.registry import Router
     from asyncrevoke.handlers.runner import HandlerRunner
+    from asyncrevoke.producing.producer import Producer
     from asyncrevoke.runtime.session.session import Session
     from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
@@ -39,8 +43,10 @@ class HandlerHost:
         self._resources = _check_resources(resources)
         self._decoder = _check_decoder(decoder)
         self._worker_resources = _check_worker_resources(worker_resources)
+        self._open_lifespan: OpenLifespan | None = None
         self.router: Router | None = None
         self._runner: HandlerRunner | None = None
+        self._producer: Producer | None = None
 
     @property
     def failure(self) -> BaseException | None:
@@ -62,12 +68,30 @@ class HandlerHost:
             self.router = Router(decoder=self._decoder)
         return self.router
 
+    def partition_lifespan(self, function: L) -> L:
+        """Register the lifespan of partitions; see ``Consumer.partition_lifespan``."""
+        from asyncrevoke.handlers.lifespans.lifespan_function import open_lifespan
+
+        if self._open_lifespan is not None:
+            raise ConfigError(
+                "this consumer has a partition_lifespan already: it may open several things with "
+                "`async with` in its body"
+            )
+        self._open_lifespan = open_lifespan(function)
+        return function
+
+    @property
+    def has_lifespans(self) -> bool:
+        """Whether partitions have lifespans."""
+        return self._open_lifespan is not None
+
     def check(self, topics: Iterable[str]) -> None:
         """Check handlers and limits before the consumer is entered with these topics."""
         if self.router is not None:
             from asyncrevoke.handlers.policy.options import (
                 check_consumer_limits,
             )
+            from asyncrevoke.handlers.policy.results import check_results_are_published
 
             if not self.router.handlers:
                 raise ConfigError(
@@ -77,7 +101,13 @@ class HandlerHost:
             for topic in topics:
                 self.router.find(topic)
             for handler in self.router.handlers:
+                check_results_are_published(handler)
                 check_consumer_limits(handler, self._config.concurrency, self._config.max_in_flight)
+        elif self._open_lifespan is not None:
+            raise ConfigError(
+                "partition_lifespan is for handlers, and this consumer has none: in a loop of your "
+                "own, use a listener whose on_partitions_assigned is `async def`"
+            )
         elif self._resources is not None or self._worker_resources is not None:
             name = "resources" if self._resources is not None else "worker_resources"
             raise ConfigError(
@@ -101,6 +131,12 @@ class HandlerHost:
 
         return {each.topic: TopicDelay(each.delay, due_time_ms) for each in topics}
 
+    def output_topics(self) -> frozenset[str]:
+        """The topics that failed records and results are sent to."""
+        handlers = () if self.router is None else self.router.handlers
+        topics = (topic for each in handlers for topic in (each.dead_letter, each.publish_to))
+        return frozenset(topic for topic in topics if topic is not None)
+
     async def run(self, session: Session, router: Router) -> None:
         """Run the handlers on the records of a session, until it stops or one of them stops it.
 
@@ -115,6 +151,7 @@ class HandlerHost:
 
         config, log = self._config, session.log
         dead_letters = session.dead_letters or DeadLetterProducer(session.config, log)
+        lifespans = self._lifespans(session)
         try:
             async with self.open_resources(log, session.deadline) as (state, worker_resources):
                 context = RunnerContext(
@@ -125,7 +162,9 @@ class HandlerHost:
                     max_in_flight=config.max_in_flight,
                     state=state,
                     worker_resources=worker_resources,
+                    lifespans=lifespans,
                     dead_letters=dead_letters,
+                    open_producer=partial(self.open_producer, session),
                     wall_clock=session.wall_clock,
                     call_recorder=session.call_recorder,
                     observers=session.observers,
@@ -134,8 +173,11 @@ class HandlerHost:
                 )
                 runner = self._runner = HandlerRunner(session, router, context)
                 session.add_owner(runner)
-                session.core.deliver_unreadable()
-                await runner.run()
+                session.core.fetcher.record_drain.deliver_unreadable()
+                if lifespans is None:
+                    await runner.run()
+                else:
+                    await self._run_in_lifespans(session, runner, lifespans, state)
         except asyncio.CancelledError:
             if self.failure is None:
                 raise
@@ -147,7 +189,51 @@ class HandlerHost:
             raise
         finally:
             session.begin_close()
+            if lifespans is not None:
+                # If resources could not be opened, the core still waits for them.
+                await lifespans.aclose()
+            await self.close_producer()
             await dead_letters.aclose()
+
+    def open_producer(self, session: Session) -> Producer:
+        """The producer of results, made when it is first needed."""
+        if self._producer is None:
+            from asyncrevoke.producing.producer import Producer
+
+            self._producer = Producer(
+                session.config, session.requests, session.bootstrap, session.wall_clock
+            )
+        return self._producer
+
+    async def close_producer(self) -> None:
+        """Send nothing more; what is not acknowledged fails."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await producer.aclose()
+
+    def _lifespans(self, session: Session) -> PartitionLifespans | None:
+        if self._open_lifespan is None:
+            return None
+        from asyncrevoke.handlers.lifespans.partition_lifespans import PartitionLifespans
+
+        lifespans = PartitionLifespans(
+            self._open_lifespan, session, self._config, session.log, session.deadline
+        )
+        session.lifespans.run_by(lifespans)
+        return lifespans
+
+    @staticmethod
+    async def _run_in_lifespans(
+        session: Session, runner: HandlerRunner, lifespans: PartitionLifespans, state: object
+    ) -> None:
+        """Run the handlers; the lifespans of partitions exit before resources are closed."""
+        lifespans.start(state, runner)
+        try:
+            await runner.run()
+        finally:
+            await lifespans.aclose(lost=session.has_failed)
+        if runner.failure is not None:
+            raise runner.failure
 
     @asynccontextmanager
     async def open_resources(

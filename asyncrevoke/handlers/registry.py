@@ -11,6 +11,7 @@ from asyncrevoke.handlers.policy.handler_function import HandlerFunction
 from asyncrevoke.handlers.policy.middleware import M, Middleware, check_middleware
 from asyncrevoke.handlers.policy.options import CheckedOptions, check_options
 from asyncrevoke.handlers.policy.registration import BatchOptions, Handler, HandlerOptions
+from asyncrevoke.handlers.policy.results import check_publish_to, collecting
 from asyncrevoke.handlers.policy.signature import (
     compile_batch_call,
     compile_call,
@@ -165,6 +166,9 @@ def _compiled(
     default_decoder: Decoder | None,
 ) -> Handler:
     name = handler_name(function)
+    check_publish_to(function, name, options.publish_to)
+    if options.publish_to is not None:
+        function = collecting(function)
     call, wants_context, batch = None, False, None
     decoder = options.decoder or default_decoder
     if options.batch is None:
@@ -192,6 +196,7 @@ def _compiled(
         decoder=decoder,
         order_by=options.order_by,
         limits=options.limits,
+        publish_to=options.publish_to,
     )
 
 

@@ -66,6 +66,7 @@ class HandlerRunner:
             if not pipeline.dispatcher.worker_has_failed:
                 with self._source.parked():
                     await pipeline.pool.wait_until_idle()
+                    await pipeline.results_ended()
         except asyncio.CancelledError:
             if self._failure is not None:
                 self._log.error(

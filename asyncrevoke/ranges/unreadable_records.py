@@ -16,5 +16,5 @@ class ReturnsUnreadable(Consumer):
 
     def _open(self) -> Session:
         session = super()._open()
-        session.core.deliver_unreadable()
+        session.core.fetcher.record_drain.deliver_unreadable()
         return session

@@ -8,10 +8,24 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import msgspec
 from aiokafka.partitioner import DefaultPartitioner
+from aiokafka.record.default_records import DefaultRecordBatch
 
-from asyncrevoke.core.io.effects import BrokerProbed, Failed, FailureKind, Replied
+from asyncrevoke.core.io.effects import BrokerProbed, Channel, Failed, FailureKind, Replied
 from asyncrevoke.model import Record, TopicPartition
-from asyncrevoke.protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from asyncrevoke.producing.requests import (
+    InitProducerIdRequest,
+    ProduceRequest,
+    produce_response,
+    produced_batches,
+    producer_id_response,
+)
+from asyncrevoke.protocol.messages import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    EntityResponse,
+    ErrorCode,
+    MetadataRequest,
+)
 from asyncrevoke.testing.fake_kafka.brokers import Brokers
 from asyncrevoke.testing.fake_kafka.partition_log import (
     PartitionLog,
@@ -26,19 +40,21 @@ _SESSION_TIMEOUT = 45.0
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from kio.schema.produce.v8.response import ProduceResponse
+
     from asyncrevoke.config import GroupProtocol
     from asyncrevoke.core.io.effects import (
-        Channel,
         ConnectionSilent,
         DropSilentConnections,
         Node,
         ProbeBroker,
         Send,
     )
-    from asyncrevoke.protocol.messages import FetchedPartition, Response
+    from asyncrevoke.protocol.messages import FetchedPartition, Request, Response
     from asyncrevoke.protocol.records import RecordBatch
     from asyncrevoke.runtime.hooks.dead_letter_writer import DeadLetterContent
     from asyncrevoke.testing.fake_kafka.clock import Clock
+    from asyncrevoke.testing.fake_kafka.group_state import Reply
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -114,6 +130,7 @@ class Cluster(Brokers):
         self.scripted.topics = written
         self._wall_clock_offset = wall_clock_offset
         self._next: dict[str, int] = {}
+        self._producers = 0
         self._partitions_by_default = partitions
         for name, count in topics.items():
             self.create_topic(name, count)
@@ -173,6 +190,34 @@ class Cluster(Brokers):
             timestamp = int(self.wall_time() * 1000)
         log.write(Record(topic, partition, log.end, timestamp, 0, key, value, headers))
         return Published(topic, partition, log.end - 1)
+
+    def handle(self, broker: int, client: int, message: Request, reply: Reply) -> None:
+        """Process one request, those of producers among them."""
+        if isinstance(message, ProduceRequest):
+            reply(EntityResponse(entity=self._produce(message)))
+        elif isinstance(message, InitProducerIdRequest):
+            self._producers += 1
+            reply(EntityResponse(entity=producer_id_response(self._producers)))
+        else:
+            super().handle(broker, client, message, reply)
+
+    def _produce(self, message: ProduceRequest) -> ProduceResponse:
+        errors: dict[TopicPartition, ErrorCode] = {}
+        for partition, records in produced_batches(message):
+            if self.written(partition) is None:
+                errors[partition] = ErrorCode.unknown_topic_or_partition
+                continue
+            errors[partition] = ErrorCode.none
+            for record in DefaultRecordBatch(records):
+                self.write(
+                    partition.topic,
+                    record.key,
+                    record.value,
+                    tuple(record.headers),
+                    partition.partition,
+                    record.timestamp,
+                )
+        return produce_response(errors)
 
     def decode(self, fetched: FetchedPartition, read_committed: bool) -> list[RecordBatch]:
         """Decode a partition of a Fetch response of this cluster."""
@@ -260,6 +305,9 @@ class Connections:
         if broker is None or self._cut:
             return Failed(send.request_id, FailureKind.UNREACHABLE, f"no broker at {send.node}")
         channel = self._channels.setdefault((broker, send.channel), _Channel())
+        if send.channel is Channel.PRODUCE and isinstance(send.message, MetadataRequest):
+            for topic in send.message.topics or ():
+                self._cluster.have(topic)
         try:
             async with asyncio.timeout(send.timeout), channel.turn:
                 response = await self._ask(broker, channel, send)

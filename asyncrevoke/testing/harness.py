@@ -233,7 +233,9 @@ class TestConsumer:
         group.taken.update(wanted)
         group.rebalance()
         await self._until(
-            lambda: all(tp not in core.assignment() or core.is_revoking(tp) for tp in wanted)
+            lambda: all(
+                tp not in core.assignment.partitions() or core.is_revoking(tp) for tp in wanted
+            )
         )
 
     async def withdraw(self, *partitions: tuple[str, int]) -> None:
@@ -319,7 +321,7 @@ class TestConsumer:
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The consumer's partitions, including those that are being revoked."""
-        return self._session.core.assignment()
+        return self._session.core.assignment.partitions()
 
     def dead_letters(self, topic: str) -> list[Record]:
         """The records of a dead letter topic; their headers have the reason and the origin."""
@@ -367,14 +369,14 @@ class TestConsumer:
             for tp in cluster.topics.partitions()
             if tp.topic in session.core.subscription() and tp not in cluster.scripted.taken
         }
-        paused = session.core.paused()
+        paused = session.core.seeking.paused()
         return (
             cluster.scripted.state is GroupState.STABLE
             and bool(cluster.scripted.others())
-            and set(session.core.assignment()) == share
+            and set(session.core.assignment.partitions()) == share
             and not any(session.core.is_revoking(tp) for tp in share)
             # And reads it: a fetch of other partitions may be parked before.
-            and all(session.core.highwater(tp) is not None for tp in share - paused)
+            and all(session.core.seeking.highwater(tp) is not None for tp in share - paused)
         )
 
     async def _until(self, done: Callable[[], bool]) -> None:

@@ -96,7 +96,7 @@ def scenarios(args: argparse.Namespace, size: int) -> Iterator[Scenario]:
 
 
 async def play(args: argparse.Namespace, stage: Stage, folder: Path) -> list[Outcome]:
-    """Run all, each told in a line."""
+    """Run all, and print a line for each."""
     outcomes: list[Outcome] = []
     print(f"{len(stage.brokers)} broker(s)\n{HEADER}")
     for scenario in scenarios(args, len(stage.brokers)):
@@ -113,9 +113,9 @@ async def play(args: argparse.Namespace, stage: Stage, folder: Path) -> list[Out
             cell = matrix.cell_of(outcome, len(stage.brokers))
             await asyncio.to_thread(matrix.write, [cell])
         print(outcome.line, flush=True)
-        for fault in outcome.judgement.faults:
+        for fault in outcome.check_run.faults:
             print(f"    {fault}", flush=True)
-        if outcome.judgement.faults or args.keep:
+        if outcome.check_run.faults or args.keep:
             print(f"    evidence: {outcome.evidence}", flush=True)
         else:
             await asyncio.to_thread(shutil.rmtree, outcome.evidence)
@@ -134,14 +134,14 @@ def main() -> int:
             continue
         with Stage(size) as stage:
             outcomes += asyncio.run(play(args, stage, folder / f"{size}"))
-    found = [outcome.judgement for outcome in outcomes]
+    found = [outcome.check_run for outcome in outcomes]
     failed = sum(bool(each.faults) for each in found)
     print(
         f"{len(found) - failed} of {len(found)} runs as they should be, "
         f"{sum(each.produced for each in found)} records: "
         f"{sum(each.lost for each in found)} lost, "
         f"{sum(each.repeated for each in found)} repeated "
-        f"({sum(each.unexcused for each in found)} without an excuse), "
+        f"({sum(each.not_permitted for each in found)} not permitted), "
         f"{sum(each.out_of_order for each in found)} out of order; longest stall "
         f"{max((each.longest_stall for each in found), default=0.0):.1f} s; "
         f"{time.monotonic() - began:.0f} s"

@@ -50,7 +50,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 def cell_of(outcome: Outcome, brokers: int) -> Cell:
     """What was measured in a run of one fault."""
     (fault,) = outcome.scenario.faults
-    found = outcome.judgement
+    found = outcome.check_run
     return Cell(
         fault=fault.name,
         brokers=brokers,

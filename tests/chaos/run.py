@@ -1,4 +1,4 @@
-"""One chaos run: members join, faults happen one after another, everything is judged."""
+"""One chaos run: members join, faults happen one after another, every invariant is checked."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from chaos.environment.group import CLOSE_TIMEOUT, Group
+from chaos.environment.group import CLOSE_TIMEOUT, ChaosGroup
 from chaos.environment.traffic import Traffic
-from chaos.faults.fault import World
+from chaos.faults.fault import ChaosEnvironment
 from chaos.invariants.evidence import facts_of, keep
-from chaos.invariants.run_checker import Judgement, judgement
+from chaos.invariants.run_checker import RunResult, check_run
 from chaos.scenario import Scenario
 
 from asyncrevoke.cli.demo.clock import now
@@ -41,17 +41,17 @@ class Outcome(NamedTuple):
     """What came of a run; ``evidence`` is a folder."""
 
     scenario: Scenario
-    judgement: Judgement
+    check_run: RunResult
     seconds: float
     evidence: Path
 
     @property
     def line(self) -> str:
         """One line for people."""
-        found = self.judgement
+        found = self.check_run
         return (
             f"{self.scenario.name:60} {found.produced:6} {found.lost:5} {found.unhandled:9} "
-            f"{found.repeated:9} {found.unexcused:10} {found.out_of_order:6} "
+            f"{found.repeated:9} {found.not_permitted:13} {found.out_of_order:6} "
             f"{found.longest_stall:7.1f} {found.longest_exit:6.1f} {found.audit:13} "
             f"{self.seconds:4.0f} s"
         )
@@ -59,7 +59,7 @@ class Outcome(NamedTuple):
 
 HEADER = (
     f"{'run':60} {'acked':>6} {'lost':>5} {'unhandled':>9} {'repeated':>9} "
-    f"{'unexcused':>10} {'order':>6} {'stall':>7} {'exit':>6} {'audit':13}"
+    f"{'not permitted':>13} {'order':>6} {'stall':>7} {'exit':>6} {'audit':13}"
 )
 
 
@@ -95,11 +95,11 @@ async def run(
     content: Content = "batches"
     if any(fault.content == "records" for fault in scenario.faults):
         content = "records"
-    told: list[str] = []
+    schedule: list[str] = []
     async with stage.network(folder / "proxies.log") as proxies:
         traffic = Traffic(stage.direct, topic, RATE, rng)
-        group = Group(topic, scenario.protocol, stage.client_options(), folder, more, content)
-        world = World(
+        group = ChaosGroup(topic, scenario.protocol, stage.client_options(), folder, more, content)
+        world = ChaosEnvironment(
             stage=stage,
             proxies=proxies,
             group=group,
@@ -111,7 +111,7 @@ async def run(
         )
         await asyncio.to_thread(stage.permit, topic, group.name)
         try:
-            await _play(scenario, world, told)
+            await _play(scenario, world, schedule)
         finally:
             await group.close()
             await traffic.pause()
@@ -124,21 +124,21 @@ async def run(
             compared=all(fault.compared for fault in scenario.faults),
             trimmed=trimmed,
         )
-    found = judgement(facts, scenario.allowed(slack))
+    found = check_run(facts, scenario.allowed(slack))
     if found.faults or always:
         about = {
             "seed": scenario.seed,
             "protocol": scenario.protocol,
             "brokers": len(stage.brokers),
-            "schedule": told,
+            "schedule": schedule,
         }
         await asyncio.to_thread(keep, folder, stage, facts, found, about, logged_from)
     return Outcome(scenario, found, now() - began, folder)
 
 
-async def _play(scenario: Scenario, world: World, told: list[str]) -> None:
-    def tell(what: str) -> None:
-        told.append(f"{time.time():.3f} {now():.3f} {what}")
+async def _play(scenario: Scenario, world: ChaosEnvironment, schedule: list[str]) -> None:
+    def note(what: str) -> None:
+        schedule.append(f"{time.time():.3f} {now():.3f} {what}")
 
     group, traffic = world.group, world.traffic
     traffic.start()
@@ -154,11 +154,11 @@ async def _play(scenario: Scenario, world: World, told: list[str]) -> None:
     # What had piled up meanwhile is handled in one burst, which a kill would repeat.
     if not await world.caught_up(CAUGHT_UP_WITHIN):
         group.failures.append(f"members did not catch up within {CAUGHT_UP_WITHIN:g} s")
-    tell("all members own partitions and have caught up")
+    note("all members own partitions and have caught up")
     for kind in scenario.faults:
         await asyncio.sleep(_BETWEEN)
         fault = kind()
-        tell(f"{fault.name} begins")
+        note(f"{fault.name} begins")
         await fault.apply(world)
         healed_at = now() + fault.seconds
         while (left := healed_at - now()) > 0:
@@ -166,15 +166,15 @@ async def _play(scenario: Scenario, world: World, told: list[str]) -> None:
             await asyncio.sleep(min(left, _LOOK))
             group.refresh()
         await fault.heal(world)
-        tell(f"{fault.name} is healed")
+        note(f"{fault.name} is healed")
         if not await world.until(joined, JOINED_WITHIN):
-            tell(f"not all members owned a partition {JOINED_WITHIN:g} s later")
+            note(f"not all members owned a partition {JOINED_WITHIN:g} s later")
         if not await world.recovered(CAUGHT_UP_WITHIN):
-            tell(f"not all was handled {CAUGHT_UP_WITHIN:g} s later")
+            note(f"not all was handled {CAUGHT_UP_WITHIN:g} s later")
     await traffic.stop()
-    tell("nothing more is produced")
+    note("nothing more is produced")
     if not await world.caught_up(CAUGHT_UP_WITHIN):
-        tell(f"not all was handled {CAUGHT_UP_WITHIN:g} s later")
+        note(f"not all was handled {CAUGHT_UP_WITHIN:g} s later")
     for member in group.running:
         group.stop(member)
 
@@ -184,4 +184,4 @@ async def _play(scenario: Scenario, world: World, told: list[str]) -> None:
 
     if not await world.until(gone, GONE_WITHIN):
         group.failures.append(f"not all members had ended {GONE_WITHIN:g} s after SIGTERM")
-    tell("all members have ended")
+    note("all members have ended")

@@ -56,6 +56,6 @@ async def test_faults_lose_and_reorder_nothing_and_repeat_only_permitted_records
     stages[size].start()
     scenario = Scenario(1, protocol, tuple(FAULTS[name] for name in faults))
     outcome = await run(stages[size], scenario, tmp_path, slack=SLACK)
-    found = outcome.judgement
+    found = outcome.check_run
     assert not found.faults, "\n".join([*found.faults, f"evidence: {outcome.evidence}"])
     assert found.produced > 0

@@ -29,6 +29,7 @@ CHAPTERS = {
     "auto_offset_reset": "Reading",
     "session_timeout": "Membership and its times",
     "request_timeout": "Requests",
+    "compression": "Publishing",
     "security_protocol": "Security",
 }
 

@@ -40,13 +40,13 @@ def main() -> int:
     """Exit code 1 unless every input did what it should."""
     args = arguments()
     folder: Path | None = args.failures
-    told = 0
+    reported = 0
 
-    def tell(failure: Failure) -> None:
-        nonlocal folder, told
+    def report(failure: Failure) -> None:
+        nonlocal folder, reported
         if folder is None:
             folder = Path(tempfile.mkdtemp(prefix="fuzz-failures-"))
-        told += 1
+        reported += 1
         place = folder / failure.target / f"{failure.seed}-{failure.index}.bin"
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(failure.data)
@@ -60,13 +60,13 @@ def main() -> int:
             inputs=args.inputs,
             seconds=None if args.inputs is not None else args.seconds / len(args.target),
             processes=args.processes,
-            on_failure=tell,
+            on_failure=report,
         )
         if args.input is not None:
             print(run.check(args.input, read(args.input)), flush=True)
         else:
             print(run.run(), flush=True)
-    return 1 if told else 0
+    return 1 if reported else 0
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NotRequired, TypedDict
 
 import jgo
-from interop.assignor_comparison import Case, Group
+from interop.assignor_comparison import AssignedGroup, Case
 
 from asyncrevoke.core.assignors import ASSIGNORS
 from asyncrevoke.model import TopicPartition
@@ -34,7 +34,7 @@ STICKY = ("sticky", "cooperative-sticky")
 _RACKS = ["east", "north", "west"]
 
 
-class Answer(TypedDict):
+class AssignorResult(TypedDict):
     """What Java made of a group, in base64: assignments and plan by member id.
 
     ``subscriptions`` are as Java writes them; there is a plan with cooperative-sticky only.
@@ -59,13 +59,13 @@ class _Shape(NamedTuple):
     same_topics: bool
 
 
-def random_groups(count: int, seed: int) -> list[Group]:
+def random_groups(count: int, seed: int) -> list[AssignedGroup]:
     """``count`` groups of all assignors, small and large, new, settled and in the midst of it."""
     choose = random.Random(seed)
     return [_random_group(choose) for _ in range(count)]
 
 
-def assigned_by_java(groups: Sequence[Group]) -> list[Answer]:
+def assigned_by_java(groups: Sequence[AssignedGroup]) -> list[AssignorResult]:
     """What Java makes of ``groups``."""
     return [json.loads(line) for line in _ask_java(groups)]
 
@@ -91,7 +91,7 @@ def _ask_java(questions: Sequence[object]) -> list[str]:
     return done.stdout.splitlines()
 
 
-def _random_group(choose: random.Random) -> Group:
+def _random_group(choose: random.Random) -> AssignedGroup:
     assignor = choose.choice(["range", "roundrobin", *["sticky"] * 2, *["cooperative-sticky"] * 4])
     shape = _Shape(
         sizes=tuple(choose.choice([1, 2, 3, 4, 6, 8, 12]) for _ in range(choose.randint(1, 5))),
@@ -141,7 +141,7 @@ def _random_group(choose: random.Random) -> Group:
             versions[member],
         )
         members.append((member, instance, base64.b64encode(written).decode()))
-    group = Group(assignor=assignor, partitions=partitions, members=members)
+    group = AssignedGroup(assignor=assignor, partitions=partitions, members=members)
     if racks is not None:
         group["racks"] = racks
     return group
@@ -231,7 +231,7 @@ def vectors() -> str:
     return text.replace('{"group"', '\n{"group"') + "\n"
 
 
-def case_of(group: Group, answer: Answer) -> Case:
+def case_of(group: AssignedGroup, answer: AssignorResult) -> Case:
     """The subscriptions are written down as Java writes them."""
     as_java = [
         (member_id, instance, written)
@@ -239,7 +239,9 @@ def case_of(group: Group, answer: Answer) -> Case:
             group["members"], answer["subscriptions"], strict=True
         )
     ]
-    case = Case(group=Group({**group, "members": as_java}), assignments=answer["assignments"])
+    case = Case(
+        group=AssignedGroup({**group, "members": as_java}), assignments=answer["assignments"]
+    )
     if "plan" in answer and answer["plan"] != answer["assignments"]:
         case["plan"] = answer["plan"]
     return case

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _LATER = 1000  # a generation after all of the cases
 
 
-class Group(TypedDict):
+class AssignedGroup(TypedDict):
     """A group before its assignment; members are (id, instance id, subscription in base64), racks
     those of each partition of a topic."""
 
@@ -37,7 +37,7 @@ class Group(TypedDict):
 class Case(TypedDict):
     """A group and what Java made of it; ``plan`` if something was withheld from it."""
 
-    group: Group
+    group: AssignedGroup
     assignments: dict[str, str]
     plan: NotRequired[dict[str, str]]
 
@@ -114,7 +114,7 @@ def racks_matter(
     return Racks(members, [tp for mine in assignment.values() for tp in mine], racks).useful
 
 
-def racks_of(group: Group) -> dict[TopicPartition, frozenset[str]]:
+def racks_of(group: AssignedGroup) -> dict[TopicPartition, frozenset[str]]:
     """The racks of each partition."""
     return {
         TopicPartition(topic, number): frozenset(racks)
@@ -123,7 +123,7 @@ def racks_of(group: Group) -> dict[TopicPartition, frozenset[str]]:
     }
 
 
-def members_of(group: Group) -> list[Member]:
+def members_of(group: AssignedGroup) -> list[Member]:
     """The members as their leader sees them."""
     assignor = ASSIGNORS[group["assignor"]]
     reports = [

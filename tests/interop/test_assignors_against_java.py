@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 from interop.assignor_cases import VECTORS, assigned_by_java, case_of, random_groups, vectors
-from interop.assignor_comparison import Group, across_racks, differences
+from interop.assignor_comparison import AssignedGroup, across_racks, differences
 
 pytestmark = [
     pytest.mark.broker,
@@ -34,6 +34,6 @@ def test_groups_never_seen_before_are_assigned_as_java_does() -> None:
 
 
 def test_the_program_says_so_if_java_cannot_do_what_is_asked() -> None:
-    unknown = Group(assignor="no-such-assignor", partitions={}, members=[])
+    unknown = AssignedGroup(assignor="no-such-assignor", partitions={}, members=[])
     with pytest.raises(RuntimeError, match="no-such-assignor"):
         assigned_by_java([unknown])

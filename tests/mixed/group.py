@@ -32,7 +32,7 @@ _PROGRAM = Path(__file__).parent / "member.py"
 _PAUSE = 0.02
 
 
-class Member(JavaMember):
+class MixedMember(JavaMember):
     """Any client's member: they all speak as Java's does.
 
     ``committed`` exists only where the client says so; ours commits what counts by itself.
@@ -57,7 +57,7 @@ class Member(JavaMember):
         }
 
 
-class Group:
+class MixedGroup:
     """Members that come and go while records are produced all the time."""
 
     def __init__(self, folder: Path, bootstrap: str, topic: str) -> None:
@@ -66,8 +66,8 @@ class Group:
         self.topic = topic
         self.name = f"group-of-{topic}"
         self.everything = {TopicPartition(topic, number) for number in range(PARTITIONS)}
-        self.members: list[Member] = []
-        self.ended: list[Member] = []
+        self.members: list[MixedMember] = []
+        self.ended: list[MixedMember] = []
         self.sent = 0
         self._stack = contextlib.AsyncExitStack()
         self._enough = asyncio.Event()
@@ -101,7 +101,7 @@ class Group:
 
     # --- members ---------------------------------------------------------------------------------
 
-    async def join(self, client: Client, *assignors: str) -> Member:
+    async def join(self, client: Client, *assignors: str) -> MixedMember:
         """Start a member; without assignors one by KIP-848."""
         number = len(self.members) + len(self.ended)
         name = f"{client}-{number}"
@@ -127,11 +127,11 @@ class Group:
                 stderr=log,
                 preexec_fn=die_with_parent if sys.platform == "linux" else None,
             )
-        member = Member(client, name, process)
+        member = MixedMember(client, name, process)
         self.members.append(member)
         return member
 
-    async def leave(self, member: Member) -> None:
+    async def leave(self, member: MixedMember) -> None:
         """Stop a member gracefully, and wait for its end."""
         async with asyncio.timeout(DEADLINE):
             await member.leave()
@@ -140,7 +140,7 @@ class Group:
         self.members.remove(member)
         self.ended.append(member)
 
-    async def ends_by_itself(self, member: Member) -> str:
+    async def ends_by_itself(self, member: MixedMember) -> str:
         """Wait until a member fails; what it wrote to its log."""
         async with asyncio.timeout(DEADLINE):
             await member.reading

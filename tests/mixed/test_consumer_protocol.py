@@ -7,7 +7,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 import pytest
-from mixed.group import PARTITIONS, Client, Group
+from mixed.group import PARTITIONS, Client, MixedGroup
 
 from asyncrevoke.broker import KafkaBroker
 
@@ -32,15 +32,15 @@ def broker() -> Iterator[KafkaBroker]:
 
 
 @pytest.fixture
-def group(tmp_path: Path, broker: KafkaBroker) -> Group:
+def group(tmp_path: Path, broker: KafkaBroker) -> MixedGroup:
     topic = f"topic-{uuid.uuid4().hex[:8]}"
     broker.create_topic(topic, PARTITIONS)
-    return Group(tmp_path, broker.bootstrap_servers, topic)
+    return MixedGroup(tmp_path, broker.bootstrap_servers, topic)
 
 
 @pytest.mark.parametrize("first", range(3), ids=[f"{client} first" for client in ALL[:3]])
 async def test_members_of_all_clients_share_a_group_and_consume_each_record_once(
-    group: Group, first: int
+    group: MixedGroup, first: int
 ) -> None:
     async with group:
         for client in (*ALL[first:], *ALL[:first]):
@@ -58,7 +58,7 @@ async def test_members_of_all_clients_share_a_group_and_consume_each_record_once
     [("java", "range"), ("java", "cooperative-sticky"), ("librdkafka", "range")],
 )
 async def test_a_classic_group_of_another_client_is_converted_by_asyncrevoke_and_back(
-    group: Group, client: Client, assignor: str
+    group: MixedGroup, client: Client, assignor: str
 ) -> None:
     async with group:
         await group.join(client, assignor)
@@ -74,7 +74,7 @@ async def test_a_classic_group_of_another_client_is_converted_by_asyncrevoke_and
 
 
 async def test_classic_members_of_asyncrevoke_and_kip_848_members_of_java_share_a_group(
-    group: Group,
+    group: MixedGroup,
 ) -> None:
     async with group:
         await group.join("ours", "cooperative-sticky")
@@ -89,7 +89,7 @@ async def test_classic_members_of_asyncrevoke_and_kip_848_members_of_java_share_
 
 
 async def test_a_group_that_the_broker_does_not_convert_continues_without_asyncrevoke(
-    group: Group,
+    group: MixedGroup,
 ) -> None:
     # It takes librdkafka's cooperative-sticky for a custom assignor.
     async with group:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from mixed.group import PARTITIONS, Client, Group
+from mixed.group import PARTITIONS, Client, MixedGroup
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,11 +22,11 @@ MEMBERS = 3
 
 
 @pytest.fixture
-def group(tmp_path: Path, kafka_broker: RunningBroker, kafka_topic: str) -> Group:
-    return Group(tmp_path, kafka_broker.bootstrap_servers, kafka_topic)
+def group(tmp_path: Path, kafka_broker: RunningBroker, kafka_topic: str) -> MixedGroup:
+    return MixedGroup(tmp_path, kafka_broker.bootstrap_servers, kafka_topic)
 
 
-async def bounce(group: Group, *assignors: str) -> list[str]:
+async def bounce(group: MixedGroup, *assignors: str) -> list[str]:
     """Restart each member in turn, now as one of ours; the assignors that the group used."""
     used: list[str] = []
     for member in list(group.members):
@@ -36,7 +36,7 @@ async def bounce(group: Group, *assignors: str) -> list[str]:
     return used
 
 
-async def upgrade(group: Group, client: Client, assignor: str, *others: str) -> int:
+async def upgrade(group: MixedGroup, client: Client, assignor: str, *others: str) -> int:
     for _ in range(MEMBERS):
         await group.join(client, assignor, *others)
     assert (await group.settles()).assignor == assignor
@@ -51,20 +51,20 @@ async def upgrade(group: Group, client: Client, assignor: str, *others: str) -> 
 
 
 async def test_an_aiokafka_group_is_upgraded_without_losing_or_repeating_a_record(
-    group: Group,
+    group: MixedGroup,
 ) -> None:
     async with group:
         assert await upgrade(group, "aiokafka", "roundrobin") == 0
 
 
 async def test_a_range_group_of_asyncrevoke_is_upgraded_without_losing_or_repeating_a_record(
-    group: Group,
+    group: MixedGroup,
 ) -> None:
     async with group:
         assert await upgrade(group, "ours", "range") == 0
 
 
-async def test_a_range_group_of_java_is_upgraded_without_losing_a_record(group: Group) -> None:
+async def test_a_range_group_of_java_is_upgraded_without_losing_a_record(group: MixedGroup) -> None:
     # What a VerifiableConsumer reads and does not commit, because SIGTERM comes in between, is
     # read again: it says so itself, and nothing else may be.
     async with group:
@@ -72,19 +72,21 @@ async def test_a_range_group_of_java_is_upgraded_without_losing_a_record(group: 
 
 
 async def test_a_sticky_group_of_aiokafka_is_upgraded_without_losing_or_repeating_a_record(
-    group: Group,
+    group: MixedGroup,
 ) -> None:
     async with group:
         assert await upgrade(group, "aiokafka", "sticky") == 0
 
 
-async def test_a_sticky_group_of_java_is_upgraded_without_losing_a_record(group: Group) -> None:
+async def test_a_sticky_group_of_java_is_upgraded_without_losing_a_record(
+    group: MixedGroup,
+) -> None:
     async with group:
         await upgrade(group, "java", "sticky")
 
 
 async def test_a_java_group_of_range_and_sticky_is_upgraded_without_losing_a_record(
-    group: Group,
+    group: MixedGroup,
 ) -> None:
     async with group:
         await upgrade(group, "java", "range", "sticky")
@@ -92,7 +94,7 @@ async def test_a_java_group_of_range_and_sticky_is_upgraded_without_losing_a_rec
 
 @pytest.mark.parametrize("client", ["java", "aiokafka"])
 async def test_a_sticky_group_keeps_partitions_where_they_are_whoever_leads_it(
-    group: Group, client: Client
+    group: MixedGroup, client: Client
 ) -> None:
     async with group:
         first = await group.join("ours", "sticky")

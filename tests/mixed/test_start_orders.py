@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from mixed.group import PARTITIONS, Client, Group
+from mixed.group import PARTITIONS, Client, MixedGroup
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +48,7 @@ async def test_members_of_all_clients_share_a_group_and_consume_each_record_once
 ) -> None:
     # Who joins first leads; when it leaves, another client does.
     order = (*clients[first:], *clients[:first])
-    async with Group(tmp_path, kafka_broker.bootstrap_servers, kafka_topic) as group:
+    async with MixedGroup(tmp_path, kafka_broker.bootstrap_servers, kafka_topic) as group:
         for client in order:
             await group.join(client, assignor)
             facts = await group.settles()

@@ -4,7 +4,7 @@ Theory of operation. A group has come to rest; then each of its members is repla
 ``unavailable`` members are away at a time: one stops (it finishes its work and commits), its
 successor starts a while after it has closed, and counts as back once it has been given partitions.
 All oracles watch, so that a repeated or lost record ends the run. Partitions that take no new
-records, because they are being given up or have no owner, are counted ten times a second.
+records, because they are being revoked or have no owner, are counted ten times a second.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Deploy:
     def schedule(self, mode: GroupMode, *, static: bool) -> Schedule:
         """Members that all start within two seconds, and nothing else."""
         assignors = (_ASSIGNORS.get(mode, "cooperative-sticky"),)
-        pace = WorkTime(0.05, 1.0, 0.02)
+        work_time = WorkTime(0.05, 1.0, 0.02)
         plans = (
-            MemberPlan(2.0 * n / self.members, ConsumerStyle.TASKS, pace)
+            MemberPlan(2.0 * n / self.members, ConsumerStyle.TASKS, work_time)
             for n in range(self.members)
         )
         return Schedule(
@@ -169,7 +169,7 @@ class RollingDeploy(SimulatedCluster):
         return cost
 
     def _begin(self, plan: MemberPlan) -> None:
-        self.join(plan.shape, plan.pace)
+        self.join(plan.style, plan.work_time)
 
     def _step(self, complaint: str) -> None:
         if self.clock.now > _PATIENCE:
@@ -199,7 +199,7 @@ class RollingDeploy(SimulatedCluster):
 
     def _start_again(self, application: Application) -> None:
         instance_id = application.member.config.group_instance_id
-        new = self.join(application.shape, application.pace, instance_id=instance_id)
+        new = self.join(application.style, application.work_time, instance_id=instance_id)
         self._coming[new.member.client] = new
 
     def _unowned(self) -> set[int]:

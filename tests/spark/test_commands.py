@@ -64,7 +64,7 @@ def test_a_wrong_folder_is_a_wrong_option(tmp_path: Path) -> None:
         (["--from", "yesterday"], "a time like"),
     ],
 )
-def test_a_wrong_start_of_a_replay_is_told(
+def test_a_wrong_start_of_a_replay_is_an_error(
     words: list[str], sentence: str, app: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("pyspark", reason="needs the extra spark")
@@ -78,7 +78,7 @@ def test_a_wrong_start_of_a_replay_is_told(
 @pytest.mark.slow
 @pytest.mark.timeout(200)
 @pytest.mark.usefixtures("notes")
-def test_a_replay_begins_where_a_group_stands_and_leaves_a_report(
+def test_a_replay_begins_at_committed_offsets_and_writes_a_report(
     kafka_broker: RunningBroker, topic: str, tmp_path: Path
 ) -> None:
     pytest.importorskip("pyspark", reason="needs the extra spark")

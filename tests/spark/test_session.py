@@ -44,7 +44,7 @@ def test_what_only_an_audit_needs_is_missed_by_audits_alone() -> None:
 
 
 @pytest.mark.parametrize("version", ["3.5.1", "4.1.2", "4.4.0", "5.0.0.dev1"])
-def test_an_unsupported_pyspark_is_told_apart(version: str) -> None:
+def test_the_error_of_an_unsupported_pyspark_differs_from_a_missing_one(version: str) -> None:
     with pytest.raises(SparkSetupError, match=rf"pyspark {version} is installed, and 4.2 or 4.3"):
         check_spark(lambda _name: version)
 
@@ -91,7 +91,7 @@ def java(folder: Path, version: str) -> dict[str, str]:
     return {"JAVA_HOME": str(folder), "PATH": ""}
 
 
-def test_no_java_is_told_before_spark_fails_by_it(
+def test_a_missing_java_is_an_error_before_spark_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import sys
@@ -101,7 +101,7 @@ def test_no_java_is_told_before_spark_fails_by_it(
         check_java({"PATH": str(tmp_path)})
 
 
-def test_a_java_that_spark_does_not_run_on_is_told(tmp_path: Path) -> None:
+def test_a_java_that_spark_does_not_support_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SparkSetupError, match=r"is Java 99: set JAVA_HOME"):
         check_java(java(tmp_path, "99.0.1"))
 
@@ -123,7 +123,7 @@ def test_the_sentence_of_a_task_is_found_among_the_frames_of_spark() -> None:
 
 
 @pytest.mark.parametrize("kind", [DataLossError, StalledReadError])
-def test_errors_that_callers_tell_apart_keep_their_kind(kind: type[Exception]) -> None:
+def test_errors_that_callers_distinguish_keep_their_kind(kind: type[Exception]) -> None:
     text = f"Traceback ...\nasyncrevoke.spark.errors.{kind.__name__}: orders-0 stands\n"
     told = message_of_task_error(ValueError(text), "run july")
     assert type(told) is kind

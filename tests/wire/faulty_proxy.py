@@ -35,7 +35,7 @@ class Api(enum.IntEnum):
     OFFSETS_FOR_LEADER_EPOCH = 23
 
 
-class Answer:
+class ProxiedResponse:
     """What the broker has answered, on its way to the client. ``frame`` begins with its size."""
 
     def __init__(self, frame: bytes, writer: asyncio.StreamWriter, proxy: FaultyProxy) -> None:
@@ -56,21 +56,21 @@ class Answer:
                 await asyncio.sleep(_CHUNK_SECONDS)
 
 
-Fault: TypeAlias = Callable[[Answer], Awaitable[None]]
+Fault: TypeAlias = Callable[[ProxiedResponse], Awaitable[None]]
 
 
-async def let_through(answer: Answer) -> None:
+async def let_through(answer: ProxiedResponse) -> None:
     """Nothing happens."""
     await answer.send(answer.frame)
 
 
-async def cut_in_mid_frame(answer: Answer) -> None:
+async def cut_in_mid_frame(answer: ProxiedResponse) -> None:
     """Half of the answer, then the end of the connection."""
     await answer.send(answer.frame[: len(answer.frame) // 2])
     raise ConnectionAbortedError
 
 
-async def withhold(answer: Answer) -> None:
+async def withhold(answer: ProxiedResponse) -> None:
     """The answer never comes, nor any behind it, until the client gives the connection up."""
     del answer
     await asyncio.get_running_loop().create_future()
@@ -79,7 +79,7 @@ async def withhold(answer: Answer) -> None:
 def delayed(seconds: float) -> Fault:
     """The answer comes late."""
 
-    async def fault(answer: Answer) -> None:
+    async def fault(answer: ProxiedResponse) -> None:
         await asyncio.sleep(seconds)
         await answer.send(answer.frame)
 
@@ -90,7 +90,7 @@ def altered(old: bytes, new: bytes) -> Fault:
     """The answer comes with other bytes in it."""
     assert len(old) == len(new)
 
-    async def fault(answer: Answer) -> None:
+    async def fault(answer: ProxiedResponse) -> None:
         await answer.send(answer.frame.replace(old, new))
 
     return fault
@@ -221,7 +221,7 @@ class FaultyProxy:
             if self._deaf:  # asked before that
                 continue
             (correlation,) = struct.unpack_from(">i", frame, 4)
-            await self._fault(asked.pop(correlation))(Answer(frame, writer, self))
+            await self._fault(asked.pop(correlation))(ProxiedResponse(frame, writer, self))
 
     def _fault(self, api: Api) -> Fault:
         fault, times = self._faults.get(api, (let_through, 0))

@@ -216,7 +216,7 @@ async def test_a_coordinator_is_looked_up_again_while_it_is_not_available(
     assert broker.asked.count(FIND_COORDINATOR) == 4
 
 
-async def test_a_bootstrap_server_that_does_not_answer_is_skipped() -> None:
+async def test_a_bootstrap_server_that_does_not_respond_is_skipped() -> None:
     async with connected(GroupBroker(), "127.0.0.1:1") as (client, node):
         assert client.brokers() == {node.node_id: f"{node.host}:{node.port}"}
         with pytest.raises(GroupsError, match="the cluster has no broker 7"):

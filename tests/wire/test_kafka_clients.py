@@ -53,7 +53,7 @@ async def opened(make: Callable[..., Any], options: dict[str, Any]) -> None:
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("make", [kafka_producer, kafka_consumer, kafka_admin])
 @pytest.mark.parametrize("most", [None, 5000])
-async def test_a_client_refuses_a_scram_challenge_beyond_the_option(
+async def test_a_client_rejects_a_scram_challenge_beyond_the_option(
     make: Callable[..., Any], most: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

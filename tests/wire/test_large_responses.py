@@ -202,7 +202,7 @@ async def test_a_large_usual_fetch_stays_on_the_event_loop(
     assert decoding.threads == []
 
 
-async def test_the_event_loop_goes_on_while_an_answer_is_decoded(
+async def test_the_event_loop_runs_while_a_response_is_decoded(
     setup: Setup, decoding: Decoding
 ) -> None:
     setup.answers = [metadata_response, heartbeat_response]
@@ -242,7 +242,7 @@ async def test_answers_keep_their_order_behind_a_large_one(
     assert isinstance(answers[1], Replied)
 
 
-async def test_no_request_is_overdue_because_an_answer_is_decoded(
+async def test_no_request_is_overdue_because_a_response_is_decoded(
     setup: Setup, decoding: Decoding
 ) -> None:
     setup.answers = [heartbeat_response, metadata_response, heartbeat_response]
@@ -264,7 +264,7 @@ async def test_a_large_answer_that_is_none_fails_its_request(setup: Setup) -> No
     assert "no MetadataResponse" in answer.detail
 
 
-async def test_closing_does_not_wait_for_an_answer_that_is_decoded(
+async def test_closing_does_not_wait_for_a_response_that_is_decoded(
     setup: Setup, decoding: Decoding
 ) -> None:
     setup.answers = [metadata_response]

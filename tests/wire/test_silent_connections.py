@@ -111,7 +111,7 @@ async def setup() -> AsyncIterator[Setup]:
     await broker.stop()
 
 
-async def test_silence_is_told_and_a_late_answer_is_an_answer(setup: Setup) -> None:
+async def test_silence_is_logged_and_a_late_response_counts(setup: Setup) -> None:
     asked = setup.ask()
     silent = await setup.channels.silence()
     assert silent.node == setup.node
@@ -131,7 +131,7 @@ async def test_a_connection_that_is_silent_for_twice_as_long_is_dead(setup: Setu
     await setup.broker.until(lambda: setup.broker.open == 0)
 
 
-async def test_a_parked_join_is_no_silence(setup: Setup) -> None:
+async def test_a_pending_join_is_no_silence(setup: Setup) -> None:
     join = setup.ask(Channel.JOIN, JOIN)
     # Another connection is silent for longer than twice the patience meanwhile.
     await setup.ask()
@@ -140,7 +140,7 @@ async def test_a_parked_join_is_no_silence(setup: Setup) -> None:
     join.cancel()
 
 
-async def test_a_part_of_an_answer_is_no_silence(setup: Setup) -> None:
+async def test_a_part_of_a_response_is_no_silence(setup: Setup) -> None:
     setup.answer.part = struct.pack(">i", 10)[:2]
     asked = setup.ask()
     silent = await setup.channels.silence()
@@ -150,7 +150,7 @@ async def test_a_part_of_an_answer_is_no_silence(setup: Setup) -> None:
     asked.cancel()
 
 
-async def test_what_was_asked_before_a_probe_and_heard_nothing_is_dropped(setup: Setup) -> None:
+async def test_a_request_sent_before_an_unanswered_probe_is_dropped(setup: Setup) -> None:
     dead = setup.ask(patience=LONG)
     await setup.broker.until(lambda: setup.broker.requests == 1)
     probed = await setup.channels.probe(ProbeBroker(setup.node, LONG))
@@ -165,7 +165,7 @@ async def test_what_was_asked_before_a_probe_and_heard_nothing_is_dropped(setup:
     later.cancel()
 
 
-async def test_what_was_heard_meanwhile_is_not_dropped(setup: Setup) -> None:
+async def test_a_connection_with_a_response_meanwhile_is_not_dropped(setup: Setup) -> None:
     loop = asyncio.get_running_loop()
     begun = loop.time()
     setup.answer.answers.set()
@@ -196,7 +196,7 @@ async def test_busy_connections_to_other_brokers_are_left_alone(setup: Setup) ->
     assert isinstance(await asked, Replied)
 
 
-async def test_a_broker_that_does_not_answer_a_probe_gets_twice_the_time_for_the_next() -> None:
+async def test_a_broker_that_does_not_respond_to_a_probe_gets_twice_the_time_for_the_next() -> None:
     broker = FakeBroker(Slow(), silent=True)
     node = await broker.start()
     channels = Channels(ConsumerConfig())
@@ -241,7 +241,7 @@ def test_the_kernel_probes_quiet_connections(patience: float, between: int) -> N
 
 
 @pytest.mark.skipif(not CAN_ISOLATE, reason="needs root, ip and unshare for a network of its own")
-async def test_a_host_that_vanishes_breaks_even_the_connection_of_a_parked_join() -> None:
+async def test_a_vanished_host_breaks_even_the_connection_of_a_pending_join() -> None:
     child = await asyncio.create_subprocess_exec(
         "unshare",
         "--net",

@@ -107,7 +107,7 @@ def failed(outcome: object) -> tuple[FailureKind, str]:
 
 
 @pytest.mark.timeout(30)
-async def test_scram_with_2_to_31_iterations_is_refused_by_the_name_of_the_option(
+async def test_scram_with_2_to_31_iterations_is_rejected_by_the_name_of_the_option(
     opening: Opening,
 ) -> None:
     threads = threading.active_count()
@@ -163,7 +163,7 @@ async def test_an_application_that_ends_does_not_wait_for_a_password_to_be_hashe
     [(API_VERSIONS, 60_000_000), (API_VERSIONS, 2**20 + 1), (SASL_HANDSHAKE, 2**16 + 1)],
 )
 @pytest.mark.parametrize("more", [2**31 - 1, None], ids=["the largest", "as large"])
-async def test_a_large_answer_before_authentication_is_refused_by_its_size(
+async def test_a_large_answer_before_authentication_is_rejected_by_its_size(
     opening: Opening, api: int, size: int, more: int | None
 ) -> None:
     broker = HostileBroker()
@@ -176,7 +176,7 @@ async def test_a_large_answer_before_authentication_is_refused_by_its_size(
     await broker.until(lambda: broker.open == 0)
 
 
-async def test_an_answer_to_sasl_is_bounded_like_the_one_before(opening: Opening) -> None:
+async def test_a_response_to_sasl_is_bounded_like_the_one_before(opening: Opening) -> None:
     broker = HostileBroker()
     broker.on[SASL_AUTHENTICATE] = lambda _correlation, _data: struct.pack(">i", 2**20)
     _, channels, send = await opening(broker, **SASL)
@@ -185,7 +185,7 @@ async def test_an_answer_to_sasl_is_bounded_like_the_one_before(opening: Opening
     assert "a response of 1048576 bytes while the connection was opened" in detail
 
 
-async def test_an_answer_that_nothing_was_asked_for_ends_the_opening(
+async def test_a_response_that_nothing_was_asked_for_ends_the_opening(
     opening: Opening, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = HostileBroker()

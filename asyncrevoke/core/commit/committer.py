@@ -247,7 +247,8 @@ class Committer:
         entries = {
             instance: entry
             for instance in self._assignment.live()
-            if not self._rejected.has_to_wait(now, instance)
+            if not instance.is_commit_withheld
+            and not self._rejected.has_to_wait(now, instance)
             and not self._unknown_topics.has_to_wait(now, instance)
             and (entry := self.entry(instance)) is not None
         }

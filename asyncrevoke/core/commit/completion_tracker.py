@@ -74,7 +74,7 @@ class CompletionTracker:
         self._shares: dict[str, int] = {}
         self._round = -1
 
-    def track(self, *, one_by_one: bool, next_poll_completes: bool) -> None:
+    def track(self, *, one_by_one: bool, next_poll_completes: bool = False) -> None:
         """From now on count one by one or by batch; ``settle``: see the class.
 
         The batch that the loop works on is included: tasks may take its records.
@@ -248,15 +248,6 @@ class CompletionTracker:
             tracker = _tracker(instance, tracker_id)
             if tracker is not None and (ended := tracker.complete_all(offsets)):
                 self._records_ended(now, instance, ended)
-
-    def abandon(self, now: float, record: Record) -> None:
-        """This record has ended and is not done: it holds no release back, and is never
-        committed past."""
-        instance = self._assignment.instance_of(record.tracker_id)
-        if instance is None:
-            return
-        if _abandon(instance, record):
-            self._records_ended(now, instance)
 
     def abandon_all(self, now: float, records: Sequence[Record]) -> None:
         """These records were never started, or have ended without being done."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.io.wall_clock import WallClock
     from asyncrevoke.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.core.partition.instance import PartitionInstance
-    from asyncrevoke.model import Record, TopicPartition
+    from asyncrevoke.model import TopicPartition
     from asyncrevoke.protocol.messages import FetchPartition
     from asyncrevoke.protocol.records import RecordDecoder
 
@@ -95,7 +95,7 @@ class Fetcher:
         )
         self._delays: Mapping[str, TopicDelay] = {}
         self._cursors: dict[TopicPartition, PartitionCursor] = {}
-        self._drain = RecordDrain(
+        self.record_drain = RecordDrain(
             outbox, self._responses, self._cursors, wall_clock, capacity, self, reactions
         )
         self._brokers: dict[int, BrokerFetches] = {}
@@ -115,10 +115,6 @@ class Fetcher:
         partitions is added."""
         self._delays = delays
 
-    def deliver_unreadable(self) -> None:
-        """See :meth:`RecordDrain.deliver_unreadable`."""
-        self._drain.deliver_unreadable()
-
     @property
     def buffered_bytes(self) -> int:
         """Bytes of what was fetched and not delivered."""
@@ -134,7 +130,7 @@ class Fetcher:
                 self.remove(cursor.instance)
             delay = self._delays.get(instance.partition.topic)
             cursor = self._cursors[instance.partition] = PartitionCursor(
-                self._drain, instance, delay
+                self.record_drain, instance, delay
             )
             cursor.set_topic_id(self._cluster.topic_id(instance.partition.topic))
             self._shares_changed = True
@@ -152,7 +148,7 @@ class Fetcher:
         del self._cursors[instance.partition]
         self._memory.forget(cursor)
         cursor.retire()
-        self._drain.forget(cursor)
+        self.record_drain.forget(cursor)
         self._shares_changed = True
 
     def leaders_known(self, now: float) -> None:
@@ -296,7 +292,7 @@ class Fetcher:
             self._place(now, cursor)
             return
         buffer.discard()
-        self._drain.remove(cursor)
+        self.record_drain.remove(cursor)
         self._memory.recount(cursor)
         if offset is not None and offset >= instance.delivered_to:
             # Only what was not delivered is gone; the position is checked in its turn.
@@ -310,7 +306,7 @@ class Fetcher:
         """Have a large batch decoded, count its bytes, and let drains take from it."""
         self._background_decoding.buffer_changed(cursor)
         self._memory.recount(cursor)
-        self._drain.add(cursor)
+        self.record_drain.add(cursor)
 
     # --- requests ----------------------------------------------------------------------------
 
@@ -461,15 +457,6 @@ class Fetcher:
     def polled(self) -> None:
         """A poll looks for records now."""
         self._held_until = 0.0
-
-    @property
-    def has_deliverable(self) -> bool:
-        """Whether a drain would find anything (by estimate)."""
-        return self._drain.is_ready
-
-    def drain(self, now: float, limit: int) -> dict[TopicPartition, list[Record]]:
-        """See :meth:`RecordDrain.drain`."""
-        return self._drain.drain(now, limit)
 
     def records_taken(self, now: float, cursor: PartitionCursor) -> None:
         """Its buffer may need a fetch now."""

@@ -35,6 +35,7 @@ class Channel(enum.Enum):
     FETCH = "fetch"
     FETCH_BUSY = "fetch busy"
     METADATA = "metadata"
+    PRODUCE = "produce"
 
 
 # --- effects: core -> world --------------------------------------------------------------------
@@ -160,10 +161,35 @@ class NotifyKind(enum.Enum):
 
 
 class Notify(NamedTuple):
-    """Call the listener, as a notification (KIP-429). ``partitions`` is never empty."""
+    """Call the listener, as a notification (KIP-429). ``partitions`` is never empty. Delivery of
+    the instances with ``instance_ids`` waits until ``listener_called``."""
 
     kind: NotifyKind
     partitions: frozenset[TopicPartition]
+    instance_ids: tuple[int, ...] = ()
+
+
+class EnterLifespan(NamedTuple):
+    """Enter the lifespan of a partition, which reads from ``position``; answer with
+    ``lifespan_entered``, ``lifespan_exited`` or ``lifespan_failed``."""
+
+    instance_id: int
+    partition: TopicPartition
+    position: int
+
+
+class ExitLifespan(NamedTuple):
+    """Exit this lifespan, or stop entering it; answer with ``lifespan_exited`` or
+    ``lifespan_failed``. Unless ``drained``, handlers of the partition may still run."""
+
+    instance_id: int
+    drained: bool
+
+
+class LoseLifespan(NamedTuple):
+    """The partition of this lifespan is lost: end it without keeping anything."""
+
+    instance_id: int
 
 
 class Emit(NamedTuple):
@@ -195,6 +221,9 @@ Effect: TypeAlias = (
     | Compute
     | WakePoller
     | Notify
+    | EnterLifespan
+    | ExitLifespan
+    | LoseLifespan
     | Emit
     | CompleteRequest
 )

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.outbox import Outbox, Reply
+    from asyncrevoke.core.metadata.output_topics import OutputTopics
     from asyncrevoke.core.metadata.reactions import MetadataReactions
     from asyncrevoke.core.metadata.topic import TopicPartitions
     from asyncrevoke.protocol.messages import BrokerMetadata, TopicMetadata
@@ -55,6 +56,7 @@ class ClusterMetadata:
         outbox: Outbox,
         config: ConsumerConfig,
         bootstrap: Sequence[Node],
+        output_topics: OutputTopics,
         reactions: MetadataReactions,
     ) -> None:
         self._outbox = outbox
@@ -71,6 +73,7 @@ class ClusterMetadata:
         # Of these, what only other members of the group have subscribed to.
         self._of_others: frozenset[str] = frozenset()
         self._topics: dict[str, KnownTopic] = {}
+        self._output_topics = output_topics
         self._reported_errors: dict[str, ErrorCode] = {}
         self._in_flight = False
         # Requests sent, and the last of them that was answered.
@@ -189,20 +192,19 @@ class ClusterMetadata:
         self._failed.pop(node.node_id, None)
 
     def missing_topics(self) -> frozenset[str]:
-        """The topics that this consumer subscribes to and that do not exist, as far as the last
-        response says."""
+        """The topics that this consumer reads or writes, and that the last response denies."""
         if self._wanted is None or self._heard_of is None:
-            return frozenset()
+            return self._output_topics.missing
         asked = (self._wanted & self._heard_of) - self._of_others
-        return frozenset(asked - self._topics.keys() - self._reported_errors.keys())
+        unknown = asked - self._topics.keys() - self._reported_errors.keys()
+        return self._output_topics.missing | unknown
 
     def refused_topics(self) -> frozenset[str]:
         """The topics that the brokers refuse to describe to this consumer."""
         return frozenset(self._reported_errors)
 
     def unreachable_brokers(self) -> tuple[Node, ...]:
-        """The brokers that did not answer the last request: those that lead a partition, or any if
-        none answers."""
+        """The silent brokers that lead a partition; all that were tried if none answers."""
         if self._backoff.has_failed:
             return tuple(self._failed.values()) or tuple(self._nodes.values()) or self._bootstrap
         leading = self._leading() if self._failed else frozenset[int]()
@@ -228,11 +230,8 @@ class ClusterMetadata:
     def want(
         self, now: float, topics: frozenset[str] | None, of_others: frozenset[str] = frozenset()
     ) -> None:
-        """Which topics are of interest; None for all of them. A change is asked for at once.
-
-        Topics in ``of_others`` are subscribed to by other members only: a refusal of these is
-        logged, and no error of this consumer.
-        """
+        """Keep these topics fresh; None: all. A change is asked for at once. ``of_others`` are
+        subscribed to by other members only: a refusal of these is logged, and no error."""
         self._of_others = of_others
         if topics == self._wanted:
             return
@@ -279,8 +278,9 @@ class ClusterMetadata:
         self._outbox.cancel_timer(_TIMER)
         wanted = self._wanted
         node = self.any_node()
+        topics = self._output_topics.to_describe(wanted)
         self._outbox.send(
-            MetadataRequest(topics=None if wanted is None else tuple(sorted(wanted))),
+            MetadataRequest(topics=None if topics is None else tuple(sorted(topics))),
             node,
             Channel.METADATA,
             self._config.request_timeout,
@@ -335,7 +335,11 @@ class ClusterMetadata:
         self._learn_brokers(answer.brokers)
         self.cluster_id = answer.cluster_id
         with_replicas = any(broker.rack for broker in answer.brokers)
-        topics = read_topics(answer.topics, wanted, self._topics, with_replicas=with_replicas)
+        described = self._output_topics.to_describe(wanted)
+        topics = read_topics(answer.topics, described, self._topics, with_replicas=with_replicas)
+        self._output_topics.learn(now, topics)
+        if wanted is not None:
+            topics = {name: topics[name] for name in topics.keys() & wanted}
         expected = self._topics if wanted is None else wanted
         changed = False
         unresolved: list[str] = []
@@ -372,7 +376,7 @@ class ClusterMetadata:
         if failed:
             self._drop_deposed(failed, led)
         self._earliest = now + _SPACING
-        self._plan_next(now, unresolved, refused)
+        self._plan_next(now, unresolved, [*refused, *self._output_topics.missing])
         if changed:
             self._reactions.topics_changed(now)
         self._reactions.metadata_refreshed(now)

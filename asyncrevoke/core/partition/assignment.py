@@ -9,6 +9,7 @@ from asyncrevoke.core.io.effects import Notify, NotifyKind
 from asyncrevoke.core.partition.completion_map import CompletionMap
 from asyncrevoke.core.partition.hand_out import HandOut
 from asyncrevoke.core.partition.instance import InstanceState, InstanceTransition, PartitionInstance
+from asyncrevoke.core.partition.lifespans import Lifespans
 from asyncrevoke.core.partition.offset_tracker import OffsetTracker
 from asyncrevoke.core.partition.record_buffer import RecordBuffer
 from asyncrevoke.core.partition.truncated_tracker import TruncatedTracker
@@ -44,6 +45,7 @@ class Assignment:
         }
         self.in_flight = 0
         self.hand_out = HandOut()
+        self.lifespans = Lifespans(outbox)
         # Records that former owners had completed, in buffers that are gone.
         self._skipped = 0
         # Lost, and not yet listed in a poll result.
@@ -115,6 +117,7 @@ class Assignment:
         self._by_tracker[tracker.tracker_id] = instance
         if instance.state is InstanceState.INIT:
             instance.transition(InstanceTransition.POSITIONED)
+            self.lifespans.positioned(instance, offset)
             self._notice(NotifyKind.ASSIGNED, instance.partition)
         self._reactions.position_changed(instance)
 
@@ -248,6 +251,7 @@ class Assignment:
         for tracker_id in (*instance.former_trackers, *self._current_tracker_id(instance)):
             del self._by_tracker[tracker_id]
         self._reactions.instance_ended(instance)
+        self.lifespans.instance_ended(instance)
         self.hand_out.forget(instance)
         if instance.buffer is not None:
             self._skipped += instance.buffer.skipped_completed
@@ -276,5 +280,9 @@ class Assignment:
         """Notify the listener of partitions lost, then revoked, then assigned."""
         for kind, partitions in self._notices.items():
             if partitions:
-                self._outbox.put(Notify(kind, frozenset(partitions)))
+                waiting: tuple[int, ...] = ()
+                if kind is NotifyKind.ASSIGNED:
+                    live = (self._live[each] for each in partitions if each in self._live)
+                    waiting = self.lifespans.pending_listener_calls(live)
+                self._outbox.put(Notify(kind, frozenset(partitions), waiting))
                 partitions.clear()

@@ -109,7 +109,7 @@ def encode(offset: int, runs: Iterable[Run], leader_epoch: int, limit: int) -> E
 
 
 def lowest_offset_that_fits(offset: int, runs: Sequence[Run], limit: int) -> int:
-    """The lowest commit offset, from ``offset`` on, beside which all ``runs`` beyond it fit, even
+    """The lowest commit offset, from ``offset`` on, beside which all ``runs`` beyond it fit, also
     if some of them are missing when the commit is made. Runs may touch."""
     if not runs:
         return offset

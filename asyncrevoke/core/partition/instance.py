@@ -34,6 +34,20 @@ class InstanceState(enum.Enum):
     LOST = "lost"
 
 
+class LifespanState(enum.Enum):
+    """Where the lifespan of an instance is (:mod:`.lifespans`)."""
+
+    NONE = "none"
+    ENTERING = "entering"
+    ENTERED = "entered"
+    EXITING = "exiting"
+    EXITED = "exited"
+
+
+_DELIVERED = frozenset((LifespanState.NONE, LifespanState.ENTERED))
+_UNFINISHED = frozenset((LifespanState.ENTERING, LifespanState.ENTERED, LifespanState.EXITING))
+
+
 class Permissions(NamedTuple):
     """What an instance may do in a state."""
 
@@ -131,6 +145,10 @@ class PartitionInstance:
         # A position from the reset policy or a seek is committed even if no record was completed.
         self.commit_required = False
         self.paused = False
+        # Its start waits for the user's code: for the listener, or for a lifespan.
+        self.listener_pending = False
+        self.lifespan = LifespanState.NONE
+        self.is_started = True
         # A seek to a timestamp waits for its offset.
         self.seek_pending = False
         self.delayed_by_user = False
@@ -182,6 +200,19 @@ class PartitionInstance:
         """Whether the user has paused it."""
         self.paused = paused
 
+    def set_listener_pending(self, pending: bool) -> None:
+        """Whether delivery waits for the listener's ``on_partitions_assigned``."""
+        self.listener_pending = pending
+        self._check_started()
+
+    def set_lifespan(self, state: LifespanState) -> None:
+        """Where its lifespan is."""
+        self.lifespan = state
+        self._check_started()
+
+    def _check_started(self) -> None:
+        self.is_started = self.lifespan in _DELIVERED and not self.listener_pending
+
     def set_seek_pending(self, pending: bool) -> None:
         """Whether a seek to a timestamp waits for its offset."""
         self.seek_pending = pending
@@ -208,7 +239,17 @@ class PartitionInstance:
     @property
     def is_blocked(self) -> bool:
         """Whether delivery and fetching pause, whatever the state."""
-        return self.paused or self.too_far_ahead or self.seek_pending
+        return self.paused or self.too_far_ahead or self.seek_pending or not self.is_started
+
+    @property
+    def has_unfinished_lifespan(self) -> bool:
+        """Whether it has a lifespan that has not exited."""
+        return self.lifespan in _UNFINISHED
+
+    @property
+    def is_commit_withheld(self) -> bool:
+        """Whether its lifespan has to exit before it is committed, for the last time."""
+        return self.has_unfinished_lifespan and self.revoking
 
     @property
     def revoking(self) -> bool:

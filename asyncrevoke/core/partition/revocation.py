@@ -80,6 +80,7 @@ class Revocation:
             unseen = instance.state is InstanceState.INIT
             instance.transition(InstanceTransition.COMMIT if unseen else InstanceTransition.REVOKE)
             instance.set_deadline(deadline)
+            self._assignment.lifespans.cancel_entering(instance)
             self._revoking[instance] = None
             self._requested[instance] = now
             if unseen:
@@ -101,10 +102,11 @@ class Revocation:
 
     def withdraw(self, instance: PartitionInstance) -> bool:
         """The group has assigned the partition again before it was released: resume. False if the
-        user may have cancelled its work (announced and not delayed): the release then completes."""
+        user may have cancelled its work (announced and not delayed), or if its lifespan exits: the
+        release then completes."""
         instance.set_deadline(None)
         self._overdue.pop(instance, None)
-        resumable = (
+        resumable = self._assignment.lifespans.is_resumable(instance) and (
             instance.state is InstanceState.REVOKE_REQUESTED
             or instance.delayed_by_user
             or (self._auto_delay_revoke and not self.leaving)
@@ -280,9 +282,24 @@ class Revocation:
         )
 
     def _must_wait(self, instance: PartitionInstance) -> bool:
+        """Whether its release waits for records, or else for its lifespan, which exits now."""
+        if self._waits_for_records(instance):
+            return True
+        drained = self.wait_for_tasks or not self.leaving
+        return not self._assignment.lifespans.exit(instance, drained=drained)
+
+    def _waits_for_records(self, instance: PartitionInstance) -> bool:
         if self.leaving:
             return self.wait_for_tasks and instance.held > 0
-        return self._auto_delay_revoke and instance.in_flight > 0
+        delays = self._auto_delay_revoke or instance.has_unfinished_lifespan
+        return delays and instance.in_flight > 0
+
+    def lifespan_failed(self, now: float, instance: PartitionInstance, reason: str) -> None:
+        """What its lifespan was to keep is not kept: it is lost, without a final commit."""
+        revoking = instance.revoking
+        self.lose(now, [instance], reason)
+        if revoking:
+            self._reactions.instance_released(now, instance)
 
     def _complete(self, now: float, instance: PartitionInstance) -> None:
         if instance.state is InstanceState.REVOKE_REQUESTED:
@@ -327,7 +344,7 @@ class Revocation:
         self._slowest_commit = seconds
 
     def margin(self, instance: PartitionInstance) -> float:
-        """Seconds before its deadline at which an instance is lost, for a commit and a join."""
+        """Seconds before its deadline at which an instance is lost: for a commit and a join."""
         margin = max(_LEAST_MARGIN, 2 * self._slowest_commit)
         since = self._requested.get(instance)
         if instance.deadline is None or since is None:
@@ -353,7 +370,10 @@ class Revocation:
             elif now >= instance.deadline - margin and instance not in self._overdue:
                 # One last commit: later completions do not count.
                 self._overdue[instance] = None
-                if self._reactions.is_committed(instance):
+                if instance.has_unfinished_lifespan:
+                    # What the lifespan was to keep is not kept: a commit would pass over it.
+                    self._lose_overdue(now, instance)
+                elif self._reactions.is_committed(instance):
                     self._lose_overdue(now, instance)
                 else:
                     self._reactions.commit_now(now)

@@ -132,7 +132,7 @@ class Poller:
         self._fetcher.polled()
         limit = self._completion_tracker.capacity(now, max_records or self._config.max_poll_records)
         kept = self._assignment.hand_out.has_kept
-        if limit <= 0 or not (self._fetcher.has_deliverable or kept):
+        if limit <= 0 or not (self._fetcher.record_drain.is_ready or kept):
             return {}
         if self._pauses_unconfirmed and self._session_guard.pauses_delivery(now):
             return {}
@@ -147,7 +147,7 @@ class Poller:
                 slices.append((instance, records))
                 limit -= len(records)
         if limit > 0:
-            for partition, fetched in self._fetcher.drain(now, limit).items():
+            for partition, fetched in self._fetcher.record_drain.drain(now, limit).items():
                 instance = self._completion_tracker.deliver(
                     partition, fetched, tracked=reader is not None
                 )

@@ -9,6 +9,7 @@ from asyncrevoke.config.inherit import INHERIT
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.execution.batch_invocation import invoke_batch
 from asyncrevoke.handlers.policy.batch import HandlerBatch, Item, unfinished_records
+from asyncrevoke.handlers.policy.results import returns_unsaid
 from asyncrevoke.handlers.scheduling.attempt_state import TRACED
 from asyncrevoke.runtime.session.membership_guard import may_begin
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.handlers.execution.failure_policy import FailurePolicy
     from asyncrevoke.handlers.execution.invocation import HandlerInvoker
+    from asyncrevoke.handlers.execution.result_publisher import ResultPublisher
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
     from asyncrevoke.handlers.policy.registration import Handler, HandlerLookup
     from asyncrevoke.handlers.scheduling.attempt_state import AttemptState
@@ -44,6 +46,7 @@ class Dispatcher:
         backlog: Backlog,
         invoker: HandlerInvoker,
         failures: FailurePolicy,
+        publisher: ResultPublisher | None,
     ) -> None:
         self._source = source
         self._membership = membership
@@ -52,6 +55,13 @@ class Dispatcher:
         self._invoker = invoker
         self._failures = failures
         self._can_send = context.dead_letters is not None
+        self._publisher = publisher
+        self._publishes = context.open_producer is not None
+        self._log = context.log
+        # Topics whose calls report their records themselves, when the results are acknowledged.
+        self._reporting: set[str] = set()
+        # Whether a result may be acknowledged after its call has returned.
+        self._publishes_later = context.recorder is None and context.call_recorder is None
         self._order_by = context.order_by
         self._recorder = recorder = context.recorder
         self._observers = observers = context.observers
@@ -73,11 +83,14 @@ class Dispatcher:
             recorder.watch_completed(self._completed)
         has_batches = any(handler.batch for handler in lookup.handlers)
         self.start = self._start_function(has_batches=has_batches)
-        self.completed = (
+        self.completed: Callable[[Item], object] = (
             self._item_completed
             if has_batches
             else cast("Callable[[Item], object]", self._completed.append)
         )
+        if publisher is not None:
+            self.start = self._start_reporting(self.start)
+            self.completed = self._completed_unless_reporting
         self.worker_has_failed = False
 
     def prepare(self, topic: str) -> Handler:
@@ -98,13 +111,40 @@ class Dispatcher:
             order_by = self._order_by if handler.order_by is INHERIT else handler.order_by
             order = "function" if callable(order_by) else order_by
             self._recorder.handler_registered(topic, handler.name, order)
-        first = self._invoker.prepare(topic, handler)
+        publisher = self._publisher if handler.publish_to is not None else None
+        first = self._invoker.prepare(topic, handler, publisher)
+        if first is not None and publisher is not None:
+            if self._publishes_later:
+                self._reporting.add(topic)
+                first = publisher.direct(handler, first)
+            else:
+                first = None
         if first is None:
             self._first_calls[topic] = lambda item: self._call(item, handler, 1)
         else:
             self._direct.add(topic)
             self._first_calls[topic] = cast("Callable[[Item], Awaitable[object]]", first)
+        if self._publishes and handler.publish_to is None and returns_unsaid(handler):
+            self._first_calls[topic] = self._checked_first_call(topic, handler)
         return handler
+
+    def _checked_first_call(
+        self, topic: str, handler: Handler
+    ) -> Callable[[Item], Awaitable[object]]:
+        """Warns if the first call that returns has returned a value; later ones are not checked."""
+        first = self._first_calls[topic]
+
+        async def call(item: Item) -> None:
+            returned = await first(item)
+            if self._first_calls[topic] is call:
+                self._first_calls[topic] = first
+                if returned is not None:
+                    self._log.warning(
+                        "handler returned a value; results without publish_to are lost",
+                        handler=handler.name,
+                    )
+
+        return call
 
     def choose_traced(self, topic: str, records: Sequence[Record]) -> None:
         """These are about to be put: let the tracer choose which of them it wants."""
@@ -121,6 +161,10 @@ class Dispatcher:
             self._sending.remove(item)
         elif self._observers is not None:
             self._observers.on_handler_error(item, seconds, error)
+
+    def records_completed(self, records: Sequence[Record]) -> None:
+        """Calls that report their records themselves have completed these."""
+        self._completed.extend(records)
 
     def flush_completed(self) -> None:
         """Count all records as done whose handlers have returned since the last call."""
@@ -191,6 +235,34 @@ class Dispatcher:
             return start_when_written
         return start_any if has_batches else start
 
+    def _start_reporting(
+        self, start: Callable[[Item], Awaitable[object]]
+    ) -> Callable[[Item], Awaitable[object]]:
+        """``start``, where some calls report their records themselves: the first ones do, all other
+        ones are reported when they return."""
+        attempts, reporting, first_calls = (
+            self._backlog.attempts,
+            self._reporting,
+            self._first_calls,
+        )
+
+        def start_any(item: Item, /) -> Awaitable[object]:
+            if item.topic not in reporting:
+                return start(item)
+            if attempts and item in attempts:
+                return self._report_after(start(item), item)
+            return first_calls[item.topic](item)
+
+        return start_any
+
+    async def _report_after(self, call: Awaitable[object], item: Item) -> None:
+        await call
+        self._item_completed(item)
+
+    def _completed_unless_reporting(self, item: Item) -> None:
+        if item.topic not in self._reporting:
+            self._item_completed(item)
+
     def _call(self, item: Item, handler: Handler, calls: int) -> Awaitable[object]:
         if isinstance(item, HandlerBatch):
             call = partial(self._invoker.call_batch, item, handler, calls)
@@ -207,6 +279,8 @@ class Dispatcher:
         handler = self._handlers[item.topic]
         if state.send_for is not None and not isinstance(item, HandlerBatch):
             await self._send_to_topic(item, handler, state.send_for, state.calls)
+        elif (error := state.take_result_error()) is not None:
+            raise error
         elif state.fails_with is not None:
             raise state.fails_with
         else:

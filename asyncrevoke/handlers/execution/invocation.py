@@ -15,13 +15,14 @@ from asyncrevoke.runtime.session.membership_guard import may_begin
 
 if TYPE_CHECKING:
     from asyncrevoke.handlers.dead_letters.retry_message import RetryHistories
+    from asyncrevoke.handlers.execution.result_publisher import ResultPublisher
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
     from asyncrevoke.handlers.execution.worker_resources import WorkerResources
     from asyncrevoke.handlers.policy.batch import HandlerBatch, Item
     from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.handlers.policy.middleware import CallNext, MiddlewareChain
     from asyncrevoke.handlers.policy.registration import Handler, HandlerLookup
-    from asyncrevoke.handlers.policy.signature import BatchHandlerCall
+    from asyncrevoke.handlers.policy.signature import BatchHandlerCall, HandlerCall
     from asyncrevoke.handlers.scheduling.backlog import Backlog
     from asyncrevoke.runtime.session.membership_guard import MembershipGuard
 
@@ -43,14 +44,23 @@ class HandlerInvoker:
         self._histories = histories if histories.topics else None
         self._log = context.log
         self._clock = context.clock
+        self._open_producer = context.open_producer
         self._state = context.state
         self._workers = context.worker_resources
+        self._lifespans = context.lifespans
         self._call_recorder = context.call_recorder
         self._tracer = None if context.observers is None else context.observers.tracer
         self._middleware: dict[str, MiddlewareChain | None] = {}
+        # The calls of handlers that publish, by their topics.
+        self._publishing: dict[str, HandlerCall] = {}
+        self._publisher_of_batches: ResultPublisher | None = None
 
-    def prepare(self, topic: str, handler: Handler) -> Callable[[Record], Awaitable[object]] | None:
+    def prepare(
+        self, topic: str, handler: Handler, publisher: ResultPublisher | None
+    ) -> Callable[[Record], Awaitable[object]] | None:
         """To be called once, before the first call for a topic.
+
+        ``publisher`` publishes what the handler returns, except in the call that this returns.
 
         Returns the shortest first call of a record, for a handler without middleware, time limit
         and resources of its own; None if there is none. Traced records are not called by it.
@@ -58,6 +68,10 @@ class HandlerInvoker:
         middleware = compose_middleware(self._lookup.middleware_of(handler))
         self._middleware[topic] = middleware
         call = handler.call
+        if publisher is not None and call is not None:
+            self._publishing[topic] = publisher.awaited(handler)
+        elif publisher is not None:
+            self._publisher_of_batches = publisher
         if call is None or middleware is not None:
             return None
         is_retry_topic = handler.retry_topic is not None and handler.retry_topic.topic == topic
@@ -65,10 +79,13 @@ class HandlerInvoker:
             return None
         first: Callable[[Record], Awaitable[object]] = call
         if handler.wants_context:
-            if self._workers is not None:
+            if self._workers is not None or self._lifespans is not None:
                 return None
             state, log, name = self._state, self._log, handler.name
-            first = lambda record: call(record, HandlerContext(record, 1, state, log, name))  # noqa: E731
+            producer = self._open_producer
+            first = lambda record: call(  # noqa: E731
+                record, HandlerContext(record, 1, state, log, name, None, None, None, producer)
+            )
         return first if self._call_recorder is None else self._call_recorder.first_call(first)
 
     def call_record(self, record: Record, handler: Handler, attempt: int) -> Awaitable[object]:
@@ -78,7 +95,7 @@ class HandlerInvoker:
         if self._histories is not None:
             record, calls_before, _ = self._histories.of(item)
             attempt += calls_before
-        call = partial(handler.call, record)
+        call = partial(self._publishing.get(item.topic, handler.call), record)
         return self._call(item, handler, _Arguments(record, attempt, None, call))
 
     async def call_batch(
@@ -94,6 +111,8 @@ class HandlerInvoker:
         if self._histories is not None:
             attempt += self._histories.of(records[0]).calls
             records = [self._histories.of(record).record for record in records]
+        if handler.publish_to is not None and self._publisher_of_batches is not None:
+            function = self._publisher_of_batches.awaited_batch(function, handler.publish_to)
         call = partial(function, values, records)
         await self._call(batch, handler, _Arguments(records[0], attempt, records, call))
 
@@ -120,8 +139,19 @@ class HandlerInvoker:
     ) -> Awaitable[object]:
         """Make the call inside of its middleware, time limit, call log and tracer."""
         record, attempt, records, function = arguments
+        partition_state = None
+        if self._lifespans is not None:
+            partition_state = self._lifespans.state_of(item.topic_partition)
         context = HandlerContext(
-            record, attempt, self._state, self._log, handler.name, records, worker_state
+            record,
+            attempt,
+            self._state,
+            self._log,
+            handler.name,
+            records,
+            worker_state,
+            partition_state,
+            self._open_producer,
         )
         middleware, call_recorder = self._middleware[item.topic], self._call_recorder
         longest, tracer = handler.max_handler_time, self._tracer

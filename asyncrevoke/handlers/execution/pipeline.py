@@ -16,7 +16,10 @@ from asyncrevoke.handlers.scheduling.ordering import HandlerOrdering, handler_or
 from asyncrevoke.handlers.workers.worker_pool import WorkerPool
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from asyncrevoke.handlers.execution.failure_policy import StopReactions
+    from asyncrevoke.handlers.execution.result_publisher import ResultPublisher
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
     from asyncrevoke.handlers.policy.registration import Handler, HandlerLookup
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
@@ -41,6 +44,14 @@ class HandlerPipeline:
         stop_reactions: StopReactions,
     ) -> None:
         self._context = context
+        self._orderings: dict[int, HandlerOrdering] = {}
+        self._closed = False
+        self._publisher: ResultPublisher | None = None
+        publishes = any(handler.publish_to is not None for handler in lookup.handlers)
+        if publishes and context.open_producer is not None:
+            from asyncrevoke.handlers.execution.result_publisher import ResultPublisher
+
+            self._publisher = ResultPublisher(context.open_producer(), self)
         order_by = context.order_by
         self._lanes: LaneQueue[Item] = LaneQueue(
             None if callable(order_by) else order_by, context.null_keys
@@ -52,7 +63,14 @@ class HandlerPipeline:
         invoker = HandlerInvoker(context, lookup, membership, self.backlog, histories)
         failures = FailurePolicy(context, source, self.backlog, histories, stop_reactions)
         self.dispatcher = Dispatcher(
-            context, source, membership, lookup, self.backlog, invoker, failures
+            context,
+            source,
+            membership,
+            lookup,
+            self.backlog,
+            invoker,
+            failures,
+            self._publisher,
         )
         self.pool: WorkerPool[Item] = WorkerPool(
             self._lanes,
@@ -68,7 +86,14 @@ class HandlerPipeline:
         limiter: HandlerLimiter[Entry[Item]] | None = None
         if limits.delay_calls:
             limiter = HandlerLimiter(context.clock, limits.concurrency, limits.rate, self)
-        return handler_ordering(handler, context.order_by, context.null_keys, limiter, self)
+        ordering = handler_ordering(handler, context.order_by, context.null_keys, limiter, self)
+        self._orderings[id(handler)] = ordering
+        return ordering
+
+    async def results_ended(self) -> None:
+        """Return when all results that are queued are acknowledged or have failed."""
+        if self._publisher is not None:
+            await self._publisher.flush()
 
     def lose(self, partition: TopicPartition) -> None:
         """The partition is lost: drop what is queued of it, and cancel what runs."""
@@ -81,6 +106,9 @@ class HandlerPipeline:
         try:
             abandoned = await self.pool.close()
         finally:
+            self._closed = True
+            if self._publisher is not None and self._publisher.queued:
+                self._publisher.stop()
             self.backlog.abandon_queued()
             for item in abandoned:
                 self._context.log.error(
@@ -105,6 +133,40 @@ class HandlerPipeline:
     def limiter_permits(self, limiter: HandlerLimiter[Entry[Item]]) -> None:
         """Time permits further calls of a handler with a rate limit."""
         self._lanes.queue_permitted(limiter)
+        self.pool.notify()
+
+    def record_completed(self, record: Record) -> None:
+        """A handler that publishes has returned nothing, or all of it is acknowledged."""
+        self.dispatcher.records_completed((record,))
+
+    def results_acknowledged(self, records: Sequence[Record]) -> None:
+        """The results of these records are acknowledged."""
+        self.dispatcher.records_completed(records)
+        self.pool.flush_completed()
+
+    def results_failed(self, records: Sequence[Record], error: Exception) -> None:
+        """The results of these records cannot be published: what the handler says of failures
+        decides, unless their partition stops."""
+        left: list[Record] = []
+        for record in records:
+            ordering = self._orderings.get(id(self.dispatcher.prepare(record.topic)))
+            if (
+                self._closed
+                or ordering is None
+                or not self.backlog.put_failed_result(record, error, ordering)
+            ):
+                left.append(record)
+        if left:
+            self._context.log.warning(
+                "results not published while their partitions stop; records will be processed "
+                "again",
+                partition=str(left[0].topic_partition),
+                offset=left[0].offset,
+                count=len(left),
+                exc_info=error,
+            )
+            for record in left:
+                self.backlog.abandon(record)
         self.pool.notify()
 
     def ordering_failed(self, record: Record, error: BaseException) -> None:

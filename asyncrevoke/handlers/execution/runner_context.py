@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from asyncrevoke.config import NullKeys, OrderBy
     from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetterSender
     from asyncrevoke.handlers.execution.worker_resources import WorkerResources
+    from asyncrevoke.handlers.lifespans.partition_lifespans import PartitionLifespans
     from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.handlers.scheduling.clock import HandlerClock
+    from asyncrevoke.producing.producer import Producer
     from asyncrevoke.runtime.hooks.call_recorder import CallRecorder
     from asyncrevoke.runtime.hooks.journal_hooks import HandlerRecorder
     from asyncrevoke.runtime.hooks.observers import Observers
@@ -31,12 +33,13 @@ class RunnerContext:
     """``concurrency`` calls run at once, in lanes by ``order_by`` and ``null_keys``; the source
     delivers ``max_in_flight`` records ahead.
 
-    ``state`` and ``worker_resources`` are what handlers get in their context. ``dead_letters``
-    writes to dead letter topics and retry topics, and is needed if a handler has one;
-    ``wall_clock`` (seconds since the epoch) says when records of a retry topic are due. ``clock``
-    times retries, batches and calls, and ``random`` (from 0 to 1) varies the waits of retries.
-    ``call_recorder``, ``observers`` and ``recorder`` record calls. ``deadline`` limits how long a
-    cancelled runner waits for handlers.
+    ``state``, ``worker_resources`` and ``lifespans`` are what handlers get in their context.
+    ``dead_letters`` writes to dead letter topics and retry topics, and is needed if a handler has
+    one; ``wall_clock`` (seconds since the epoch) says when records of a retry topic are due.
+    ``clock`` times retries, batches and calls, and ``random`` (from 0 to 1) varies the waits of
+    retries. ``open_producer`` makes the producer of results, or returns the one that was made
+    before; None: results are not published, as in a replay. ``call_recorder``, ``observers`` and
+    ``recorder`` record calls. ``deadline`` limits how long a cancelled runner waits for handlers.
     """
 
     concurrency: int
@@ -46,7 +49,9 @@ class RunnerContext:
     max_in_flight: int = 2000
     state: object = None
     worker_resources: WorkerResources | None = None
+    lifespans: PartitionLifespans | None = None
     dead_letters: DeadLetterSender | None = None
+    open_producer: Callable[[], Producer] | None = None
     wall_clock: Callable[[], float] = time.time
     clock: HandlerClock = field(default_factory=_event_loop)
     random: Callable[[], float] = random_fraction

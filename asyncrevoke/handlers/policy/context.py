@@ -7,29 +7,45 @@ from typing import TYPE_CHECKING, Generic, cast
 from typing_extensions import TypeVar
 
 from asyncrevoke.handlers.policy.log import BoundLog
+from asyncrevoke.producing.message import SAME_KEY, SameKey
+from asyncrevoke.producing.trace_context import result_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.model import Record
+    from asyncrevoke.producing.message import Headers
+    from asyncrevoke.producing.producer import Producer
 
 StateT = TypeVar("StateT", default=object)
 WorkerT = TypeVar("WorkerT", default=object)
+PartitionT = TypeVar("PartitionT", default=object)
 
 
-class HandlerContext(Generic[StateT, WorkerT]):
+class HandlerContext(Generic[StateT, WorkerT, PartitionT]):
     """Passed to a parameter annotated ``HandlerContext``; each call has its own.
 
     ``record`` is the record, of a batch the first one. ``attempt`` counts the calls for it from 1;
     it begins again after a restart or a rebalance, but not for a record of a retry topic.
     ``handler`` is the handler's name in logs: its module and qualified name. ``state`` is what
     ``Consumer(resources=...)`` has opened, None without, and ``worker_state`` a resource of
-    ``worker_resources``, which no other call has at the same time.
-    ``HandlerContext[Database, Session]`` gives them their types.
+    ``worker_resources``, which no other call has at the same time. ``partition_state`` is what the
+    ``partition_lifespan`` of the record's partition has yielded.
+    ``HandlerContext[Database, Session, Counts]`` gives them their types.
     """
 
-    __slots__ = ("_log", "_records", "attempt", "handler", "record", "state", "worker_state")
+    __slots__ = (
+        "_log",
+        "_open_producer",
+        "_records",
+        "attempt",
+        "handler",
+        "partition_state",
+        "record",
+        "state",
+        "worker_state",
+    )
 
     def __init__(
         self,
@@ -40,14 +56,45 @@ class HandlerContext(Generic[StateT, WorkerT]):
         handler: str = "",
         records: Sequence[Record] | None = None,
         worker_state: WorkerT = cast("WorkerT", None),  # noqa: B008 - it is None
+        partition_state: PartitionT = cast("PartitionT", None),  # noqa: B008 - likewise
+        open_producer: Callable[[], Producer] | None = None,
     ) -> None:
         self.record = record
         self.attempt = attempt
         self.handler = handler
         self.state = state
         self.worker_state = worker_state
+        self.partition_state = partition_state
         self._log = log
         self._records = records
+        self._open_producer = open_producer
+
+    async def publish(
+        self,
+        topic: str,
+        value: object,
+        *,
+        key: bytes | str | SameKey | None = SAME_KEY,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> None:
+        """Write a record, and return when all in-sync replicas have it.
+
+        ``value`` is encoded as a handler's result, and the record has the key and the trace context
+        of ``record`` by default; see :class:`~asyncrevoke.Message`. A replay writes nothing. Raises
+        PublishError. If cancelled, it may be written all the same.
+        """
+        if self._open_producer is None:
+            return
+        await self._open_producer().publish(
+            topic,
+            value,
+            key=self.record.key if isinstance(key, SameKey) else key,
+            headers=result_headers(topic, self.record, headers),
+            partition=partition,
+            timestamp=timestamp,
+        )
 
     @property
     def records(self) -> Sequence[Record]:

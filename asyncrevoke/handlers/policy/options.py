@@ -39,6 +39,7 @@ class CheckedOptions(NamedTuple):
     decoder: Decoder | None
     order_by: OrderBy | Inherit | None
     limits: HandlerLimits
+    publish_to: str | None
 
 
 def check_options(topics: tuple[str, ...], options: HandlerOptions) -> CheckedOptions:
@@ -76,6 +77,7 @@ def check_options(topics: tuple[str, ...], options: HandlerOptions) -> CheckedOp
         decoder=decoder,
         order_by=order_by,
         limits=limits,
+        publish_to=_checked_publish_to(options.get("publish_to"), topics, pattern),
     )
 
 
@@ -163,6 +165,20 @@ def _check_dead_letter_is_not_handled(
             f'dead_letter="{dead_letter}" is handled by the same handler, so a record that always '
             "fails would be read again for ever: use another topic"
         )
+
+
+def _checked_publish_to(
+    publish_to: str | None, topics: tuple[str, ...], pattern: re.Pattern[str] | None
+) -> str | None:
+    if publish_to is None:
+        return None
+    check_topics((publish_to,), "publish_to")
+    if publish_to in topics or (pattern is not None and pattern.fullmatch(publish_to)):
+        raise ConfigError(
+            f'publish_to="{publish_to}" is handled by the same handler, which would read its own '
+            "results for ever: use another topic"
+        )
+    return publish_to
 
 
 def _check_retry_topic(

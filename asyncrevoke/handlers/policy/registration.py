@@ -38,6 +38,10 @@ class HandlerOptions(TypedDict, total=False):
     """What follows without ``dead_letter``. ``"stop"`` (default): the consumer ends, ``run`` raises
     the error, and the next owner reads the record again. ``"skip"``: the error is logged, and the
     record is done. ``"pause"``: its partition is paused until ``resume`` reads the record again."""
+    publish_to: str | None
+    """A topic for what the function returns or yields, see :class:`~asyncrevoke.Message`: a value,
+    or several in a list; None publishes nothing. The record is done when all in-sync replicas have
+    its results. A result that cannot be published is a failure like an exception."""
     batch: bool
     """The first parameter is a list of values (``list[Order]``) of one partition, in offset order;
     ``list[Record]`` receives the records. Batches of a partition are handled one at a time unless
@@ -103,6 +107,7 @@ class Handler(NamedTuple):
     order_by: OrderBy | Inherit | None
     limits: HandlerLimits
     middleware: tuple[Middleware, ...] = ()
+    publish_to: str | None = None
 
     @property
     def names(self) -> tuple[str, ...]:

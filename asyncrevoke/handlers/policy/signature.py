@@ -42,7 +42,9 @@ def _check_is_async(function: object, name: str) -> None:
     if inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(method):
         return
     if inspect.isasyncgenfunction(inner) or inspect.isasyncgenfunction(method):
-        raise ConfigError(f"{name} yields: a handler is an async function without yield")
+        raise ConfigError(
+            f"{name} yields: give the handler publish_to=... for what it yields, or leave out yield"
+        )
     if isinstance(inner, type):
         raise ConfigError(f"{name} is a class: register an async function, or an instance of it")
     raise ConfigError(

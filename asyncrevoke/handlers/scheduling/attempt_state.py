@@ -11,14 +11,18 @@ class AttemptState:
     ``send_for``: no further call is made, the record is written to another topic for this error.
     ``fails_with``: set before the first call of a record whose lane is unknown or that cannot be
     read. It fails with this error when a worker takes it.
+
+    ``result_error``: the last call has returned, and its result could not be published; the record
+    fails with this error when a worker takes it.
     """
 
-    __slots__ = ("calls", "fails_with", "send_for")
+    __slots__ = ("calls", "fails_with", "result_error", "send_for")
 
     def __init__(self, calls: int, fails_with: BaseException | None = None) -> None:
         self.calls = calls
         self.fails_with = fails_with
         self.send_for: BaseException | None = None
+        self.result_error: BaseException | None = None
 
     @property
     def has_started(self) -> bool:
@@ -29,6 +33,15 @@ class AttemptState:
         """Count a call that begins now; returns its number."""
         self.calls += 1
         return self.calls
+
+    def result_failed(self, error: BaseException) -> None:
+        """The result of the last call could not be published."""
+        self.result_error = error
+
+    def take_result_error(self) -> BaseException | None:
+        """The error of the last call's result, once."""
+        error, self.result_error = self.result_error, None
+        return error
 
     def send_elsewhere(self, error: BaseException) -> None:
         """The last call has failed with this, and the record goes to another topic."""

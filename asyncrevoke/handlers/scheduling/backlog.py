@@ -56,6 +56,8 @@ class Backlog:
         self.attempts: dict[Item, AttemptState] = {}
         # Partitions that a failure has paused, with the offset tracker of that time.
         self._paused_by_failure: dict[TopicPartition, int] = {}
+        # The offset tracker that each lost partition had.
+        self._lost: dict[TopicPartition, int | None] = {}
         self._stopping = False
         self._batch_orderings: dict[TopicPartition, HandlerOrdering] = {}
 
@@ -86,6 +88,22 @@ class Backlog:
     def fail_when_taken(self, record: Record, error: BaseException) -> None:
         """This record is about to be put; its first attempt fails with ``error`` without a call."""
         self.attempts[record] = AttemptState(0, fails_with=error)
+
+    def put_failed_result(
+        self, record: Record, error: BaseException, ordering: HandlerOrdering
+    ) -> bool:
+        """Put a record again whose only call has returned, and whose result could not be published:
+        its failure is handled when it is taken. False, without effect, if its partition stops, was
+        lost or is read from another offset."""
+        partition = record.topic_partition
+        is_current = self._lanes.tracker_of(partition) == record.tracker_id
+        is_lost = self._lost.get(partition) == record.tracker_id
+        if is_lost or not is_current or not self.may_retry(record):
+            return False
+        state = self.attempts[record] = AttemptState(1)
+        state.result_failed(error)
+        self.put(partition, (record,), ordering)
+        return True
 
     def trace(self, records: Iterable[Record]) -> None:
         """These records are about to be put; their first calls are traced."""
@@ -278,6 +296,7 @@ class Backlog:
 
     def lose(self, partition: TopicPartition) -> None:
         """The partition is lost: forget what does not run."""
+        self._lost[partition] = self._lanes.tracker_of(partition)
         self._lanes.resume(partition)
         self._assembler.drop(partition)
         for entry in self._retries.remove(partition):

@@ -111,6 +111,11 @@ class LaneQueue(Generic[T]):
         """How many lanes exist: each has an entry that is ready, started or blocked."""
         return sum(len(lanes) for lanes in self._lanes_of_partitions())
 
+    def tracker_of(self, partition: TopicPartition) -> int | None:
+        """The offset tracker of the items that were put last; None if none were."""
+        part = self._parts.get(partition)
+        return None if part is None else part.tracker_id
+
     def put(
         self,
         partition: TopicPartition,

@@ -101,7 +101,7 @@ class WorkerPool(Generic[T]):
         """
         self.closing = True
         self._turn.close()
-        self._flush_completed()
+        self.flush_completed()
         tasks = {worker.task: worker for worker in self._workers if worker.task is not None}
         for task in tasks:
             task.cancel()
@@ -156,7 +156,7 @@ class WorkerPool(Generic[T]):
 
     def turn_ended(self) -> None:
         """Report what has completed in this turn."""
-        self._flush_completed()
+        self.flush_completed()
 
     def membership_confirmed(self) -> None:
         """Go on."""
@@ -164,7 +164,8 @@ class WorkerPool(Generic[T]):
 
     # -- the end of workers ----------------------------------------------------------------------
 
-    def _flush_completed(self) -> None:
+    def flush_completed(self) -> None:
+        """Report what has completed."""
         try:
             self._dispatch.flush_completed()
         except Exception as error:  # noqa: BLE001 - like a worker's own failure
@@ -182,7 +183,7 @@ class WorkerPool(Generic[T]):
             del self._workers[worker]
             if worker in self._parked:
                 self._parked.remove(worker)
-        self._flush_completed()
+        self.flush_completed()
         if error is not None:
             self._failed = True
             self._dispatch.worker_failed(error)

@@ -8,22 +8,32 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.io.effects import Notify, NotifyKind
+from asyncrevoke.errors import CallbackTimeoutError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from asyncrevoke.model import BlockingRecord
 
 _ORDER = {NotifyKind.LOST: 0, NotifyKind.REVOKED: 1, NotifyKind.ASSIGNED: 2}
 
 
-class ListenerCalls:
-    """The calls of a listener that are pending. The driver runs :meth:`run` while there are any."""
+def awaits_assignment(listener: object) -> bool:
+    """Whether delivery waits for the listener: its ``on_partitions_assigned`` is ``async def``."""
+    return inspect.iscoroutinefunction(getattr(listener, "on_partitions_assigned", None))
 
-    def __init__(self, listener: object) -> None:
+
+class ListenerCalls:
+    """The calls of a listener that are pending. The driver runs :meth:`run` while there are any.
+
+    If delivery waits for them, each is cancelled after ``max_poll_interval`` seconds.
+    """
+
+    def __init__(self, listener: object, max_poll_interval: float) -> None:
         self._listener = listener
-        # The name of a callback, and what it is given.
-        self._pending: deque[tuple[str, object]] = deque()
+        self._longest_call = max_poll_interval if awaits_assignment(listener) else None
+        # The name of a callback, what it is given, and the instances that wait for it.
+        self._pending: deque[tuple[str, object, tuple[int, ...]]] = deque()
         self._error: Exception | None = None
 
     @property
@@ -34,13 +44,13 @@ class ListenerCalls:
     def queue(self, notifications: Iterable[Notify]) -> None:
         """Queue these calls, in the order lost, revoked, assigned."""
         self._pending.extend(
-            (f"on_partitions_{notify.kind.value}", notify.partitions)
+            (f"on_partitions_{notify.kind.value}", notify.partitions, notify.instance_ids)
             for notify in sorted(notifications, key=lambda notify: _ORDER[notify.kind])
         )
 
     def queue_delayed_revocation(self, blocking: Sequence[BlockingRecord]) -> None:
         """Queue the call for records that delay a revocation."""
-        self._pending.append(("on_revocation_delayed", blocking))
+        self._pending.append(("on_revocation_delayed", blocking, ()))
 
     def take_error(self) -> Exception | None:
         """The first exception since this was last called; None while calls are pending."""
@@ -54,12 +64,15 @@ class ListenerCalls:
         error, self._error = self._error, None
         return error
 
-    async def run(self) -> None:
-        """Make all pending calls. If cancelled, the current call is cancelled as well."""
+    async def run(self, called: Callable[[Sequence[int]], None]) -> None:
+        """Make all pending calls, and report the instances that have waited for each.
+
+        If cancelled, the current call is cancelled as well.
+        """
         while self._pending:
-            name, argument = self._pending[0]
+            name, argument, waiting = self._pending[0]
             try:
-                await self._call(name, argument)
+                await self._call_in_time(name, argument)
             except asyncio.CancelledError as cancelled:
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():
@@ -71,8 +84,23 @@ class ListenerCalls:
             except Exception as error:  # noqa: BLE001 - raised by the next step
                 self._error = self._error or error
             self._pending.popleft()
+            if waiting:
+                called(waiting)
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 return  # the callback has caught it
+
+    async def _call_in_time(self, name: str, argument: object) -> None:
+        limit = asyncio.timeout(self._longest_call)
+        try:
+            async with limit:
+                await self._call(name, argument)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise CallbackTimeoutError(
+                f"the callback {name} has not returned within max_poll_interval "
+                f"({self._longest_call:g} s)"
+            ) from error
 
     async def _call(self, name: str, argument: object) -> None:
         callback = getattr(self._listener, name, None)

@@ -17,11 +17,16 @@ class RebalanceListener:
 
     Callbacks are called after the change, one after the other: lost, revoked, assigned; never with
     an empty set. An exception does not stop the other callbacks; the next step raises the first
-    one, and the step after it continues. Records may be delivered while an ``async def`` runs.
+    one, and the step after it continues. Records of other partitions are delivered meanwhile.
     """
 
     def on_partitions_assigned(self, assigned: frozenset[TopicPartition]) -> Done:
-        """These are assigned to this consumer, and their positions are known."""
+        """These are assigned to this consumer, and their positions are known.
+
+        No record of them is delivered before an ``async def`` has returned, so that it may load
+        state and :meth:`~asyncrevoke.Consumer.seek`. It is cancelled after ``max_poll_interval``
+        seconds, and the next step raises CallbackTimeoutError.
+        """
 
     def on_partitions_revoked(self, revoked: frozenset[TopicPartition]) -> Done:
         """These are released, their offsets committed; another member may have them now."""

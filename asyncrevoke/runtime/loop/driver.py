@@ -22,7 +22,10 @@ from asyncrevoke.core.io.effects import (
     DropSilentConnections,
     Effect,
     Emit,
+    EnterLifespan,
     Event,
+    ExitLifespan,
+    LoseLifespan,
     Notify,
     ProbeBroker,
     ResetConnection,
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from asyncrevoke.runtime.hooks.event_log import EventLog
+    from asyncrevoke.runtime.hooks.lifespan_events import LifespanEvent
     from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
     from asyncrevoke.runtime.loop.reactions import DriverReactions
     from asyncrevoke.runtime.net.requests import Requests
@@ -69,6 +73,10 @@ class Core(Protocol):
     @property
     def has_effects(self) -> bool:
         """Whether :meth:`take_effects` would return any."""
+        ...
+
+    def listener_called(self, now: float, instance_ids: Sequence[int]) -> None:
+        """The listener's ``on_partitions_assigned`` has returned for these instances."""
         ...
 
 
@@ -282,8 +290,8 @@ class Driver:
                     self._stand_by(effect)
                 case WakePoller():
                     self.wake.set()
-                case Emit():
-                    self._reactions.core_reported(effect)
+                case Emit() | EnterLifespan() | ExitLifespan() | LoseLifespan():
+                    self._report(effect)
                 case Notify():
                     notifications.append(effect)
                 case CompleteRequest(call_id, result, error):
@@ -292,6 +300,12 @@ class Driver:
                     self._supervise(self._loop.create_task(self._run_in_thread(effect)))
         if notifications:
             self._notify(notifications)
+
+    def _report(self, effect: Emit | LifespanEvent) -> None:
+        if isinstance(effect, Emit):
+            self._reactions.core_reported(effect)
+        else:
+            self._reactions.lifespan_due(effect)
 
     def _reconnect(self, effect: ResetConnection | DropSilentConnections | ProbeBroker) -> None:
         if isinstance(effect, ResetConnection):
@@ -372,11 +386,17 @@ class Driver:
 
     async def _call_listener(self) -> None:
         try:
-            await self._listener.run()
+            await self._listener.run(self._listener_called)
         finally:
             self._listener_task = None
             # A waiting step raises the error of a callback.
             self.wake.set()
+
+    def _listener_called(self, instance_ids: Sequence[int]) -> None:
+        """``on_partitions_assigned`` has returned, or failed: the partitions are delivered."""
+        if not self._stopping.done():
+            self._core.listener_called(self.now(), instance_ids)
+            self.flush()
 
     # --- tasks ---------------------------------------------------------------------------------
 

@@ -15,7 +15,8 @@ from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.core.io.effects import Node
 from asyncrevoke.protocol.records import LARGEST_UNPACKED, decode_batches
 from asyncrevoke.runtime.hooks.event_log import EventLog
-from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
+from asyncrevoke.runtime.hooks.lifespan_events import LifespanEvents
+from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls, awaits_assignment
 from asyncrevoke.runtime.hooks.observers import Observers
 from asyncrevoke.runtime.loop.driver import Driver
 from asyncrevoke.runtime.loop.heartbeat_thread import HeartbeatThread
@@ -105,7 +106,10 @@ def open_session(
         clock = None if environment is None else environment.wall_clock
         recorder = journal.begin(_journal_facts(config), wall_clock=clock)
     of_loop, of_thread = _for_two_threads(config)
-    core = _open_core(of_loop, environment, recorder, whole_batches=whole_batches)
+    bootstrap = _bootstrap(config, environment)
+    core = _open_core(of_loop, bootstrap, environment, recorder, whole_batches=whole_batches)
+    if awaits_assignment(listener):
+        core.assignment.lifespans.await_listener()
     requests = Channels(of_loop) if environment is None else environment.requests
     hooks = _open_hooks(config, core, listener, observers, recorder)
     driver = _open_driver(
@@ -121,6 +125,8 @@ def open_session(
             config=config,
             core=core,
             driver=driver,
+            requests=requests,
+            bootstrap=bootstrap,
             hooks=hooks,
             dead_letters=None if environment is None else environment.dead_letters,
             call_recorder=None if environment is None else environment.call_recorder,
@@ -150,10 +156,11 @@ def _open_hooks(
         )
     return SessionHooks(
         log=log,
-        listener=ListenerCalls(listener),
+        listener=ListenerCalls(listener, config.max_poll_interval),
         owners=owners,
         status=status,
         reads=ReadReports(observing),
+        lifespans=LifespanEvents(),
         observers=observing,
         recorder=recorder,
     )
@@ -193,23 +200,18 @@ def _open_driver(
 
 def _open_core(
     config: ConsumerConfig,
+    bootstrap: Sequence[Node],
     environment: Environment | None,
     recorder: SessionRecorder | None,
     *,
     whole_batches: bool,
 ) -> ConsumerCore:
     """The core; with a ``recorder`` of the journal, that one sees what is decoded."""
-    bootstrap: Sequence[Node]
     if environment is None:
-        bootstrap = [Node(-1 - n, host, port) for n, (host, port) in enumerate(config.addresses)]
         decode = _decoder(config, whole_batches=whole_batches)
         wall_clock = time.time
     else:
-        bootstrap, decode, wall_clock = (
-            environment.bootstrap,
-            environment.decode,
-            environment.wall_clock,
-        )
+        decode, wall_clock = environment.decode, environment.wall_clock
     return ConsumerCore(
         config,
         bootstrap,
@@ -218,6 +220,13 @@ def _open_core(
         wall_clock_offset=wall_clock() - asyncio.get_running_loop().time(),
         member_id=f"{config.client_id}-{uuid.uuid4()}",
     )
+
+
+def _bootstrap(config: ConsumerConfig, environment: Environment | None) -> Sequence[Node]:
+    """The addresses to begin with; their ids are negative."""
+    if environment is not None:
+        return environment.bootstrap
+    return [Node(-1 - n, host, port) for n, (host, port) in enumerate(config.addresses)]
 
 
 def _decoder(config: ConsumerConfig, *, whole_batches: bool) -> RecordDecoder:

@@ -40,7 +40,7 @@ class PartitionCalls(SessionCalls):
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions of this consumer, including those that are being revoked."""
-        return self._entered().core.assignment()
+        return self._entered().core.assignment.partitions()
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Deliver no records of these until :meth:`resume`; they stay assigned.
@@ -59,7 +59,7 @@ class PartitionCalls(SessionCalls):
 
     def paused(self) -> frozenset[TopicPartition]:
         """The partitions that are paused."""
-        return self._entered().core.paused()
+        return self._entered().core.seeking.paused()
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Continue at ``offset``; records that were fetched before are dropped.
@@ -99,7 +99,7 @@ class PartitionCalls(SessionCalls):
         assigned ones."""
         session = self._entered()
         self._needs_group("committed")
-        wanted = to_partitions(partitions) or sorted(session.core.assignment())
+        wanted = to_partitions(partitions) or sorted(session.core.assignment.partitions())
         answer = await session.ask(lambda: session.core.committed(session.now(), wanted))
         return cast("dict[TopicPartition, OffsetAndMetadata | None]", answer)
 
@@ -125,11 +125,11 @@ class PartitionCalls(SessionCalls):
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
         """The last stable offset as of the last fetch; None before the first fetch."""
-        return self._entered().core.last_stable_offset(to_partition(partition))
+        return self._entered().core.seeking.last_stable_offset(to_partition(partition))
 
     def highwater(self, partition: TopicPartition) -> int | None:
         """The high watermark as of the last fetch; None before the first fetch."""
-        return self._entered().core.highwater(to_partition(partition))
+        return self._entered().core.seeking.highwater(to_partition(partition))
 
     async def partitions_for_topic(self, topic: str) -> frozenset[int]:
         """The partitions of a topic, empty if there is no such topic."""
@@ -139,20 +139,20 @@ class PartitionCalls(SessionCalls):
 
     def lag(self) -> dict[TopicPartition, int]:
         """Records between the position and the high watermark, as of the last fetches."""
-        return self._entered().core.lag()
+        return self._entered().core.seeking.lag()
 
     def _needs_group(self, call: str) -> None:
         raise NotImplementedError
 
     async def _seek_to(self, partitions: tuple[TopicPartition, ...], timestamp: int) -> None:
         session = self._entered()
-        wanted = to_partitions(partitions) or sorted(session.core.assignment())
+        wanted = to_partitions(partitions) or sorted(session.core.assignment.partitions())
         await session.seek_to(wanted, timestamp)
 
     async def _ends(
         self, partitions: tuple[TopicPartition, ...], timestamp: int
     ) -> dict[TopicPartition, int]:
-        wanted = to_partitions(partitions) or sorted(self._entered().core.assignment())
+        wanted = to_partitions(partitions) or sorted(self._entered().core.assignment.partitions())
         found = await self._offsets(dict.fromkeys(wanted, timestamp))
         return {tp: at.offset for tp, at in found.items() if at is not None}
 

@@ -7,17 +7,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.consumer_core import ConsumerCore
+    from asyncrevoke.core.io.effects import Node
     from asyncrevoke.runtime.hooks.call_recorder import CallRecorder
     from asyncrevoke.runtime.hooks.dead_letter_writer import DeadLetterWriter
     from asyncrevoke.runtime.hooks.event_log import EventLog
     from asyncrevoke.runtime.hooks.journal_hooks import SessionRecorder
+    from asyncrevoke.runtime.hooks.lifespan_events import LifespanEvents
     from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
     from asyncrevoke.runtime.hooks.observers import Observers
     from asyncrevoke.runtime.loop.driver import Driver
+    from asyncrevoke.runtime.net.requests import Requests
     from asyncrevoke.runtime.session.record_iterator import ReadReports
     from asyncrevoke.runtime.session.record_owners import RecordOwners
     from asyncrevoke.runtime.session.status import SessionStatus
@@ -35,6 +38,7 @@ class SessionHooks:
     owners: RecordOwners
     status: SessionStatus
     reads: ReadReports
+    lifespans: LifespanEvents
     observers: Observers | None = None
     recorder: SessionRecorder | None = None
 
@@ -43,6 +47,7 @@ class SessionHooks:
 class SessionParts:
     """What a session is made of; ``open_session`` creates it.
 
+    ``requests`` sends over its connections, and ``bootstrap`` are the addresses to begin with.
     ``config`` has the user's options, also for other clients that the consumer needs.
     ``dead_letters`` and ``call_recorder`` are those of a test's environment, else None.
     ``wall_clock`` returns seconds since the epoch.
@@ -51,6 +56,8 @@ class SessionParts:
     config: ConsumerConfig
     core: ConsumerCore
     driver: Driver
+    requests: Requests
+    bootstrap: Sequence[Node]
     hooks: SessionHooks
     dead_letters: DeadLetterWriter | None = None
     call_recorder: CallRecorder | None = None

@@ -9,6 +9,7 @@ from asyncrevoke.runtime.hooks.revoke_warnings import RevocationWarnings
 
 if TYPE_CHECKING:
     from asyncrevoke.core.io.effects import Emit, Notify
+    from asyncrevoke.runtime.hooks.lifespan_events import LifespanEvent
     from asyncrevoke.runtime.session.parts import SessionHooks
 
 
@@ -21,6 +22,7 @@ class SessionReactions:
         self._owners = hooks.owners
         self._status = hooks.status
         self._reads = hooks.reads
+        self._lifespans = hooks.lifespans
         self._observers = hooks.observers
         self._recorder = hooks.recorder
         self._delayed = RevocationWarnings()
@@ -39,6 +41,10 @@ class SessionReactions:
             self._owners.lose(sorted(notify.partitions))
         if self._recorder is not None:
             self._recorder.partitions_changed(notify)
+
+    def lifespan_due(self, event: LifespanEvent) -> None:
+        """A lifespan is to be entered or exited, or is lost."""
+        self._lifespans.lifespan_due(event)
 
     def ticked(self, late: float) -> None:
         """A second or less has passed."""

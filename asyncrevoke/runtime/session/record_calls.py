@@ -89,7 +89,7 @@ class RecordCalls(SessionCalls):
         """
         session = self._entered()
         wanted = to_partitions(partitions)
-        return session.call(lambda: session.core.delay_revoke(wanted))
+        return session.call(lambda: session.core.revocation.delay(wanted))
 
     # --- completing and committing ---------------------------------------------------------------
 

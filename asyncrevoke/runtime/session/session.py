@@ -49,6 +49,9 @@ class Session:
         self.dead_letters = parts.dead_letters
         self.call_recorder = parts.call_recorder
         self.wall_clock = parts.wall_clock
+        self.requests = parts.requests
+        self.bootstrap = parts.bootstrap
+        self.lifespans = parts.hooks.lifespans
         self._driver = parts.driver
         self._listener = parts.hooks.listener
         self._owners = parts.hooks.owners
@@ -164,7 +167,7 @@ class Session:
         """Drain, commit, release, and leave the group."""
 
         def begin() -> int:
-            self._owners.leave(sorted(self.core.assignment()))
+            self._owners.leave(sorted(self.core.assignment.partitions()))
             return self.core.unsubscribe(self.now())
 
         await self.ask(begin)
@@ -286,7 +289,7 @@ class Session:
     @property
     def in_flight(self) -> int:
         """Records that were delivered and are not completed, dropped or lost."""
-        return self.core.in_flight
+        return self.core.assignment.in_flight
 
     @property
     def stopping(self) -> bool:
@@ -311,19 +314,19 @@ class Session:
         """A task takes this record; False if its partition is lost or released."""
         if self._loop_recorder is not None:
             self._loop_recorder.record_submitted(record)
-        return self.core.submit(record)
+        return self.core.completion_tracker.submit(record)
 
     def complete(self, record: Record) -> bool:
         """The record is completed; False if its partition is lost or released."""
         if self._loop_recorder is not None:
             self._loop_recorder.record_completed(record)
-        done = self.core.complete(self._driver.now(), record)
+        done = self.core.completion_tracker.complete(self._driver.now(), record)
         self._driver.flush()
         return done
 
     def complete_all(self, records: Sequence[Record]) -> None:
         """These records are completed; those of lost or released partitions are ignored."""
-        self.core.complete_all(self._driver.now(), records)
+        self.core.completion_tracker.complete_all(self._driver.now(), records)
         self._driver.flush()
 
     def abandon(self, record: Record) -> None:
@@ -332,21 +335,21 @@ class Session:
 
     def abandon_all(self, records: Sequence[Record]) -> None:
         """These records were not started, or their handlers have ended without completing them."""
-        self.core.abandon_all(self._driver.now(), records)
+        self.core.completion_tracker.abandon_all(self._driver.now(), records)
         self._driver.flush()
 
     def droppable_from(self, partition: TopicPartition, unstarted: Sequence[Record]) -> int:
         """From which offset on a revoke may drop records that were not started."""
-        return self.core.droppable_from(partition, unstarted)
+        return self.core.completion_tracker.droppable_from(partition, unstarted)
 
     def drop_after(self, partition: TopicPartition, offset: int) -> None:
         """Drop the delivered records after ``offset``; none of them was started."""
-        self.core.drop_after(self._driver.now(), partition, offset)
+        self.core.completion_tracker.drop_after(self._driver.now(), partition, offset)
         self._driver.flush()
 
     def limit_in_flight(self, limit_of: Callable[[str], tuple[str, int] | None]) -> None:
         """For each topic, a name and how many records of that name may be in flight."""
-        self.core.limit_in_flight(limit_of)
+        self.core.completion_tracker.limit(limit_of)
 
     def is_revoking(self, partition: TopicPartition) -> bool:
         """Whether the revocation of this partition was requested and not withdrawn."""
@@ -354,7 +357,7 @@ class Session:
 
     def is_paused(self, partition: TopicPartition) -> bool:
         """Whether this partition is paused."""
-        return partition in self.core.paused()
+        return partition in self.core.seeking.paused()
 
     def pause(self, record: Record) -> None:
         """Deliver no further records of this record's partition until the user resumes it."""
@@ -365,13 +368,34 @@ class Session:
         """Inside, the caller awaits the library; see :func:`poll_boundary`."""
         return poll_boundary(self.core, self._driver)
 
+    # --- lifespans -------------------------------------------------------------------------------
+
+    def offset_to_commit(self, partition: TopicPartition) -> int | None:
+        """The offset before which all records of a partition are done."""
+        return self.core.offset_to_commit(partition)
+
+    def lifespan_entered(self, instance_id: int) -> None:
+        """The records of this assignment of a partition may be delivered."""
+        self.core.lifespan_entered(self._driver.now(), instance_id)
+        self._driver.flush()
+
+    def lifespan_exited(self, instance_id: int) -> None:
+        """This assignment of a partition may be committed for the last time and released."""
+        self.core.lifespan_exited(self._driver.now(), instance_id)
+        self._driver.flush()
+
+    def lifespan_failed(self, instance_id: int, reason: str) -> None:
+        """This assignment of a partition ends without a final commit."""
+        self.core.lifespan_failed(self._driver.now(), instance_id, reason)
+        self._driver.flush()
+
     # --- counting --------------------------------------------------------------------------------
 
     def add_owner(self, workers: RecordOwner) -> None:
         """Inform this owner of records about lost partitions; a task group also of each result."""
         if self._owners.add(workers):
             # The next step counts the records that no task has.
-            self.core.track(True, next_poll_completes=True)
+            self.core.completion_tracker.track(one_by_one=True, next_poll_completes=True)
 
     def records(self) -> RecordIterator:
         """The iterator over single records."""
@@ -391,6 +415,11 @@ class Session:
         return self._driver.error
 
     @property
+    def has_failed(self) -> bool:
+        """Whether the consumer has ended by itself: its partitions are lost."""
+        return self._driver.error is not None
+
+    @property
     def closing(self) -> bool:
         """Whether the consumer rejects calls because it is closing or closed."""
         return self._shutdown.closing
@@ -403,7 +432,7 @@ class Session:
         """Let closing wait for the task that runs the handlers."""
         self._shutdown.wait_for(handlers)
         self._loop_recorder = None
-        self.core.track(True)
+        self.core.completion_tracker.track(one_by_one=True)
 
     def begin_close(self) -> None:
         """Begin to close. Does not wait."""

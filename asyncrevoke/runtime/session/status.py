@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from asyncrevoke.core.partition.status import partition_statuses
 from asyncrevoke.runtime.hooks.observer import ConsumerSnapshot
 from asyncrevoke.runtime.hooks.running_calls import RunningCalls
 
@@ -39,4 +40,4 @@ class SessionStatus:
         """Health and partitions at this moment."""
         now = self._loop.time()
         health = self._core.health(now)._replace(blocking_records=self.blocking())
-        return ConsumerSnapshot(now, health, self._core.partition_statuses())
+        return ConsumerSnapshot(now, health, partition_statuses(self._core.assignment))

@@ -189,6 +189,11 @@ def checked_router(consumer: Consumer, name: str) -> Router:
             f"{name} has no handlers, so there is nothing to replay: register one with "
             "@consumer.handler(topic)"
         )
+    if consumer.hosting.has_lifespans:
+        raise ReplayError(
+            f"{name} has a partition_lifespan, which a replay does not enter: replay another "
+            "consumer with these handlers, for example one that includes their Router"
+        )
     return router
 
 

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from broker.records.numbered_records import Member, Numbers, until
+from broker.records.numbered_records import NumberedMember, Numbers, until
 
 if TYPE_CHECKING:
     from asyncrevoke.broker import RunningBroker
@@ -43,11 +43,11 @@ async def facts(numbers: Numbers) -> Any:
     return json.loads(out)
 
 
-def ids(member: Member) -> str:
+def ids(member: NumberedMember) -> str:
     return member.consumer.group_metadata().member_id
 
 
-class Delaying(Member):
+class Delaying(NumberedMember):
     delaying = True
 
     async def _loop(self) -> None:
@@ -63,7 +63,7 @@ async def test_groups_command_names_the_member_that_has_not_released_partitions(
     await numbers.send(20)
     async with Delaying(numbers.consumer(client_id="slow", client_rack="east")) as slow:
         await slow.has_all(numbers)
-        async with Member(numbers.consumer(client_id="new")) as new:
+        async with NumberedMember(numbers.consumer(client_id="new")) as new:
             await until(
                 lambda: new.running and new.consumer.health().state == "stable", "a second member"
             )
@@ -93,7 +93,7 @@ async def test_groups_command_says_that_brokers_do_not_report_whom_an_eager_reba
 ) -> None:
     async with Delaying(numbers.consumer(assignors=("range",))) as slow:
         await until(lambda: slow.running and len(slow.consumer.assignment()) == 4, "all of it")
-        async with Member(numbers.consumer(assignors=("range",))) as new:
+        async with NumberedMember(numbers.consumer(assignors=("range",))) as new:
             await until(
                 lambda: slow.consumer.health().state == "draining", "the first member drains"
             )
@@ -105,7 +105,7 @@ async def test_groups_command_says_that_brokers_do_not_report_whom_an_eager_reba
 
 
 async def test_groups_command_prints_a_list_and_a_table(numbers: Numbers) -> None:
-    async with Member(numbers.consumer(client_id="only")) as member:
+    async with NumberedMember(numbers.consumer(client_id="only")) as member:
         await numbers.send(8)
         await member.has_all(numbers)
         code, out, err = await ask(numbers)

@@ -56,7 +56,7 @@ JAAS = {
 SESSION_MS = 1500
 
 
-class Tokens:
+class IssuedTokens:
     """Gives a token for alice, and counts how often."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Tokens:
         return {}
 
 
-AbstractTokenProvider.register(Tokens)
+AbstractTokenProvider.register(IssuedTokens)
 
 
 class Authority:
@@ -168,7 +168,7 @@ class SecureBroker:
         if protocol.endswith("SSL"):
             options["ssl_context"] = self.authority.client()
         if mechanism == "OAUTHBEARER":
-            options |= {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": Tokens()}
+            options |= {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": IssuedTokens()}
         elif mechanism is not None:
             options |= {
                 "sasl_mechanism": mechanism,

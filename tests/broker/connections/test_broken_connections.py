@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
-from broker.records.numbered_records import DEADLINE, Member, Numbers, place, until
+from broker.records.numbered_records import DEADLINE, NumberedMember, Numbers, place, until
 from wire.faulty_proxy import (
     HOST,
-    Answer,
     Api,
     FaultyProxy,
+    ProxiedResponse,
     altered,
     cut_in_mid_frame,
     let_through,
@@ -89,7 +89,7 @@ async def test_a_connection_that_ends_in_mid_frame_loses_and_repeats_nothing(
         proxy.strike(api, cut_in_mid_frame, times=2)
     else:
         proxy.lose(api, times=2)
-    async with Member(numbers.consumer(commit_interval=0.05), tasks=True) as member:
+    async with NumberedMember(numbers.consumer(commit_interval=0.05), tasks=True) as member:
         await member.has(100)
         await until(lambda: proxy.struck[api] == 2, f"{api.name} is sent")
         await numbers.send(50)
@@ -104,7 +104,7 @@ async def test_a_request_without_a_response_is_sent_again(
 ) -> None:
     consumer = numbers.consumer(commit_interval=0.05, request_timeout=1.0)
     await numbers.send(30)
-    async with Member(consumer, tasks=True) as member:
+    async with NumberedMember(consumer, tasks=True) as member:
         await member.has(30)
         before = proxy.requests.copy()
         proxy.strike(api, withhold, times=2)
@@ -130,7 +130,7 @@ async def test_a_broker_that_is_silent_or_drops_connections_is_retried_with_back
 ) -> None:
     clock = asyncio.get_running_loop().time
     await numbers.send(30)
-    async with Member(numbers.consumer(request_timeout=1.0), tasks=True) as member:
+    async with NumberedMember(numbers.consumer(request_timeout=1.0), tasks=True) as member:
         await member.has(30)
         with caplog.at_level(logging.INFO, "asyncrevoke"):
             caplog.clear()
@@ -155,7 +155,7 @@ async def test_a_member_started_before_its_broker_logs_it_and_reads_once_the_bro
 ) -> None:
     await numbers.send(30)
     await proxy.refuse()
-    async with Member(numbers.consumer(), tasks=True) as member:
+    async with NumberedMember(numbers.consumer(), tasks=True) as member:
         await until(lambda: "waiting for a broker" in caplog.text, "a warning")
         assert proxy.address in caplog.text
         await proxy.accept()
@@ -169,7 +169,7 @@ async def test_closing_while_no_broker_answers_waits_for_leave_group_only(
     clock = asyncio.get_running_loop().time
     consumer = numbers.consumer(commit_interval=0.05)
     await numbers.send(30)
-    async with Member(consumer, tasks=True) as member:
+    async with NumberedMember(consumer, tasks=True) as member:
         await member.has(30)
         async with asyncio.timeout(DEADLINE):
             while await numbers.committed() < 30:  # noqa: ASYNC110 - the broker's
@@ -192,7 +192,7 @@ async def test_one_reachable_bootstrap_address_is_enough(
     addresses.insert(live, proxy.address)
     await numbers.send(30)
     consumer = numbers.consumer(bootstrap_servers=addresses, request_timeout=1.0)
-    async with Member(consumer, tasks=True) as member:
+    async with NumberedMember(consumer, tasks=True) as member:
         await member.has_all(numbers)
     await silent.refuse()
 
@@ -205,7 +205,7 @@ async def test_a_corrupt_batch_is_reported_and_read_once_it_is_received_intact(
 ) -> None:
     await numbers.send(20)
     consumer = numbers.consumer()
-    async with Member(consumer) as member:
+    async with NumberedMember(consumer) as member:
         await member.has(20)
         positions = {tp: consumer.position(tp) for tp in consumer.assignment()}
         proxy.strike(Api.FETCH, altered(b"number-000025", b"numbed-000025"), times=None)
@@ -233,7 +233,7 @@ async def test_a_batch_that_stays_corrupt_can_be_skipped_by_seek(
     consumer = numbers.consumer()
     proxy.strike(Api.FETCH, altered(b"number-000010", b"numbed-000010"), times=None)
     await numbers.send(30)
-    async with Member(consumer) as member:
+    async with NumberedMember(consumer) as member:
         await until(lambda: bool(member.errors), "an error")
         (spoiled,) = member.errors[0].partitions
         end = re.search(r"goes up to offset (\d+); seek past it", str(member.errors[0]))
@@ -255,7 +255,7 @@ async def test_a_slow_link_delays_records_and_not_heartbeats(
 ) -> None:
     await numbers.send(3)
     consumer = numbers.consumer(session_timeout=2.0, heartbeat_interval=0.3, commit_interval=0.1)
-    async with Member(consumer, tasks=True) as member:
+    async with NumberedMember(consumer, tasks=True) as member:
         await member.has(3)
         proxy.bandwidth = 20_000  # bytes per second: about four seconds for these
         await numbers.send(1000)
@@ -271,7 +271,7 @@ async def test_a_slow_link_delays_records_and_not_heartbeats(
 async def test_a_broker_frozen_for_less_than_the_session_loses_and_repeats_nothing(
     numbers: Numbers, broker: KafkaBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with Member(numbers.consumer(request_timeout=1.0), tasks=True) as member:
+    async with NumberedMember(numbers.consumer(request_timeout=1.0), tasks=True) as member:
         async with numbers.trickling():
             await member.has(100)
             broker.pause()
@@ -292,7 +292,7 @@ async def test_a_member_disconnected_beyond_its_session_joins_again(
     consumer = numbers.consumer(
         request_timeout=0.9, session_timeout=2.0, heartbeat_interval=0.3, commit_interval=0.1
     )
-    async with Member(consumer, tasks=True) as member:
+    async with NumberedMember(consumer, tasks=True) as member:
         async with numbers.trickling():
             await member.has(100)
             before = consumer.group_metadata()
@@ -315,7 +315,7 @@ async def test_a_member_disconnected_beyond_its_session_joins_again(
 async def test_a_broker_restart_loses_and_repeats_nothing(
     numbers: Numbers, broker: KafkaBroker, way: str
 ) -> None:
-    async with Member(numbers.consumer(), tasks=True) as member:
+    async with NumberedMember(numbers.consumer(), tasks=True) as member:
         async with numbers.trickling():
             await member.has(100)
             await asyncio.to_thread(broker.restart, orderly=way == "orderly")
@@ -328,7 +328,7 @@ async def test_a_broker_restart_loses_and_repeats_nothing(
 async def test_a_position_check_interrupted_by_a_disconnect_is_repeated(
     numbers: Numbers, proxy: FaultyProxy, broker: KafkaBroker
 ) -> None:
-    async with Member(numbers.consumer(), tasks=True) as member:
+    async with NumberedMember(numbers.consumer(), tasks=True) as member:
         await numbers.send(30)
         await member.has(30)
         proxy.strike(Api.OFFSETS_FOR_LEADER_EPOCH, cut_in_mid_frame, times=2)
@@ -348,7 +348,7 @@ async def test_cancelled_polls_during_disconnects_lose_no_record(
     chance = random.Random(7)
     caplog.set_level(logging.WARNING, "asyncrevoke")
 
-    async def now_and_then(answer: Answer) -> None:
+    async def now_and_then(answer: ProxiedResponse) -> None:
         await (cut_in_mid_frame if chance.random() < 0.1 else let_through)(answer)
 
     for api in Api:

@@ -141,7 +141,7 @@ def test_journal_collect_names_a_topic_that_is_missing_and_shows_no_token(
 
 
 @EACH
-def test_handover_shows_where_the_group_stands(
+def test_handover_shows_the_committed_offsets_of_the_group(
     finished: Finished, listener: str, tmp_path: Path
 ) -> None:
     for name in ("offsets", "commits"):

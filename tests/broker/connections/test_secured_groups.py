@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from aiokafka import AIOKafkaProducer
 from broker.groups.blocked_member import BlockedMember, sleep, threads
-from broker.records.numbered_records import Member, Numbers, until
+from broker.records.numbered_records import NumberedMember, Numbers, until
 
 from asyncrevoke import AuthenticationError, Consumer
 from asyncrevoke.broker import KafkaBroker, Security
@@ -142,7 +142,7 @@ async def test_the_groups_command_shows_a_group_of_a_secured_broker(
 ) -> None:
     options = secure_broker.client_options()
     password = cast("dict[str, str]", options)["sasl_plain_password"]
-    async with Member(numbers.consumer(**options)) as member:
+    async with NumberedMember(numbers.consumer(**options)) as member:
         await until(
             lambda: member.running and len(member.consumer.assignment()) == 4, "all partitions"
         )

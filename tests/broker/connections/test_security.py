@@ -44,7 +44,7 @@ async def test_a_broker_whose_certificate_is_trusted_is_connected_to(secure: Sec
     assert isinstance(outcome, Replied), outcome
 
 
-async def test_each_fault_of_a_certificate_is_told_apart(secure: SecureBroker) -> None:
+async def test_each_fault_of_a_certificate_has_its_own_error(secure: SecureBroker) -> None:
     expired = await secure.refusal("EXPIRED")
     assert "its certificate has expired" in expired
     other = await secure.refusal("OTHERHOST")
@@ -85,7 +85,7 @@ async def test_each_mechanism_authenticates_over_tls(secure: SecureBroker, liste
 
 
 @pytest.mark.parametrize("listener", ["PLAINTLS", "SCRAM256", "SCRAM512"])
-async def test_each_mechanism_refuses_a_wrong_password(secure: SecureBroker, listener: str) -> None:
+async def test_each_mechanism_rejects_a_wrong_password(secure: SecureBroker, listener: str) -> None:
     detail = await secure.refusal(listener, sasl_plain_password="wrong-one")
     assert f"refused to authenticate with {LISTENERS[listener][1]}" in detail
     assert "wrong-one" not in detail
@@ -152,7 +152,7 @@ async def test_a_producer_and_a_consumer_outlive_their_sessions(
 # --- access control ------------------------------------------------------------------------------
 
 
-async def test_a_refused_topic_and_a_refused_group_are_named(secure: SecureBroker) -> None:
+async def test_a_rejected_topic_and_a_rejected_group_are_named(secure: SecureBroker) -> None:
     for topic in "granted", "withheld":
         secure.broker.create_topic(topic, 1)
     secure.broker.allow("bob", "topic", "granted", ["read", "describe"])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from broker.connections.tunnels import HOST, TunnelledCluster
-from broker.records.numbered_records import Member, Numbers, place, until
+from broker.records.numbered_records import NumberedMember, Numbers, place, until
 from typing_extensions import override
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ def consumer_of(numbers: Numbers, protocol: str, **options: Unpack[ConsumerOptio
     return numbers.consumer(**options)
 
 
-def member_of(numbers: Numbers, protocol: str) -> Member:
-    return Member(consumer_of(numbers, protocol), tasks=True)
+def member_of(numbers: Numbers, protocol: str) -> NumberedMember:
+    return NumberedMember(consumer_of(numbers, protocol), tasks=True)
 
 
 def coordinator_of(consumer: Consumer, cluster: TunnelledCluster) -> KafkaBroker:
@@ -77,7 +77,7 @@ def coordinator_of(consumer: Consumer, cluster: TunnelledCluster) -> KafkaBroker
     return found
 
 
-class SteadyMember(Member):
+class SteadyMember(NumberedMember):
     """Handles about 300 records a second, and notes when it has handled those of each partition."""
 
     def __init__(self, consumer: Consumer) -> None:

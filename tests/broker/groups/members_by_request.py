@@ -31,7 +31,7 @@ _T = TypeVar("_T", bound=messages.Message)
 Partitions = frozenset[int]
 
 
-class Kafka:
+class GroupRequests:
     """A broker, a topic of four partitions, and a group of its own."""
 
     def __init__(self, channels: Channels, node: Node, topic: str) -> None:
@@ -64,10 +64,10 @@ class Kafka:
         assert answer.error is ErrorCode.none
 
 
-class Classic:
+class RequestedClassicMember:
     """A classic member, which answers to nothing by itself."""
 
-    def __init__(self, kafka: Kafka, instance_id: str | None = None) -> None:
+    def __init__(self, kafka: GroupRequests, instance_id: str | None = None) -> None:
         self.kafka = kafka
         self.instance_id = instance_id
         self.member_id = ""
@@ -121,10 +121,12 @@ class Classic:
         return answer.error
 
 
-class Modern:
+class RequestedKip848Member:
     """A member by KIP-848, which gives up nothing by itself."""
 
-    def __init__(self, kafka: Kafka, member_id: str, instance_id: str | None = None) -> None:
+    def __init__(
+        self, kafka: GroupRequests, member_id: str, instance_id: str | None = None
+    ) -> None:
         self.kafka = kafka
         self.member_id = member_id
         self.instance_id = instance_id
@@ -168,11 +170,11 @@ class Modern:
 
 
 @asynccontextmanager
-async def connected(broker: RunningBroker, topic: str) -> AsyncGenerator[Kafka]:
+async def connected(broker: RunningBroker, topic: str) -> AsyncGenerator[GroupRequests]:
     servers = broker.bootstrap_servers
     host, _, port = servers.split(",", maxsplit=1)[0].rpartition(":")
     channels = Channels(ConsumerConfig(bootstrap_servers=servers))
-    kafka = Kafka(channels, Node(-1, host, int(port)), topic)
+    kafka = GroupRequests(channels, Node(-1, host, int(port)), topic)
     async with asyncio.timeout(30):
         while await kafka.find_coordinator() in _NOT_LOADED:
             pass

@@ -17,7 +17,7 @@ from broker.groups.blocked_member import (
     sleep,
     threads,
 )
-from broker.records.numbered_records import DEADLINE, Member, Numbers, until
+from broker.records.numbered_records import DEADLINE, NumberedMember, Numbers, until
 
 from asyncrevoke import Consumer, TopicPartition
 
@@ -81,7 +81,7 @@ async def test_a_rebalance_while_a_member_is_blocked_loses_and_repeats_nothing(
         await numbers.send(4)
         await until(member.blocked.is_set, "its loop is blocked")
         other = numbers.consumer(session_timeout=SESSION, heartbeat_interval=0.5)
-        async with Member(other) as second:
+        async with NumberedMember(other) as second:
             # It waits for the blocked one, longer than the session of that lasts.
             await asyncio.sleep(1.5 * SESSION)
             assert not other.assignment()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from broker.groups.blocked_member import BlockedMember, blocked_once
-from broker.records.numbered_records import Member, Numbers, until
+from broker.records.numbered_records import NumberedMember, Numbers, until
 
 from asyncrevoke.broker import KafkaBroker
 
@@ -75,7 +75,7 @@ async def test_a_member_that_joins_while_another_is_blocked_waits_and_no_record_
         await numbers.send(4)
         await until(member.blocked.is_set, "its loop is blocked")
         other = numbers.consumer(group_protocol="consumer")
-        async with Member(other) as second:
+        async with NumberedMember(other) as second:
             # The coordinator wants two partitions back, by the thread's heartbeats.
             await asyncio.sleep(1.5 * SESSION)
             assert not other.assignment()
@@ -94,7 +94,7 @@ async def test_partitions_assigned_to_a_blocked_member_are_read_once_it_continue
 ) -> None:
     member = BlockedMember(numbers, group_protocol="consumer")
     others = [numbers.consumer(group_protocol="consumer") for _ in range(3)]
-    members = [Member(other) for other in others]
+    members = [NumberedMember(other) for other in others]
 
     def handled() -> int:
         return len(member.handled) + sum(len(each.handled) for each in members)

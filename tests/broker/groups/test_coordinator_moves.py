@@ -8,7 +8,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 import pytest
-from broker.records.numbered_records import DEADLINE, Member, Numbers, until
+from broker.records.numbered_records import DEADLINE, NumberedMember, Numbers, until
 
 if TYPE_CHECKING:
     from asyncrevoke import Consumer
@@ -39,7 +39,7 @@ async def test_a_coordinator_failure_repeats_no_record_and_lookups_back_off(
     address = kafka_cluster.bootstrap_servers
     numbers = Numbers(address, address, topic, partitions=6)
     consumer = numbers.consumer(commit_interval=0.1, request_timeout=2.0)
-    async with Member(consumer, tasks=True) as member:
+    async with NumberedMember(consumer, tasks=True) as member:
         async with numbers.trickling():
             await member.has(100)
             gone = coordinator_of(consumer, kafka_cluster)

@@ -9,7 +9,13 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
-from broker.groups.members_by_request import Classic, Kafka, Modern, connected, until
+from broker.groups.members_by_request import (
+    GroupRequests,
+    RequestedClassicMember,
+    RequestedKip848Member,
+    connected,
+    until,
+)
 
 from asyncrevoke.broker import KafkaBroker
 from asyncrevoke.protocol.messages import ErrorCode
@@ -23,16 +29,19 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(90)]
 
 
 @pytest.fixture
-async def kafka(kafka_broker: RunningBroker, kafka_topic: str) -> AsyncIterator[Kafka]:
+async def kafka(kafka_broker: RunningBroker, kafka_topic: str) -> AsyncIterator[GroupRequests]:
     async with connected(kafka_broker, kafka_topic) as kafka:
         yield kafka
 
 
 async def test_a_partition_that_a_member_awaits_when_the_group_is_converted_has_no_owner(
-    kafka: Kafka,
+    kafka: GroupRequests,
 ) -> None:
     everything = frozenset(range(4))
-    static, waiting = Modern(kafka, "by-epochs", "static"), Classic(kafka)
+    static, waiting = (
+        RequestedKip848Member(kafka, "by-epochs", "static"),
+        RequestedClassicMember(kafka),
+    )
     await until(static.beat, lambda: static.assigned == everything)
     await static.beat(everything)
     assert await waiting.join() == frozenset()
@@ -46,11 +55,11 @@ async def test_a_partition_that_a_member_awaits_when_the_group_is_converted_has_
 
     # The group becomes a classic one, without a rebalance, and one by KIP-848 again.
     await static.leave(for_good=False)
-    back = Classic(kafka, "static")
+    back = RequestedClassicMember(kafka, "static")
     assert await back.join() == kept
     assert back.generation == waiting.generation
     assert await waiting.beat() is ErrorCode.none
-    again = Modern(kafka, "by-epochs-again", "static")
+    again = RequestedKip848Member(kafka, "by-epochs-again", "static")
     await again.beat()
     assert again.assigned == kept
     assert again.epoch == waiting.generation
@@ -62,9 +71,9 @@ async def test_a_partition_that_a_member_awaits_when_the_group_is_converted_has_
 
 
 async def test_a_removed_member_joins_again_as_a_new_member_with_its_old_id(
-    kafka: Kafka,
+    kafka: GroupRequests,
 ) -> None:
-    modern, member = Modern(kafka, "by-epochs"), Classic(kafka)
+    modern, member = RequestedKip848Member(kafka, "by-epochs"), RequestedClassicMember(kafka)
     await until(modern.beat, lambda: bool(modern.assigned))
     assert await member.join() == frozenset()
     member_id = member.member_id
@@ -80,7 +89,10 @@ async def test_a_coordinator_restart_drops_the_rebalance_of_a_group_converted_to
     with KafkaBroker() as broker:
         await asyncio.to_thread(broker.create_topic, "orders", 4)
         async with connected(broker, "orders") as kafka:
-            modern, member = Modern(kafka, "by-epochs"), Classic(kafka)
+            modern, member = (
+                RequestedKip848Member(kafka, "by-epochs"),
+                RequestedClassicMember(kafka),
+            )
             await until(modern.beat, lambda: modern.assigned == everything)
             await modern.beat(everything)
             assert await member.join() == frozenset()

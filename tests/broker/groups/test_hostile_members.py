@@ -7,8 +7,8 @@ import struct
 from typing import TYPE_CHECKING
 
 import pytest
-from broker.groups.members_by_request import Classic, connected
-from broker.records.numbered_records import Member, Numbers, until
+from broker.groups.members_by_request import RequestedClassicMember, connected
+from broker.records.numbered_records import NumberedMember, Numbers, until
 
 from asyncrevoke.core.io.effects import Channel, Replied, Send
 from asyncrevoke.core.io.outbox import LARGE_FROM
@@ -47,11 +47,11 @@ async def test_an_invalid_subscription_of_one_member_does_not_end_the_group_lead
 ) -> None:
     address = kafka_broker.bootstrap_servers
     numbers = Numbers(address, address, kafka_topic, 4)
-    leader = Member(numbers.consumer(auto_offset_reset="earliest", heartbeat_interval=0.5))
+    leader = NumberedMember(numbers.consumer(auto_offset_reset="earliest", heartbeat_interval=0.5))
     async with connected(kafka_broker, kafka_topic) as kafka, leader:
         await numbers.send(40)
         await leader.has(40)
-        hostile = Classic(kafka)
+        hostile = RequestedClassicMember(kafka)
         joined = await _join(hostile, metadata(kafka_topic))
         assert joined.error is ErrorCode.none
         assert joined.leader != hostile.member_id
@@ -76,11 +76,11 @@ async def test_a_subscription_that_brokers_cannot_decode_ends_no_other_member(
     caplog.set_level("INFO", "asyncrevoke")
     address = kafka_broker.bootstrap_servers
     numbers = Numbers(address, address, kafka_topic, 4)
-    member = Member(numbers.consumer(auto_offset_reset="earliest", heartbeat_interval=0.5))
+    member = NumberedMember(numbers.consumer(auto_offset_reset="earliest", heartbeat_interval=0.5))
     async with connected(kafka_broker, kafka_topic) as kafka, member:
         await numbers.send(40)
         await member.has(40)
-        hostile = Classic(kafka)
+        hostile = RequestedClassicMember(kafka)
         unreadable = struct.pack(">hi", 1, 2**31 - 1)
         join = asyncio.create_task(_join(hostile, unreadable))
         # The broker completes no join of the group, and tells everybody that it does not know why.
@@ -94,14 +94,14 @@ async def test_a_subscription_that_brokers_cannot_decode_ends_no_other_member(
         await asyncio.wait([join])
 
 
-async def _goes_on(member: Member, numbers: Numbers) -> None:
+async def _goes_on(member: NumberedMember, numbers: Numbers) -> None:
     """The member has all partitions again, and reads them."""
     await until(lambda: len(member.consumer.assignment()) == 4 or member.failed, "all of it")
     await numbers.send(40)
     await member.has(80)
 
 
-async def _join(hostile: Classic, metadata: bytes) -> messages.JoinGroupResponse:
+async def _join(hostile: RequestedClassicMember, metadata: bytes) -> messages.JoinGroupResponse:
     """Join over a connection of its own, because the answer may take long."""
     kafka = hostile.kafka
     request = messages.JoinGroupRequest(

@@ -9,7 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from broker.groups.members_by_request import Classic, Kafka, Modern, connected, until
+from broker.groups.members_by_request import (
+    GroupRequests,
+    RequestedClassicMember,
+    RequestedKip848Member,
+    connected,
+    until,
+)
 
 from asyncrevoke.protocol.messages import ErrorCode
 
@@ -22,13 +28,15 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(90)]
 
 
 @pytest.fixture
-async def kafka(kafka_broker: RunningBroker, kafka_topic: str) -> AsyncIterator[Kafka]:
+async def kafka(kafka_broker: RunningBroker, kafka_topic: str) -> AsyncIterator[GroupRequests]:
     async with connected(kafka_broker, kafka_topic) as kafka:
         yield kafka
 
 
-async def test_a_coordinator_that_assigns_adds_the_member_that_has_left(kafka: Kafka) -> None:
-    modern, classic = Modern(kafka, "modern"), Classic(kafka)
+async def test_a_coordinator_that_assigns_adds_the_member_that_has_left(
+    kafka: GroupRequests,
+) -> None:
+    modern, classic = RequestedKip848Member(kafka, "modern"), RequestedClassicMember(kafka)
     await until(modern.beat, lambda: len(modern.assigned) == 4)
     assert await classic.join() == frozenset()
     await kafka.put_out(classic.member_id)
@@ -39,8 +47,8 @@ async def test_a_coordinator_that_assigns_adds_the_member_that_has_left(kafka: K
     await kafka.put_out(classic.member_id)
 
 
-async def test_a_classic_group_rejects_the_member_that_has_left(kafka: Kafka) -> None:
-    first = Classic(kafka)
+async def test_a_classic_group_rejects_the_member_that_has_left(kafka: GroupRequests) -> None:
+    first = RequestedClassicMember(kafka)
     await first.join()
     await kafka.put_out(first.member_id)
     assert await first.join() is ErrorCode.unknown_member_id

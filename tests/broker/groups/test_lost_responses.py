@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from broker.groups.members_by_request import Kafka, Modern, connected, until
+from broker.groups.members_by_request import GroupRequests, RequestedKip848Member, connected, until
 
 from asyncrevoke.protocol.messages import ErrorCode
 
@@ -21,14 +21,14 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(90)]
 
 
 @pytest.fixture
-async def kafka(kafka_broker: RunningBroker, kafka_topic: str) -> AsyncIterator[Kafka]:
+async def kafka(kafka_broker: RunningBroker, kafka_topic: str) -> AsyncIterator[GroupRequests]:
     async with connected(kafka_broker, kafka_topic) as kafka:
         yield kafka
 
 
-async def _asked_for_half(kafka: Kafka) -> Modern:
+async def _asked_for_half(kafka: GroupRequests) -> RequestedKip848Member:
     """A member that had everything, and is to give up half of it for a second one."""
-    first, second = Modern(kafka, "first"), Modern(kafka, "second")
+    first, second = RequestedKip848Member(kafka, "first"), RequestedKip848Member(kafka, "second")
     await until(first.beat, lambda: len(first.assigned) == 4)
     await first.beat(first.assigned)
     await second.beat()
@@ -36,7 +36,9 @@ async def _asked_for_half(kafka: Kafka) -> Modern:
     return first
 
 
-async def test_a_heartbeat_acknowledgement_without_a_response_is_sent_again(kafka: Kafka) -> None:
+async def test_a_heartbeat_acknowledgement_without_a_response_is_sent_again(
+    kafka: GroupRequests,
+) -> None:
     member = await _asked_for_half(kafka)
     lost = await member.ask(member.assigned)
     assert lost.error is ErrorCode.none
@@ -47,10 +49,10 @@ async def test_a_heartbeat_acknowledgement_without_a_response_is_sent_again(kafk
 
 
 async def test_a_full_heartbeat_returns_the_assignment_of_a_lost_response(
-    kafka: Kafka,
+    kafka: GroupRequests,
 ) -> None:
     member = await _asked_for_half(kafka)
-    others = [Modern(kafka, "third"), Modern(kafka, "fourth")]
+    others = [RequestedKip848Member(kafka, "third"), RequestedKip848Member(kafka, "fourth")]
     for other in others:
         # The broker makes assignments at most once a second: until then there is no newer one.
         await until(other.beat, lambda: other.epoch > member.epoch + 1)  # noqa: B023 - used at once

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from broker.records.numbered_records import Member, Numbers, until
+from broker.records.numbered_records import NumberedMember, Numbers, until
 
 from asyncrevoke import FencedInstanceError, InconsistentGroupError
 
@@ -33,7 +33,7 @@ def numbers(kafka_broker: RunningBroker, kafka_topic: str) -> Numbers:
     return Numbers(address, address, kafka_topic, PARTITIONS)
 
 
-class Delaying(Member):
+class Delaying(NumberedMember):
     """A member that delays each revoke while ``delaying``."""
 
     delaying = True
@@ -51,14 +51,14 @@ class Delaying(Member):
                 self.delayed |= batch.to_be_revoked
 
 
-def has(member: Member, partitions: int) -> bool:
+def has(member: NumberedMember, partitions: int) -> bool:
     return member.running and len(member.consumer.assignment()) == partitions
 
 
 async def test_a_member_without_a_common_assignor_is_rejected_and_the_others_continue(
     numbers: Numbers,
 ) -> None:
-    async with Member(numbers.consumer()) as member:
+    async with NumberedMember(numbers.consumer()) as member:
         await until(lambda: has(member, PARTITIONS), "all partitions")
         generation = member.consumer.group_metadata().generation
         with pytest.raises(InconsistentGroupError, match="offers range"):
@@ -73,13 +73,13 @@ async def test_a_member_without_a_common_assignor_is_rejected_and_the_others_con
 async def test_a_downgraded_member_returns_the_group_to_range(
     numbers: Numbers,
 ) -> None:
-    async with Member(numbers.consumer(assignors=BOTH)) as stays, AsyncExitStack() as stack:
-        leaves = await stack.enter_async_context(Member(numbers.consumer(assignors=BOTH)))
+    async with NumberedMember(numbers.consumer(assignors=BOTH)) as stays, AsyncExitStack() as stack:
+        leaves = await stack.enter_async_context(NumberedMember(numbers.consumer(assignors=BOTH)))
         await until(lambda: has(stays, 3) and has(leaves, 3), "a group of two")
         await numbers.send(40)
         await until(lambda: (stays.handled + leaves.handled).total() == 40, "40 records")
         await leaves.stop()
-        async with Member(numbers.consumer(assignors=("range",))) as downgraded:
+        async with NumberedMember(numbers.consumer(assignors=("range",))) as downgraded:
             await until(lambda: has(stays, 3) and has(downgraded, 3), "a group of two again")
             # As range deals them out: consecutive ones.
             mine = sorted(tp.partition for tp in downgraded.consumer.assignment())
@@ -100,10 +100,12 @@ async def test_a_static_member_restarts_during_delayed_revocations_and_no_partit
     async with Delaying(numbers) as delays, AsyncExitStack() as stack:
         delays.delaying = False
         await until(lambda: has(delays, 6), "all partitions")
-        static = await stack.enter_async_context(Member(numbers.consumer(group_instance_id="one")))
+        static = await stack.enter_async_context(
+            NumberedMember(numbers.consumer(group_instance_id="one"))
+        )
         await until(lambda: has(delays, 3) and has(static, 3), "a group of two")
         delays.delaying = True
-        third = await stack.enter_async_context(Member(numbers.consumer()))
+        third = await stack.enter_async_context(NumberedMember(numbers.consumer()))
         await until(lambda: bool(delays.delayed) and has(third, 1), "a delayed revoke")
         await until(lambda: has(static, 2), "the static member has released its own")
         held = static.consumer.assignment()
@@ -111,7 +113,9 @@ async def test_a_static_member_restarts_during_delayed_revocations_and_no_partit
         generation = third.consumer.group_metadata().generation
         await static.stop()
 
-        again = await stack.enter_async_context(Member(numbers.consumer(group_instance_id="one")))
+        again = await stack.enter_async_context(
+            NumberedMember(numbers.consumer(group_instance_id="one"))
+        )
         await until(lambda: has(again, len(held)), "the same share")
         assert again.consumer.assignment() == held
         metadata = again.consumer.group_metadata()
@@ -134,7 +138,7 @@ async def test_a_static_member_is_fenced_when_its_instance_id_is_reused(numbers:
     async with numbers.consumer(group_instance_id="one") as former:
         while len(former.assignment()) < PARTITIONS:
             await former.poll(timeout=0.1)
-        async with Member(numbers.consumer(group_instance_id="one")) as successor:
+        async with NumberedMember(numbers.consumer(group_instance_id="one")) as successor:
             await until(lambda: has(successor, PARTITIONS), "all partitions")
             with pytest.raises(FencedInstanceError, match="give each member its own"):
                 async for _ in former:
@@ -146,7 +150,7 @@ async def test_a_static_member_is_fenced_when_its_instance_id_is_reused(numbers:
 async def test_a_static_member_that_leaves_on_close_releases_partitions_immediately(
     numbers: Numbers,
 ) -> None:
-    async with Member(numbers.consumer()) as stays:
+    async with NumberedMember(numbers.consumer()) as stays:
         await until(lambda: has(stays, 6), "all partitions")
         static = numbers.consumer(group_instance_id="one", session_timeout=40.0)
         async with static:
@@ -159,7 +163,7 @@ async def test_a_static_member_that_leaves_on_close_releases_partitions_immediat
 async def test_a_dynamic_member_that_stays_on_close_is_removed_after_session_timeout(
     numbers: Numbers,
 ) -> None:
-    async with Member(numbers.consumer()) as waits:
+    async with NumberedMember(numbers.consumer()) as waits:
         # Were it the first member, `goes` would have all, and would not poll to give some away.
         await until(lambda: has(waits, 6), "all partitions")
         goes = numbers.consumer(session_timeout=6.0)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from broker.handlers.test_handlers_on_a_real_broker import DEADLINE, Kafka, until
+from broker.handlers.test_handlers_on_a_real_broker import DEADLINE, HandlerTopic, until
 
 from asyncrevoke import Consumer, Retry, RetryTopic, TopicPartition
 
@@ -24,8 +24,8 @@ TEN_MB = b"0123456789" * 1_000_000
 
 
 @pytest.fixture
-def kafka(kafka_broker: RunningBroker, kafka_topic: str) -> Kafka:
-    return Kafka(kafka_broker.bootstrap_servers, kafka_topic)
+def kafka(kafka_broker: RunningBroker, kafka_topic: str) -> HandlerTopic:
+    return HandlerTopic(kafka_broker.bootstrap_servers, kafka_topic)
 
 
 # -- a dead letter topic that does not exist ------------------------------------------------------
@@ -33,7 +33,7 @@ def kafka(kafka_broker: RunningBroker, kafka_topic: str) -> Kafka:
 
 @pytest.mark.kafka_topic(partitions=1)
 async def test_a_dead_letter_topic_that_does_not_exist_pauses_the_partition_until_it_does(
-    kafka: Kafka, caplog: pytest.LogCaptureFixture
+    kafka: HandlerTopic, caplog: pytest.LogCaptureFixture
 ) -> None:
     await kafka.produce(10)
     consumer = Consumer(**kafka.options(request_timeout=2))
@@ -66,7 +66,7 @@ async def test_a_dead_letter_topic_that_does_not_exist_pauses_the_partition_unti
 # -- a value of 10 MB -----------------------------------------------------------------------------
 
 
-async def send_large(kafka: Kafka) -> None:
+async def send_large(kafka: HandlerTopic) -> None:
     async with AIOKafkaProducer(
         bootstrap_servers=kafka.address, max_request_size=2 * len(TEN_MB)
     ) as producer:
@@ -76,7 +76,7 @@ async def send_large(kafka: Kafka) -> None:
 
 @pytest.mark.kafka_topic(partitions=1, config=ROOMY)
 async def test_a_value_of_10_mb_is_handled_retried_and_dead_lettered(
-    kafka: Kafka,
+    kafka: HandlerTopic,
 ) -> None:
     later = RetryTopic(f"{kafka.topic}.retry", delay=0.2, attempts=1)
     await kafka.create(later.topic, settings=ROOMY)
@@ -107,8 +107,8 @@ async def test_a_value_of_10_mb_is_handled_retried_and_dead_lettered(
 
 
 @pytest.mark.kafka_topic(partitions=1, config=ROOMY)
-async def test_a_value_of_10_mb_that_a_dead_letter_topic_refuses_is_not_dropped(
-    kafka: Kafka, caplog: pytest.LogCaptureFixture
+async def test_a_value_of_10_mb_that_a_dead_letter_topic_rejects_is_not_dropped(
+    kafka: HandlerTopic, caplog: pytest.LogCaptureFixture
 ) -> None:
     await kafka.create(kafka.dead)  # with Kafka's own limit of 1 MiB
     await send_large(kafka)
@@ -134,7 +134,7 @@ async def test_a_value_of_10_mb_that_a_dead_letter_topic_refuses_is_not_dropped(
 
 @pytest.mark.kafka_topic(partitions=2)
 async def test_a_handler_that_blocks_the_event_loop_delays_all_and_loses_no_record(
-    kafka: Kafka, caplog: pytest.LogCaptureFixture
+    kafka: HandlerTopic, caplog: pytest.LogCaptureFixture
 ) -> None:
     await kafka.produce(40, partitions=2)
     # The heartbeat thread speaks for the member, else the broker puts it out after 6 s.

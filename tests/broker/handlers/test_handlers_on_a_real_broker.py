@@ -27,7 +27,7 @@ DEADLINE = 60.0
 SOON = Retry(attempts=3, backoff=0.05)
 
 
-class Kafka:
+class HandlerTopic:
     """The broker of the session, and a topic with its dead letter topic."""
 
     def __init__(self, address: str, topic: str) -> None:
@@ -82,8 +82,8 @@ class Kafka:
 
 
 @pytest.fixture
-def kafka(kafka_broker: RunningBroker, kafka_topic: str) -> Kafka:
-    return Kafka(kafka_broker.bootstrap_servers, kafka_topic)
+def kafka(kafka_broker: RunningBroker, kafka_topic: str) -> HandlerTopic:
+    return HandlerTopic(kafka_broker.bootstrap_servers, kafka_topic)
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -94,7 +94,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 async def test_a_failed_record_is_retried_and_then_dead_lettered(
-    kafka: Kafka,
+    kafka: HandlerTopic,
 ) -> None:
     await kafka.create(kafka.dead, 2)
     await kafka.produce(40)
@@ -135,7 +135,7 @@ async def test_a_failed_record_is_retried_and_then_dead_lettered(
 
 
 async def test_undecodable_values_and_tombstones_go_to_the_dead_letter_topic(
-    kafka: Kafka,
+    kafka: HandlerTopic,
 ) -> None:
     await kafka.create(kafka.dead)
     async with AIOKafkaProducer(bootstrap_servers=kafka.address) as producer:
@@ -165,7 +165,7 @@ async def test_undecodable_values_and_tombstones_go_to_the_dead_letter_topic(
 
 
 async def test_a_dead_letter_that_the_broker_rejects_pauses_its_partition_and_drops_nothing(
-    kafka: Kafka,
+    kafka: HandlerTopic,
 ) -> None:
     await kafka.create(kafka.dead, settings={"max.message.bytes": "300"})
     await kafka.produce(10, size=500)
@@ -186,7 +186,7 @@ async def test_a_dead_letter_that_the_broker_rejects_pauses_its_partition_and_dr
 async def test_a_failure_pauses_its_partition_until_it_is_resumed(
     kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
-    kafka = Kafka(kafka_broker.bootstrap_servers, f"{kafka_topic}.two")
+    kafka = HandlerTopic(kafka_broker.bootstrap_servers, f"{kafka_topic}.two")
     await kafka.create(kafka.topic, 2)
     await kafka.produce(20, partitions=2)
     consumer = Consumer(**kafka.options())
@@ -213,7 +213,7 @@ async def test_a_failure_pauses_its_partition_until_it_is_resumed(
     assert all(handled[number] == 1 for number in range(1, 20, 2))
 
 
-async def test_resources_are_open_while_handlers_run(kafka: Kafka) -> None:
+async def test_resources_are_open_while_handlers_run(kafka: HandlerTopic) -> None:
     await kafka.produce(5)
     log: list[str] = []
 
@@ -237,7 +237,7 @@ async def test_resources_are_open_while_handlers_run(kafka: Kafka) -> None:
     assert await kafka.committed() == 5
 
 
-async def test_a_resource_that_does_not_open_ends_the_run(kafka: Kafka) -> None:
+async def test_a_resource_that_does_not_open_ends_the_run(kafka: HandlerTopic) -> None:
     @asynccontextmanager
     async def database() -> AsyncGenerator[None]:
         raise ConnectionError("no database")
@@ -256,7 +256,7 @@ async def test_a_resource_that_does_not_open_ends_the_run(kafka: Kafka) -> None:
 async def test_batches_are_of_one_partition_in_order_and_failed_values_are_tried_again(
     kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
-    kafka = Kafka(kafka_broker.bootstrap_servers, f"{kafka_topic}.two")
+    kafka = HandlerTopic(kafka_broker.bootstrap_servers, f"{kafka_topic}.two")
     await kafka.create(kafka.topic, 2)
     await kafka.produce(100, partitions=2)
     consumer = Consumer(**kafka.options())
@@ -290,7 +290,9 @@ async def test_batches_are_of_one_partition_in_order_and_failed_values_are_tried
     assert await kafka.committed() == 100
 
 
-async def test_a_handler_that_takes_too_long_is_cancelled_and_tried_again(kafka: Kafka) -> None:
+async def test_a_handler_that_takes_too_long_is_cancelled_and_tried_again(
+    kafka: HandlerTopic,
+) -> None:
     await kafka.produce(3)
     consumer = Consumer(**kafka.options())
     attempts: list[int] = []
@@ -307,7 +309,9 @@ async def test_a_handler_that_takes_too_long_is_cancelled_and_tried_again(kafka:
     assert await kafka.committed() == 3
 
 
-async def test_a_record_that_waits_for_its_retry_does_not_delay_closing(kafka: Kafka) -> None:
+async def test_a_record_that_waits_for_its_retry_does_not_delay_closing(
+    kafka: HandlerTopic,
+) -> None:
     await kafka.produce(14)
     consumer = Consumer(**kafka.options())
     calls: Counter[int] = Counter()

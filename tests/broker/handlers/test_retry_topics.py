@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from broker.handlers.test_handlers_on_a_real_broker import Kafka, until
+from broker.handlers.test_handlers_on_a_real_broker import HandlerTopic, until
 
 from asyncrevoke import Consumer, HandlerContext, Record, Retry, RetryTopic, TopicPartition
 
@@ -18,13 +18,13 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(60)]
 
 
 @pytest.fixture
-def kafka(kafka_broker: RunningBroker, kafka_topic: str) -> Kafka:
-    return Kafka(kafka_broker.bootstrap_servers, kafka_topic)
+def kafka(kafka_broker: RunningBroker, kafka_topic: str) -> HandlerTopic:
+    return HandlerTopic(kafka_broker.bootstrap_servers, kafka_topic)
 
 
 @pytest.mark.kafka_topic(partitions=1)
 async def test_a_failed_record_is_retried_after_its_delay_and_then_dead_lettered(
-    kafka: Kafka,
+    kafka: HandlerTopic,
 ) -> None:
     tp = TopicPartition(kafka.topic, 0)
     later = RetryTopic(f"{kafka.topic}.retry", delay=1.0, attempts=2)
@@ -77,7 +77,7 @@ async def test_a_failed_record_is_retried_after_its_delay_and_then_dead_lettered
 
 @pytest.mark.kafka_topic(partitions=2)
 async def test_a_delayed_record_is_handled_by_the_owner_of_its_partition_when_it_is_due(
-    kafka: Kafka,
+    kafka: HandlerTopic,
 ) -> None:
     later = RetryTopic(f"{kafka.topic}.retry", delay=3.0)
     await kafka.create(later.topic, 2)
@@ -107,7 +107,7 @@ async def test_a_delayed_record_is_handled_by_the_owner_of_its_partition_when_it
 
 @pytest.mark.kafka_topic(partitions=1)
 async def test_a_missing_retry_topic_pauses_the_partition_and_drops_no_record(
-    kafka: Kafka,
+    kafka: HandlerTopic,
 ) -> None:
     later = RetryTopic(f"{kafka.topic}.retry", delay=0.2)
     await kafka.produce(10)

@@ -214,7 +214,7 @@ async def test_workers_share_the_partitions_and_sigterm_drains_all_of_them(app: 
     assert not any(is_running(int(pid)) for pid, *_ in app.said("started"))
 
 
-async def test_a_worker_that_dies_is_started_again_while_the_other_goes_on(app: App) -> None:
+async def test_a_worker_that_dies_is_restarted_while_the_other_runs(app: App) -> None:
     await app.produce(b"crash", *[b"fine"] * 7)
     app.start("--workers", "2")
     await app.until(lambda: "worker exited with an error; restarting it" in app.log)

@@ -217,7 +217,7 @@ async def test_clients_pass_the_listeners_security(security: Security) -> None:
         await stranger.stop()
 
 
-async def test_access_control_refuses_what_is_not_allowed() -> None:
+async def test_access_control_rejects_what_is_not_allowed() -> None:
     security = Security(
         protocol="SASL_PLAINTEXT", users={"writer": "w-secret", "reader": "r-secret"}, acls=True
     )
@@ -231,7 +231,7 @@ async def test_access_control_refuses_what_is_not_allowed() -> None:
         await reader.stop()
 
 
-def test_cluster_goes_on_without_one_of_its_brokers(kafka_cluster: KafkaCluster) -> None:
+def test_a_cluster_runs_without_one_of_its_brokers(kafka_cluster: KafkaCluster) -> None:
     kafka_cluster.create_topic("survives", 3)
     victim = kafka_cluster.brokers[0]
     survivor = kafka_cluster.brokers[1]

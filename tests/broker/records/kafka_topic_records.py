@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DEADLINE = 60.0
 
 
-class Kafka:
+class TopicRecords:
     """The broker of the session, one topic, and a group of its own."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:

@@ -123,7 +123,7 @@ def place(record: Record) -> Place:
     return record.partition, record.offset
 
 
-class Member:
+class NumberedMember:
     """A loop over a consumer in a task of its own; errors of partitions do not end it."""
 
     def __init__(self, consumer: Consumer, *, tasks: bool = False) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from broker.records.numbered_records import DEADLINE, Member, Numbers, until
+from broker.records.numbered_records import DEADLINE, NumberedMember, Numbers, until
 
 from asyncrevoke import (
     AuthenticationError,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(60)]
 
 
-class Guarded(Numbers):
+class GuardedTopic(Numbers):
     """A topic on a broker with access control, of which its user alice has none."""
 
     def __init__(self, broker: KafkaBroker) -> None:
@@ -58,8 +58,8 @@ def guarded_broker() -> Iterator[KafkaBroker]:
 
 
 @pytest.fixture
-def guarded(guarded_broker: KafkaBroker) -> Guarded:
-    return Guarded(guarded_broker)
+def guarded(guarded_broker: KafkaBroker) -> GuardedTopic:
+    return GuardedTopic(guarded_broker)
 
 
 # -- access
@@ -67,13 +67,13 @@ def guarded(guarded_broker: KafkaBroker) -> Guarded:
 
 @pytest.mark.parametrize("allowed", ["nothing", pytest.param("describe", marks=pytest.mark.slow)])
 async def test_an_unauthorized_topic_raises_an_error_and_is_read_once_access_is_granted(
-    guarded: Guarded, allowed: Literal["nothing", "describe"]
+    guarded: GuardedTopic, allowed: Literal["nothing", "describe"]
 ) -> None:
     guarded.allow_group("read")
     if allowed != "nothing":
         guarded.allow_topic(allowed)
     await guarded.send(30)
-    async with Member(guarded.consumer()) as member:
+    async with NumberedMember(guarded.consumer()) as member:
         await until(lambda: bool(member.errors), "an error")
         guarded.allow_topic("read")
         await member.has_all(guarded)
@@ -87,7 +87,7 @@ async def test_an_unauthorized_topic_raises_an_error_and_is_read_once_access_is_
 
 @pytest.mark.parametrize("allowed", ["nothing", "describe"])
 async def test_an_unauthorized_group_is_a_fatal_error_that_names_the_missing_acl(
-    guarded: Guarded, allowed: Literal["nothing", "describe"]
+    guarded: GuardedTopic, allowed: Literal["nothing", "describe"]
 ) -> None:
     guarded.allow_topic("read")
     if allowed != "nothing":
@@ -102,7 +102,7 @@ async def test_an_unauthorized_group_is_a_fatal_error_that_names_the_missing_acl
 
 @pytest.mark.parametrize("group", ["with a group", "without"])
 async def test_a_wrong_password_is_a_fatal_error_that_names_the_option(
-    guarded: Guarded, group: str
+    guarded: GuardedTopic, group: str
 ) -> None:
     consumer = guarded.consumer(
         sasl_plain_password="not-this-one", group_id=guarded.group if "with " in group else None
@@ -115,10 +115,10 @@ async def test_a_wrong_password_is_a_fatal_error_that_names_the_option(
 
 
 async def test_a_security_protocol_that_the_listener_does_not_speak_is_named_in_a_warning(
-    guarded: Guarded, caplog: pytest.LogCaptureFixture
+    guarded: GuardedTopic, caplog: pytest.LogCaptureFixture
 ) -> None:
     consumer = Consumer(guarded.topic, bootstrap_servers=guarded.bootstrap, group_id="plain")
-    async with Member(consumer):
+    async with NumberedMember(consumer):
         await until(lambda: "check security_protocol" in caplog.text, "a warning")
     assert len([r for r in caplog.records if r.name.startswith("asyncrevoke")]) <= 3
 
@@ -138,7 +138,7 @@ async def test_a_missing_topic_is_read_once_it_is_created(
     consumer = Consumer(
         here.topic, later.topic, bootstrap_servers=here.bootstrap, group_id=here.group
     )
-    async with Member(consumer) as member:
+    async with NumberedMember(consumer) as member:
         # What is missing does not hold up what is there.
         await member.has(30)
         await until(lambda: later.topic in caplog.text, "a warning")

@@ -7,7 +7,7 @@ import logging
 from collections import Counter, defaultdict
 
 import pytest
-from broker.records.kafka_topic_records import DEADLINE, Kafka, numbers, read, rest
+from broker.records.kafka_topic_records import DEADLINE, TopicRecords, numbers, read, rest
 
 from asyncrevoke import (
     Consumer,
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(60)]
 
 
 async def test_a_member_reads_all_records_and_its_successor_starts_at_the_committed_offset(
-    kafka: Kafka,
+    kafka: TopicRecords,
 ) -> None:
     await kafka.produce(100)
     seen: list[bytes] = []
@@ -37,7 +37,9 @@ async def test_a_member_reads_all_records_and_its_successor_starts_at_the_commit
         assert Counter(await read(consumer, 10)) == numbers(10, 100)
 
 
-async def test_leaving_the_loop_by_break_does_not_complete_the_last_batch(kafka: Kafka) -> None:
+async def test_leaving_the_loop_by_break_does_not_complete_the_last_batch(
+    kafka: TopicRecords,
+) -> None:
     await kafka.produce(50)
     async with kafka.consumer() as consumer:
         assert Counter(await read(consumer, 50)) == numbers(50)
@@ -49,7 +51,7 @@ async def test_leaving_the_loop_by_break_does_not_complete_the_last_batch(kafka:
 
 
 async def test_an_exception_does_not_complete_the_last_batch_and_leaves_the_group(
-    kafka: Kafka,
+    kafka: TopicRecords,
 ) -> None:
     await kafka.produce(10)
     with pytest.raises(ZeroDivisionError):
@@ -61,7 +63,7 @@ async def test_an_exception_does_not_complete_the_last_batch_and_leaves_the_grou
         assert await read(consumer, 1)
 
 
-async def test_commit_includes_the_batch_that_the_next_poll_completed(kafka: Kafka) -> None:
+async def test_commit_includes_the_batch_that_the_next_poll_completed(kafka: TopicRecords) -> None:
     await kafka.produce(20)
     async with kafka.consumer(commit_interval=60) as consumer:
         await read(consumer, 20)
@@ -71,7 +73,7 @@ async def test_commit_includes_the_batch_that_the_next_poll_completed(kafka: Kaf
         assert sum(offset.offset for offset in found.values() if offset) == 20
 
 
-async def test_cancelling_a_waiting_poll_loses_no_record(kafka: Kafka) -> None:
+async def test_cancelling_a_waiting_poll_loses_no_record(kafka: TopicRecords) -> None:
     seen: list[bytes] = []
     timeouts = 0
     async with kafka.consumer() as consumer, kafka.producing() as produce:
@@ -95,7 +97,7 @@ async def test_cancelling_a_waiting_poll_loses_no_record(kafka: Kafka) -> None:
     assert timeouts > 0
 
 
-async def test_single_records_are_completed_one_by_one(kafka: Kafka) -> None:
+async def test_single_records_are_completed_one_by_one(kafka: TopicRecords) -> None:
     await kafka.produce(30)
     seen: list[bytes] = []
     async with kafka.consumer() as consumer:
@@ -114,7 +116,9 @@ async def test_single_records_are_completed_one_by_one(kafka: Kafka) -> None:
     assert Counter(seen) == numbers(30) + Counter([seen[10]])
 
 
-async def test_records_of_one_partition_are_delivered_in_order_without_gaps(kafka: Kafka) -> None:
+async def test_records_of_one_partition_are_delivered_in_order_without_gaps(
+    kafka: TopicRecords,
+) -> None:
     await kafka.produce(1000)
     offsets: defaultdict[int, list[int]] = defaultdict(list)
     async with kafka.consumer(max_poll_records=37) as consumer, asyncio.timeout(DEADLINE):
@@ -127,7 +131,9 @@ async def test_records_of_one_partition_are_delivered_in_order_without_gaps(kafk
     assert all(found == list(range(len(found))) for found in offsets.values())
 
 
-async def test_acked_records_are_committed_as_far_as_they_are_contiguous(kafka: Kafka) -> None:
+async def test_acked_records_are_committed_as_far_as_they_are_contiguous(
+    kafka: TopicRecords,
+) -> None:
     await kafka.produce(40)
     async with kafka.consumer(commit_mode="ack") as consumer:
         records: list[Record] = []
@@ -144,7 +150,7 @@ async def test_acked_records_are_committed_as_far_as_they_are_contiguous(kafka: 
     assert await kafka.committed() == expected
 
 
-async def test_manual_mode_commits_given_offsets_only_and_may_rewind(kafka: Kafka) -> None:
+async def test_manual_mode_commits_given_offsets_only_and_may_rewind(kafka: TopicRecords) -> None:
     await kafka.produce(40)
     async with kafka.consumer(commit_mode="manual") as consumer:
         await read(consumer, 40)
@@ -179,7 +185,7 @@ async def test_an_unreachable_broker_is_named_in_the_log_and_closing_is_quick(
 
 
 async def test_a_topic_that_does_not_exist_is_named_in_the_log(
-    kafka: Kafka, caplog: pytest.LogCaptureFixture
+    kafka: TopicRecords, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "asyncrevoke"):
         async with asyncio.timeout(DEADLINE), kafka.consumer("no-such-topic") as consumer:

@@ -7,7 +7,7 @@ import itertools
 from collections import Counter, defaultdict
 
 import pytest
-from broker.records.kafka_topic_records import DEADLINE, Kafka, numbers, read, rest
+from broker.records.kafka_topic_records import DEADLINE, TopicRecords, numbers, read, rest
 
 from asyncrevoke import (
     Consumer,
@@ -17,7 +17,9 @@ from asyncrevoke import (
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(60)]
 
 
-async def test_handlers_handle_each_record_once_and_keep_the_order_of_keys(kafka: Kafka) -> None:
+async def test_handlers_handle_each_record_once_and_keep_the_order_of_keys(
+    kafka: TopicRecords,
+) -> None:
     await kafka.produce(300)
     consumer = Consumer(bootstrap_servers=kafka.bootstrap, group_id=kafka.group, concurrency=16)
     handled: defaultdict[bytes | None, list[int]] = defaultdict(list)
@@ -36,7 +38,7 @@ async def test_handlers_handle_each_record_once_and_keep_the_order_of_keys(kafka
     assert await kafka.committed() == 300
 
 
-async def test_a_failed_handler_leaves_its_record_to_the_next_owner(kafka: Kafka) -> None:
+async def test_a_failed_handler_leaves_its_record_to_the_next_owner(kafka: TopicRecords) -> None:
     await kafka.produce(20)
     consumer = Consumer(
         bootstrap_servers=kafka.bootstrap, group_id=kafka.group, order_by="partition"
@@ -59,7 +61,9 @@ async def test_a_failed_handler_leaves_its_record_to_the_next_owner(kafka: Kafka
     assert not set(again) & handled
 
 
-async def test_records_of_a_task_group_are_completed_when_their_tasks_end(kafka: Kafka) -> None:
+async def test_records_of_a_task_group_are_completed_when_their_tasks_end(
+    kafka: TopicRecords,
+) -> None:
     await kafka.produce(100)
     done: list[bytes] = []
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
-from broker.records.kafka_topic_records import DEADLINE, Kafka, numbers, read, rest
+from broker.records.kafka_topic_records import DEADLINE, TopicRecords, numbers, read, rest
 
 from asyncrevoke import (
     Consumer,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(60)]
 
 
-async def test_seeking_pausing_and_looking_up_offsets(kafka: Kafka) -> None:
+async def test_seeking_pausing_and_looking_up_offsets(kafka: TopicRecords) -> None:
     await kafka.produce(60)
     async with kafka.consumer(group_id=None) as consumer, asyncio.timeout(DEADLINE):
         await read(consumer, 60)
@@ -60,7 +60,7 @@ async def test_seeking_pausing_and_looking_up_offsets(kafka: Kafka) -> None:
         assert (await consumer.offsets_for_times({tp: 2**50}))[tp] is None
 
 
-async def test_partitions_assigned_by_hand_are_read_and_committed(kafka: Kafka) -> None:
+async def test_partitions_assigned_by_hand_are_read_and_committed(kafka: TopicRecords) -> None:
     await kafka.produce(60)
     consumer = Consumer(bootstrap_servers=kafka.bootstrap, group_id=kafka.group)
     wanted = {kafka.partition(0), kafka.partition(1)}
@@ -73,7 +73,7 @@ async def test_partitions_assigned_by_hand_are_read_and_committed(kafka: Kafka) 
         assert sum(offset.offset for offset in found.values() if offset) == len(values)
 
 
-async def test_a_pattern_finds_topics_and_unsubscribing_leaves_them(kafka: Kafka) -> None:
+async def test_a_pattern_finds_topics_and_unsubscribing_leaves_them(kafka: TopicRecords) -> None:
     await kafka.produce(20)
     consumer = Consumer(
         pattern=f"{kafka.topic[:-4]}.*", bootstrap_servers=kafka.bootstrap, group_id=kafka.group
@@ -91,13 +91,15 @@ async def test_a_pattern_finds_topics_and_unsubscribing_leaves_them(kafka: Kafka
 
 
 @pytest.mark.parametrize(("back", "expected"), [(timedelta(hours=1), 10), ("latest", 0)])
-async def test_where_to_begin_can_be_chosen(kafka: Kafka, back: OffsetReset, expected: int) -> None:
+async def test_where_to_begin_can_be_chosen(
+    kafka: TopicRecords, back: OffsetReset, expected: int
+) -> None:
     await kafka.produce(10)
     async with kafka.consumer(auto_offset_reset=back) as consumer:
         assert len(await rest(consumer)) == expected
 
 
-async def test_no_committed_offset_may_be_an_error(kafka: Kafka) -> None:
+async def test_no_committed_offset_may_be_an_error(kafka: TopicRecords) -> None:
     async with kafka.consumer(auto_offset_reset="error") as consumer:
         async with asyncio.timeout(DEADLINE):
             with pytest.raises(NoOffsetError):

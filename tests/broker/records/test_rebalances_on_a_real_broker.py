@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from broker.records.kafka_topic_records import DEADLINE, Kafka, numbers, read
+from broker.records.kafka_topic_records import DEADLINE, TopicRecords, numbers, read
 
 from asyncrevoke import (
     Consumer,
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(60)]
 
 
-async def test_a_second_member_gets_half_the_partitions_and_no_record_repeats(kafka: Kafka) -> None:
+async def test_a_second_member_gets_half_the_partitions_and_no_record_repeats(
+    kafka: TopicRecords,
+) -> None:
     seen: list[tuple[int, bytes]] = []
     revoked: list[TopicPartition] = []
     lost: list[TopicPartition] = []
@@ -60,7 +62,7 @@ async def test_a_second_member_gets_half_the_partitions_and_no_record_repeats(ka
     assert await kafka.committed() == kafka.sent
 
 
-async def test_kept_partitions_are_read_while_a_revocation_is_delayed(kafka: Kafka) -> None:
+async def test_kept_partitions_are_read_while_a_revocation_is_delayed(kafka: TopicRecords) -> None:
     delayed: set[TopicPartition] = set()
     flowed: Counter[TopicPartition] = Counter()
     enough, answers = asyncio.Event(), set[bool]()
@@ -93,7 +95,9 @@ async def test_kept_partitions_are_read_while_a_revocation_is_delayed(kafka: Kaf
     assert answers == {True}
 
 
-async def test_an_eager_rebalance_revokes_all_partitions_and_loses_no_record(kafka: Kafka) -> None:
+async def test_an_eager_rebalance_revokes_all_partitions_and_loses_no_record(
+    kafka: TopicRecords,
+) -> None:
     seen: Counter[bytes] = Counter()
     first = kafka.consumer(assignors=("range",))
     second = kafka.consumer(assignors=("range",))
@@ -136,7 +140,7 @@ async def _has(consumer: Consumer, partitions: int) -> None:
 
 
 async def test_no_common_assignor_is_a_fatal_error_that_names_the_fix(
-    kafka: Kafka,
+    kafka: TopicRecords,
 ) -> None:
     async with asyncio.timeout(DEADLINE), kafka.consumer(assignors=("range",)) as first:
         await first.poll(timeout=0)
@@ -147,7 +151,7 @@ async def test_no_common_assignor_is_a_fatal_error_that_names_the_fix(
                 await anext(second)
 
 
-async def test_listener_callbacks_are_called_in_order(kafka: Kafka) -> None:
+async def test_listener_callbacks_are_called_in_order(kafka: TopicRecords) -> None:
     heard: list[tuple[str, int]] = []
 
     class Listener(RebalanceListener):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 from broker.records.numbered_records import DEADLINE, until
-from broker.records.test_bad_input import Guarded
+from broker.records.test_bad_input import GuardedTopic
 from confluent_kafka import admin
 
 from asyncrevoke import NoOffsetError, TopicAuthorizationError, TopicPartition
@@ -35,15 +35,15 @@ def guarded_broker() -> Iterator[KafkaBroker]:
 
 
 @pytest.fixture
-def guarded(guarded_broker: KafkaBroker) -> Guarded:
-    guarded = Guarded(guarded_broker)
+def guarded(guarded_broker: KafkaBroker) -> GuardedTopic:
+    guarded = GuardedTopic(guarded_broker)
     guarded.allow_group("read")
     guarded.allow_topic("describe")
     guarded.allow_topic("read")
     return guarded
 
 
-async def withdraw(guarded: Guarded) -> None:
+async def withdraw(guarded: GuardedTopic) -> None:
     """Alice may not read the topic any more, and thus not commit it."""
     client = _admin.AdminClient({"bootstrap.servers": guarded.around, "log_level": 0})
     rule = _admin.AclBindingFilter(
@@ -71,7 +71,7 @@ async def receive(consumer: Consumer, count: int) -> None:
     consumer.pause(*consumer.assignment())
 
 
-async def until_refused(consumer: Consumer, guarded: Guarded) -> None:
+async def until_refused(consumer: Consumer, guarded: GuardedTopic) -> None:
     """Withdraw access, and wait until the broker knows of it."""
     await withdraw(guarded)
     partition = TopicPartition(guarded.topic, 0)
@@ -91,7 +91,7 @@ async def until_refused(consumer: Consumer, guarded: Guarded) -> None:
 
 @pytest.mark.parametrize("group_protocol", PROTOCOLS)
 async def test_a_rejected_commit_is_raised_and_retried_until_access_is_granted(
-    guarded: Guarded, group_protocol: Literal["classic", "consumer"]
+    guarded: GuardedTopic, group_protocol: Literal["classic", "consumer"]
 ) -> None:
     await guarded.send(30)
     consumer = guarded.consumer(
@@ -111,7 +111,7 @@ async def test_a_rejected_commit_is_raised_and_retried_until_access_is_granted(
         await consumer.commit()
 
 
-async def until_committed(guarded: Guarded, count: int) -> None:
+async def until_committed(guarded: GuardedTopic, count: int) -> None:
     """Nobody asks for it any more: the library goes on by itself."""
     async with asyncio.timeout(DEADLINE):
         while await guarded.committed() != count:  # noqa: ASYNC110 - of another process
@@ -120,7 +120,7 @@ async def until_committed(guarded: Guarded, count: int) -> None:
 
 @pytest.mark.parametrize("group_protocol", PROTOCOLS)
 async def test_closing_while_commits_are_rejected_leaves_in_time_and_raises(
-    guarded: Guarded,
+    guarded: GuardedTopic,
     group_protocol: Literal["classic", "consumer"],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -146,7 +146,7 @@ async def test_closing_while_commits_are_rejected_leaves_in_time_and_raises(
 
 
 async def test_a_rejected_offset_is_committed_when_commit_is_called_again(
-    guarded: Guarded,
+    guarded: GuardedTopic,
 ) -> None:
     await guarded.send(30)
     consumer = guarded.consumer(commit_mode="manual", auto_offset_reset="earliest")
@@ -168,7 +168,7 @@ async def test_a_rejected_offset_is_committed_when_commit_is_called_again(
 
 @pytest.mark.parametrize("group_protocol", PROTOCOLS)
 async def test_an_offset_committed_before_the_position_is_known_is_where_reading_begins(
-    guarded: Guarded, group_protocol: Literal["classic", "consumer"]
+    guarded: GuardedTopic, group_protocol: Literal["classic", "consumer"]
 ) -> None:
     await guarded.send(30)
     consumer = guarded.consumer(

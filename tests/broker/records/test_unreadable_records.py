@@ -7,7 +7,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
-from broker.handlers.test_handlers_on_a_real_broker import DEADLINE, Kafka, until
+from broker.handlers.test_handlers_on_a_real_broker import DEADLINE, HandlerTopic, until
 from broker.records.raw_producer import send_raw
 from wire.frames.raw_batches import header_bomb, raw_batch, record
 
@@ -20,8 +20,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(90)]
 
 
 @pytest.fixture
-def kafka(kafka_broker: RunningBroker, kafka_topic: str) -> Kafka:
-    return Kafka(kafka_broker.bootstrap_servers, kafka_topic)
+def kafka(kafka_broker: RunningBroker, kafka_topic: str) -> HandlerTopic:
+    return HandlerTopic(kafka_broker.bootstrap_servers, kafka_topic)
 
 
 SPOILED = raw_batch(
@@ -34,7 +34,7 @@ SPOILED = raw_batch(
 
 @pytest.mark.kafka_topic(partitions=1)
 async def test_unreadable_records_go_to_the_dead_letter_topic_and_others_are_handled(
-    kafka: Kafka,
+    kafka: HandlerTopic,
 ) -> None:
     await kafka.create(kafka.dead)
     await send_raw(
@@ -65,7 +65,7 @@ async def test_unreadable_records_go_to_the_dead_letter_topic_and_others_are_han
 
 @pytest.mark.kafka_topic(partitions=1)
 async def test_a_loop_gets_an_error_at_each_unreadable_record_and_can_seek_past_it(
-    kafka: Kafka,
+    kafka: HandlerTopic,
 ) -> None:
     await send_raw(
         kafka.address, kafka.topic, SPOILED, header_bomb(), raw_batch(record(0, key=b"c"))

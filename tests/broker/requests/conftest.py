@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from broker.requests.wire_client import Client, node_at
+from broker.requests.wire_client import WireClient, node_at
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.runtime.net.channels import Channels
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-async def client(kafka_broker: RunningBroker) -> AsyncIterator[Client]:
+async def client(kafka_broker: RunningBroker) -> AsyncIterator[WireClient]:
     servers = kafka_broker.bootstrap_servers
     channels = Channels(ConsumerConfig(bootstrap_servers=servers))
-    yield Client(channels, node_at(servers))
+    yield WireClient(channels, node_at(servers))
     await channels.close()

@@ -14,7 +14,7 @@ from asyncrevoke.protocol.records import decode_batches
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.requests.wire_client import Client
+    from broker.requests.wire_client import WireClient
 
     from asyncrevoke.model import Record, TopicPartition
 
@@ -57,7 +57,7 @@ def fetch_request(
 
 
 async def read_all(
-    client: Client,
+    client: WireClient,
     partition: TopicPartition,
     committed: bool,
     enough: Callable[[list[Record], int], bool],

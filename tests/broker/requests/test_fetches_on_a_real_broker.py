@@ -16,7 +16,7 @@ from asyncrevoke.protocol import messages
 from asyncrevoke.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
-    from broker.requests.wire_client import Client
+    from broker.requests.wire_client import WireClient
 
     from asyncrevoke.broker import RunningBroker
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.broker
 
 
 async def test_commits_and_fetches_of_a_deleted_topic_do_not_apply_to_a_new_one_of_its_name(
-    client: Client, kafka_broker: RunningBroker, kafka_topic: str
+    client: WireClient, kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
     tp = TopicPartition(kafka_topic, 0)
 
@@ -102,7 +102,7 @@ async def test_commits_and_fetches_of_a_deleted_topic_do_not_apply_to_a_new_one_
 
 @pytest.mark.parametrize("by_id", [True, False])
 async def test_a_fetch_session_returns_changed_partitions_only(
-    client: Client, kafka_topic: str, by_id: bool
+    client: WireClient, kafka_topic: str, by_id: bool
 ) -> None:
     topic_ids: dict[str, bytes] | None = None
     if by_id:
@@ -159,7 +159,7 @@ async def test_a_fetch_session_returns_changed_partitions_only(
 
 @pytest.mark.parametrize("compression", [None, "gzip", "snappy", "lz4", "zstd"])
 async def test_records_of_every_compression_are_read(
-    client: Client, kafka_topic: str, kafka_broker: RunningBroker, compression: str | None
+    client: WireClient, kafka_topic: str, kafka_broker: RunningBroker, compression: str | None
 ) -> None:
     await produce(kafka_broker.bootstrap_servers, kafka_topic, 200, compression, partition=2)
     tp = TopicPartition(kafka_topic, 2)
@@ -171,7 +171,7 @@ async def test_records_of_every_compression_are_read(
 
 
 async def test_records_of_aborted_transactions_are_skipped(
-    client: Client, kafka_topic: str, kafka_broker: RunningBroker
+    client: WireClient, kafka_topic: str, kafka_broker: RunningBroker
 ) -> None:
     producer = AIOKafkaProducer(
         bootstrap_servers=kafka_broker.bootstrap_servers, transactional_id=f"tx-{kafka_topic}"
@@ -205,7 +205,9 @@ async def test_records_of_aborted_transactions_are_skipped(
     ]
 
 
-async def test_a_long_poll_does_not_delay_other_channels(client: Client, kafka_topic: str) -> None:
+async def test_a_long_poll_does_not_delay_other_channels(
+    client: WireClient, kafka_topic: str
+) -> None:
     long_poll = asyncio.create_task(
         client.ask(
             fetch_request(TopicPartition(kafka_topic, 0), 0, committed=False),

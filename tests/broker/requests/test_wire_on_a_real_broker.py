@@ -24,7 +24,7 @@ from asyncrevoke.runtime.net.connection import Connection
 from asyncrevoke.runtime.net.decode_threads import DecodeThreads
 
 if TYPE_CHECKING:
-    from broker.requests.wire_client import Client
+    from broker.requests.wire_client import WireClient
 
     from asyncrevoke.broker import RunningBroker
 
@@ -65,7 +65,7 @@ def used_versions(
 
 
 async def test_every_request_is_answered_in_each_version(
-    client: Client,
+    client: WireClient,
     kafka_topic: str,
     kafka_broker: RunningBroker,
     used_versions: dict[type[messages.Message], int],
@@ -279,7 +279,7 @@ async def test_every_request_is_answered_in_each_version(
     assert set(used_versions) == set(codec.REQUESTS)
 
 
-async def test_a_connection_is_shared_until_it_is_closed(client: Client) -> None:
+async def test_a_connection_is_shared_until_it_is_closed(client: WireClient) -> None:
     config = ConsumerConfig(bootstrap_servers=f"{client.node.host}:{client.node.port}")
     connection = await Connection.open(client.node, config, DecodeThreads(), within=10)
     answers = await asyncio.gather(
@@ -290,7 +290,7 @@ async def test_a_connection_is_shared_until_it_is_closed(client: Client) -> None
     assert not connection.connected
 
 
-async def test_a_closed_port_is_unreachable(client: Client) -> None:
+async def test_a_closed_port_is_unreachable(client: WireClient) -> None:
     nobody = Node(7, "127.0.0.1", 1)
     failed = await client.channels.request(
         Send(3, messages.MetadataRequest(topics=()), nobody, Channel.METADATA, 5)

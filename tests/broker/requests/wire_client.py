@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T", bound=messages.Message)
 
 
-class Client:
+class WireClient:
     """Asks one broker and expects answers."""
 
     def __init__(self, channels: Channels, node: Node) -> None:

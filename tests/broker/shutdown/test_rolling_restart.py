@@ -8,7 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from broker.records.numbered_records import Member, Numbers, Place, until
+from broker.records.numbered_records import NumberedMember, Numbers, Place, until
 
 from asyncrevoke.model import TopicPartition
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(180)]
 
 
-def handled_by(members: list[Member]) -> Counter[Place]:
+def handled_by(members: list[NumberedMember]) -> Counter[Place]:
     total: Counter[Place] = Counter()
     for member in members:
         total.update(member.handled)
@@ -33,7 +33,7 @@ async def test_a_rolling_broker_restart_while_members_join_and_leave_loses_and_r
     kafka_cluster.create_topic(topic, 6)
     address = kafka_cluster.bootstrap_servers
     numbers = Numbers(address, address, topic, partitions=6)
-    members: list[Member] = []
+    members: list[NumberedMember] = []
     restarted = False
 
     def consumer() -> Consumer:
@@ -43,13 +43,13 @@ async def test_a_rolling_broker_restart_while_members_join_and_leave_loses_and_r
     async def come_and_go() -> int:
         visits = 0
         while not restarted:
-            async with Member(consumer(), tasks=True) as visitor:
+            async with NumberedMember(consumer(), tasks=True) as visitor:
                 members.append(visitor)
                 await until(lambda: len(visitor.handled) >= 20 or visitor.failed, "20 records", 60)
             visits += 1
         return visits
 
-    async with Member(consumer(), tasks=True) as resident:
+    async with NumberedMember(consumer(), tasks=True) as resident:
         members.append(resident)
         async with numbers.trickling():
             await resident.has(100)

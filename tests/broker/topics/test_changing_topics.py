@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Literal
 
 import pytest
-from broker.records.numbered_records import DEADLINE, Member, Numbers, until
+from broker.records.numbered_records import DEADLINE, NumberedMember, Numbers, until
 
 if TYPE_CHECKING:
     from asyncrevoke.broker import RunningBroker
@@ -42,7 +42,7 @@ async def create_again(broker: RunningBroker, numbers: Numbers) -> None:
             await asyncio.sleep(0.05)
 
 
-def share(*members: Member) -> list[int]:
+def share(*members: NumberedMember) -> list[int]:
     return sorted(tp.partition for m in members if m.running for tp in m.consumer.assignment())
 
 
@@ -53,7 +53,7 @@ async def test_added_partitions_are_read_from_their_beginning(
     async with AsyncExitStack() as stack:
         one, two = [
             await stack.enter_async_context(
-                Member(
+                NumberedMember(
                     numbers.consumer(
                         group_protocol=protocol,
                         auto_offset_reset="earliest",
@@ -78,7 +78,7 @@ async def test_added_partitions_are_read_from_their_beginning(
 async def test_a_topic_created_again_is_read_from_its_beginning_with_earliest(
     numbers: Numbers, kafka_broker: RunningBroker, protocol: Protocol
 ) -> None:
-    async with Member(
+    async with NumberedMember(
         numbers.consumer(group_protocol=protocol, auto_offset_reset="earliest")
     ) as member:
         await until(lambda: share(member) == [0, 1, 2, 3], "all partitions")
@@ -103,7 +103,7 @@ async def test_a_topic_created_again_is_read_from_its_beginning_with_earliest(
 async def test_a_topic_created_again_is_read_from_its_end_with_latest(
     numbers: Numbers, kafka_broker: RunningBroker, protocol: Protocol
 ) -> None:
-    async with Member(
+    async with NumberedMember(
         numbers.consumer(group_protocol=protocol, auto_offset_reset="latest")
     ) as member:
         await until(lambda: share(member) == [0, 1, 2, 3], "all partitions")
@@ -122,13 +122,13 @@ async def test_a_topic_created_again_is_read_from_its_end_with_latest(
 async def test_a_static_leader_restarts_without_a_rebalance(
     numbers: Numbers, kafka_broker: RunningBroker
 ) -> None:
-    def leading() -> Member:
-        return Member(numbers.consumer(group_instance_id="leader", metadata_max_age=1.0))
+    def leading() -> NumberedMember:
+        return NumberedMember(numbers.consumer(group_instance_id="leader", metadata_max_age=1.0))
 
     async with AsyncExitStack() as stack:
         leader = await stack.enter_async_context(leading())
         await until(lambda: share(leader) == [0, 1, 2, 3], "all partitions")
-        other = await stack.enter_async_context(Member(numbers.consumer()))
+        other = await stack.enter_async_context(NumberedMember(numbers.consumer()))
         await until(lambda: len(share(leader)) == len(share(other)) == 2, "a group of two")
         await numbers.send(20)
         await until(lambda: (leader.handled + other.handled).total() == 20, "20 records")

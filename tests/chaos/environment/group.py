@@ -52,7 +52,7 @@ def options(protocol: ProtocolName) -> dict[str, Any]:
     return common | {"assignors": [assignor], "session_timeout": SESSION_TIMEOUT}
 
 
-class Member:
+class MemberProcess:
     """One process."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
@@ -60,7 +60,7 @@ class Member:
         self.process = process
         self.reader = LogReader(log)
         self.owned: set[int] = set()
-        # When it was told to end, and when it had ended.
+        # When it got SIGTERM, and when it had ended.
         self.told_at: float | None = None
         self.ended_at: float | None = None
         self.killed = False
@@ -68,11 +68,11 @@ class Member:
 
     @property
     def running(self) -> bool:
-        """Whether the process has neither ended nor been told to."""
+        """Whether the process has neither ended nor got SIGTERM."""
         return self.ended_at is None and self.told_at is None
 
 
-class Group:
+class ChaosGroup:
     """Starts members, signals them, and collects what they wrote.
 
     ``endings`` are the kills and freezes; ``failures`` say which members ended by themselves.
@@ -91,7 +91,7 @@ class Group:
         self.name = f"group-of-{topic}"
         self.protocol: ProtocolName = protocol
         self.journal = folder / "journal"
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, MemberProcess] = {}
         self.events: list[Handling] = []
         self.handled: set[tuple[TopicPartition, int]] = set()
         self.endings: list[Ending] = []
@@ -104,7 +104,7 @@ class Group:
 
     # -- members
 
-    async def join(self) -> Member:
+    async def join(self) -> MemberProcess:
         """Start a member."""
         name = f"member-{len(self.members) + 1}"
         log = self._folder / f"{name}.handlers"
@@ -126,45 +126,45 @@ class Group:
                 stderr=output,
                 start_new_session=True,
             )
-        member = self.members[name] = Member(name, process, log)
+        member = self.members[name] = MemberProcess(name, process, log)
         return member
 
     @property
-    def running(self) -> list[Member]:
-        """Members that neither have ended nor were told to."""
+    def running(self) -> list[MemberProcess]:
+        """Members that have neither ended nor got SIGTERM."""
         return [member for member in self.members.values() if member.running]
 
-    def stop(self, member: Member) -> None:
+    def stop(self, member: MemberProcess) -> None:
         """Ask a member to leave (SIGTERM)."""
         member.told_at = now()
         self._signal(member, signal.SIGTERM)
 
-    def kill(self, member: Member, committed: Mapping[TopicPartition, int]) -> None:
+    def kill(self, member: MemberProcess, committed: Mapping[TopicPartition, int]) -> None:
         """Kill a member; ``committed`` is what the group had committed just before."""
         member.told_at = now()
         member.killed = True
         self.endings.append(Ending("killed", member.name, now(), committed))
         self._signal(member, signal.SIGKILL)
 
-    def freeze(self, member: Member, committed: Mapping[TopicPartition, int] | None) -> None:
+    def freeze(self, member: MemberProcess, committed: Mapping[TopicPartition, int] | None) -> None:
         """Stop a member's process (SIGSTOP). ``committed`` is None if that is for less than a
-        session, which excuses nothing."""
+        session, which permits no duplicate."""
         member.frozen = True
         if committed is not None:
             self.endings.append(Ending("frozen", member.name, now(), committed))
         self._signal(member, signal.SIGSTOP)
 
-    def thaw(self, member: Member) -> None:
+    def thaw(self, member: MemberProcess) -> None:
         """Let a frozen member go on."""
         member.frozen = False
         self._signal(member, signal.SIGCONT)
 
-    def command(self, member: Member, line: str) -> None:
+    def command(self, member: MemberProcess, line: str) -> None:
         """Make a member's next handler calls misbehave; see ``member.py``."""
         assert member.process.stdin is not None
         member.process.stdin.write(f"{line}\n".encode())
 
-    def _signal(self, member: Member, number: int) -> None:
+    def _signal(self, member: MemberProcess, number: int) -> None:
         if member.process.returncode is None:
             member.process.send_signal(number)
 
@@ -179,11 +179,11 @@ class Group:
                 member.ended_at = now()
                 code = member.process.returncode
                 if member.told_at is None or (code != 0 and not member.killed):
-                    told = "by itself" if member.told_at is None else "when told to leave"
+                    cause = "by itself" if member.told_at is None else "after SIGTERM"
                     self.endings.append(Ending("closed", member.name, member.ended_at, {}))
-                    self.failures.append(f"{member.name} ended {told} with exit code {code}")
+                    self.failures.append(f"{member.name} ended {cause} with exit code {code}")
 
-    def _take(self, member: Member, event: Event) -> None:
+    def _take(self, member: MemberProcess, event: Event) -> None:
         match event:
             case Started() | Ended() | Abandoned():
                 self.events.append(event)

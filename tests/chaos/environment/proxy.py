@@ -146,7 +146,7 @@ class Link:
 
 
 class Proxy:
-    """Forwards connections to the broker, and is told what the network between does to them.
+    """Forwards connections to the broker, and does to them what the faults of a network do.
 
     ``connections`` counts those that were accepted. Enter it to accept connections; leaving ends
     all of them.

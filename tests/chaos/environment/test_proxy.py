@@ -178,7 +178,7 @@ async def test_a_cut_ends_a_connection_in_the_middle_of_its_next_response(
     assert await idle.ask(b"after") == b"after"
 
 
-async def test_refusing_resets_all_connections_and_refuses_new_ones_until_healed(
+async def test_refusing_resets_all_connections_and_rejects_new_ones_until_healed(
     proxy: Proxy,
     connect: Connect,
 ) -> None:

@@ -70,7 +70,7 @@ class Traffic:
         self._task = asyncio.create_task(self._produce())
 
     async def stop(self) -> None:
-        """Produce no more; returns when everything is acknowledged, or given up."""
+        """Stop producing; returns when each record is acknowledged or has failed."""
         await self.pause()
         deadline = now() + _FLUSH + 10
         while self._pending and now() < deadline:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from chaos.faults.fault import Fault, World
+from chaos.faults.fault import ChaosEnvironment, Fault
 from typing_extensions import override
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ _START = 10.0
 
 
 class _OfCoordinator(Fault):
-    async def coordinator(self, world: World) -> KafkaBroker:
+    async def coordinator(self, world: ChaosEnvironment) -> KafkaBroker:
         return await world.stage.coordinator(world.group.name)
 
 
@@ -27,12 +27,12 @@ class BrokerKill(_OfCoordinator):
     silence = seconds + _START
 
     @override
-    async def apply(self, world: World) -> None:
+    async def apply(self, world: ChaosEnvironment) -> None:
         broker = await self.coordinator(world)
         await asyncio.to_thread(broker.kill)
 
     @override
-    async def heal(self, world: World) -> None:
+    async def heal(self, world: ChaosEnvironment) -> None:
         await asyncio.to_thread(world.stage.start)
 
 
@@ -42,12 +42,12 @@ class BrokerRestart(_OfCoordinator):
     silence = _START
 
     @override
-    async def apply(self, world: World) -> None:
+    async def apply(self, world: ChaosEnvironment) -> None:
         broker = await self.coordinator(world)
         await asyncio.to_thread(broker.stop)
 
     @override
-    async def heal(self, world: World) -> None:
+    async def heal(self, world: ChaosEnvironment) -> None:
         await asyncio.to_thread(world.stage.start)
 
 
@@ -61,12 +61,12 @@ class ShortBrokerFreeze(_OfCoordinator):
         self._broker: KafkaBroker | None = None
 
     @override
-    async def apply(self, world: World) -> None:
+    async def apply(self, world: ChaosEnvironment) -> None:
         self._broker = await self.coordinator(world)
         self._broker.pause()
 
     @override
-    async def heal(self, world: World) -> None:
+    async def heal(self, world: ChaosEnvironment) -> None:
         assert self._broker is not None
         self._broker.resume()
         # A cluster may have fenced it meanwhile.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Mapping
 
-    from chaos.environment.group import Group
+    from chaos.environment.group import ChaosGroup
     from chaos.environment.proxied_brokers import Stage
     from chaos.environment.proxy import Proxy
     from chaos.environment.traffic import Traffic
@@ -28,21 +28,21 @@ _TRIMMED_EVERY = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class ChaosEnvironment:
     """What faults act upon. ``proxies[i]`` stands in front of ``stage.brokers[i]``."""
 
     stage: Stage
     proxies: list[Proxy]
-    group: Group
+    group: ChaosGroup
     traffic: Traffic
     rng: random.Random
     partitions: int
     members: int
     trimmed: bool
 
-    async def caught_up(self, patience: float) -> bool:
-        """Wait until what is acknowledged now has been handled; returns False if it has not within
-        ``patience`` seconds. Nobody has to handle what retention and compaction have deleted."""
+    async def caught_up(self, within: float) -> bool:
+        """Wait until what is acknowledged now has been handled; False if that takes longer than
+        ``within`` seconds. Records that retention and compaction have deleted do not count."""
         missing = {(record.partition, record.offset) for record in self.traffic.produced}
 
         def handled() -> bool:
@@ -51,17 +51,17 @@ class World:
             return not missing
 
         if not self.trimmed:
-            return await self.until(handled, patience)
-        deadline = now() + patience
-        while not await self.until(handled, min(patience, _TRIMMED_EVERY)):
+            return await self.until(handled, within)
+        deadline = now() + within
+        while not await self.until(handled, min(within, _TRIMMED_EVERY)):
             if now() > deadline:
                 return False
             missing &= await kept_offsets(self.stage, self.group.topic)
         return True
 
-    async def recovered(self, patience: float) -> bool:
+    async def recovered(self, within: float) -> bool:
         """Wait until records are acknowledged in each partition and then handled; returns False if
-        they are not within ``patience`` seconds, twice. All members have connections again then."""
+        they are not within ``within`` seconds, twice. All members have connections again then."""
         since = now()
 
         def acknowledged() -> bool:
@@ -69,11 +69,11 @@ class World:
             recent = itertools.takewhile(lambda record: record.at > since, records)
             return len({record.partition for record in recent}) >= self.partitions
 
-        return await self.until(acknowledged, patience) and await self.caught_up(patience)
+        return await self.until(acknowledged, within) and await self.caught_up(within)
 
-    async def until(self, done: Callable[[], bool], patience: float) -> bool:
-        """Wait until something holds; returns False if it does not within ``patience`` seconds."""
-        deadline = now() + patience
+    async def until(self, done: Callable[[], bool], within: float) -> bool:
+        """Wait until something holds; returns False if it does not within ``within`` seconds."""
+        deadline = now() + within
         while not done():
             if now() > deadline:
                 return False
@@ -110,8 +110,8 @@ class Fault(ABC):
     options: ClassVar[Mapping[str, Any]] = {}
 
     @abstractmethod
-    async def apply(self, world: World) -> None:
+    async def apply(self, world: ChaosEnvironment) -> None:
         """Make it happen."""
 
-    async def heal(self, world: World) -> None:  # noqa: B027 - some faults leave nothing behind
+    async def heal(self, world: ChaosEnvironment) -> None:  # noqa: B027 - some faults leave nothing behind
         """End it."""

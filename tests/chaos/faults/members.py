@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 from chaos.environment.group import CLOSE_TIMEOUT
 from chaos.environment.proxied_brokers import SESSION_TIMEOUT
-from chaos.faults.fault import Fault, World
+from chaos.faults.fault import ChaosEnvironment, Fault
 from chaos.invariants.run_checker import Ending
 from typing_extensions import override
 
 from asyncrevoke.cli.demo.clock import now
 
 if TYPE_CHECKING:
-    from chaos.environment.group import Member
+    from chaos.environment.group import MemberProcess
 
 
-def some_member(world: World) -> Member:
+def some_member(world: ChaosEnvironment) -> MemberProcess:
     """One that runs."""
     return world.rng.choice(world.group.running)
 
@@ -27,7 +27,7 @@ class Join(Fault):
     title = "a member joins"
 
     @override
-    async def apply(self, world: World) -> None:
+    async def apply(self, world: ChaosEnvironment) -> None:
         await world.group.join()
 
 
@@ -37,11 +37,11 @@ class Leave(Fault):
     seconds = 2.0
 
     @override
-    async def apply(self, world: World) -> None:
+    async def apply(self, world: ChaosEnvironment) -> None:
         world.group.stop(some_member(world))
 
     @override
-    async def heal(self, world: World) -> None:
+    async def heal(self, world: ChaosEnvironment) -> None:
         await world.group.join()
 
 
@@ -52,12 +52,12 @@ class Kill(Fault):
     endings = True
 
     @override
-    async def apply(self, world: World) -> None:
+    async def apply(self, world: ChaosEnvironment) -> None:
         committed = await world.stage.committed(world.group.name)
         world.group.kill(some_member(world), committed)
 
     @override
-    async def heal(self, world: World) -> None:
+    async def heal(self, world: ChaosEnvironment) -> None:
         await world.group.join()
 
 
@@ -68,15 +68,15 @@ class ShortFreeze(Fault):
     silence = seconds
 
     def __init__(self) -> None:
-        self._member: Member | None = None
+        self._member: MemberProcess | None = None
 
     @override
-    async def apply(self, world: World) -> None:
+    async def apply(self, world: ChaosEnvironment) -> None:
         self._member = some_member(world)
         world.group.freeze(self._member, None)
 
     @override
-    async def heal(self, world: World) -> None:
+    async def heal(self, world: ChaosEnvironment) -> None:
         assert self._member is not None
         world.group.thaw(self._member)
 
@@ -88,15 +88,15 @@ class LongFreeze(Fault):
     endings = True
 
     def __init__(self) -> None:
-        self._member: Member | None = None
+        self._member: MemberProcess | None = None
 
     @override
-    async def apply(self, world: World) -> None:
+    async def apply(self, world: ChaosEnvironment) -> None:
         self._member = some_member(world)
         world.group.freeze(self._member, await world.stage.committed(world.group.name))
 
     @override
-    async def heal(self, world: World) -> None:
+    async def heal(self, world: ChaosEnvironment) -> None:
         assert self._member is not None
         world.group.thaw(self._member)
 
@@ -108,7 +108,7 @@ class Hang(Fault):
     silence = seconds
 
     @override
-    async def apply(self, world: World) -> None:
+    async def apply(self, world: ChaosEnvironment) -> None:
         for member in world.group.running:
             world.group.command(member, f"hang {self.seconds}")
         await world.group.join()
@@ -123,7 +123,7 @@ class HangAtStop(Fault):
     endings = True
 
     @override
-    async def apply(self, world: World) -> None:
+    async def apply(self, world: ChaosEnvironment) -> None:
         member = some_member(world)
         world.group.command(member, "hang 1000000")
         await asyncio.sleep(1.0)
@@ -132,7 +132,7 @@ class HangAtStop(Fault):
         world.group.endings.append(Ending("closed", member.name, end, {}))
 
     @override
-    async def heal(self, world: World) -> None:
+    async def heal(self, world: ChaosEnvironment) -> None:
         await world.group.join()
 
 
@@ -143,7 +143,7 @@ class Block(Fault):
     silence = seconds
 
     @override
-    async def apply(self, world: World) -> None:
+    async def apply(self, world: ChaosEnvironment) -> None:
         world.group.command(some_member(world), f"block {self.seconds}")
 
 
@@ -152,7 +152,7 @@ class Raise(Fault):
     title = "handlers raise, and are retried"
 
     @override
-    async def apply(self, world: World) -> None:
+    async def apply(self, world: ChaosEnvironment) -> None:
         for member in world.group.running:
             world.group.command(member, "raise 10")
 
@@ -162,6 +162,6 @@ class Cancel(Fault):
     title = "handlers are cancelled by somebody else, and are retried"
 
     @override
-    async def apply(self, world: World) -> None:
+    async def apply(self, world: ChaosEnvironment) -> None:
         for member in world.group.running:
             world.group.command(member, "cancel 10")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from chaos.environment.proxied_brokers import SESSION_TIMEOUT
 from chaos.environment.proxy import BOTH, Direction
-from chaos.faults.fault import Fault, World
+from chaos.faults.fault import ChaosEnvironment, Fault
 from typing_extensions import override
 
 if TYPE_CHECKING:
@@ -17,11 +17,11 @@ class _OfNetwork(Fault):
     # Members lose their way to all brokers, or to one of them.
     everywhere: ClassVar[bool] = True
 
-    def proxies(self, world: World) -> list[Proxy]:
+    def proxies(self, world: ChaosEnvironment) -> list[Proxy]:
         return world.proxies if self.everywhere else [world.rng.choice(world.proxies)]
 
     @override
-    async def heal(self, world: World) -> None:
+    async def heal(self, world: ChaosEnvironment) -> None:
         for proxy in world.proxies:
             await proxy.heal()
 
@@ -32,7 +32,7 @@ class BlackHole(_OfNetwork):
     seconds = SESSION_TIMEOUT + 5
 
     @override
-    async def apply(self, world: World) -> None:
+    async def apply(self, world: ChaosEnvironment) -> None:
         for proxy in self.proxies(world):
             proxy.black_hole()
 
@@ -44,7 +44,7 @@ class ShortOutage(_OfNetwork):
     silence = seconds
 
     @override
-    async def apply(self, world: World) -> None:
+    async def apply(self, world: ChaosEnvironment) -> None:
         for proxy in self.proxies(world):
             proxy.hold(*BOTH)
 
@@ -64,7 +64,7 @@ class LostRequests(_OfNetwork):
     silence = seconds
 
     @override
-    async def apply(self, world: World) -> None:
+    async def apply(self, world: ChaosEnvironment) -> None:
         for proxy in self.proxies(world):
             proxy.hold(Direction.TO_BROKER)
 
@@ -76,7 +76,7 @@ class LostResponses(_OfNetwork):
     silence = seconds
 
     @override
-    async def apply(self, world: World) -> None:
+    async def apply(self, world: ChaosEnvironment) -> None:
         for proxy in self.proxies(world):
             proxy.hold(Direction.TO_CLIENT)
 
@@ -88,7 +88,7 @@ class Delay(_OfNetwork):
     silence = seconds
 
     @override
-    async def apply(self, world: World) -> None:
+    async def apply(self, world: ChaosEnvironment) -> None:
         for proxy in self.proxies(world):
             proxy.delay(SESSION_TIMEOUT / 4, *BOTH)
 
@@ -100,7 +100,7 @@ class Throttle(_OfNetwork):
     silence = seconds
 
     @override
-    async def apply(self, world: World) -> None:
+    async def apply(self, world: ChaosEnvironment) -> None:
         for proxy in self.proxies(world):
             proxy.throttle(4000, *BOTH)
 
@@ -111,7 +111,7 @@ class Cut(_OfNetwork):
     seconds = 2.0
 
     @override
-    async def apply(self, world: World) -> None:
+    async def apply(self, world: ChaosEnvironment) -> None:
         for proxy in self.proxies(world):
             proxy.cut()
 
@@ -123,7 +123,7 @@ class Refuse(_OfNetwork):
     silence = seconds
 
     @override
-    async def apply(self, world: World) -> None:
+    async def apply(self, world: ChaosEnvironment) -> None:
         for proxy in self.proxies(world):
             await proxy.refuse()
 
@@ -139,6 +139,6 @@ class SilentBroker(_OfNetwork):
     endings = True
 
     @override
-    async def apply(self, world: World) -> None:
+    async def apply(self, world: ChaosEnvironment) -> None:
         for proxy in self.proxies(world):
             proxy.hold(*BOTH)

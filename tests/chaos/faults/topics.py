@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from chaos.environment.administration import Administration
 from chaos.environment.proxied_brokers import SESSION_TIMEOUT
-from chaos.faults.fault import Fault, World
+from chaos.faults.fault import ChaosEnvironment, Fault
 from typing_extensions import override
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from chaos.environment.group import Member
+    from chaos.environment.group import MemberProcess
 
     from asyncrevoke.journal.format.schema import Content
     from asyncrevoke.model import TopicPartition
@@ -25,7 +25,7 @@ _PATIENCE = 30.0
 _METADATA_AGE = 2.0
 
 
-def ends(world: World) -> dict[TopicPartition, int]:
+def ends(world: ChaosEnvironment) -> dict[TopicPartition, int]:
     """Where the log of each partition ends, by what is acknowledged."""
     found: dict[TopicPartition, int] = {}
     for record in world.traffic.produced:
@@ -40,7 +40,7 @@ class PartitionsAdded(Fault):
     options: ClassVar[Mapping[str, Any]] = {"metadata_max_age": _METADATA_AGE}
 
     @override
-    async def apply(self, world: World) -> None:
+    async def apply(self, world: ChaosEnvironment) -> None:
         await asyncio.to_thread(world.stage.add_partitions, world.group.topic, 9)
 
 
@@ -54,7 +54,7 @@ class CreatedAgain(Fault):
     options: ClassVar[Mapping[str, Any]] = {"metadata_max_age": _METADATA_AGE}
 
     @override
-    async def apply(self, world: World) -> None:
+    async def apply(self, world: ChaosEnvironment) -> None:
         await world.traffic.stop()
         if not await world.caught_up(_PATIENCE):
             world.group.failures.append("not all records of the former topic were handled")
@@ -80,7 +80,7 @@ class RetentionBehind(Fault):
     title = "retention deletes what is committed"
 
     @override
-    async def apply(self, world: World) -> None:
+    async def apply(self, world: ChaosEnvironment) -> None:
         committed = await world.stage.committed(world.group.name)
         await Administration(world.stage.direct).delete_records(committed)
 
@@ -92,16 +92,16 @@ class _WhileFrozen(Fault):
     silence = seconds
 
     def __init__(self) -> None:
-        self._members: list[Member] = []
+        self._members: list[MemberProcess] = []
 
     @override
-    async def apply(self, world: World) -> None:
+    async def apply(self, world: ChaosEnvironment) -> None:
         self._members = world.group.running
         for member in self._members:
             world.group.freeze(member, None)
 
     @override
-    async def heal(self, world: World) -> None:
+    async def heal(self, world: ChaosEnvironment) -> None:
         for member in self._members:
             world.group.thaw(member)
 
@@ -113,7 +113,7 @@ class RetentionAhead(_WhileFrozen):
     alone = True
 
     @override
-    async def heal(self, world: World) -> None:
+    async def heal(self, world: ChaosEnvironment) -> None:
         before = {place: max(0, end - 20) for place, end in ends(world).items()}
         await Administration(world.stage.direct).delete_records(before)
         await super().heal(world)
@@ -140,7 +140,7 @@ class Aborted(Fault):
     options: ClassVar[Mapping[str, Any]] = {"isolation_level": "read_committed"}
 
     @override
-    async def apply(self, world: World) -> None:
+    async def apply(self, world: ChaosEnvironment) -> None:
         for _ in range(4):
             await world.traffic.aborted(50)
             await asyncio.sleep(0.5)
@@ -156,12 +156,12 @@ class _Withdrawn(Fault):
     resource: ClassVar[Resource]
 
     @override
-    async def apply(self, world: World) -> None:
+    async def apply(self, world: ChaosEnvironment) -> None:
         name = world.group.topic if self.resource == "topic" else world.group.name
         await Administration(world.stage.direct).withdraw(self.resource, name)
 
     @override
-    async def heal(self, world: World) -> None:
+    async def heal(self, world: ChaosEnvironment) -> None:
         await asyncio.to_thread(world.stage.permit, world.group.topic, world.group.name)
         world.group.refresh()
         for _ in range(world.members - len(world.group.running)):

@@ -1,4 +1,4 @@
-"""Collects the facts of a run for the judge, and keeps them where a run has failed."""
+"""Collects the evidence of a run for its checks, and keeps it if a run has failed."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from chaos.environment.group import Group
+    from chaos.environment.group import ChaosGroup
     from chaos.environment.proxied_brokers import Stage
     from chaos.environment.traffic import Traffic
-    from chaos.invariants.run_checker import Judgement
+    from chaos.invariants.run_checker import RunResult
 
     from asyncrevoke.audit.comparison import AuditResult
     from asyncrevoke.journal.reading import JournalContent
@@ -35,7 +35,7 @@ BROKER_LINES = 400
 
 
 async def facts_of(
-    stage: Stage, group: Group, traffic: Traffic, *, compared: bool, trimmed: bool
+    stage: Stage, group: ChaosGroup, traffic: Traffic, *, compared: bool, trimmed: bool
 ) -> Facts:
     """Everything that is known after a run.
 
@@ -64,7 +64,7 @@ async def facts_of(
     )
 
 
-async def _audited(stage: Stage, group: Group, content: JournalContent) -> AuditResult:
+async def _audited(stage: Stage, group: ChaosGroup, content: JournalContent) -> AuditResult:
     config = ConsumerConfig(bootstrap_servers=stage.direct)
     of_group, name = local_engine.of_one_group(content, group.topic, group.name)
     level = isolation_level_of(of_group.sessions)
@@ -87,7 +87,7 @@ async def kept_offsets(stage: Stage, topic: str) -> set[tuple[TopicPartition, in
     return found
 
 
-def _rows(content: JournalContent, group: Group) -> list[dict[str, Any]]:
+def _rows(content: JournalContent, group: ChaosGroup) -> list[dict[str, Any]]:
     """The journals' rows of commits and losses, with the member's name, by the handlers' clock."""
     by_pid = {member.process.pid: member.name for member in group.members.values()}
     names = {state.name: by_pid.get(state.facts.get("pid", -1), "?") for state in content.sessions}
@@ -125,7 +125,7 @@ def keep(
     folder: Path,
     stage: Stage,
     facts: Facts,
-    judged: Judgement,
+    result: RunResult,
     told: Mapping[str, object],
     logged_from: Sequence[int],
 ) -> None:
@@ -141,7 +141,7 @@ def keep(
         (folder / f"broker-{broker.node_id}.log").write_bytes(text)
     found = {
         **told,
-        "judgement": dataclasses.asdict(judged),
+        "result": dataclasses.asdict(result),
         "endings": [str(ending) for ending in facts.endings],
         "committed": {str(place): offset for place, offset in facts.committed.items()},
         "died": dict(facts.died),

@@ -1,17 +1,17 @@
-"""Judges a chaos run.
+"""Checks what a chaos run must keep.
 
-Two witnesses that know nothing of each other: the journals, which the audit compares with the
-topic; and what the handlers wrote down, which the demo's judge compares with the records that the
-producer got acknowledged and with what the group has committed. The words *lost*, *repeated*,
-*order violation*, *stall* and *hand-over* are those of ``asyncrevoke/cli/demo/judge.py``.
+Two checks are independent of each other. The audit compares the journals with the topic. The demo's
+judge compares the logs of the handlers with the records that were acknowledged to the producer, and
+with the committed offsets; *lost*, *repeated*, *order violation*, *stall* and *hand-over* are
+defined in ``asyncrevoke/cli/demo/judge.py``.
 
-A repeated record is *excused* by an ending: a member that was killed, or frozen for longer than its
-session, or that lost the partition, if the call had begun by then and no commit covered the record.
-With ``on_unconfirmed_membership="continue"`` a member that has lost a partition and is not told yet
-goes on with it: that is excused too.
-Each ending excuses at most ``concurrency`` records plus those that were done after the last commit
-but one that was acknowledged (the last one may have been sent before they were). Whether endings
-may happen at all in a run is up to its faults.
+A repeated record is *permitted* by an ending of a member, which was killed, frozen for longer than
+its session, or lost the partition, if the call had begun by then and no commit covered the record.
+With ``on_unconfirmed_membership="continue"`` a member that has lost a partition and does not know
+it yet works on: that is permitted too.
+Each ending permits at most ``concurrency`` records, and those that were completed after the last
+acknowledged commit but one (the last one may have been sent before they were). The faults of a run
+decide whether endings may happen in it.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class Ending(NamedTuple):
     partitions: frozenset[TopicPartition] | None = None
 
     def covers(self, call: ObservedCall) -> bool:
-        """Whether another call after this one is excused."""
+        """Whether another call after this one is permitted."""
         place = call.record.partition
         return self._concerns(call) and call.record.offset >= self.committed.get(place, 0)
 
     def comes_after(self, call: ObservedCall) -> bool:
-        """Whether this call is one of a member that had not been told of its loss yet."""
+        """Whether the member of this call did not know of its loss yet."""
         return self.why == "lost" and self._concerns(call)
 
     def _concerns(self, call: ObservedCall) -> bool:
@@ -118,14 +118,14 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class RunResult:
     """What came of a run; ``faults`` are sentences, none if all that was promised held."""
 
     produced: int
     lost: int
     unhandled: int
     repeated: int
-    unexcused: int
+    not_permitted: int
     out_of_order: int
     longest_stall: float
     longest_exit: float
@@ -134,7 +134,7 @@ class Judgement:
     faults: Sequence[str] = ()
 
 
-def judgement(facts: Facts, allowed: Allowed) -> Judgement:
+def check_run(facts: Facts, allowed: Allowed) -> RunResult:
     """Judge a run."""
     handled = _cut_at_freezes(facts)
     verdict = judge(
@@ -146,15 +146,17 @@ def judgement(facts: Facts, allowed: Allowed) -> Judgement:
             died=facts.died,
         )
     )
-    unexcused, by_ending = _excuses(facts, handler_calls(handled, facts.died), verdict.repeated)
+    not_permitted, by_ending = _permitted_by(
+        facts, handler_calls(handled, facts.died), verdict.repeated
+    )
     stall = max(
         verdict.longest_stall, verdict.hand_over.seconds if verdict.hand_over is not None else 0.0
     )
     faults: list[str] = [
         *_records("lost: committed past, and no handler returned", verdict.lost),
-        *_records("not handled when the run was given up", verdict.unfinished),
+        *_records("not handled when the run was stopped", verdict.unfinished),
         *_records("not committed after all members had left", _uncommitted(facts, verdict)),
-        *_records("repeated without an excuse", unexcused),
+        *_records("repeated and not permitted", not_permitted),
         *_records("out of order", [each.record for each in verdict.disorder]),
         *_endings(facts, allowed, by_ending),
         *_audit(facts, allowed),
@@ -167,12 +169,12 @@ def judgement(facts: Facts, allowed: Allowed) -> Judgement:
             f"a member ended {facts.longest_exit:.1f} s after SIGTERM, "
             f"later than {allowed.exit:g} s"
         )
-    return Judgement(
+    return RunResult(
         produced=len(facts.produced),
         lost=len(verdict.lost),
         unhandled=len(verdict.unfinished),
         repeated=len(verdict.repeated),
-        unexcused=len(unexcused),
+        not_permitted=len(not_permitted),
         out_of_order=len(verdict.disorder),
         longest_stall=stall,
         longest_exit=facts.longest_exit,
@@ -212,25 +214,25 @@ def _cut_at_freezes(facts: Facts) -> list[Handling]:
     return cut
 
 
-def _excuses(
+def _permitted_by(
     facts: Facts, calls: Iterable[ObservedCall], repeated: Iterable[RecordId]
 ) -> tuple[list[RecordId], dict[str, int]]:
     by_record: dict[RecordId, list[ObservedCall]] = defaultdict(list)
     for call in calls:
         by_record[call.record].append(call)
-    unexcused: list[RecordId] = []
+    not_permitted: list[RecordId] = []
     counts = {_name(ending): 0 for ending in facts.endings}
     for record in repeated:
         own = by_record[record]
-        excuses = [_excuse(facts, call, number, len(own)) for number, call in enumerate(own)]
-        if excuses.count(None) > 1:
-            unexcused.append(record)
-        for name in {_name(each) for each in excuses if each is not None}:
+        endings = [_ending_of(facts, call, number, len(own)) for number, call in enumerate(own)]
+        if endings.count(None) > 1:
+            not_permitted.append(record)
+        for name in {_name(each) for each in endings if each is not None}:
             counts[name] += 1
-    return unexcused, counts
+    return not_permitted, counts
 
 
-def _excuse(facts: Facts, call: ObservedCall, number: int, calls: int) -> Ending | None:
+def _ending_of(facts: Facts, call: ObservedCall, number: int, calls: int) -> Ending | None:
     for ending in facts.endings:
         if number < calls - 1 and ending.covers(call):
             return ending
@@ -276,8 +278,8 @@ def _audit(facts: Facts, allowed: Allowed) -> list[str]:
     kinds = _BY_ENDINGS if facts.pausing else _WITHOUT_PAUSE
     by_kind: dict[AnomalyKind, list[Anomaly]] = defaultdict(list)
     for anomaly in facts.audited.anomalies:
-        excused = allowed.endings and anomaly.kind in kinds
-        if anomaly.severity in {Severity.FAIL, Severity.INCONCLUSIVE} and not excused:
+        permitted = allowed.endings and anomaly.kind in kinds
+        if anomaly.severity in {Severity.FAIL, Severity.INCONCLUSIVE} and not permitted:
             by_kind[anomaly.kind].append(anomaly)
     return [
         f"audit: {kind}: {counts(found)[kind]}, the first in partition {found[0].partition}, "

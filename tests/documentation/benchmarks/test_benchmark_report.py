@@ -106,7 +106,7 @@ def test_what_came_in_the_first_batch_does_not_count() -> None:
         at_once.rates()
 
 
-def test_a_program_of_its_own_tells_what_it_has_measured() -> None:
+def test_a_separate_program_reports_what_it_has_measured() -> None:
     counting = Counting(5)
     counting.report(Told(records=5, size=500, seconds=2.0, cpu=4.0, first=1))
     assert counting.finished.is_set()

@@ -41,7 +41,7 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return started
 
 
-def test_a_step_tells_what_it_found_and_how_it_was_called(programs: dict[str, str]) -> None:
+def test_a_step_reports_what_it_found_and_how_it_was_called(programs: dict[str, str]) -> None:
     programs["some"] = PRINTS
     found, why = run.measure(run.Step("some", "", "", 1.0), "--rounds 1", "b:1", 30.0)
     assert found is not None
@@ -56,7 +56,9 @@ def test_a_step_tells_what_it_found_and_how_it_was_called(programs: dict[str, st
         ("print('half a {')", "cannot be read"),
     ],
 )
-def test_a_step_that_fails_tells_why(programs: dict[str, str], program: str, reason: str) -> None:
+def test_a_failed_step_reports_its_error(
+    programs: dict[str, str], program: str, reason: str
+) -> None:
     programs["some"] = program
     found, why = run.measure(run.Step("some", "", "", 1.0), "", "b:1", 30.0)
     assert found is None
@@ -87,7 +89,7 @@ def test_a_step_that_is_ended_takes_what_it_has_started_with_it() -> None:
     assert all(left.status() == psutil.STATUS_ZOMBIE for left in alive)
 
 
-def test_a_run_goes_on_after_a_failed_step_and_keeps_what_it_has(
+def test_a_benchmark_run_continues_after_a_failed_step_and_keeps_results(
     programs: dict[str, str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -132,7 +134,7 @@ def test_each_scenario_of_handlers_is_a_step_of_its_own() -> None:
         assert set(scenario.clients) <= handler_clients.CLIENTS.keys()
 
 
-def test_a_java_client_that_maven_does_not_have_is_told_of_with_the_fix(
+def test_the_error_of_a_java_client_missing_in_maven_names_the_fix(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def missing(_artifact: str) -> str:
@@ -146,7 +148,7 @@ def test_a_java_client_that_maven_does_not_have_is_told_of_with_the_fix(
     assert java_clients.peer_class_path(java_clients.KPIPE) == "a.jar:b.jar"
 
 
-def test_a_java_that_is_too_old_is_told_of_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_a_too_old_java_names_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     java = Java(Path("/usr/bin/java"), 17)
     monkeypatch.setattr(java_clients, "find_java", lambda: java)
     assert java_clients.java_for(17) is java

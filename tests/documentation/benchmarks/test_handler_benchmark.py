@@ -24,7 +24,7 @@ async def test_it_is_finished_after_the_last_record_and_not_before() -> None:
     assert work.measured().seconds > 0
 
 
-async def test_a_bare_loop_is_finished_by_a_batch_that_goes_beyond_the_last_record() -> None:
+async def test_a_loop_is_finished_by_a_batch_that_reaches_past_the_last_record() -> None:
     work = Counting(10)
     work.look(700, 7)
     assert not work.finished.is_set()

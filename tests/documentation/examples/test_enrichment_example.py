@@ -121,7 +121,9 @@ async def test_an_unknown_customer_s_order_goes_to_the_dead_letter_topic_at_once
         assert t.committed("orders", 0) == 1
 
 
-async def test_a_service_that_stays_away_costs_a_dead_letter_in_the_end(shop: Shop) -> None:
+async def test_a_record_of_an_unavailable_service_is_dead_lettered_after_its_retries(
+    shop: Shop,
+) -> None:
     shop.service.answers["ada"] = [500]
     async with TestConsumer(shop.consumer(), partitions=1) as t:
         await order(t, 1, "ada")
@@ -145,7 +147,7 @@ async def test_a_customer_s_name_cannot_lead_to_another_address(shop: Shop) -> N
         assert shop.service.asked == {"..%2Fadmin%3Fx": 1}
 
 
-async def test_a_revoke_gives_up_what_waits_for_the_service(shop: Shop) -> None:
+async def test_a_revocation_cancels_requests_to_the_service(shop: Shop) -> None:
     shop.service.answers["ada"] = [503]
     async with TestConsumer(shop.consumer(), partitions=1) as t:
         await order(t, 1, "ada")

@@ -56,7 +56,7 @@ async def running(database: Path) -> AsyncGenerator[Running]:
         yield Running(t, await stack.enter_async_context(client), ledger)
 
 
-async def test_orders_are_billed_and_their_sum_is_told(tmp_path: Path) -> None:
+async def test_orders_are_billed_and_their_sum_is_printed(tmp_path: Path) -> None:
     async with running(tmp_path / "billed.db") as shop:
         for amount in 10, 20:
             assert await shop.order("ada", amount) == 202
@@ -73,7 +73,7 @@ async def test_a_record_that_comes_twice_is_billed_once(tmp_path: Path) -> None:
             assert await shop.billed("ada") == 10
 
 
-async def test_an_order_that_is_none_is_refused_and_never_written(tmp_path: Path) -> None:
+async def test_an_order_that_is_none_is_rejected_and_never_written(tmp_path: Path) -> None:
     async with running(tmp_path / "billed.db") as shop:
         answer = await shop.client.post("/orders", json={"customer": "ada"})
         assert answer.status_code == 422

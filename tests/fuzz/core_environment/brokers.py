@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 from fuzz.core_environment.cluster import IDS, PARTITIONS, TOPICS
 
 
-class Brokers:
+class FuzzBrokers:
     """What brokers might say; ``draw`` decides."""
 
     def __init__(self, draw: Random) -> None:
@@ -277,17 +277,17 @@ class Brokers:
         return FetchResponse(error=ErrorCode.none, session_id=session, partitions=tuple(found))
 
 
-ANSWERS: dict[type, Callable[[Brokers, Any], Response]] = {
-    MetadataRequest: Brokers.metadata_answer,
-    FindCoordinatorRequest: Brokers.coordinator_answer,
-    JoinGroupRequest: Brokers.join_answer,
-    SyncGroupRequest: Brokers.sync_answer,
-    HeartbeatRequest: Brokers.heartbeat_answer,
-    LeaveGroupRequest: Brokers.leave_answer,
-    ConsumerGroupHeartbeatRequest: Brokers.epoch_answer,
-    OffsetCommitRequest: Brokers.commit_answer,
-    OffsetFetchRequest: Brokers.offsets_answer,
-    ListOffsetsRequest: Brokers.listed_answer,
-    OffsetsForLeaderEpochRequest: Brokers.epochs_answer,
-    FetchRequest: Brokers.fetch_answer,
+ANSWERS: dict[type, Callable[[FuzzBrokers, Any], Response]] = {
+    MetadataRequest: FuzzBrokers.metadata_answer,
+    FindCoordinatorRequest: FuzzBrokers.coordinator_answer,
+    JoinGroupRequest: FuzzBrokers.join_answer,
+    SyncGroupRequest: FuzzBrokers.sync_answer,
+    HeartbeatRequest: FuzzBrokers.heartbeat_answer,
+    LeaveGroupRequest: FuzzBrokers.leave_answer,
+    ConsumerGroupHeartbeatRequest: FuzzBrokers.epoch_answer,
+    OffsetCommitRequest: FuzzBrokers.commit_answer,
+    OffsetFetchRequest: FuzzBrokers.offsets_answer,
+    ListOffsetsRequest: FuzzBrokers.listed_answer,
+    OffsetsForLeaderEpochRequest: FuzzBrokers.epochs_answer,
+    FetchRequest: FuzzBrokers.fetch_answer,
 }

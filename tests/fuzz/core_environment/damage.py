@@ -1,4 +1,4 @@
-"""Answers with one field changed to what no broker should say."""
+"""Responses with one field changed to an impossible value."""
 
 from __future__ import annotations
 

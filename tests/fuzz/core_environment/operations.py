@@ -1,4 +1,4 @@
-"""The names of what is done with a core, by the codes of an input."""
+"""The names of operations on a core, by the codes of an input."""
 
 from __future__ import annotations
 

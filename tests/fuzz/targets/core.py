@@ -1,4 +1,4 @@
-"""The whole core against answers that no broker should give, at moments when no one awaits them.
+"""The whole core against impossible responses, at times when it does not wait for them.
 
 An input is a header of four bytes, which says what consumer it is, and operations of three bytes: a
 code, and the seed of everything that is drawn for it. So an operation can be left out of an input
@@ -12,8 +12,8 @@ from functools import cache
 from random import Random
 from typing import Any, ClassVar
 
+from fuzz.core_environment.environment import CoreEnvironment
 from fuzz.core_environment.operations import FIRST_USUAL, NAMES
-from fuzz.core_environment.world import World
 
 from asyncrevoke.config import ConsumerConfig
 
@@ -58,7 +58,9 @@ class CoreTarget:
     def check(self, data: bytes) -> None:
         """Run it; raises what the core raises, and ``CoreBroke``."""
         data = data.ljust(HEADER, b"\0")
-        world = World(config_of(data[0]), data[1], Random(data[2] << 8 | data[3]), self.counts)
+        world = CoreEnvironment(
+            config_of(data[0]), data[1], Random(data[2] << 8 | data[3]), self.counts
+        )
         world.begin(quickly=data[1] & 1 == 0)
         for at in range(HEADER, len(data) - OPERATION + 1, OPERATION):
             world.draw = Random(data[at + 1] << 8 | data[at + 2])

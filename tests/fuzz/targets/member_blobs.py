@@ -1,4 +1,4 @@
-"""What members of a classic group tell each other: subscriptions, assignments and what is beside.
+"""Data that members of a classic group exchange: subscriptions, assignments and user data.
 
 An input is one byte that says what it is, then the bytes. What is promised: it is read, or refused
 with ``MalformedMemberData``; what is read has no more parts than it has bytes, and is read the same

@@ -1,10 +1,11 @@
 """Classic members in a group whose coordinator assigns, by the rules of Kafka's (4.x).
 
-Theory of operation. A member's generation is its epoch. No JoinGroup is parked and nobody leads:
-each one tells what its member subscribes to and owns, and is one step towards the target, as a
-heartbeat of KIP-848 is. The SyncGroup that follows tells what it may use. A heartbeat asks for a
-JoinGroup if there is a newer target, if something has to be given up, or if all that the member
-waits for is free; who does not come by its rebalance timeout is put out.
+A member's generation is its member epoch. The coordinator answers each JoinGroup at once, and no
+member leads. A JoinGroup has the member's subscription and owned partitions, and is one step
+towards the target assignment, as a heartbeat of KIP-848 is; the SyncGroup that follows returns the
+assignment. A heartbeat requests a JoinGroup if there is a newer target, if a partition has to be
+revoked, or if all partitions that the member waits for are free. A member that does not rejoin
+within its rebalance timeout is evicted.
 """
 
 from __future__ import annotations

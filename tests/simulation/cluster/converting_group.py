@@ -1,25 +1,24 @@
 """A group that its members make classic, or one whose coordinator assigns, by Kafka's rules (4.x).
 
-Theory of operation. The first member that joins by KIP-848 converts a classic group: what the
-leader assigned last is what each member has, whoever waits for the end of a join is told to join
-again, and classic members are served from then on by :class:`~classic_members.ClassicMembers`.
-When the last member by KIP-848 has gone, and classic ones are left, the group is classic again, and
-rebalances. It is also classic again when that member is a static one that comes back by the classic
-protocol; then it rebalances only if the target assignment is not the newest one, and else each
-member is taken to have what the target gives it. An empty group becomes whatever joins it. Offsets
-stay.
+The first member that joins by KIP-848 converts a classic group: each member owns what the leader
+assigned last, a pending JoinGroup is answered with a request to join again, and classic members are
+served from then on by :class:`~classic_members.ClassicMembers`. When the last KIP-848 member has
+left, and classic ones remain, the group is classic again, and rebalances. It is also classic again
+when that member is a static one that returns by the classic protocol; then it rebalances only if
+the target assignment is not the newest one, and else each member owns what the target gives it. An
+empty group takes the protocol of the next member that joins. Offsets are kept.
 
-What the coordinator does not see when it converts: partitions that a classic member still has
-although the last assignment no longer gives them to it (it drains), or of which the assignment was
-thrown away by a join that began too early. To the converted group these are free.
+When it converts, the coordinator does not know of partitions that a classic member still owns
+although the last assignment no longer has them (it drains), or whose assignment was dropped by a
+join that began too early. The converted group takes these for free.
 
-What it does not give away until the next rebalance (:attr:`ConvertingGroup.unread`): partitions
-that were added after the last assignment of a leader, if a static member converts the group, whose
-subscription is known; and what a member still waits for, when the group becomes a classic one
-without a rebalance: that member is taken to have it, and is not told. Neither ends when static
-members convert the group once more. The rebalance of a group that becomes a classic one is not in
-the log: a coordinator that is loaded before it has ended knows nothing of it, nor of the member
-that has left, and what that one had is nobody's.
+Some partitions have no owner until the next rebalance (:attr:`ConvertingGroup.unread`): those that
+were added after the last assignment of a leader, if a static member with a known subscription
+converts the group; and those that a member still waits for when the group becomes classic without a
+rebalance, since the coordinator takes that member for their owner and does not report them to it.
+Further conversions by static members do not change that. The rebalance of a group that becomes
+classic is not in the log: a coordinator that loads the log before the rebalance has ended knows
+neither of it nor of the member that has left, whose partitions then have no owner.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ class ConvertingGroup:
         self._by_epochs = False
         self._guests = ClassicMembers(epochs, classic.new_member_id, self._names)
         self.conversions = 0
-        # Who is taken to have what it was never told of, if anybody is, and in which epoch or
+        # Members taken for owners of partitions that they never received, and in which epoch or
         # generation that is so.
         self._untold: dict[TopicPartition, str | None] = {}
         self._untold_at = -1
@@ -139,7 +138,7 @@ class ConvertingGroup:
         assigned_at = self._epochs.target_epoch if self._by_epochs else self._classic.generation
         if self._untold_at != assigned_at:
             return {}
-        # Who comes back, as a static member does by another id, is told what it has.
+        # A static member that returns with another id receives what it owns.
         return {
             tp: owner
             for tp, owner in self._untold.items()
@@ -199,11 +198,11 @@ class ConvertingGroup:
             reply(answer)
         else:
 
-            def told(answer: Response) -> None:
+            def received(answer: Response) -> None:
                 self._told(request, answer)
                 reply(answer)
 
-            self._classic.sync_group(request, told)
+            self._classic.sync_group(request, received)
 
     def _told(self, request: SyncGroupRequest, answer: Response) -> None:
         if isinstance(answer, SyncGroupResponse) and answer.error is ErrorCode.none:

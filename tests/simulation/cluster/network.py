@@ -1,6 +1,6 @@
 """Connections between members and brokers, with what can go wrong on them.
 
-A broker answers one request at a time per connection: what arrives behind a parked JoinGroup waits
+A broker answers one request at a time per connection: what arrives behind a pending JoinGroup waits
 for it. A connection that breaks fails everything outstanding on it; whether a request that was
 already sent is still processed is drawn, and it may then be processed after a later one that took a
 new connection. A request is answered exactly once, by a response or by a failure.
@@ -42,14 +42,14 @@ _LONGEST_GHOST = 0.4
 
 
 class RequestFate(enum.Enum):
-    """What happens to one request, if not the ordinary."""
+    """What happens to one request, if it is not answered as usual."""
 
     LOST_BEFORE = "the connection breaks before the broker has read it"
     LOST_AFTER = "it is processed, and the connection breaks before the answer is there"
     LATE = "the connection breaks at once, and it is processed later"
 
 
-class Service(Protocol):
+class BrokerService(Protocol):
     """The brokers, as connections see them."""
 
     def resolve(self, node: Node) -> int | None:
@@ -70,7 +70,7 @@ class Service(Protocol):
 
 
 class Endpoint(Protocol):
-    """Who sends requests."""
+    """A sender of requests."""
 
     client: int
     # Whether it has connections of its own beside those of the same client's event loop.
@@ -104,7 +104,7 @@ class _Connection:
     def __init__(self, key: _Key, opened_at: float, opening: float) -> None:
         self.key = key
         self.alive = True
-        # Nothing arrives at either side, and neither is told.
+        # Nothing arrives at either side, and neither gets an error.
         self.black_hole = False
         self.heard_at = opened_at
         self.told_since = -1.0
@@ -168,7 +168,7 @@ class Network:
     """Carries requests and answers. ``fate`` decides on each request; ``slow`` is the share of
     packets that take up to 50 ms instead of 1 to 4."""
 
-    def __init__(self, clock: Clock, rng: Random, service: Service) -> None:
+    def __init__(self, clock: Clock, rng: Random, service: BrokerService) -> None:
         self.fate: Callable[[int, Request], RequestFate | None] = lambda _client, _message: None
         # Told when a broker processes what a client has sent over a connection that it gave up.
         self.processed_late: Callable[[int, Request], None] = lambda _client, _message: None
@@ -180,7 +180,7 @@ class Network:
         self._cuts: dict[tuple[int, int | None], float] = {}
         # Until when packets of a client take how many seconds more.
         self._delays: dict[int, tuple[float, float]] = {}
-        # A request is processed after the client had given up on its connection: when it was sent.
+        # A request is processed after the client had closed its connection: when it was sent.
         self.processing_ghost = False
         self.ghost_sent_at = 0.0
 
@@ -268,7 +268,7 @@ class Network:
 
     def black_hole(self, client: int, broker: int | None) -> None:
         """From now on nothing passes on the connections that a client has to a broker (None: any),
-        and nobody is told. It may open others."""
+        and neither side gets an error. It may open others."""
         for (owner, other, *_), connection in self._connections.items():
             if owner == client and broker in (None, other):
                 connection.black_hole = True

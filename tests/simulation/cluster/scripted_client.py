@@ -1,4 +1,4 @@
-"""A client that sends what a test tells it to, to see how the simulated cluster answers."""
+"""A client that sends single requests of a test to the simulated cluster."""
 
 from random import Random
 from typing import TypeVar

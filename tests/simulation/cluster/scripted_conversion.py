@@ -50,7 +50,7 @@ ALL = frozenset(TopicPartition("orders", number) for number in range(COUNT))
 Partitions = frozenset[TopicPartition]
 
 
-class Heard(CoordinatorEvents):
+class ReceivedResponses(CoordinatorEvents):
     def __init__(self) -> None:
         self.conversions: list[tuple[dict[TopicPartition, int], tuple[int, ...]]] = []
         self.removed: list[tuple[int, str]] = []
@@ -63,9 +63,9 @@ class Heard(CoordinatorEvents):
 
 
 @dataclass
-class Group:
+class ConvertibleGroup:
     clock: Clock = field(default_factory=Clock)
-    heard: Heard = field(default_factory=Heard)
+    heard: ReceivedResponses = field(default_factory=ReceivedResponses)
     assignment_interval: float = 0.0
 
     def __post_init__(self) -> None:
@@ -84,10 +84,10 @@ class Group:
         self.clock.run_until(self.clock.now + seconds)
 
 
-class Classic:
-    """A classic member, which answers to nothing by itself."""
+class ScriptedClassicMember:
+    """A classic member that sends only what the test calls."""
 
-    def __init__(self, group: Group, instance_id: str | None = None) -> None:
+    def __init__(self, group: ConvertibleGroup, instance_id: str | None = None) -> None:
         self.group = group
         self.client = group.client()
         self.instance_id = instance_id
@@ -167,10 +167,10 @@ class Classic:
         return self.group.coordinator.leave_group(request).error
 
 
-class Modern:
-    """A member by KIP-848, which answers to nothing by itself."""
+class ScriptedKip848Member:
+    """A KIP-848 member that sends only what the test calls."""
 
-    def __init__(self, group: Group, instance_id: str | None = None) -> None:
+    def __init__(self, group: ConvertibleGroup, instance_id: str | None = None) -> None:
         self.group = group
         self.client = group.client()
         self.instance_id = instance_id
@@ -204,7 +204,7 @@ class Modern:
 
 
 def commit(
-    group: Group, client: int, member_id: str, generation: int, number: int, offset: int
+    group: ConvertibleGroup, client: int, member_id: str, generation: int, number: int, offset: int
 ) -> ErrorCode:
     request = OffsetCommitRequest(
         group_id="group",
@@ -216,10 +216,12 @@ def commit(
     return group.coordinator.offset_commit(client, request).errors[0][1]
 
 
-def classic_group(assignment_interval: float = 0.0) -> tuple[Group, Classic]:
+def classic_group(
+    assignment_interval: float = 0.0,
+) -> tuple[ConvertibleGroup, ScriptedClassicMember]:
     """A classic group of one, which has everything."""
-    group = Group(assignment_interval=assignment_interval)
-    member = Classic(group)
+    group = ConvertibleGroup(assignment_interval=assignment_interval)
+    member = ScriptedClassicMember(group)
     member.join()
     group.wait()
     assert member.joined() is E.none
@@ -228,15 +230,15 @@ def classic_group(assignment_interval: float = 0.0) -> tuple[Group, Classic]:
     return group, member
 
 
-def converted_group() -> tuple[Group, Classic, Modern]:
+def converted_group() -> tuple[ConvertibleGroup, ScriptedClassicMember, ScriptedKip848Member]:
     """The same, with a member by KIP-848 that has just joined, and is to get half of it."""
     group, member = classic_group()
-    modern = Modern(group)
+    modern = ScriptedKip848Member(group)
     assert modern.beat() is E.none
     return group, member, modern
 
 
-def shared() -> tuple[Group, Classic, Modern]:
+def shared() -> tuple[ConvertibleGroup, ScriptedClassicMember, ScriptedKip848Member]:
     """Each of the two has half, and knows it."""
     group, member, modern = converted_group()
     member.join(ALL)

@@ -1,4 +1,4 @@
-"""A world: the cluster, its members, and who watches them."""
+"""The simulated cluster, its members, and the oracles that follow them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def topic_name(index: int) -> str:
 
 
 class SimulatedCluster:
-    """What there is of a schedule at any moment; what happens to it is its :class:`ScenarioRun`."""
+    """The cluster and members of one run; :class:`ScenarioRun` lets the incidents happen."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
@@ -60,7 +60,7 @@ class SimulatedCluster:
         self.network = Network(self.clock, self.rng("network"), self.brokers)
         self.network.slow = schedule.slow
         self.state = OracleState(self.clock, self.brokers, self.network)
-        self.state.inexcusable = self._is_calm and schedule.mode is not GroupMode.CONVERTED
+        self.state.strict = self._is_calm and schedule.mode is not GroupMode.CONVERTED
         self.checker = InvariantChecker(self.state)
         self.group.events = self.checker
         self.network.processed_late = self.checker.processed_late
@@ -125,8 +125,8 @@ class SimulatedCluster:
 
     def join(
         self,
-        shape: ConsumerStyle,
-        pace: WorkTime,
+        style: ConsumerStyle,
+        work_time: WorkTime,
         assignors: tuple[str, ...] | None = None,
         instance_id: str | None = None,
         protocol: Protocol | None = None,
@@ -145,7 +145,7 @@ class SimulatedCluster:
             "close_timeout": CLOSE_TIMEOUT,
             "completion_map": self.rng(f"map {client}").choice(_MAP_SIZES),
             "on_unconfirmed_membership": self._draw_on_unconfirmed_membership(client),
-            **OPTIONS[shape],
+            **OPTIONS[style],
             **self.pace_options(),
             **self._protocol_options(client, assignors, protocol),
         }
@@ -163,9 +163,9 @@ class SimulatedCluster:
             has_thread=self.rng(f"thread {client}").random() < _SHARE_OF_THREADS,
         )
         self.checker.admit(member)
-        application = Application(member, shape, pace, self.checker)
+        application = Application(member, style, work_time, self.checker)
         application.patient = self._is_calm
-        if shape is ConsumerStyle.TASKS:
+        if style is ConsumerStyle.TASKS:
             application.tasks.keys = self.rng(f"keys {client}").choice(_KEYS)
         self.applications[client] = application
         self.state.views[client].works_on = application.works_on

@@ -1,4 +1,4 @@
-"""Virtual time goes on, and nothing happens before its time."""
+"""Virtual time advances, and no alarm fires before its time."""
 
 from random import Random
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from simulation.cluster.scripted_conversion import (
     ALL,
-    Classic,
+    ConvertibleGroup,
     E,
-    Group,
-    Modern,
+    ScriptedClassicMember,
+    ScriptedKip848Member,
     classic_group,
     converted_group,
     shared,
@@ -29,12 +29,12 @@ def test_the_first_member_by_epochs_converts_a_classic_group_in_which_all_keep_w
     assert modern.assigned == frozenset()  # nothing is free yet
 
 
-def test_a_classic_member_is_asked_to_join_again_and_gives_up_in_two_steps() -> None:
+def test_a_classic_member_in_a_converted_group_rejoins_and_releases_in_two_steps() -> None:
     _, member, modern = converted_group()
     generation = member.generation
     assert member.beat() is E.rebalance_in_progress
     assert member.join(ALL) is E.none
-    assert member.generation == generation  # it still owns what it has to give up
+    assert member.generation == generation  # it still owns what it has to revoke
     kept = member.sync()
     assert isinstance(kept, frozenset)
     assert len(kept) == 2
@@ -64,7 +64,7 @@ def test_an_eager_member_that_joins_with_nothing_takes_part_at_once() -> None:
     assert len(kept) == len(modern.assigned) == 2
 
 
-def test_a_classic_member_that_does_not_join_again_is_put_out_by_its_rebalance_timeout() -> None:
+def test_a_classic_member_that_does_not_rejoin_is_evicted_after_its_rebalance_timeout() -> None:
     group, member, modern = converted_group()
     assert member.beat() is E.rebalance_in_progress
     for _ in range(9):
@@ -75,9 +75,9 @@ def test_a_classic_member_that_does_not_join_again_is_put_out_by_its_rebalance_t
     assert modern.assigned == ALL
 
 
-def test_a_classic_member_that_joins_anew_is_served_without_a_leader() -> None:
+def test_a_classic_member_that_joins_again_is_served_without_a_leader() -> None:
     group, member, modern = shared()
-    other = Classic(group)
+    other = ScriptedClassicMember(group)
     assert other.join() is E.none
     assert not other.leads
     assert other.members == []
@@ -87,9 +87,9 @@ def test_a_classic_member_that_joins_anew_is_served_without_a_leader() -> None:
     assert modern.beat() is E.none
 
 
-def test_a_classic_member_without_a_protocol_of_the_others_is_refused() -> None:
+def test_a_classic_member_without_a_protocol_of_the_others_is_rejected() -> None:
     group, _, _ = shared()
-    other = Classic(group)
+    other = ScriptedClassicMember(group)
     other.protocol = "range"
     assert other.join() is E.inconsistent_group_protocol
 
@@ -125,11 +125,11 @@ def test_a_member_that_had_not_reached_the_epoch_is_no_valid_one_after_the_way_b
     assert member.commit(3, 5) is E.illegal_generation
 
 
-def test_a_parked_join_is_told_of_a_rebalance_when_the_group_is_converted() -> None:
+def test_a_waiting_join_gets_rebalance_in_progress_when_the_group_is_converted() -> None:
     group, member = classic_group()
-    other = Classic(group)
+    other = ScriptedClassicMember(group)
     assert other.join() is None
-    modern = Modern(group)
+    modern = ScriptedKip848Member(group)
     assert modern.beat() is E.none
     assert other.joined() is E.rebalance_in_progress
     # To the coordinator it is a member that has nothing.
@@ -139,7 +139,7 @@ def test_a_parked_join_is_told_of_a_rebalance_when_the_group_is_converted() -> N
 
 def test_what_a_member_drains_is_free_to_a_coordinator_that_converts() -> None:
     group, member = classic_group()
-    other = Classic(group)
+    other = ScriptedClassicMember(group)
     other.join()
     member.join(ALL)
     group.wait()
@@ -147,7 +147,7 @@ def test_what_a_member_drains_is_free_to_a_coordinator_that_converts() -> None:
     half = frozenset(sorted(ALL)[:2])
     # The leader has withheld the other half, which it still works on.
     assert member.sync({member.member_id: half}) == half
-    modern = Modern(group)
+    modern = ScriptedKip848Member(group)
     assert modern.beat() is E.none
     assert set(group.heard.conversions[0][0]) == half
     assert modern.assigned
@@ -160,12 +160,12 @@ def test_an_empty_group_becomes_what_joins_it_and_keeps_its_offsets() -> None:
     assert member.commit(1, 7) is E.none
     assert member.leave() is E.none
     group.wait()
-    modern = Modern(group)
+    modern = ScriptedKip848Member(group)
     assert modern.beat() is E.none
     assert modern.assigned == ALL
     assert group.coordinator.offsets[TopicPartition("orders", 1)].offset == 7
     assert modern.leave() is E.none
-    again = Classic(group)
+    again = ScriptedClassicMember(group)
     again.join()
     group.wait()
     assert again.joined() is E.none
@@ -175,19 +175,19 @@ def test_an_empty_group_becomes_what_joins_it_and_keeps_its_offsets() -> None:
 
 def test_a_static_member_comes_back_by_the_other_protocol_and_fences_its_former_self() -> None:
     group, _, _ = shared()
-    first = Classic(group, "static")
+    first = ScriptedClassicMember(group, "static")
     assert first.join() is E.none
-    second = Modern(group, "static")
+    second = ScriptedKip848Member(group, "static")
     assert second.beat() is E.none
     assert first.beat() is E.fenced_instance_id
-    third = Classic(group, "static")
+    third = ScriptedClassicMember(group, "static")
     assert third.join() is E.none
     assert second.beat() is E.fenced_instance_id
 
 
 def test_the_last_member_by_epochs_comes_back_as_a_classic_one_and_nothing_moves() -> None:
     group, member = classic_group()
-    modern = Modern(group, "static")
+    modern = ScriptedKip848Member(group, "static")
     assert modern.beat() is E.none
     member.join(ALL)
     kept = member.sync()
@@ -195,7 +195,7 @@ def test_the_last_member_by_epochs_comes_back_as_a_classic_one_and_nothing_moves
     member.join(kept)
     assert member.sync() == kept
     assert modern.beat() is E.none
-    again = Classic(group, "static")
+    again = ScriptedClassicMember(group, "static")
     assert again.join() is E.none
     assert group.coordinator.state is GroupState.STABLE
     assert again.sync() == modern.assigned == ALL - kept
@@ -210,12 +210,12 @@ def test_the_last_member_by_epochs_comes_back_as_a_classic_one_and_nothing_moves
 
 def test_it_is_given_the_whole_target_and_who_still_drains_is_no_valid_member() -> None:
     group, member = classic_group()
-    modern = Modern(group, "static")
+    modern = ScriptedKip848Member(group, "static")
     assert modern.beat() is E.none
     member.join(ALL)
     kept = member.sync()
     assert isinstance(kept, frozenset)
-    again = Classic(group, "static")
+    again = ScriptedClassicMember(group, "static")
     assert again.join() is E.none
     assert again.sync() == ALL - kept
     assert group.heard.conversions[-1][1] == (member.client,)
@@ -224,11 +224,11 @@ def test_it_is_given_the_whole_target_and_who_still_drains_is_no_valid_member() 
 
 def test_the_group_rebalances_if_the_last_member_by_epochs_comes_back_to_a_stale_target() -> None:
     group, member = classic_group(assignment_interval=5.0)
-    modern = Modern(group, "static")
+    modern = ScriptedKip848Member(group, "static")
     assert modern.beat() is E.none
-    other = Classic(group)
+    other = ScriptedClassicMember(group)
     assert other.join() is E.none
-    again = Classic(group, "static")
+    again = ScriptedClassicMember(group, "static")
     assert again.join() is E.none
     assert again.generation == 0
     assert group.coordinator.state is GroupState.PREPARING
@@ -236,9 +236,9 @@ def test_the_group_rebalances_if_the_last_member_by_epochs_comes_back_to_a_stale
     assert member.beat() in (E.rebalance_in_progress, E.illegal_generation)
 
 
-def test_what_nobody_reads_when_a_static_member_converts_the_group_waits_for_a_rebalance() -> None:
-    group = Group()
-    member, static = Classic(group), Classic(group, "static")
+def test_partitions_left_unowned_by_a_static_conversion_wait_for_a_rebalance() -> None:
+    group = ConvertibleGroup()
+    member, static = ScriptedClassicMember(group), ScriptedClassicMember(group, "static")
     member.join()
     static.join()
     group.wait()
@@ -248,32 +248,32 @@ def test_what_nobody_reads_when_a_static_member_converts_the_group_waits_for_a_r
     leader, other = (member, static) if member.leads else (static, member)
     assert leader.sync(shares) == shares[leader.member_id]
     assert other.sync() == shares[other.member_id]
-    modern = Modern(group, "static")
+    modern = ScriptedKip848Member(group, "static")
     assert modern.beat() is E.none
     assert modern.assigned == rest
     assert member.beat() is E.none  # as if it were the newest assignment
     assert group.coordinator.unread == ALL - half - rest
-    assert Modern(group).beat() is E.none
+    assert ScriptedKip848Member(group).beat() is E.none
     assert member.beat() is E.rebalance_in_progress
     assert not group.coordinator.unread
 
 
-def test_what_a_member_was_to_be_told_stays_unread_however_often_static_ones_convert() -> None:
-    group = Group()
-    modern, waiting = Modern(group, "static"), Classic(group)
+def test_a_pending_response_is_lost_however_often_static_members_convert() -> None:
+    group = ConvertibleGroup()
+    modern, waiting = ScriptedKip848Member(group, "static"), ScriptedClassicMember(group)
     assert modern.beat() is E.none
     assert waiting.join() is E.none
     assert waiting.sync() == frozenset()
     assert modern.beat() is E.none
     kept = modern.assigned
     assert modern.beat(kept) is E.none  # what the other one waits for is free
-    again = Classic(group, "static")
+    again = ScriptedClassicMember(group, "static")
     assert again.join() is E.none
     assert again.sync() == kept
     for join in (
-        Modern(group, "static").beat,
-        Classic(group, "static").join,
-        Modern(group, "static").beat,
+        ScriptedKip848Member(group, "static").beat,
+        ScriptedClassicMember(group, "static").join,
+        ScriptedKip848Member(group, "static").beat,
     ):
         assert waiting.beat() is E.none
         assert group.coordinator.unread == ALL - kept
@@ -294,7 +294,7 @@ def test_the_rebalance_of_a_group_made_classic_is_forgotten_with_its_coordinator
     assert group.coordinator.state is GroupState.STABLE
     assert member.beat() is E.none
     assert group.coordinator.unread == had
-    other = Classic(group)
+    other = ScriptedClassicMember(group)
     assert other.join() is None
     assert member.join(ALL - had) is E.none
     group.wait()

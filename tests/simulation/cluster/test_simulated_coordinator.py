@@ -121,13 +121,13 @@ def test_a_member_without_an_id_is_given_one_and_has_to_join_again() -> None:
     assert not cluster.group.members
 
 
-def test_a_join_of_an_unknown_id_is_refused() -> None:
+def test_a_join_of_an_unknown_id_is_rejected() -> None:
     client = ScriptedCluster().client()
     client.member_id = "nobody"
     assert client.ask(client.join_request(), JoinGroupResponse).error is E.unknown_member_id
 
 
-def test_a_member_without_a_common_protocol_is_refused() -> None:
+def test_a_member_without_a_common_protocol_is_rejected() -> None:
     cluster, first = group_in(GroupState.STABLE)
     second = cluster.client()
     answer = second.ask(second.join_request(protocols=(("other", b""),)), JoinGroupResponse)
@@ -152,7 +152,7 @@ def test_the_protocol_that_most_members_prefer_among_the_common_ones_is_chosen()
         assert answer.message.protocol_name == "b"
 
 
-def test_the_leader_is_told_the_members_and_the_others_are_not() -> None:
+def test_only_the_leader_gets_the_members() -> None:
     cluster = ScriptedCluster(initial_delay=1.0)
     first, second = cluster.client(), cluster.client()
     requests: list[tuple[ScriptedClient, int]] = []
@@ -261,7 +261,7 @@ def test_a_commit_renews_the_session(state: GroupState) -> None:
     assert client.member_id in cluster.group.members
 
 
-def test_a_parked_join_does_not_expire() -> None:
+def test_a_pending_join_does_not_expire() -> None:
     cluster, first, second = two_stable_members()
     second.send(second.join_request(protocols=(("range", b"new"),)), Channel.JOIN)
     for _ in range(9):
@@ -285,13 +285,13 @@ def test_who_sends_no_sync_in_time_is_removed() -> None:
     assert list(cluster.group.members) == [first.member_id]
 
 
-def test_a_sync_of_the_wrong_generation_is_refused() -> None:
+def test_a_sync_of_the_wrong_generation_is_rejected() -> None:
     _, client = group_in(GroupState.STABLE)
     client.generation += 1
     assert client.ask(client.sync_request(), SyncGroupResponse).error is E.illegal_generation
 
 
-def test_who_waits_for_the_leader_is_told_of_a_new_rebalance() -> None:
+def test_a_sync_that_waits_for_the_leader_gets_rebalance_in_progress() -> None:
     cluster, first, second = two_stable_members()
     joining = first.send(first.join_request(), Channel.JOIN)
     cluster.wait(0.1)
@@ -338,7 +338,7 @@ def test_the_last_member_to_leave_leaves_an_empty_group() -> None:
     assert cluster.group.generation == client.generation + 1
 
 
-def test_commits_behind_a_parked_join_wait_and_are_then_stale() -> None:
+def test_commits_behind_a_pending_join_wait_and_are_then_stale() -> None:
     cluster, first = group_in(GroupState.PREPARING)
     second = cluster.client()
     second.get_id()  # holds the join phase up
@@ -414,7 +414,7 @@ def test_a_moved_coordinator_forgets_a_generation_that_was_never_stable() -> Non
     assert client.ask(client.sync_request(), SyncGroupResponse).error is E.unknown_member_id
 
 
-def test_a_parked_join_is_told_that_the_coordinator_has_moved() -> None:
+def test_a_waiting_join_gets_not_coordinator_when_the_coordinator_moves() -> None:
     cluster, first = group_in(GroupState.PREPARING)
     pending = cluster.client()
     pending.get_id()
@@ -460,7 +460,7 @@ def test_a_late_commit_is_processed_after_a_newer_one_of_a_new_connection() -> N
     assert cluster.group.offsets[ORDERS].offset == 5
 
 
-def test_a_request_without_an_answer_fails_in_time_and_drops_its_connection() -> None:
+def test_a_request_without_a_response_fails_in_time_and_drops_its_connection() -> None:
     cluster, client = group_in(GroupState.STABLE)
     cluster.brokers.stall(0, 100.0)
     first = client.send(client.commit_request(1), Channel.COMMIT, timeout=3.0)

@@ -41,7 +41,7 @@ class Evictions:
         self._state = state
         self.late_joins: dict[int, float] = {}
         self._evictions: dict[int, tuple[float, str]] = {}
-        # When a client was last told of a join that may have made another member of it, and why.
+        # When a client last received that a join may have made another member of it, and why.
         self._renewed: dict[int, tuple[float, str]] = {}
 
     # --- who is evicted --------------------------------------------------------------------------
@@ -76,7 +76,7 @@ class Evictions:
             self._renewed[client] = now, self._evictions.pop(client)[1]
             self._state.evicted.discard(client)
         elif leaderless and self._out_of_touch(view):
-            # A coordinator that assigns does not tell a member that it has taken it for a new one.
+            # A KIP-848 coordinator does not report to a member that it made a new one of it.
             self._renewed[client] = now, _OUT_OF_TOUCH
 
     def _out_of_touch(self, view: MemberView) -> bool:
@@ -85,7 +85,7 @@ class Evictions:
         return theirs - view.confirmed_at > min(config.session_timeout, config.rebalance_timeout)
 
     def fenced(self, client: int, request: ConsumerGroupHeartbeatRequest) -> None:
-        """A member is told that its epoch is not the right one."""
+        """A member receives that its epoch is not the current one."""
         if self._lacks_an_answer(request):
             self.evict(client, _LOST_ANSWER)
 
@@ -112,7 +112,7 @@ class Evictions:
         self.late_joins[client] = self._state.clock.now
 
     def processed_late(self, client: int, message: Request) -> None:
-        """A broker has processed what a member sent over a connection that it has given up."""
+        """A broker has processed a request of a connection that its member had closed."""
         state = self._state
         state.views[client].kept = False
         if isinstance(message, JoinGroupRequest):
@@ -154,7 +154,7 @@ class Evictions:
         if view is None or not view.member.alive:
             return
         if view.failed:
-            # Whether it had to fail is judged by the error that its application gets.
+            # Whether it had to fail is checked by the error that its application gets.
             state.permit_duplicates(client, cause)
             return
         config = view.member.config
@@ -167,7 +167,7 @@ class Evictions:
         unknowing = self._waits_for_sync(client, reason, config.rebalance_timeout)
         disturbed = state.disturbed(client, config.session_timeout + config.rebalance_timeout)
         former = self._left_unheard(view, member_id)
-        if (state.inexcusable or not disturbed) and not unknowing and not former:
+        if (state.strict or not disturbed) and not unknowing and not former:
             raise Violation(
                 "undue removal",
                 f"client {client} was put out of the group ({reason}), and is healthy",
@@ -185,7 +185,7 @@ class Evictions:
 
     def _waits_for_sync(self, client: int, reason: str, rebalance_timeout: float) -> bool:
         """Whether a coordinator that assigns waited for the SyncGroup that follows a JoinGroup of a
-        connection that was given up: heartbeats tell the member nothing of it."""
+        connection that was closed: heartbeats do not report that to the member."""
         since = self.late_joins.get(client)
         return (
             reason == NO_SYNC

@@ -47,8 +47,7 @@ if TYPE_CHECKING:
 class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
     """Raises :class:`OwnershipViolation` as soon as an invariant does not hold.
 
-    Each oracle knows only those that are made before it, from what was decided and what was worked
-    on to what is said.
+    Each oracle uses only those that are made before it: decisions and work first, then requests.
     """
 
     def __init__(self, state: OracleState) -> None:
@@ -152,12 +151,12 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
 
     # --- the application -------------------------------------------------------------------------
 
-    def polled_in_vain(self, member: SimulatedMember) -> None:
+    def polled_without_result(self, member: SimulatedMember) -> None:
         """A poll has returned nothing."""
-        self._busy_loops.polled_in_vain(member)
+        self._busy_loops.polled_without_result(member)
 
     def began(self, member: SimulatedMember) -> None:
-        """A record begins: nothing does while the membership is in doubt, if the member waits."""
+        """A record begins: none may while the membership is unconfirmed, if the member waits."""
         view = self._view(member)
         if member.config.on_unconfirmed_membership != "pause" or view.heard_at is None:
             return
@@ -194,7 +193,7 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
     def dropped(
         self, member: SimulatedMember, partition: TopicPartition, offset: int, gaps: frozenset[int]
     ) -> None:
-        """Records after ``offset``, and ``gaps`` before it, were given up unstarted."""
+        """Records after ``offset``, and ``gaps`` before it, were dropped without being started."""
         self.state.note(member.client, ("dropped", partition, offset, sorted(gaps)))
         self.deliveries.dropped(self._view(member), partition, offset, gaps)
 
@@ -218,7 +217,7 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
             if holding is not None:
                 holding.seeks_end = False
 
-    def told_committed(
+    def committed_offsets_received(
         self,
         member: SimulatedMember,
         seconds: float,
@@ -226,7 +225,7 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
     ) -> None:
         """It has asked for committed offsets so many seconds ago, and gets this answer."""
         self.state.counts["committed offsets asked for"] += len(answer)
-        self._acknowledgements.told_committed(self._view(member), seconds, answer)
+        self._acknowledgements.committed_offsets_received(self._view(member), seconds, answer)
 
     def paused(self, member: SimulatedMember, partition: TopicPartition, on: bool) -> None:
         """It has paused a partition, or resumed it."""
@@ -258,7 +257,7 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
             return
         # Nothing else that is done to a member here is an error that its user should see.
         if not (isinstance(error, PartitionsError) and self.state.disturbed(member.client, 60.0)):
-            raise Violation("errors", f"client {member.client} is told {error!r}")
+            raise Violation("errors", f"client {member.client} received {error!r}")
 
     def subscribed(self, member: SimulatedMember) -> None:
         """What it does not want any more may be on its way out, and its deadline run; of an eager
@@ -408,7 +407,7 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
         self._evictions.generation_forgotten(clients)
 
     def processed_late(self, client: int, message: Request) -> None:
-        """A broker has processed what a member sent over a connection that it has given up."""
+        """A broker has processed a request of a connection that its member had closed."""
         self._evictions.processed_late(client, message)
 
     # --- the end ---------------------------------------------------------------------------------

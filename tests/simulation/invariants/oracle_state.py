@@ -1,10 +1,10 @@
-"""What the oracles share: violations, what they know of each member, and what permits duplicates.
+"""What the oracles share: violations, the state of each member, and what permits duplicates.
 
-Theory of operation. The oracles see every event that enters a core, every effect that leaves it,
-every poll result, every record that an application has worked on, and what the coordinator accepts.
-From these they keep a state of their own; a core's counters are never asked. A duplicate or a lost
-partition is permitted only if the simulation did something to that very member, or to the
-coordinator: this is written down, with its cause, when it happens.
+The oracles follow every event that enters a core, every effect that leaves it, every poll result,
+every record that an application has worked on, and what the coordinator accepts. They keep a state
+of their own and never read a core's counters. A duplicate or a lost partition is permitted only if
+the simulation impaired that member or the coordinator; this is recorded, with its cause, when it
+happens.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Holding:
     next: int | None = None
     tracker_id: int | None = None
     revoking_since: float | None = None
-    # The group cannot have wanted it back before; it was told so then, or of its next rebalance.
+    # The group cannot have revoked it before; the member learned of it, or of a rebalance, then.
     wanted_since: float | None = None
     dropped_since: float | None = None
     announced: bool = False
@@ -116,12 +116,12 @@ class MemberView:
     # When it unsubscribed last, and as which member.
     unsubscribes_since: float = math.inf
     left_as: str = ""
-    # The ids of topics, as it was told last.
+    # The ids of topics that it received last.
     topic_ids: dict[str, bytes] = field(default_factory=dict[str, bytes])
-    # When it was told that a topic is gone, or another one has its name.
+    # When it received that a topic is gone, or another one has its name.
     gone_at: dict[str, float] = field(default_factory=dict[str, float])
     partition_counts: dict[str, int] = field(default_factory=dict[str, int])
-    # When it was told last of other topics or partitions than before.
+    # When it last received other topics or partitions than before.
     changed_at: float = -1.0
     # What may be sent for it while it is frozen.
     standbys: dict[int, Request] = field(default_factory=dict[int, Request])
@@ -169,7 +169,7 @@ class OracleState:
         # Whether requests may be lost at any time.
         self.lossy = False
         # Nothing happens that permits a loss or a duplicate.
-        self.inexcusable = False
+        self.strict = False
         # When requests of each client were lost.
         self.lost_requests: dict[int, list[float]] = {}
         # For how long each client was frozen altogether.
@@ -200,7 +200,7 @@ class OracleState:
         self, client: int, partition: TopicPartition, given_at: float
     ) -> str | None:
         """Why others may repeat what this client was given of a partition; None if not."""
-        if self.inexcusable:
+        if self.strict:
             return None
         known = self._permitted.get(client, []) + self._overdue.get((client, partition), [])
         unaware = client in self.evicted

@@ -1,6 +1,6 @@
-"""Answers: what members are told, which is what they may know of their group and their topics.
+"""Responses that members receive: what they may know of their group and their topics.
 
-This checks no invariant: the oracles check by what it writes into each view.
+This checks no invariant itself: it updates the views that the oracles compare with.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 
 class Answers:
-    """Follows the answers that reach every member: whether it is one, what it is given, and what it
-    is asked to give back."""
+    """Follows the responses that reach each member: its membership, its assignment, and what it has
+    to revoke."""
 
     def __init__(
         self,

@@ -50,7 +50,7 @@ class Scribe(InvariantChecker):
         self._recorders: dict[int, Recorder] = {}
         self._tracked: dict[int, bool] = {}
         # Of the member that is about to come.
-        self.next_shape = ConsumerStyle.LOOP
+        self.next_style = ConsumerStyle.LOOP
         self._commits: dict[tuple[int, int], OffsetCommitRequest] = {}
 
     def admit(self, member: SimulatedMember) -> None:
@@ -68,7 +68,7 @@ class Scribe(InvariantChecker):
         recorder = self._journal.begin(facts, wall_clock=lambda: _EPOCH + self.state.clock.now)
         recorder.session_opened(member.core, _must_not_fail)
         self._recorders[member.client] = recorder
-        self._tracked[member.client] = self.next_shape.tracked
+        self._tracked[member.client] = self.next_style.tracked
 
     def decode(
         self, client: int, fetched: FetchedPartition, read_committed: bool
@@ -149,10 +149,10 @@ class JournalledCluster(SimulatedCluster):
         self.network.processed_late = self.checker.processed_late
         self._folder = folder
 
-    def join(self, shape: ConsumerStyle, *more: Any, **named: Any) -> Any:
+    def join(self, style: ConsumerStyle, *more: Any, **named: Any) -> Any:
         """Let a new member join."""
-        self.scribe.next_shape = shape
-        return super().join(shape, *more, **named)
+        self.scribe.next_style = style
+        return super().join(style, *more, **named)
 
     def make_core(self, config: ConsumerConfig, client: int) -> ConsumerCore:
         """What its answers hold is written down."""

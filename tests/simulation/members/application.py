@@ -1,4 +1,4 @@
-"""Applications: how users drive a consumer, in each of the shapes that the library offers.
+"""Applications: each way in which users can drive a consumer.
 
 * ``LOOP``: works through each batch, then asks for the next (``commit_mode="processed"``).
 * ``RECORDS``: like it, record by record, as ``records()`` gives them.
@@ -43,15 +43,15 @@ class Application:
     def __init__(
         self,
         member: SimulatedMember,
-        shape: ConsumerStyle,
-        pace: WorkTime,
-        witness: ApplicationEvents,
+        style: ConsumerStyle,
+        work_time: WorkTime,
+        events: ApplicationEvents,
     ) -> None:
         self.member = member
-        self.shape = shape
+        self.style = style
         self.parked = False
         self.closing = False
-        self.pace = pace
+        self.work_time = work_time
         self.ending = False
         self._draining = False
         self._delayed: frozenset[TopicPartition] = frozenset()
@@ -59,19 +59,24 @@ class Application:
         # Whether tasks of the user are waited for before closing, which does not wait for them.
         self.patient = False
         self.paused_until = 0.0
-        self._witness = witness
+        self._events = events
         self._rng = member.rng
         self._returned = False
         self._batch: list[Record] = []
         self._uncounted = False
         self._body: Alarm | None = None
         self._next_step: Alarm | None = None
-        self.calls = PendingCalls(member, witness)
+        self.calls = PendingCalls(member, events)
         self.tasks = RecordTasks(
-            member, witness, self.calls, pace, self._maybe_drained, acked=shape is ConsumerStyle.ACK
+            member,
+            events,
+            self.calls,
+            work_time,
+            self._maybe_drained,
+            acked=style is ConsumerStyle.ACK,
         )
-        self.paused = PausedPartitions(member, witness)
-        self._wanted = shape
+        self.paused = PausedPartitions(member, events)
+        self._wanted = style
         # Whether it has changed its style or sought back: then it does not follow what counts.
         self._has_changed = False
         # For how long to unsubscribe before the next step, if at all.
@@ -81,8 +86,10 @@ class Application:
         # Who takes the records of the step that is under way one by one.
         self._reader: SingleRecords | None = None
         member.wake = self._woken
-        if shape.tracked:
-            member.core.track(True, next_poll_completes=shape is ConsumerStyle.GROUP)
+        if style.tracked:
+            member.core.completion_tracker.track(
+                one_by_one=True, next_poll_completes=style is ConsumerStyle.GROUP
+            )
 
     # --- steps -----------------------------------------------------------------------------------
 
@@ -96,16 +103,16 @@ class Application:
         self._next_step = None
         if self.closing or self.parked:
             return
-        if self._unsubscribes_for is not None and not (self.ending or self.shape.tracked):
+        if self._unsubscribes_for is not None and not (self.ending or self.style.tracked):
             self._unsubscribe(self._unsubscribes_for)
             return
         self._adopt_style()
         if self._returned:
             self._returned = False
             self._uncounted = False
-            self._witness.asked(self.member)
+            self._events.asked(self.member)
         self.parked = True
-        self._reader = SingleRecords() if self.shape is ConsumerStyle.RECORDS else None
+        self._reader = SingleRecords() if self.style is ConsumerStyle.RECORDS else None
         self._poll()
 
     def _woken(self) -> None:
@@ -117,13 +124,13 @@ class Application:
         try:
             result = core.poll(self.member.now, expired=expired, reader=self._reader)
         except PartitionsError as error:
-            self._witness.failed(self.member, error)
+            self._events.failed(self.member, error)
             self.member.take_effects()
             self._step_again(0.01)
             return
         except FatalError as error:
             self.parked = False
-            self._witness.failed(self.member, error)
+            self._events.failed(self.member, error)
             self.member.take_effects()
             self._close_consumer()
             return
@@ -134,13 +141,13 @@ class Application:
             if self._reader is not None:
                 # Records count as returned when they are taken.
                 result = PollResult({}, result.to_be_revoked, result.lost)
-            self._witness.returned(self.member, result)
+            self._events.returned(self.member, result)
             self._work(result)
         elif core.ended and not self.closing:
             self.parked = False
             self._close()
         else:
-            self._witness.polled_in_vain(self.member)
+            self._events.polled_without_result(self.member)
 
     def _step_again(self, seconds: float) -> None:
         self.parked = False
@@ -167,13 +174,13 @@ class Application:
     def _work(self, result: PollResult) -> None:
         for partition in result.lost:
             self.tasks.abandon(partition)
-        if self.shape.tracked:
+        if self.style.tracked:
             self._start_tasks(result)
         elif self._reader is not None:
             self._take_next()
         elif result.records:
             self._batch = list(result.records)
-            seconds = sum(self.pace.draw(self._rng) / 4 for _ in self._batch[:8])
+            seconds = sum(self.work_time.draw(self._rng) / 4 for _ in self._batch[:8])
             self._body = self.member.later(seconds, self._body_ended)
         else:
             self._next(0.001)
@@ -183,17 +190,17 @@ class Application:
         self._next_step = None
         if self.closing:
             return
-        goes_on = self._wanted is self.shape and self._unsubscribes_for is None
+        goes_on = self._wanted is self.style and self._unsubscribes_for is None
         goes_on = goes_on and self.tasks.may_begin()
         record = self._reader.take() if self._reader is not None and goes_on else None
         if record is None:
             self._next(0.001)
             return
         self._uncounted = False
-        self._witness.asked(self.member)
-        self._witness.returned(self.member, PollResult({record.topic_partition: [record]}))
+        self._events.asked(self.member)
+        self._events.returned(self.member, PollResult({record.topic_partition: [record]}))
         self._batch = [record]
-        self._body = self.member.later(self.pace.draw(self._rng) / 4, self._body_ended)
+        self._body = self.member.later(self.work_time.draw(self._rng) / 4, self._body_ended)
 
     def _next(self, seconds: float) -> None:
         away = self.paused_until - self.member.now
@@ -204,10 +211,10 @@ class Application:
             return  # cancelled while the loop was blocked
         self._body = None
         for record in self._batch:
-            self._witness.done(self.member, record)
+            self._events.done(self.member, record)
         self._batch = []
         self._uncounted = True
-        if self.shape is ConsumerStyle.MANUAL:
+        if self.style is ConsumerStyle.MANUAL:
             self.calls.commit(self._manual_committed, self._first_unfinished())
         elif self._reader is not None:
             away = self.paused_until - self.member.now
@@ -217,7 +224,7 @@ class Application:
 
     def _manual_committed(self, complete: CompleteRequest) -> None:
         if complete.error is not None and not isinstance(complete.error, PartitionLostError):
-            self._witness.failed(self.member, complete.error)
+            self._events.failed(self.member, complete.error)
             if isinstance(complete.error, FatalError):
                 if not self.closing:
                     self._close_consumer()
@@ -236,11 +243,11 @@ class Application:
 
     def _start_tasks(self, result: PollResult) -> None:
         self._delayed = frozenset()
-        self.tasks.start(result.records, submit=self.shape is ConsumerStyle.GROUP)
-        if self.shape is ConsumerStyle.TASKS:
+        self.tasks.start(result.records, submit=self.style is ConsumerStyle.GROUP)
+        if self.style is ConsumerStyle.TASKS:
             for partition in sorted(result.to_be_revoked):
                 self.tasks.drop_unstarted(partition)
-        elif self.shape is ConsumerStyle.ACK and self._delay(result.to_be_revoked):
+        elif self.style is ConsumerStyle.ACK and self._delay(result.to_be_revoked):
             self._next(self._linger(result.to_be_revoked))
             return
         self.member.take_effects()
@@ -259,9 +266,9 @@ class Application:
     def _delay(self, announced: frozenset[TopicPartition]) -> bool:
         busy = frozenset(tp for tp in announced if self.tasks.has(tp))
         if busy and not self.closing:
-            ours = self.member.core.delay_revoke(sorted(busy))
+            ours = self.member.core.revocation.delay(sorted(busy))
             self.member.take_effects()
-            self._witness.delayed(self.member, busy, ours)
+            self._events.delayed(self.member, busy, ours)
             # What was delayed before stays so until it is listed again.
             self._delayed |= busy
         return bool(busy)
@@ -271,7 +278,7 @@ class Application:
     def commit(self) -> None:
         """Flush what counts."""
         # In manual mode this would commit the batch that is being worked on.
-        if not self.closing and self.shape is not ConsumerStyle.MANUAL:
+        if not self.closing and self.style is not ConsumerStyle.MANUAL:
             self.calls.commit(
                 lambda complete: self._flushed(complete.error), self._first_unfinished()
             )
@@ -283,8 +290,8 @@ class Application:
     def _first_unfinished(self) -> dict[TopicPartition, int] | None:
         """The first record of each partition that is not done, if there is one; None while the
         application cannot know which records count."""
-        between_batches = self.shape is not ConsumerStyle.LOOP or self.parked
-        if self._has_changed or self.shape is ConsumerStyle.RECORDS or not between_batches:
+        between_batches = self.style is not ConsumerStyle.LOOP or self.parked
+        if self._has_changed or self.style is ConsumerStyle.RECORDS or not between_batches:
             return None
         first: dict[TopicPartition, int] = {}
         for record in self.tasks.unfinished():
@@ -294,29 +301,29 @@ class Application:
 
     def _flushed(self, error: Exception | None) -> None:
         if error is not None and not isinstance(error, PartitionsError):
-            self._witness.failed(self.member, error)
+            self._events.failed(self.member, error)
 
     def subscribe(self, topics: tuple[str, ...]) -> None:
         """Subscribe to other topics."""
         if not self.closing:
             self._unsubscribed_from = frozenset()
             self.member.core.subscribe(self.member.now, topics)
-            self._witness.subscribed(self.member)
+            self._events.subscribed(self.member)
             self.member.take_effects()
 
     def change_style(self, choice: int) -> None:
         """Take batches, single records, or batches in a task group, from the next step on."""
-        if self.shape in ITERATING_STYLES:
+        if self.style in ITERATING_STYLES:
             self._wanted = ITERATING_STYLES[choice % len(ITERATING_STYLES)]
 
     def _adopt_style(self) -> None:
-        if self._wanted is self.shape or self.tasks.any():
+        if self._wanted is self.style or self.tasks.any():
             return  # a task group is left when its tasks have ended
-        self.shape = self._wanted
+        self.style = self._wanted
         self._has_changed = True
-        self._witness.changed_style(self.member, self.shape.tracked)
-        self.member.core.track(
-            self.shape.tracked, next_poll_completes=self.shape is ConsumerStyle.GROUP
+        self._events.changed_style(self.member, self.style.tracked)
+        self.member.core.completion_tracker.track(
+            one_by_one=self.style.tracked, next_poll_completes=self.style is ConsumerStyle.GROUP
         )
 
     def unsubscribe_for(self, seconds: float) -> None:
@@ -326,14 +333,14 @@ class Application:
     def _unsubscribe(self, seconds: float) -> None:
         core = self.member.core
         if self._uncounted:
-            self._witness.left_uncounted(self.member)
-        self._witness.unsubscribing(self.member)
+            self._events.left_uncounted(self.member)
+        self._events.unsubscribing(self.member)
         self._unsubscribed_from = core.subscription()
         core.boundary(self.member.now, inside=True)
         self.calls.unsubscribe(partial(self._unsubscribed, seconds))
 
     def _unsubscribed(self, seconds: float, complete: CompleteRequest) -> None:
-        self._witness.unsubscribed(self.member)
+        self._events.unsubscribed(self.member)
         self._flushed(complete.error)
         if not self.closing:
             self.member.core.boundary(self.member.now, inside=False)
@@ -351,7 +358,7 @@ class Application:
         """Leave what is in hand unfinished, and seek back to it."""
         core, first = self.member.core, self._interrupt_work()
         for partition, offset in first.items():
-            self._witness.sought(self.member, partition, offset)
+            self._events.sought(self.member, partition, offset)
             core.seek(self.member.now, partition, offset)
         if first:
             self._next(0.0)
@@ -362,7 +369,7 @@ class Application:
         partitions = sorted(self._interrupt_work())
         if partitions:
             for partition in partitions:
-                self._witness.seeking_to(self.member, partition, to_end)
+                self._events.seeking_to(self.member, partition, to_end)
             self.calls.seek_to(partitions, self._sought_to, to_end=to_end)
 
     def _sought_to(self, complete: CompleteRequest) -> None:
@@ -405,7 +412,7 @@ class Application:
                 self._body.cancel()
                 self._body = None
             if self._uncounted:
-                self._witness.left_uncounted(self.member)
+                self._events.left_uncounted(self.member)
             self._close()
 
     def _close(self) -> None:
@@ -413,8 +420,8 @@ class Application:
         self.parked = False
         if self._next_step is not None:
             self._next_step.cancel()
-        if self.shape in (ConsumerStyle.TASKS, ConsumerStyle.GROUP):
-            if self.shape is ConsumerStyle.TASKS:
+        if self.style in (ConsumerStyle.TASKS, ConsumerStyle.GROUP):
+            if self.style is ConsumerStyle.TASKS:
                 # Closing stops the runner's loop; the one around a task group could go on.
                 self.member.core.stop(self.member.now)
                 for partition in self.tasks.waiting_partitions():
@@ -425,15 +432,15 @@ class Application:
             self.member.take_effects()
             self._maybe_drained()
             return
-        if self.shape is ConsumerStyle.ACK:
-            # Nobody waits for acknowledgements of the user: what still runs is given up, and
-            # what was acknowledged beyond it does not count either.
+        if self.style is ConsumerStyle.ACK:
+            # Closing does not wait for acknowledgements of the user: tasks that still run are
+            # abandoned, and records acknowledged beyond them do not count either.
             if self.patient:
                 self._draining = True
                 self._maybe_drained()
                 return
             if self.tasks.any():
-                self._witness.left_uncounted(self.member)
+                self._events.left_uncounted(self.member)
             for partition in self.tasks.waiting_partitions():
                 self.tasks.abandon(partition)
         self._close_consumer()
@@ -441,17 +448,17 @@ class Application:
     def _maybe_drained(self) -> None:
         if self._draining and not self.tasks.any():
             self._draining = False
-            if self.shape is not ConsumerStyle.ACK:
+            if self.style is not ConsumerStyle.ACK:
                 self.member.core.boundary(self.member.now, inside=False)
             self._close_consumer()
 
     def _close_consumer(self) -> None:
         self.closing = self.ending = True
-        self._witness.closing(self.member)
+        self._events.closing(self.member)
         self.calls.close(self._closed)
 
     def _closed(self, _complete: CompleteRequest) -> None:
-        self._witness.closed(self.member)
+        self._events.closed(self.member)
         self.tasks.cancel()
         self.member.die()
         self.on_closed()
@@ -460,7 +467,7 @@ class Application:
         """Whether something of this partition is not done, or the loop has not come round."""
         return (
             not (self.parked or self.closing)
-            or (self._draining and self.shape is ConsumerStyle.GROUP)
+            or (self._draining and self.style is ConsumerStyle.GROUP)
             or partition in self._delayed
             or self.tasks.has(partition)
         )
@@ -472,7 +479,7 @@ class Application:
     def facts(self) -> Mapping[str, object]:
         """For a failure report."""
         return {
-            "shape": self.shape.value,
+            "style": self.style.value,
             "parked": self.parked,
             "closing": self.closing,
             "running": sorted(f"{tp[0]}-{tp[1]}@{offset}" for tp, offset in self.tasks.running()),

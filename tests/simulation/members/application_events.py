@@ -1,4 +1,4 @@
-"""What is told of what applications experience."""
+"""Callbacks for everything that an application of the simulation does or receives."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 
 class ApplicationEvents:
-    """Sees what the application experiences; the oracles are one."""
+    """What follows an application, such as the oracles; each method is an event."""
 
     def asked(self, member: SimulatedMember) -> None:
         """A step begins: the last batch counts."""
 
-    def polled_in_vain(self, member: SimulatedMember) -> None:
-        """A poll has returned nothing: the step goes on."""
+    def polled_without_result(self, member: SimulatedMember) -> None:
+        """A poll has returned nothing: the step continues."""
 
     def returned(self, member: SimulatedMember, result: PollResult) -> None:
         """The step has returned this."""
 
     def began(self, member: SimulatedMember) -> None:
-        """A record that was returned before is begun, or handed out, only now."""
+        """A record of an earlier poll begins, or is delivered, only now."""
 
     def subscribed(self, member: SimulatedMember) -> None:
         """It has subscribed to other topics."""
@@ -38,7 +38,7 @@ class ApplicationEvents:
     def dropped(
         self, member: SimulatedMember, partition: TopicPartition, offset: int, gaps: frozenset[int]
     ) -> None:
-        """Records after ``offset``, and ``gaps`` before it, were given up unstarted."""
+        """Records after ``offset``, and ``gaps`` before it, were dropped without being started."""
 
     def requested(
         self, member: SimulatedMember, call_id: int, call: str, bound: float | None
@@ -69,13 +69,13 @@ class ApplicationEvents:
     def sought_to(self, member: SimulatedMember, partitions: Sequence[TopicPartition]) -> None:
         """The ends of these that it wanted were found."""
 
-    def told_committed(
+    def committed_offsets_received(
         self,
         member: SimulatedMember,
         seconds: float,
         answer: Mapping[TopicPartition, OffsetAndMetadata | None],
     ) -> None:
-        """It has asked for committed offsets so many seconds ago, and gets this answer."""
+        """It requested committed offsets so many seconds ago and received these."""
 
     def paused(self, member: SimulatedMember, partition: TopicPartition, on: bool) -> None:
         """It has paused a partition, or resumed it."""

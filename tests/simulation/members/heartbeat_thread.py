@@ -1,7 +1,7 @@
 """The thread that keeps a frozen member's membership, as the runtime's does.
 
-It watches the event loop, and sends what the core has declared repeatable over a connection of its
-own. The answers wait for the loop.
+It watches the event loop, and sends the heartbeats that the core allows over a connection of its
+own. The event loop processes the responses when it runs again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class FreezableMember(Protocol):
 
 
 class SimulatedHeartbeatThread:
-    """``deliver`` takes an answer when the event loop runs again."""
+    """``deliver`` takes a response when the event loop runs again."""
 
     beside = True
 

@@ -1,8 +1,8 @@
 """A member: one ``ConsumerCore``, whose effects are carried out in virtual time.
 
-It is to the simulation what the asyncio driver is to production. A frozen member (its event loop
-is blocked) handles nothing; what happens meanwhile is handled in order when it thaws. A crashed one
-is gone without a word. The application that polls it is in :mod:`.application`.
+It takes the place of the asyncio driver. A frozen member (its event loop is blocked) handles no
+event until it thaws, and then all of them in order. A crashed member sends nothing more. The
+application that polls it is in :mod:`.application`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ COMPUTING = 0.2  # seconds that an assignment takes at the most
 
 
 class CoreObserver:
-    """Sees everything that enters and leaves a core; the oracles are one."""
+    """What follows all events and effects of a core, such as the oracles."""
 
     def before(self, member: SimulatedMember, event: Event) -> None:
         """The core is about to handle this event."""
@@ -144,7 +144,7 @@ class SimulatedMember:
         if not self.alive:
             return
         observer = self._observer
-        # One call's effects happen together: what it says of partitions is judged first.
+        # One call's effects happen together: what it reports of partitions is checked first.
         for effect in effects:
             if type(effect) is Notify:
                 observer.effect(self, effect)

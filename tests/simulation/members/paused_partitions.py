@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 class PausedPartitions:
     """What one application has paused."""
 
-    def __init__(self, member: SimulatedMember, witness: ApplicationEvents) -> None:
+    def __init__(self, member: SimulatedMember, events: ApplicationEvents) -> None:
         self._member = member
-        self._witness = witness
+        self._events = events
 
     def pause(self, choice: int, seconds: float) -> None:
         """Pause one of the partitions, and resume it later if it is still there."""
-        assigned = sorted(self._member.core.assignment())
+        assigned = sorted(self._member.core.assignment.partitions())
         if assigned:
             partition = assigned[choice % len(assigned)]
-            self._witness.paused(self._member, partition, True)
+            self._events.paused(self._member, partition, True)
             self._member.core.pause([partition])
             self._member.take_effects()
             self._member.later(seconds, partial(self._resume, partition))
 
     def _resume(self, partition: TopicPartition) -> None:
-        if partition in self._member.core.paused():
-            self._witness.paused(self._member, partition, False)
+        if partition in self._member.core.seeking.paused():
+            self._events.paused(self._member, partition, False)
             self._member.core.resume(self._member.now, [partition])
             self._member.take_effects()

@@ -1,4 +1,4 @@
-"""What one application has asked its consumer for, and waits for."""
+"""Calls of one application whose results it waits for."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _EARLIEST, _LATEST = -2, -1
 
 
 class PendingCalls:
-    """Calls whose answers come later: each is asked for here, and its answer handed on."""
+    """Makes calls that complete later, and passes each result to its caller."""
 
-    def __init__(self, member: SimulatedMember, witness: ApplicationEvents) -> None:
+    def __init__(self, member: SimulatedMember, events: ApplicationEvents) -> None:
         self._member = member
-        self._witness = witness
+        self._events = events
         self._then: dict[int, Callable[[CompleteRequest], None]] = {}
         member.completed = self._completed
 
@@ -33,7 +33,7 @@ class PendingCalls:
         """Commit what counts: for as long as no coordinator answers. ``unfinished``: see
         :meth:`ApplicationEvents.committing`."""
         call_id = self._member.core.commit(self._member.now)
-        self._witness.committing(self._member, call_id, unfinished)
+        self._events.committing(self._member, call_id, unfinished)
         self._expect(call_id, "commit", None, then)
 
     def commit_offsets(
@@ -73,7 +73,7 @@ class PendingCalls:
 
         def done(complete: CompleteRequest) -> None:
             if complete.error is None:
-                self._witness.sought_to(self._member, partitions)
+                self._events.sought_to(self._member, partitions)
             then(complete)
 
         self._expect(call_id, "seek_to", None, done)
@@ -83,12 +83,12 @@ class PendingCalls:
         asked_at, member = self._member.now, self._member
         call_id = member.core.committed(asked_at, partitions)
 
-        def told(complete: CompleteRequest) -> None:
+        def received(complete: CompleteRequest) -> None:
             if complete.error is None:
                 answer = cast("Mapping[TopicPartition, OffsetAndMetadata | None]", complete.result)
-                self._witness.told_committed(member, member.now - asked_at, answer)
+                self._events.committed_offsets_received(member, member.now - asked_at, answer)
 
-        self._expect(call_id, "committed", member.config.request_timeout, told)
+        self._expect(call_id, "committed", member.config.request_timeout, received)
 
     def look_up(self, topics: tuple[str, ...]) -> None:
         """Ask for partitions, and where they begin."""
@@ -97,7 +97,7 @@ class PendingCalls:
         for topic in topics:
             call_id = core.partitions_for_topic(now, topic)
             self._expect(call_id, "partitions_for_topic", bound, _ignore)
-        beginnings = dict.fromkeys(sorted(core.assignment()), _EARLIEST)
+        beginnings = dict.fromkeys(sorted(core.assignment.partitions()), _EARLIEST)
         call_id = core.offsets_for_times(now, beginnings)
         self._expect(call_id, "offsets_for_times", bound, _ignore)
 
@@ -105,7 +105,7 @@ class PendingCalls:
         self, call_id: int, call: str, bound: float | None, then: Callable[[CompleteRequest], None]
     ) -> None:
         self._then[call_id] = then
-        self._witness.requested(self._member, call_id, call, bound)
+        self._events.requested(self._member, call_id, call, bound)
         self._member.take_effects()
 
     def _completed(self, complete: CompleteRequest) -> None:
@@ -115,4 +115,4 @@ class PendingCalls:
 
 
 def _ignore(_complete: CompleteRequest) -> None:
-    """A look-up may fail while brokers do not answer, which harms nobody."""
+    """A lookup may fail while brokers do not respond; the application does not use its result."""

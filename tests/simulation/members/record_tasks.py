@@ -54,7 +54,7 @@ class RecordTasks:
     def start(self, records: Iterable[Record], *, submit: bool) -> None:
         """Take records, which a task group submits first, and start what may run."""
         for record in records:
-            if not submit or self._member.core.submit(record):
+            if not submit or self._member.core.completion_tracker.submit(record):
                 self._waiting.setdefault(record.topic_partition, deque()).append(record)
         for partition in list(self._waiting):
             self._fill(partition)
@@ -148,7 +148,7 @@ class RecordTasks:
             return  # cancelled while the loop was blocked
         self._busy[partition] -= 1
         self._events.done(self._member, record)
-        self._member.core.complete(self._member.now, record)
+        self._member.core.completion_tracker.complete(self._member.now, record)
         if partition in self._waiting:
             self._fill(partition)
         self._member.take_effects()
@@ -161,7 +161,7 @@ class RecordTasks:
             return
         core, now = self._member.core, self._member.now
         started = self._started.get(waiting[-1].tracker_id, -1)
-        first = core.droppable_from(partition, list(waiting))
+        first = core.completion_tracker.droppable_from(partition, list(waiting))
         gaps = [each for each in waiting if first <= each.offset < started]
         rest = [each.offset for each in waiting if each.offset > started]
         self._waiting[partition] = deque(
@@ -172,6 +172,6 @@ class RecordTasks:
             found = frozenset(each.offset for each in gaps)
             self._events.dropped(self._member, partition, offset, found)
         if rest:
-            core.drop_after(now, partition, offset)
+            core.completion_tracker.drop_after(now, partition, offset)
         if gaps:
-            core.abandon_all(now, gaps)
+            core.completion_tracker.abandon_all(now, gaps)

@@ -52,7 +52,7 @@ class Reader:
     def start(self) -> SimulatedMember:
         config = ConsumerConfig.from_options(**self.options)
         core = ConsumerCore(config, self.brokers.bootstrap(), decode_simulated)
-        core.track(on=False)
+        core.completion_tracker.track(one_by_one=False)
         member = SimulatedMember(
             self.clock, self.network, CoreObserver(), self.clients, Random(3), config, core
         )
@@ -151,7 +151,7 @@ def test_records_that_were_fetched_and_not_delivered_are_not_delivered_after_a_c
 
 
 @pytest.mark.parametrize("seek", [10, 0])
-def test_with_the_policy_error_it_is_told_once_and_goes_on_after_a_seek(seek: int) -> None:
+def test_with_the_policy_error_it_is_raised_once_and_continues_after_a_seek(seek: int) -> None:
     world = Reader(auto_offset_reset="error")
     world.log.append(10)
     world.log.append(10)
@@ -211,7 +211,7 @@ class Worker(Reader):
     def __init__(self) -> None:
         self.kept: dict[int, Record] = {}
         super().__init__(commit_mode="ack")
-        self.member.core.track(on=True)
+        self.member.core.completion_tracker.track(one_by_one=True)
 
     def wait(self, seconds: float) -> None:
         for _ in range(round(seconds * 10)):
@@ -224,7 +224,9 @@ class Worker(Reader):
 
     def finish(self, *offsets: int) -> None:
         core = self.member.core
-        core.complete_all(self.member.now, [self.kept.pop(offset) for offset in offsets])
+        core.completion_tracker.complete_all(
+            self.member.now, [self.kept.pop(offset) for offset in offsets]
+        )
         self.member.take_effects()
 
     def give_up_and_take_back(self, offset: int) -> None:
@@ -232,7 +234,7 @@ class Worker(Reader):
         core = self.member.core
         core.assign(self.member.now, [])
         self.wait(0.1)
-        core.abandon_all(self.member.now, [self.kept.pop(offset)])
+        core.completion_tracker.abandon_all(self.member.now, [self.kept.pop(offset)])
         core.assign(self.member.now, [ORDERS])
         self.member.take_effects()
 
@@ -260,11 +262,11 @@ def test_a_cut_beyond_what_is_read_again_is_noticed() -> None:
     assert world.read == [3, *range(15, 45)]
 
 
-def test_what_was_given_up_before_a_cut_is_read_again_and_not_committed_past() -> None:
+def test_records_abandoned_before_a_truncation_are_read_again_and_not_committed_past() -> None:
     world = written_in_two_epochs()
     world.finish(*(offset for offset in range(20) if offset != 3))
     world.member.core.pause([ORDERS])
-    world.member.core.abandon_all(world.member.now, [world.kept.pop(3)])
+    world.member.core.completion_tracker.abandon_all(world.member.now, [world.kept.pop(3)])
     world.member.core.resume(world.member.now, [ORDERS])
     world.brokers.elect_unclean(ORDERS, 15)
     world.log.append(5)
@@ -307,15 +309,15 @@ def test_completing_a_record_that_the_log_has_lost_completes_no_other_record() -
     world.log.append(5)
     world.wait(12)
     world.finish(15, 16)
-    world.member.core.complete(world.member.now, lost)
+    world.member.core.completion_tracker.complete(world.member.now, lost)
     world.finish(3)
     world.wait(2)
     assert world.committed == 17
-    assert world.member.core.in_flight == 3
+    assert world.member.core.assignment.in_flight == 3
     world.finish(17, 18, 19)
     world.wait(2)
     assert world.committed == 20
-    assert world.member.core.in_flight == 0
+    assert world.member.core.assignment.in_flight == 0
 
 
 def test_a_partition_is_released_when_the_records_that_the_log_has_lost_have_ended() -> None:
@@ -328,10 +330,10 @@ def test_a_partition_is_released_when_the_records_that_the_log_has_lost_have_end
     core.assign(world.member.now, [])
     world.finish(3)
     world.wait(2)
-    assert core.assignment() == {ORDERS}
-    core.complete(world.member.now, lost)
+    assert core.assignment.partitions() == {ORDERS}
+    core.completion_tracker.complete(world.member.now, lost)
     world.wait(2)
-    assert core.assignment() == frozenset()
+    assert core.assignment.partitions() == frozenset()
     assert world.committed == 15
 
 
@@ -350,9 +352,9 @@ def test_two_truncations_while_records_of_three_logs_are_being_processed() -> No
     world.wait(12)
     assert world.read == list(range(10, 20))
     core = world.member.core
-    assert core.in_flight == 1 + 4 + 10
-    core.complete_all(world.member.now, lost)
-    assert core.in_flight == 1 + 10
+    assert core.assignment.in_flight == 1 + 4 + 10
+    core.completion_tracker.complete_all(world.member.now, lost)
+    assert core.assignment.in_flight == 1 + 10
     world.wait(2)
     assert world.committed == 3
     world.finish(3)
@@ -361,7 +363,7 @@ def test_two_truncations_while_records_of_three_logs_are_being_processed() -> No
     world.finish(*range(10, 20))
     world.wait(2)
     assert world.committed == 20
-    assert core.in_flight == 0
+    assert core.assignment.in_flight == 0
 
 
 def test_a_successor_of_a_member_whose_log_was_truncated_processes_all_that_is_not_done() -> None:
@@ -376,7 +378,7 @@ def test_a_successor_of_a_member_whose_log_was_truncated_processes_all_that_is_n
     world.member.die()
     world.read.clear()
     world.member = world.start()
-    world.member.core.track(on=True)
+    world.member.core.completion_tracker.track(one_by_one=True)
     world.wait(12)
     assert world.read == [3, 16]
 

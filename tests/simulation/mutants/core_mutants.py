@@ -194,12 +194,12 @@ def losses_are_not_reported(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Assignment, "end", end_silently)
 
 
-def listeners_hear_of_losses_last(patch: pytest.MonkeyPatch) -> None:
+def listeners_receive_losses_last(patch: pytest.MonkeyPatch) -> None:
     order = (NotifyKind.ASSIGNED, NotifyKind.REVOKED, NotifyKind.LOST)
     patch.setattr(assignment_module, "_NOTICE_ORDER", order)
 
 
-def listeners_are_told_twice(patch: pytest.MonkeyPatch) -> None:
+def listeners_are_called_twice(patch: pytest.MonkeyPatch) -> None:
     flush = Assignment.flush_notices
 
     def flush_again(self: Assignment) -> None:
@@ -378,7 +378,7 @@ MUTANTS = [
         ("I7",),
         tweak=long_freezes,
     ),
-    Mutant("listeners are told twice", listeners_are_told_twice, ("I12",)),
+    Mutant("listeners are called twice", listeners_are_called_twice, ("I12",)),
     Mutant("commits do not wait for each other", commits_do_not_wait_for_each_other, ("I13",)),
     Mutant(
         "kept partitions start again at their commit",

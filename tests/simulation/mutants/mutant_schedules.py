@@ -30,13 +30,13 @@ def long_freezes(schedule: Schedule) -> Schedule:
 
 
 def slow_tasks_and_a_crowd(
-    shape: ConsumerStyle, revoke_timeout: float | None = None
+    style: ConsumerStyle, revoke_timeout: float | None = None
 ) -> Callable[[Schedule], Schedule]:
     """Members come one upon the other while work of some seconds is under way."""
 
     def tweak(schedule: Schedule) -> Schedule:
         members = tuple(
-            MemberPlan(0.1 * number, shape, WorkTime(0.3, 2.5, 0.5)) for number in range(2)
+            MemberPlan(0.1 * number, style, WorkTime(0.3, 2.5, 0.5)) for number in range(2)
         )
         crowd = tuple(
             Incident(3.0 + 0.7 * number, IncidentKind.JOIN, number) for number in range(5)

@@ -114,9 +114,9 @@ def queued_records_begin_in_doubt(patch: pytest.MonkeyPatch) -> None:
 
 def frozen_with_queued_records(schedule: Schedule) -> Schedule:
     """Members are frozen for longer than their session while records wait for their turn."""
-    shapes = (ConsumerStyle.TASKS, ConsumerStyle.GROUP, ConsumerStyle.TASKS, ConsumerStyle.GROUP)
-    pace = WorkTime(0.5, 3.0, 0.1)
-    members = tuple(MemberPlan(0.1 * n, shape, pace) for n, shape in enumerate(shapes))
+    styles = (ConsumerStyle.TASKS, ConsumerStyle.GROUP, ConsumerStyle.TASKS, ConsumerStyle.GROUP)
+    work_time = WorkTime(0.5, 3.0, 0.1)
+    members = tuple(MemberPlan(0.1 * n, style, work_time) for n, style in enumerate(styles))
     freezes = tuple(Incident(4.0 + n, IncidentKind.FREEZE, n, 9.0) for n in range(4))
     return dataclasses.replace(
         schedule,
@@ -131,14 +131,14 @@ def frozen_with_queued_records(schedule: Schedule) -> Schedule:
 
 MUTANTS = [
     Mutant(
-        "queued records begin while the membership is in doubt",
+        "queued records begin while the membership is unconfirmed",
         queued_records_begin_in_doubt,
         ("unconfirmed",),
         disturbance=Disturbance.FAULTS,
         tweak=frozen_with_queued_records,
     ),
     Mutant(
-        "queued records begin while the membership by KIP-848 is in doubt",
+        "queued records begin while the KIP-848 membership is unconfirmed",
         queued_records_begin_in_doubt,
         ("unconfirmed",),
         mode=GroupMode.CONSUMER,

@@ -1,4 +1,4 @@
-"""What happens to a world: each kind of incident, and requests that are lost at random."""
+"""Faults of a run: each kind of incident, and requests that are lost at random."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from simulation.cluster.network import RequestFate
 from simulation.members.consumer_style import ConsumerStyle, WorkTime
-from simulation.schedules.schedule import GroupMode, IncidentKind, Protocol, draw_shape
+from simulation.schedules.schedule import GroupMode, IncidentKind, Protocol, draw_style
 
 from asyncrevoke.model import OffsetAndMetadata
 from asyncrevoke.protocol.messages import OffsetCommitRequest, Request
@@ -65,7 +65,7 @@ class FaultInjector:
         """Let an incident happen."""
         match incident.kind:
             case IncidentKind.JOIN:
-                self._world.join(draw_shape(self._rng), WorkTime())
+                self._world.join(draw_style(self._rng), WorkTime())
             case IncidentKind.PARTITIONS:
                 self._add_partitions(incident)
             case IncidentKind.RETENTION:
@@ -139,8 +139,8 @@ class FaultInjector:
         if self._world.closing:
             return
         self._world.join(
-            application.shape,
-            application.pace,
+            application.style,
+            application.work_time,
             self._world.schedule.later_assignors,
             application.member.config.group_instance_id,
             protocol,
@@ -171,7 +171,7 @@ class FaultInjector:
             self._world.brokers.refuse_commits(names[incident.target % len(names)], until)
 
     def _commit(self, _incident: Incident, application: Application) -> None:
-        if application.shape is ConsumerStyle.MANUAL:
+        if application.style is ConsumerStyle.MANUAL:
             self._commit_before_positions(application)
         else:
             application.commit()
@@ -184,7 +184,7 @@ class FaultInjector:
             return
         stored = world.brokers.group.offsets
         placed = world.state.views[application.member.client].held
-        assigned = application.member.core.assignment()
+        assigned = application.member.core.assignment.partitions()
         offsets = {
             partition: OffsetAndMetadata(stored[partition].offset)
             for partition in sorted(assigned)
@@ -218,7 +218,7 @@ class FaultInjector:
         def ask() -> None:
             application.calls.look_up(topics)
             # Of its own ones the oracles follow what the core itself is told.
-            own = application.member.core.assignment()
+            own = application.member.core.assignment.partitions()
             application.calls.committed([tp for tp in partitions if tp not in own])
 
         application.member.later(0.0, ask)

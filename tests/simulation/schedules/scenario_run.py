@@ -1,4 +1,4 @@
-"""The course of a run: what a schedule does to its world, until that has come to rest."""
+"""Runs a schedule on a simulated cluster until the cluster has settled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ScenarioRun:
-    """One run of a world's schedule. ``run`` raises :class:`Violation` if an oracle objects."""
+    """One run of a schedule. ``run`` raises :class:`Violation` if an oracle objects."""
 
     def __init__(self, world: SimulatedCluster) -> None:
         self._world = world
@@ -59,16 +59,16 @@ class ScenarioRun:
 
     def _come_to_rest(self) -> None:
         world, schedule = self._world, self._world.schedule
-        patience = 25.0 + 2 * (schedule.rebalance_timeout + schedule.session_timeout)
+        grace = 25.0 + 2 * (schedule.rebalance_timeout + schedule.session_timeout)
         if schedule.disturbance is Disturbance.FAULTS:
-            patience += 30.0
-        deadline = world.clock.now + patience
+            grace += 30.0
+        deadline = world.clock.now + grace
         while world.checker.unfinished(self._live_clients()):
             if not world.live():
                 world.join(ConsumerStyle.LOOP, WorkTime(), schedule.later_assignors)
             elif not self._rescued and self._is_overlooked():
                 self._rescued = True
-                deadline = world.clock.now + patience
+                deadline = world.clock.now + grace
                 world.join(ConsumerStyle.LOOP, WorkTime(), schedule.later_assignors)
             if world.clock.now >= deadline:
                 world.checker.must_be_at_rest(self._live_clients(), world.report())
@@ -106,4 +106,4 @@ class ScenarioRun:
         )
 
     def _join_planned(self, plan: MemberPlan) -> None:
-        self._world.join(plan.shape, plan.pace, protocol=plan.protocol)
+        self._world.join(plan.style, plan.work_time, protocol=plan.protocol)

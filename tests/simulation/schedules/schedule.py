@@ -166,11 +166,11 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class MemberPlan:
-    """A member of the first hour: what it is like, and when it joins."""
+    """A member of the beginning: its style and work, and when it joins."""
 
     at: float
-    shape: ConsumerStyle
-    pace: WorkTime
+    style: ConsumerStyle
+    work_time: WorkTime
     protocol: Protocol | None = None
 
 
@@ -220,7 +220,8 @@ class Schedule:
             + (f", loss {self.loss:.3f}" if self.loss else ""),
         ]
         lines += [
-            f"  {plan.at:7.3f}  member: {plan.shape.value}, {plan.pace}" for plan in self.members
+            f"  {plan.at:7.3f}  member: {plan.style.value}, {plan.work_time}"
+            for plan in self.members
         ]
         lines += [
             f"  {i.at:7.3f}  {i.kind.value} (target {i.target}, {i.amount:.3f})"
@@ -282,7 +283,9 @@ def _calm(schedule: Schedule) -> Schedule:
     members = tuple(
         dataclasses.replace(
             member,
-            pace=dataclasses.replace(member.pace, slow=min(member.pace.slow, _LONGEST_CALM_WORK)),
+            work_time=dataclasses.replace(
+                member.work_time, slow=min(member.work_time.slow, _LONGEST_CALM_WORK)
+            ),
         )
         for member in schedule.members
     )
@@ -347,8 +350,8 @@ def _with_styles(schedule: Schedule) -> Schedule:
     """Some loops take single records; and now and then loops change their style, seek and pause."""
     rng = Random(f"styles {schedule.seed}")
     members = tuple(
-        dataclasses.replace(member, shape=ConsumerStyle.RECORDS)
-        if member.shape is ConsumerStyle.LOOP and rng.random() < 0.5
+        dataclasses.replace(member, style=ConsumerStyle.RECORDS)
+        if member.style is ConsumerStyle.LOOP and rng.random() < 0.5
         else member
         for member in schedule.members
     )
@@ -414,7 +417,8 @@ def _with_unequal_drains(schedule: Schedule) -> Schedule:
     rng = Random(f"drains {schedule.seed}")
     slow, share = rng.choice((2.5, 4.0, 6.0)), rng.choice((0.1, 0.2))
     members = tuple(
-        dataclasses.replace(member, pace=WorkTime(0.03, slow, share)) for member in schedule.members
+        dataclasses.replace(member, work_time=WorkTime(0.03, slow, share))
+        for member in schedule.members
     )
     topics = (rng.randint(8, 14),) if len(schedule.topics) == 1 else (rng.randint(5, 9), 3)
     return dataclasses.replace(schedule, topics=topics, members=members)
@@ -422,10 +426,10 @@ def _with_unequal_drains(schedule: Schedule) -> Schedule:
 
 def _plan(rng: Random, index: int, slow: float) -> MemberPlan:
     at = rng.random() * 0.5 if index == 0 or rng.random() < 0.5 else rng.random() * 4
-    return MemberPlan(at, draw_shape(rng), WorkTime(0.03, slow, rng.choice((0.0, 0.02, 0.1))))
+    return MemberPlan(at, draw_style(rng), WorkTime(0.03, slow, rng.choice((0.0, 0.02, 0.1))))
 
 
-def draw_shape(rng: Random) -> ConsumerStyle:
+def draw_style(rng: Random) -> ConsumerStyle:
     """How a member uses its consumer."""
     return rng.choice(
         (

@@ -70,7 +70,7 @@ def test_in_a_calm_group_nothing_at_all_is_lost_or_repeated_wherever_its_coordin
         assert not outcome.counts["lost partitions"]
 
 
-def test_work_that_outlasts_a_calm_schedule_is_not_excused() -> None:
+def test_work_that_outlasts_a_calm_schedule_is_a_violation() -> None:
     slow = (MemberPlan(0.1, ConsumerStyle.TASKS, WorkTime(3.0, 9.0, 1.0)),) * 2
     found = {
         run(dataclasses.replace(calm, members=slow, revoke_timeout=1.5)).invariant

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiokafka import AIOKafkaProducer
 from unit.audit.injected_anomalies import BATCH_CASES, CASES, Injected, written
-from unit.journal.written_journal import TOPIC, A, Topic, clean_run, lost_rows, session_id
+from unit.journal.written_journal import TOPIC, A, JournalledTopic, clean_run, lost_rows, session_id
 
 from asyncrevoke import ConfigError, Consumer, Record
 from asyncrevoke.audit import comparison
@@ -61,7 +61,7 @@ def quick(spark: SparkSession) -> Iterator[SparkSession]:
             yield spark
 
 
-def as_frame(spark: SparkSession, topic: Topic) -> DataFrame:
+def as_frame(spark: SparkSession, topic: JournalledTopic) -> DataFrame:
     """As Spark's source would give it, null keys and values not excepted."""
     columns = ("topic", "partition", "offset", "timestamp", "key", "value")
     records = [
@@ -75,7 +75,7 @@ def as_frame(spark: SparkSession, topic: Topic) -> DataFrame:
 
 
 def batches_of(
-    topic: Topic,
+    topic: JournalledTopic,
 ) -> Callable[[SparkSession, Sequence[Range]], DataFrame]:
     """As tasks would read them."""
 
@@ -136,7 +136,7 @@ def test_both_engines_find_the_same(both: Both, number: int) -> None:
     assert sorted(found, key=str) == sorted(case.found, key=str)
 
 
-def test_all_but_the_segments_is_told_by_both(both: Both) -> None:
+def test_both_commands_report_all_but_the_segments(both: Both) -> None:
     here, there = both.here, both.there
     assert there.verdict == here.verdict == "FAIL"
     assert (there.attempts, there.done, there.read) == (here.attempts, here.done, here.read)
@@ -183,7 +183,7 @@ def test_what_is_kept_stays_kept_whatever_is_made_of_it(quick: SparkSession) -> 
     kept.unpersist()
 
 
-def test_rows_that_are_missing_are_told(tmp_path: Path, quick: SparkSession) -> None:
+def test_missing_rows_are_reported(tmp_path: Path, quick: SparkSession) -> None:
     folder = tmp_path / "of a week, 90%20 done"
     a, b = clean_run()
     a.write(folder)
@@ -289,7 +289,7 @@ def test_tasks_read_the_batches_that_a_consumer_noted(
 EXPRESSION = "') OR java_method('java.lang.System', 'setProperty', 'audit', 'ran') IN ('"
 
 
-def test_a_session_id_that_is_an_expression_of_spark_is_refused_and_not_evaluated(
+def test_a_session_id_that_is_an_expression_of_spark_is_rejected_and_not_evaluated(
     spark: SparkSession,
 ) -> None:
     row: dict[str, Any] = dict.fromkeys(column.name for column in COLUMNS) | {
@@ -299,14 +299,14 @@ def test_a_session_id_that_is_an_expression_of_spark_is_refused_and_not_evaluate
     # A row is missing between them, which is looked for by the session's id.
     rows = [row | {"seq": seq, "at_us": seq, "topic": TOPIC} for seq in (0, 2)]
     journal = frame_of(spark, pa.Table.from_pylist(rows, SCHEMA))
-    topic = as_frame(spark, Topic())
+    topic = as_frame(spark, JournalledTopic())
     with pytest.raises(ConfigError, match="is not a session id"):
         audit(spark, journal=journal, source=topic, topic=TOPIC)
     jvm: Any = spark._jvm
     assert jvm.java.lang.System.getProperty("audit") is None
 
 
-def test_the_file_of_a_session_that_this_library_did_not_name_is_told(
+def test_the_file_of_a_session_with_a_foreign_name_is_reported(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     member, _ = clean_run()
@@ -318,7 +318,7 @@ def test_the_file_of_a_session_that_this_library_did_not_name_is_told(
     names = pa.array([EXPRESSION] * table.num_rows)
     pq.write_table(table.set_column(0, "session_id", names), segment.path)
     with pytest.raises(ConfigError, match=r"000001\.parquet: .* is not a session id"):
-        audit(spark, journal=tmp_path, source=as_frame(spark, Topic()), topic=TOPIC)
+        audit(spark, journal=tmp_path, source=as_frame(spark, JournalledTopic()), topic=TOPIC)
 
 
 def test_what_rows_that_are_missing_may_have_held_is_not_called_lost(
@@ -327,8 +327,8 @@ def test_what_rows_that_are_missing_may_have_held_is_not_called_lost(
     for member in clean_run():
         member.write(tmp_path)
     lost_rows(tmp_path / A, 20, 30)
-    here = asyncio.run(audit_locally(read_journal(tmp_path), Topic(), TOPIC))
-    there = audit(quick, journal=tmp_path, source=as_frame(quick, Topic()), topic=TOPIC)
+    here = asyncio.run(audit_locally(read_journal(tmp_path), JournalledTopic(), TOPIC))
+    there = audit(quick, journal=tmp_path, source=as_frame(quick, JournalledTopic()), topic=TOPIC)
     found = [[(str(a.kind), a.offset_lo, a.offset_hi) for a in x.anomalies] for x in (here, there)]
     assert found[0] == found[1]
     assert there.verdict == "INCONCLUSIVE"

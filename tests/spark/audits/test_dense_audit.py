@@ -105,7 +105,7 @@ def test_what_was_not_done_is_found_without_reading_the_topic(
     assert found == [("lost", 7, 8), ("phantom", 30, 30), ("pending", 18, 19)]
 
 
-def test_a_topic_with_gaps_given_as_dense_is_refused(
+def test_a_topic_with_gaps_given_as_dense_is_rejected(
     spark: SparkSession,
     kafka_broker: RunningBroker,
     kafka_topic: str,
@@ -128,7 +128,7 @@ def test_a_topic_with_gaps_given_as_dense_is_refused(
         audit(spark, journal=folder, source="dense", topic=kafka_topic, bootstrap=address)
 
 
-def test_dense_without_brokers_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_dense_without_brokers_is_rejected(spark: SparkSession, tmp_path: Path) -> None:
     folder = journal(tmp_path, "orders", [0], 1)
     with pytest.raises(ConfigError, match=r'audit\(\.\.\., bootstrap="localhost:9092"\)'):
         audit(spark, journal=folder, source="dense", topic="orders")

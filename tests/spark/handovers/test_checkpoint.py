@@ -28,7 +28,7 @@ def checkpoint(
     return folder
 
 
-def test_the_last_batch_that_has_ended_counts_and_one_that_was_begun_is_told(
+def test_the_last_completed_batch_counts_and_an_unfinished_one_is_reported(
     tmp_path: Path,
 ) -> None:
     batches = {9: '{"0": 3}', 10: '{"0": 7, "1": 4}', 11: '{"0": 9, "1": 9}'}
@@ -69,13 +69,13 @@ def test_our_offsets_need_the_topics_name(tmp_path: Path) -> None:
         read_checkpoint(checkpoint(tmp_path, {0: '{"0": 7}'}, (0,)))
 
 
-def test_two_sources_of_one_topic_are_refused(tmp_path: Path) -> None:
+def test_two_sources_of_one_topic_are_rejected(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path, {0: '{"0": 7}'}, (0,), more='\n{"0": 8}')
     with pytest.raises(HandoverError, match="two sources of the query read orders"):
         read_checkpoint(folder, "orders")
 
 
-def test_a_wrong_folder_is_told_which_is_right(tmp_path: Path) -> None:
+def test_the_error_of_a_wrong_folder_names_the_right_one(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "query", {0: '{"0": 7}'}, (0,))
     with pytest.raises(HandoverError, match=r"is a part of a checkpoint: name .*query$"):
         read_checkpoint(folder / "offsets", "orders")
@@ -87,12 +87,12 @@ def test_a_wrong_folder_is_told_which_is_right(tmp_path: Path) -> None:
         read_checkpoint("s3a://bucket/query", "orders")
 
 
-def test_a_query_without_an_ended_batch_stands_nowhere(tmp_path: Path) -> None:
+def test_a_query_without_a_completed_batch_has_no_offsets(tmp_path: Path) -> None:
     with pytest.raises(HandoverError, match=r"no batch of the query in .* has completed"):
         read_checkpoint(checkpoint(tmp_path, {0: '{"0": 7}'}, ()), "orders")
 
 
-def test_a_damaged_checkpoint_is_told(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_reported(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path, {0: '{"0": 7}'}, (0, 1))
     with pytest.raises(HandoverError, match="batch 1 in commits and not in offsets"):
         read_checkpoint(folder, "orders")

@@ -43,7 +43,7 @@ async def first_records(broker: RunningBroker, topic: str) -> dict[int, int]:
     return found
 
 
-async def test_a_dry_run_tells_and_commits_nothing(
+async def test_a_dry_run_reports_and_commits_nothing(
     kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
     await fill(kafka_broker, kafka_topic)
@@ -59,7 +59,7 @@ async def test_a_dry_run_tells_and_commits_nothing(
     assert await first_records(kafka_broker, kafka_topic) == {0: 0, 1: 0}
 
 
-async def test_a_group_goes_on_where_it_was_handed_to(
+async def test_a_group_resumes_at_the_offsets_of_the_handover(
     kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
     await fill(kafka_broker, kafka_topic)
@@ -76,7 +76,7 @@ async def test_a_group_goes_on_where_it_was_handed_to(
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-async def test_a_group_with_members_is_refused_and_they_are_named(
+async def test_a_group_with_members_is_rejected_and_they_are_named(
     protocol: GroupProtocol, kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
     await fill(kafka_broker, kafka_topic)
@@ -99,7 +99,7 @@ async def test_a_group_with_members_is_refused_and_they_are_named(
     assert handover(wanted, group=kafka_topic, bootstrap=address, dry_run=False) == wanted
 
 
-async def test_the_broker_itself_refuses_what_no_look_has_seen(
+async def test_the_broker_itself_rejects_what_no_look_has_seen(
     kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
     from asyncrevoke.groups.cluster import GroupsClient
@@ -116,7 +116,7 @@ async def test_the_broker_itself_refuses_what_no_look_has_seen(
 
 
 @pytest.mark.parametrize(("offset", "sentence"), [(21, "lies behind the log's end 10"), (0, "")])
-async def test_offsets_that_the_topic_does_not_have_are_refused(
+async def test_offsets_that_the_topic_does_not_have_are_rejected(
     offset: int, sentence: str, kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
     await fill(kafka_broker, kafka_topic)
@@ -129,7 +129,7 @@ async def test_offsets_that_the_topic_does_not_have_are_refused(
         handover(wanted, group=kafka_topic, bootstrap=address, dry_run=False)
 
 
-async def test_a_partition_that_is_not_there_is_refused(
+async def test_a_partition_that_is_not_there_is_rejected(
     kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
     wanted = {TopicPartition(kafka_topic, 5): 1}

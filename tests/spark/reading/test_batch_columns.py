@@ -174,14 +174,14 @@ def test_with_log_append_time_every_record_has_the_time_of_its_batch() -> None:
     assert [row["timestamp_type"] for row in by_column(sealed)] == [1, 1]
 
 
-def test_an_unbounded_length_is_refused_and_takes_no_time() -> None:
+def test_an_unbounded_length_is_rejected_and_takes_no_time() -> None:
     data = bytearray(batch([(5, None, bytes(100_000), [])]))
     data[61:] = b"\xff" * len(data[61:])
     with pytest.raises(CorruptRecordError, match="orders-3 at offset 0"):
         by_column(seal(data))
 
 
-def test_spoiled_batches_are_refused_or_read_as_the_parser_of_records_does() -> None:
+def test_corrupt_batches_are_rejected_or_read_as_the_parser_of_records_does() -> None:
     chance = random.Random(3)
     outcomes = {"same": 0, "refused": 0, "headers": 0}
     for _ in range(1500):

@@ -42,7 +42,7 @@ def test_a_topic_without_gaps_is_dense(kafka_broker: RunningBroker, kafka_topic:
 
 
 @pytest.mark.kafka_topic(partitions=2)
-def test_gaps_of_transactions_are_told(kafka_broker: RunningBroker, kafka_topic: str) -> None:
+def test_gaps_of_transactions_are_reported(kafka_broker: RunningBroker, kafka_topic: str) -> None:
     fill(kafka_broker, kafka_topic, transactional_id=kafka_topic)
     address = kafka_broker.bootstrap_servers
     with pytest.raises(ConfigError, match=r"-0 has no record at offset 10, .* read the topic inst"):
@@ -50,7 +50,7 @@ def test_gaps_of_transactions_are_told(kafka_broker: RunningBroker, kafka_topic:
 
 
 @pytest.mark.kafka_topic(partitions=2, config={"cleanup.policy": "compact"})
-def test_a_compacted_topic_is_refused(kafka_broker: RunningBroker, kafka_topic: str) -> None:
+def test_a_compacted_topic_is_rejected(kafka_broker: RunningBroker, kafka_topic: str) -> None:
     address = kafka_broker.bootstrap_servers
     with pytest.raises(ConfigError, match=r"is compacted \(cleanup.policy=compact\).*read the"):
         check_dense(address, resolve_ranges(address, kafka_topic))

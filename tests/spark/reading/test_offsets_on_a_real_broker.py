@@ -42,7 +42,7 @@ async def test_places_are_found_by_end_offset_and_time(
     assert spans(start=datetime.fromtimestamp(10**6, UTC)) == [(10, 10), (10, 10)]
 
 
-async def test_a_range_begins_where_a_group_stands(
+async def test_a_range_begins_at_the_committed_offset_of_a_group(
     kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
     await produce(kafka_broker, kafka_topic, 20)
@@ -75,7 +75,7 @@ async def test_a_range_ends_where_an_open_transaction_begins(
         assert [r.end for r in uncommitted] == [3, 2]
 
 
-async def test_a_start_below_the_logs_start_is_an_error_or_told(
+async def test_a_start_offset_below_the_log_start_is_an_error_or_reported(
     kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
     await produce(kafka_broker, kafka_topic, 20)

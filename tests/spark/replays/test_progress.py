@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 FIRST, SECOND = OffsetRange("t", 0, 0, 50), OffsetRange("t", 1, 0, 50)
 
 
-def test_tasks_tell_and_the_driver_adds_up() -> None:
+def test_tasks_report_and_the_driver_sums_up() -> None:
     heard = threading.Event()
 
     def on_progress(now: ReplayProgress) -> None:
@@ -48,14 +48,14 @@ def test_all_tasks_end_when_all_errors_together_are_too_many() -> None:
         assert "4 errors, more than max_errors=3" in second.stopped
 
 
-def test_a_task_without_the_secret_is_not_heard() -> None:
+def test_a_report_without_the_secret_is_ignored() -> None:
     with ProgressServer("127.0.0.1", 100, None, None) as server:
         with ProgressReporter(server.address._replace(secret="x"), FIRST) as stranger:
             stranger.tell(10, 0, at_once=True)
         assert server.progress().records == 0
 
 
-def test_a_task_is_heard_while_300_clients_say_nothing() -> None:
+def test_a_tasks_report_is_read_while_300_clients_are_idle() -> None:
     with ExitStack() as stack:
         server = stack.enter_context(ProgressServer("127.0.0.1", 100, None, None))
         before = threading.active_count()
@@ -83,7 +83,7 @@ def test_a_client_that_does_not_know_the_word_in_time_is_cut_off(
         assert silent.recv(1) == stranger.recv(1) == b""
 
 
-def test_a_task_that_cannot_reach_the_driver_goes_on() -> None:
+def test_a_task_that_cannot_reach_the_driver_continues() -> None:
     with ProgressServer("127.0.0.1", 100, None, None) as server:
         address = server.address
     with ProgressReporter(address, FIRST) as alone:

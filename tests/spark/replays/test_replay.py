@@ -129,7 +129,7 @@ def violations(notes: Path) -> int:
 
 
 @pytest.mark.parametrize("topic", ["halting"], indirect=True)
-def test_a_run_goes_on_without_the_ranges_that_are_done(
+def test_a_resumed_run_skips_completed_ranges(
     spark: SparkSession, kafka_broker: RunningBroker, topic: str, notes: Path
 ) -> None:
     fill(kafka_broker, topic, [b"x"] * 40)
@@ -212,7 +212,7 @@ def count(address: str, topic: str) -> int:
 
 
 @pytest.mark.parametrize("topic", ["odd"], indirect=True)
-def test_a_result_that_has_no_bytes_is_told_in_its_row(
+def test_a_result_that_cannot_be_encoded_is_an_error_in_its_row(
     spark: SparkSession, kafka_broker: RunningBroker, topic: str, tmp_path: Path, app: Path
 ) -> None:
     fill(kafka_broker, topic, [b"x"] * 2)

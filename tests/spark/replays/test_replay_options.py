@@ -33,7 +33,7 @@ def job(engine: str = "jvm", order_by: ReplayOrder = "key", **options: str) -> R
 
 @pytest.mark.parametrize("order_by", ["key", "partition", INHERIT])
 @pytest.mark.parametrize("name", ["minPartitions", "maxRecordsPerPartition"])
-def test_what_splits_partitions_is_refused_while_order_counts(
+def test_what_splits_partitions_is_rejected_while_order_counts(
     name: str, order_by: ReplayOrder
 ) -> None:
     with pytest.raises(ConfigError, match=f"{name} splits a partition .*pass order_by=None"):
@@ -44,7 +44,7 @@ def test_what_splits_partitions_is_allowed_where_order_does_not_count() -> None:
     assert job(order_by=None, minPartitions="8").source_options
 
 
-def test_an_unknown_engine_is_told_and_options_without_a_reader_too() -> None:
+def test_an_unknown_engine_is_an_error_and_so_are_options_without_a_reader() -> None:
     with pytest.raises(ConfigError, match='use "direct", "source" or "jvm"'):
         job("spark")
     with pytest.raises(ConfigError, match=r'source_options= is for engine="source" and "jvm"'):
@@ -67,7 +67,7 @@ def test_what_a_replay_decides_itself_is_no_option_of_its_reader(name: str) -> N
         ({"concurrency": 0}, "concurrency=0: use at least 1"),
     ],
 )
-def test_options_that_cannot_work_are_refused(options: dict[str, Any], sentence: str) -> None:
+def test_options_that_cannot_work_are_rejected(options: dict[str, Any], sentence: str) -> None:
     assert ReplaySettings().order_by is INHERIT
     with pytest.raises(ConfigError, match=sentence):
         ReplaySettings(**options)
@@ -83,7 +83,7 @@ def test_a_stream_has_no_options_of_a_run() -> None:
     ("target", "sentence"),
     [("app", "name the consumer by its import path"), (object(), "cannot travel to the workers")],
 )
-def test_a_target_that_is_no_import_path_is_refused(target: Any, sentence: str) -> None:
+def test_a_target_that_is_no_import_path_is_rejected(target: Any, sentence: str) -> None:
     check_target("app:consumer")
     with pytest.raises(ConfigError, match=sentence):
         check_target(target)
@@ -97,7 +97,7 @@ def test_a_target_that_is_no_import_path_is_refused(target: Any, sentence: str) 
         ([*RANGES, OffsetRange("t", 1, 9, 12)], None, "partition 1 overlap"),
     ],
 )
-def test_a_plan_that_no_run_can_have_is_refused(
+def test_a_plan_that_no_run_can_have_is_rejected(
     ranges: list[OffsetRange], run_id: str | None, sentence: str
 ) -> None:
     check_plan(RANGES, None)

@@ -64,6 +64,6 @@ def test_places_are_typed_as_people_do(text: str, place: object) -> None:
 
 
 @pytest.mark.parametrize("text", ["yesterday", "{", '{"x": 1}', '{"0": "1"}', "group:", "-1"])
-def test_what_is_no_place_is_told(text: str) -> None:
+def test_an_invalid_position_is_an_error(text: str) -> None:
     with pytest.raises(ConfigError, match="--from="):
         to_place("--from", text)

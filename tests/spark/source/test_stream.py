@@ -53,7 +53,7 @@ def fill(broker: RunningBroker, topic: str, count: int) -> None:
     asyncio.run(produce())
 
 
-def test_a_query_goes_on_by_its_checkpoint_and_a_group_behind_it(
+def test_a_query_resumes_at_its_checkpoint_and_its_group_follows(
     spark: SparkSession, kafka_broker: RunningBroker, topic: str, notes: Path, tmp_path: Path
 ) -> None:
     address = kafka_broker.bootstrap_servers

@@ -10,7 +10,7 @@ def test_without_a_limit_a_batch_takes_all_that_there_is() -> None:
     assert advance({"0": 5, "1": 0}, {}, {"0": 9, "1": 4}, None) == {"0": 9, "1": 4}
 
 
-def test_a_limit_is_shared_by_what_waits_and_starves_nobody() -> None:
+def test_a_limit_is_shared_fairly_between_waiting_calls() -> None:
     end = advance({"0": 0, "1": 0, "2": 7}, {}, {"0": 1000, "1": 1, "2": 7}, 100)
     assert end == {"0": 99, "1": 1, "2": 7}
 
@@ -28,6 +28,6 @@ def test_a_batch_by_batch_walk_reaches_the_end() -> None:
 
 
 @pytest.mark.parametrize(("last", "words"), [({"0": 3}, "ends at offset 3"), ({}, "not there")])
-def test_a_topic_that_was_made_anew_is_told(last: dict[str, int], words: str) -> None:
+def test_a_recreated_topic_is_reported(last: dict[str, int], words: str) -> None:
     with pytest.raises(DataLossError, match=f"{words}.*begin with a new checkpoint"):
         check_not_renewed("orders", {"0": 5}, last)

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from unit.journal.written_journal import MS, RECORDS, Log, Member, Topic, at, clean_run
+from unit.journal.written_journal import (
+    MS,
+    RECORDS,
+    JournalledTopic,
+    JournalMember,
+    Log,
+    at,
+    clean_run,
+)
 
 from asyncrevoke.journal.format.schema import CallOutcome, RowKind
 from asyncrevoke.journal.recording.entries import Attempts, Fact, Starts
@@ -22,7 +30,7 @@ Where: TypeAlias = tuple[str, int | None, int | None]
 class Injected(NamedTuple):
     """One case; ``log`` is what the topic has."""
 
-    change: Callable[[Member, Member], None]
+    change: Callable[[JournalMember, JournalMember], None]
     found: tuple[Where, ...]
     log: Log = Log()
 
@@ -32,30 +40,30 @@ class Injected(NamedTuple):
         return self.change.__name__.replace("_", " ").strip()
 
 
-def nothing(_a: Member, _b: Member) -> None: ...
+def nothing(_a: JournalMember, _b: JournalMember) -> None: ...
 
 
-def lost(a: Member, _b: Member) -> None:
+def lost(a: JournalMember, _b: JournalMember) -> None:
     del a.attempts[30], a.attempts[31]
 
 
-def failed_for_good(a: Member, _b: Member) -> None:
+def failed_for_good(a: JournalMember, _b: JournalMember) -> None:
     a.attempts[30] = a.attempts[30]._replace(outcome=CallOutcome.GIVEN_UP)
 
 
-def first_and_last_lost(a: Member, b: Member) -> None:
+def first_and_last_lost(a: JournalMember, b: JournalMember) -> None:
     del a.attempts[0], b.attempts[RECORDS - 1]
 
 
-def commit_ahead(a: Member, _b: Member) -> None:
+def commit_ahead(a: JournalMember, _b: JournalMember) -> None:
     a.commits.append(a.commit(22, at(20) + 7 * MS))
 
 
-def done_after_a_commit(_a: Member, b: Member) -> None:
+def done_after_a_commit(_a: JournalMember, b: JournalMember) -> None:
     b.more.append(b.attempt(49, at(60), at(60) + MS))
 
 
-def two_at_the_same_time(a: Member, b: Member) -> None:
+def two_at_the_same_time(a: JournalMember, b: JournalMember) -> None:
     end = at(80)
     a.attempts[49] = a.attempts[49]._replace(at=end)
     a.commits, a.end = [a.commit(49, at(49))], [a.end[-1]._replace(at=end + MS)]
@@ -67,35 +75,35 @@ def two_at_the_same_time(a: Member, b: Member) -> None:
     b.begin[1] = b.fact(RowKind.ASSIGN, at(50) - MS, 49, 2)
 
 
-def done_twice(a: Member, _b: Member) -> None:
+def done_twice(a: JournalMember, _b: JournalMember) -> None:
     a.more.append(a.attempt(30, at(40) + 6 * MS, at(40) + 7 * MS))
 
 
-def keys_out_of_order(a: Member, _b: Member) -> None:
+def keys_out_of_order(a: JournalMember, _b: JournalMember) -> None:
     a.attempts[30] = a.attempts[30]._replace(at=at(36))
 
 
-def not_owned(_a: Member, b: Member) -> None:
+def not_owned(_a: JournalMember, b: JournalMember) -> None:
     b.begin[1] = b.begin[1]._replace(at=at(51) + MS)
 
 
-def stale_commit(_a: Member, b: Member) -> None:
+def stale_commit(_a: JournalMember, b: JournalMember) -> None:
     b.commits.append(b.commit(RECORDS, at(RECORDS + 1), generation=1))
 
 
-def commit_regression(_a: Member, b: Member) -> None:
+def commit_regression(_a: JournalMember, b: JournalMember) -> None:
     b.commits = [b.commit(80, at(80)), b.commit(70, at(81)), *b.commits]
 
 
-def another_value(a: Member, _b: Member) -> None:
+def another_value(a: JournalMember, _b: JournalMember) -> None:
     a.attempts[30] = a.attempts[30]._replace(records=[a.record(30, b"something else")])
 
 
-def released_late(a: Member, _b: Member) -> None:
+def released_late(a: JournalMember, _b: JournalMember) -> None:
     a.end[0] = a.end[0]._replace(at=a.end[1].at - 2_500 * MS)
 
 
-def a_stall(_a: Member, b: Member) -> None:
+def a_stall(_a: JournalMember, b: JournalMember) -> None:
     late = 20_000 * MS
     b.attempts = {
         o: e._replace(started=at(o) + late, at=e.at + late) for o, e in b.attempts.items()
@@ -106,13 +114,13 @@ def a_stall(_a: Member, b: Member) -> None:
     )
 
 
-def sought_past(a: Member, _b: Member) -> None:
+def sought_past(a: JournalMember, _b: JournalMember) -> None:
     for offset in range(30, 40):
         del a.attempts[offset]
     a.more.append(a.fact(RowKind.RESET, at(30), 40, 1))
 
 
-def gone_back_by_a_seek(a: Member, _b: Member) -> None:
+def gone_back_by_a_seek(a: JournalMember, _b: JournalMember) -> None:
     again = at(50) + 5 * MS
     a.more = [
         a.fact(RowKind.RESET, again + 3 * MS, 49, 1),
@@ -121,51 +129,51 @@ def gone_back_by_a_seek(a: Member, _b: Member) -> None:
     a.end = [Fact(RowKind.END, again + 5 * MS)]
 
 
-def an_orphan(a: Member, _b: Member) -> None:
+def an_orphan(a: JournalMember, _b: JournalMember) -> None:
     a.strict = True
     a.more.append(Starts([a.record(50)], at(50) + 4 * MS))
     a.end = []
 
 
-def killed(a: Member, _b: Member) -> None:
+def killed(a: JournalMember, _b: JournalMember) -> None:
     a.end = []
 
 
-def given_to_a_loop_and_not_worked_on(a: Member, _b: Member) -> None:
+def given_to_a_loop_and_not_worked_on(a: JournalMember, _b: JournalMember) -> None:
     for offset in range(50, 60):
         given_up = a.attempt(offset, at(49), at(70))
         a.more.append(given_up._replace(outcome=CallOutcome.GIVEN_UP, attempt=None))
     a.end[-1] = a.end[-1]._replace(at=at(71))
 
 
-def one_batch(a: Member, _b: Member) -> None:
+def one_batch(a: JournalMember, _b: JournalMember) -> None:
     for offset in range(20):
         del a.attempts[offset]
     a.more.append(Attempts([a.record(o) for o in range(20)], at(0), at(19)))
 
 
-def a_hole_that_nobody_handled(a: Member, _b: Member) -> None:
+def a_hole_that_nobody_handled(a: JournalMember, _b: JournalMember) -> None:
     del a.attempts[30]
 
 
-def handled_where_there_is_nothing(_a: Member, _b: Member) -> None: ...
+def handled_where_there_is_nothing(_a: JournalMember, _b: JournalMember) -> None: ...
 
 
-def handled_beyond_the_end(_a: Member, _b: Member) -> None: ...
+def handled_beyond_the_end(_a: JournalMember, _b: JournalMember) -> None: ...
 
 
-def handled_before_the_log(_a: Member, _b: Member) -> None: ...
+def handled_before_the_log(_a: JournalMember, _b: JournalMember) -> None: ...
 
 
-def not_committed_yet(_a: Member, b: Member) -> None:
+def not_committed_yet(_a: JournalMember, b: JournalMember) -> None:
     b.commits = []
 
 
-def without_hashes(a: Member, _b: Member) -> None:
+def without_hashes(a: JournalMember, _b: JournalMember) -> None:
     a.content = None
 
 
-def an_order_of_unknown_keys(a: Member, _b: Member) -> None:
+def an_order_of_unknown_keys(a: JournalMember, _b: JournalMember) -> None:
     a.content = None
     a.attempts[30] = a.attempts[30]._replace(at=at(36))
 
@@ -210,12 +218,12 @@ CASES = (
 )
 
 
-def another_batch(a: Member, b: Member) -> None:
+def another_batch(a: JournalMember, b: JournalMember) -> None:
     by_batch(a, b)
     a.fetched[15] = a.fetched[15]._replace(checksum=1)
 
 
-def batches_that_nobody_handled_a_record_of(a: Member, b: Member) -> None:
+def batches_that_nobody_handled_a_record_of(a: JournalMember, b: JournalMember) -> None:
     by_batch(a, b)
     a.fetched[40] = a.fetched[40]._replace(checksum=1)
     b.fetched[60 // 2] = b.fetched[60 // 2]._replace(checksum=1)
@@ -223,40 +231,40 @@ def batches_that_nobody_handled_a_record_of(a: Member, b: Member) -> None:
     b.more.append(b.fact(RowKind.RESET, at(60), 62, 2))
 
 
-def another_layout(a: Member, b: Member) -> None:
+def another_layout(a: JournalMember, b: JournalMember) -> None:
     by_batch(a, b)
     a.fetched[15:17] = [a.fetched[15]._replace(last=33, records=4)]
 
 
-def another_batch_that_came_again_as_it_is(a: Member, b: Member) -> None:
+def another_batch_that_came_again_as_it_is(a: JournalMember, b: JournalMember) -> None:
     by_batch(a, b)
     a.fetched.append(a.fetched[15]._replace(came=at(29)))
     a.fetched[15] = a.fetched[15]._replace(checksum=1)
 
 
-def handled_before_it_came_again_as_it_is(a: Member, b: Member) -> None:
+def handled_before_it_came_again_as_it_is(a: JournalMember, b: JournalMember) -> None:
     by_batch(a, b)
     a.fetched.append(a.fetched[15]._replace(came=at(31)))
     a.fetched[15] = a.fetched[15]._replace(checksum=1)
 
 
-def nothing_noted(a: Member, b: Member) -> None:
+def nothing_noted(a: JournalMember, b: JournalMember) -> None:
     by_batch(a, b)
     a.fetched = []
 
 
-def the_last_batches_not_noted(_a: Member, b: Member) -> None:
+def the_last_batches_not_noted(_a: JournalMember, b: JournalMember) -> None:
     by_batch(_a, b)
     del b.fetched[45:]
 
 
-def one_without_hashes_and_one_by_batch(a: Member, b: Member) -> None:
+def one_without_hashes_and_one_by_batch(a: JournalMember, b: JournalMember) -> None:
     by_batch(a, b)
     a.content = None
     b.fetched[35] = b.fetched[35]._replace(checksum=1)
 
 
-def by_batch(a: Member, b: Member) -> None:
+def by_batch(a: JournalMember, b: JournalMember) -> None:
     a.content = b.content = "batches"
 
 
@@ -276,9 +284,9 @@ BATCH_CASES = (
 )
 
 
-def written(folder: Path, *cases: Injected, content: Content | None = "records") -> Topic:
+def written(folder: Path, *cases: Injected, content: Content | None = "records") -> JournalledTopic:
     """Write each case into a partition of its own, and give the topic."""
-    topic = Topic()
+    topic = JournalledTopic()
     for number, case in enumerate(cases):
         a, b = clean_run(number, number)
         a.content = b.content = content

@@ -10,7 +10,7 @@ from unit.journal.written_journal import (
     RECORDS,
     A,
     B,
-    Topic,
+    JournalledTopic,
     at,
     audited,
     clean_run,
@@ -106,7 +106,7 @@ def test_a_batch_is_named_by_its_offsets_and_its_checksums(tmp_path: Path) -> No
 
 
 def test_a_source_without_batches_says_what_would_compare_content(tmp_path: Path) -> None:
-    topic = Topic()
+    topic = JournalledTopic()
     topic.has_batches = False
     members = clean_run()
     for member in members:
@@ -117,7 +117,7 @@ def test_a_source_without_batches_says_what_would_compare_content(tmp_path: Path
 
 
 def test_what_compaction_has_left_of_a_batch_is_not_compared(tmp_path: Path) -> None:
-    topic = Topic(30)
+    topic = JournalledTopic(30)
     topic.compacted = True
     members = clean_run()
     for member in members:
@@ -128,7 +128,7 @@ def test_what_compaction_has_left_of_a_batch_is_not_compared(tmp_path: Path) -> 
 
 
 def test_a_batch_that_compaction_has_marked_is_not_compared(tmp_path: Path) -> None:
-    topic = Topic()
+    topic = JournalledTopic()
     topic.compacted, topic.rewritten = True, 1
     a, b = clean_run()
     a.content = b.content = "batches"
@@ -147,7 +147,7 @@ def test_batches_without_a_beginning_are_known_by_their_rows(tmp_path: Path) -> 
     assert found(audited(tmp_path)) == [("journal_gap", None, None), ("content_mismatch", 30, 31)]
 
 
-def test_a_bare_partition_of_unordered_keys_is_compared_by_fingerprints(
+def test_a_partition_without_hashes_of_unordered_keys_is_compared_by_fingerprints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comparison, "EXACT_BELOW", 0)
@@ -192,7 +192,7 @@ def test_anomalies_of_one_partition_are_not_those_of_another(tmp_path: Path) -> 
         assert sorted(of_case, key=str) == sorted(case.found, key=str), case.name
 
 
-def test_what_is_missing_is_told(tmp_path: Path) -> None:
+def test_a_session_without_an_end_makes_the_audit_incomplete(tmp_path: Path) -> None:
     a, b = clean_run()
     a.end = []
     result = audited(tmp_path, a, b)
@@ -264,7 +264,7 @@ def test_a_stall_has_its_length(tmp_path: Path) -> None:
     assert anomaly.evidence["seconds"] == pytest.approx(20.005)
 
 
-def test_what_is_not_committed_yet_is_told(tmp_path: Path) -> None:
+def test_uncommitted_offsets_are_reported(tmp_path: Path) -> None:
     a, _ = clean_run()
     assert found(audited(tmp_path, a)) == [("pending", 50, 99)]
 
@@ -284,14 +284,16 @@ def test_equal_fingerprints_are_not_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comparison, "EXACT_BELOW", 1)
-    topic = Topic()
+    topic = JournalledTopic()
     assert audited(tmp_path, *clean_run(), topic=topic).verdict == "PASS"
     assert topic.asked == [(0, 0, RECORDS)]
 
 
-@pytest.mark.parametrize("topic", [Topic(lo=10), Topic(hi=98)], ids=["retention", "end"])
+@pytest.mark.parametrize(
+    "topic", [JournalledTopic(lo=10), JournalledTopic(hi=98)], ids=["retention", "end"]
+)
 def test_what_the_topic_does_not_have_makes_no_fingerprint_differ(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topic: Topic
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topic: JournalledTopic
 ) -> None:
     monkeypatch.setattr(comparison, "EXACT_BELOW", 1)
     result = audited(tmp_path, *clean_run(), topic=topic)
@@ -299,7 +301,7 @@ def test_what_the_topic_does_not_have_makes_no_fingerprint_differ(
     assert result.read == len(topic.logs[0].records(0))
 
 
-def test_a_table_that_nobody_asks_for_is_not_made() -> None:
+def test_an_unqueried_table_is_not_built() -> None:
     database = LocalDatabase()
     database.define("doubled", "SELECT 2 * n AS n FROM single")
     database.define("broken", "SELECT n FROM nowhere")
@@ -325,7 +327,7 @@ def test_the_report_is_one_page_without_network(tmp_path: Path) -> None:
     assert for_machines(result)["anomalies"][0]["offset_lo"] == 30
 
 
-def test_the_page_shows_names_and_evidence_of_strangers_as_text(tmp_path: Path) -> None:
+def test_the_page_shows_untrusted_names_and_evidence_as_text(tmp_path: Path) -> None:
     hostile = "<script>alert(1)</script>\n\x1b'\""
     result = audited(tmp_path, *clean_run())
     stall = Anomaly(

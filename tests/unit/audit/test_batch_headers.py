@@ -48,14 +48,14 @@ def test_both_are_the_same_and_compression_changes_nothing(compression: int) -> 
     assert [row[1:4] for row in rows] == [(10, 17, 7), (17, 20, 3)]
 
 
-def test_the_checksum_is_of_all_but_where_it_stands() -> None:
+def test_the_checksum_covers_all_but_itself() -> None:
     (here,), (there,) = split(built(10, 7)), split(built(90, 7))
     assert here.checksum == there.checksum
     (more,) = split(built(10, 8))
     assert more.checksum != here.checksum
 
 
-def test_what_compaction_has_marked_is_told() -> None:
+def test_a_batch_with_a_delete_horizon_counts_as_rewritten() -> None:
     batch = bytearray(built(10, 7))
     batch[22] |= 0x40
     assert headers(3, [bytes(batch)]).to_pylist()[0]["rewritten"] == 1

@@ -83,7 +83,7 @@ def reader_of(consumer: Scripted, patience: float = 60.0, **ranges: range) -> Re
     return reader
 
 
-async def test_what_has_reached_its_end_is_paused_while_the_others_go_on() -> None:
+async def test_what_has_reached_its_end_is_paused_while_the_others_continue() -> None:
     consumer = Scripted(Step({A: 10}, {A: 9}), Step({B: 5}, {B: 4}), Step({B: 10}, {B: 9}))
     reader = reader_of(consumer, a=range(10), b=range(3, 10))
     assert consumer.positions == {A: 0, B: 3}
@@ -102,7 +102,7 @@ async def test_an_end_that_is_reached_without_any_record_ends_it() -> None:
     assert not reader.left
 
 
-async def test_progress_of_one_partition_is_patience_for_all(
+async def test_progress_of_one_partition_extends_the_deadline_of_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     consumer = Scripted(*(Step({A: n // 3}) for n in range(27)), Step({B: 1}, {B: 0}))
@@ -115,7 +115,7 @@ async def test_progress_of_one_partition_is_patience_for_all(
     assert consumer.now == 32 * 0.25
 
 
-async def test_a_lost_partition_is_told_and_not_asked_for_its_position() -> None:
+async def test_a_lost_partition_is_reported_and_its_position_not_resolved() -> None:
     consumer = Scripted(Step({}, lost=frozenset({A})))
     step = await reader_of(consumer, a=range(10), b=range(10)).next()
     assert step is not None

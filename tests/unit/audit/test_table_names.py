@@ -14,7 +14,7 @@ def test_tables_come_after_from_and_join_and_columns_do_not() -> None:
     assert tables_of(query) == ("journal", "live", "resets")
 
 
-def test_a_table_goes_on_by_the_name_that_it_had() -> None:
+def test_a_replaced_table_keeps_its_alias() -> None:
     query = "SELECT a.n, b.n, c.n FROM a JOIN b AS x ON x.n = a.n JOIN c ON c.n = a.n"
     placed = with_places(query, {"a", "b"})
     assert placed == (

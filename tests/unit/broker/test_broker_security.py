@@ -98,11 +98,11 @@ def test_unknown_user_is_answered_with_the_known_ones() -> None:
         Security(protocol="SASL_PLAINTEXT").client_options("eve", NOWHERE)
 
 
-def test_access_control_without_names_is_refused() -> None:
+def test_access_control_without_names_is_rejected() -> None:
     with pytest.raises(ConfigError, match="SASL_PLAINTEXT"):
         Security(acls=True)
 
 
-def test_password_that_would_break_the_properties_is_refused() -> None:
+def test_password_that_would_break_the_properties_is_rejected() -> None:
     with pytest.raises(ConfigError, match="user 'ann'"):
         Security(protocol="SASL_PLAINTEXT", users={"ann": 'x" user_eve="y'})

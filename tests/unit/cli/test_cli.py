@@ -13,7 +13,7 @@ from asyncrevoke.cli.broker import topic_argument
 
 
 @pytest.mark.parametrize("module", ["typer", "rich"])
-def test_without_the_extra_its_name_is_told_and_the_exit_code_is_two(
+def test_without_the_extra_the_error_names_it_and_the_exit_code_is_two(
     module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     find_spec = importlib.util.find_spec

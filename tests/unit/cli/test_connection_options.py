@@ -98,7 +98,7 @@ def test_a_client_certificate_is_loaded_with_its_key(certificate: Path) -> None:
 
 
 @pytest.mark.parametrize("password", [None, "wrong-password"])
-def test_a_key_that_cannot_be_opened_is_told_without_asking_and_without_its_password(
+def test_the_error_of_an_unreadable_key_neither_prompts_nor_shows_the_password(
     certificate: Path, password: str | None
 ) -> None:
     options = ConnectionOptions(
@@ -112,7 +112,7 @@ def test_a_key_that_cannot_be_opened_is_told_without_asking_and_without_its_pass
     assert "wrong-password" not in str(refused.value)
 
 
-def test_a_key_without_a_certificate_is_refused(certificate: Path) -> None:
+def test_a_key_without_a_certificate_is_rejected(certificate: Path) -> None:
     options = ConnectionOptions(security_protocol="SSL", client_key=certificate)
     with pytest.raises(ConfigError, match="--client-certificate"):
         options.config()

@@ -44,7 +44,7 @@ async def test_it_answers_with_200_or_503(live: bool, ready: bool, livez: int, r
             assert (await get(port, path, "HEAD")).status_code == status
 
 
-async def test_what_is_no_probe_is_refused() -> None:
+async def test_what_is_no_probe_is_rejected() -> None:
     async with serving(HealthAnswer(True, True, [])) as port:
         assert (await get(port, "/")).status_code == 404
         assert (await get(port, "/livez", "POST")).status_code == 405

@@ -52,7 +52,7 @@ def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
     assert (tmp_path / "README.md").read_text() == "mine"
 
 
-def test_as_json_it_tells_what_it_wrote(tmp_path: Path) -> None:
+def test_as_json_it_prints_what_it_wrote(tmp_path: Path) -> None:
     code, output = init(str(tmp_path / "shop"), "--json")
     assert code == 0
     assert json.loads(output)["name"] == "shop"

@@ -33,7 +33,7 @@ def test_show_prints_the_rows_of_one_kind(written: Path) -> None:
     assert 0 < len(rows) < len(kinds)
 
 
-def test_show_refuses_an_unknown_kind_and_lists_the_known_ones(written: Path) -> None:
+def test_show_rejects_an_unknown_kind_and_lists_the_known_ones(written: Path) -> None:
     result = CliRunner().invoke(journal, ["show", str(written), "--kind", "fetch"])
     assert result.exit_code == 2
     assert "--kind fetch" in result.stderr

@@ -80,7 +80,7 @@ def test_what_names_no_consumer_gets_a_sentence_naming_the_fix(
         find_consumer(target.replace("APP", app))
 
 
-def test_a_module_without_any_consumer_is_told_to_make_one(app: str, tmp_path: Path) -> None:
+def test_the_error_of_a_module_without_a_consumer_names_the_fix(app: str, tmp_path: Path) -> None:
     (tmp_path / f"{app}_empty.py").touch()
     with pytest.raises(TargetError, match="no attribute 'consumer': make one there"):
         find_consumer(f"{app}_empty:consumer")
@@ -111,7 +111,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         ("without_handlers", "error: run() needs handlers: register one with @consumer.handler"),
     ],
 )
-def test_a_mistake_is_told_in_one_line_and_the_exit_code_is_two(
+def test_a_usage_error_is_one_line_and_exit_code_two(
     attribute: str, sentence: str, app: str, tmp_path: Path
 ) -> None:
     result = run(tmp_path, f"{app}:{attribute}")
@@ -165,7 +165,7 @@ def test_reload_and_workers_exclude_each_other(app: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("options", [(), ("--workers", "2")])
-def test_a_health_port_in_use_is_told_in_one_sentence(
+def test_a_health_port_in_use_is_an_error_of_one_line(
     options: tuple[str, ...], app: str, tmp_path: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:

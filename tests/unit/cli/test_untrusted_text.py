@@ -268,7 +268,7 @@ def test_cells_lines_and_errors_of_commands_are_plain_text() -> None:
     assert line.startswith("error: [/x] [bold]a\\nERROR forged\\r\\x1b[2J")
 
 
-def test_the_dashboard_shows_names_of_strangers_in_printable_text() -> None:
+def test_the_dashboard_shows_untrusted_names_in_printable_text() -> None:
     history = History(HOSTILE, clock=lambda: 1000.0)
     evil = TopicPartition(HOSTILE, 0)
     owner = history.join(HOSTILE)

@@ -21,9 +21,12 @@ from asyncrevoke.core.io.effects import (
     DropSilentConnections,
     Effect,
     Emit,
+    EnterLifespan,
     Event,
+    ExitLifespan,
     Failed,
     FailureKind,
+    LoseLifespan,
     Node,
     Notify,
     ProbeBroker,
@@ -120,6 +123,7 @@ class ScriptedBrokers:
         self.dropped: list[DropSilentConnections] = []
         self.probes: list[ProbeBroker] = []
         self.notices: list[Notify] = []
+        self.lifespans: list[EnterLifespan | ExitLifespan | LoseLifespan] = []
         self.events: list[Emit] = []
         self.completed: dict[int, CompleteRequest] = {}
         # What is computed elsewhere, until a test hands its result over.
@@ -183,6 +187,8 @@ class ScriptedBrokers:
                     self.probes.append(effect)
                 case Notify():
                     self.notices.append(effect)
+                case EnterLifespan() | ExitLifespan() | LoseLifespan():
+                    self.lifespans.append(effect)
                 case Emit():
                     self.events.append(effect)
                 case BackgroundHeartbeat():

@@ -26,6 +26,7 @@ from asyncrevoke.core.io.effects import (
 from asyncrevoke.core.io.outbox import Outbox
 from asyncrevoke.core.metadata.cluster import ClusterMetadata
 from asyncrevoke.core.metadata.coordinator import Coordinator
+from asyncrevoke.core.metadata.output_topics import OutputTopics
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import (
     BrokerMetadata,
@@ -89,7 +90,10 @@ class ScriptedRequests:
         self.outbox = Outbox()
         options.setdefault("group_id", "g")
         self.config = ConsumerConfig(**options)
-        self.cluster = ClusterMetadata(self.outbox, self.config, BOOTSTRAP, self)
+        self.output_topics = OutputTopics(self.outbox, BOOTSTRAP[0])
+        self.cluster = ClusterMetadata(
+            self.outbox, self.config, BOOTSTRAP, self.output_topics, self
+        )
         self.coordinator = Coordinator(self.outbox, self.config, self.cluster, self)
         self.open: dict[int, Send] = {}
         self.timers: dict[str, float] = {}

@@ -256,7 +256,7 @@ class ScriptedGroup(ScriptedBrokers):
         return call_id
 
     def complete(self, record: Record) -> bool:
-        done = self.core.complete(self.now, record)
+        done = self.core.completion_tracker.complete(self.now, record)
         self.settle()
         return done
 
@@ -267,11 +267,11 @@ class ScriptedGroup(ScriptedBrokers):
 
     @property
     def assigned(self) -> frozenset[TopicPartition]:
-        return self.core.assignment()
+        return self.core.assignment.partitions()
 
     def instance(self, number: int, topic: str = "orders") -> int | None:
         """Which assignment of a partition is ours: another number for each."""
-        found = self.core._assignment.get(tp(number, topic))
+        found = self.core.assignment.get(tp(number, topic))
         return None if found is None else found.instance_id
 
     def heard(self, kind: NotifyKind) -> list[frozenset[TopicPartition]]:
@@ -338,9 +338,9 @@ def with_work(eager: bool, **options: Unpack[ConsumerOptions]) -> tuple[Scripted
 def with_a_task(eager: bool, **options: Unpack[ConsumerOptions]) -> tuple[ScriptedGroup, Record]:
     """A member of 0 whose only record is held by a task."""
     group = ScriptedGroup(eager=eager, **options)
-    group.core.track(True, next_poll_completes=True)
+    group.core.completion_tracker.track(one_by_one=True, next_poll_completes=True)
     group.become_member(0)
     (record,) = group.receive(0)
-    assert group.core.submit(record)
+    assert group.core.completion_tracker.submit(record)
     group.step()
     return group, record

@@ -50,7 +50,7 @@ def states(history: History, partition: TopicPartition) -> list[tuple[str, str]]
     return [(span.owner, span.state) for span in history.lane(partition)]
 
 
-async def test_a_revocation_goes_from_held_over_draining_to_nobody() -> None:
+async def test_a_revocation_goes_from_owned_over_draining_to_released() -> None:
     consumer, history = watched()
     async with TestConsumer(consumer) as t:
         await t.publish("orders", b"1", partition=0)
@@ -142,7 +142,7 @@ async def test_the_partitions_that_are_furthest_behind_are_named() -> None:
     assert history.places == {}
 
 
-def test_names_of_strangers_are_no_html() -> None:
+def test_untrusted_names_are_escaped_in_html() -> None:
     history = History("<b>billing", Clock())
     evil = TopicPartition("<script>alert(1)</script>", 0)
     history.hold(evil, "<img src=x>", "draining")
@@ -173,7 +173,7 @@ def test_members_that_come_and_go_for_ever_are_forgotten() -> None:
     assert all(len(html) < 2_000_000 for html in parts(history, 0).values())
 
 
-def test_two_consumers_of_one_name_are_told_apart() -> None:
+def test_two_consumers_of_one_name_have_different_labels() -> None:
     history = History("billing")
     assert [history.join("till") for _ in range(3)] == ["till", "till #2", "till #3"]
     assert [history.join("a #b") for _ in range(2)] == ["a #b", "a #b #2"]
@@ -237,7 +237,7 @@ def scope_of(path: str) -> MutableMapping[str, object]:
     }
 
 
-async def test_a_viewer_that_never_reads_keeps_nothing_draws_nothing_and_is_given_up(
+async def test_a_dashboard_client_that_never_reads_is_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("asyncrevoke.dashboard.app._STREAM", 0.3)
@@ -292,7 +292,7 @@ async def test_a_viewer_that_has_gone_ends_its_stream() -> None:
     assert history.listeners == 0
 
 
-async def test_more_viewers_than_can_be_served_are_told_so() -> None:
+async def test_more_dashboard_clients_than_the_limit_get_an_error() -> None:
     history = History("billing")
     app = Starlette(routes=Dashboard(history).routes())
     viewers = [history.listening() for _ in range(32)]

@@ -58,7 +58,7 @@ async def raw(port: int, sent: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("host", ["attacker.example", "attacker.example:80", "localhost.example"])
-async def test_a_name_that_an_attacker_resolves_to_this_machine_is_refused(host: str) -> None:
+async def test_a_name_that_an_attacker_resolves_to_this_machine_is_rejected(host: str) -> None:
     async with page_of() as (address, _):
         for path in "", "view", "live", "dashboard.js":
             assert await status_of(address, path, host=host) == 421
@@ -77,7 +77,7 @@ async def test_localhost_addresses_and_allowed_names_are_served(host: str) -> No
 @pytest.mark.parametrize(
     "host", [b"", b"Host:\r\n", b"Host: a b\r\n", b"Host: localhost\r\nHost: localhost\r\n"]
 )
-async def test_a_request_without_one_host_is_refused(host: bytes) -> None:
+async def test_a_request_without_one_host_is_rejected(host: bytes) -> None:
     async with page_of() as (_, port):
         answer = await raw(port, b"GET / HTTP/1.1\r\n" + host + b"\r\n")
     assert answer.startswith(b"HTTP/1.1 400 ")
@@ -192,7 +192,7 @@ async def test_an_application_has_the_security_headers_on_its_dashboard_too() ->
 
 
 @given(st.binary() | st.from_regex(rb"(GET|HEAD|POST) /[ -~]{0,9} HTTP/1.[01](\r\n.*)*"))
-def test_any_bytes_are_a_request_or_are_refused(head: bytes) -> None:
+def test_any_bytes_are_a_request_or_are_rejected(head: bytes) -> None:
     with suppress(RefusedRequestError):
         request = parse_request(head + b"\r\n\r\n")
         assert request.path.startswith(b"/")
@@ -215,7 +215,7 @@ def test_any_bytes_are_a_request_or_are_refused(head: bytes) -> None:
         (b"PATCH / HTTP/1.1\r\nHost: localhost", 405),
     ],
 )
-def test_what_is_no_plain_request_is_refused(head: bytes, status: int) -> None:
+def test_what_is_no_plain_request_is_rejected(head: bytes, status: int) -> None:
     with pytest.raises(RefusedRequestError) as refused:
         parse_request(head + b"\r\n\r\n")
     assert refused.value.status == status

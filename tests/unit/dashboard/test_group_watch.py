@@ -70,7 +70,7 @@ def test_a_partition_goes_from_one_member_over_draining_to_the_other() -> None:
     assert (newest.in_flight, newest.oldest, newest.dead_letters) == (None, None, None)
 
 
-def test_what_brokers_do_not_tell_is_not_on_the_page() -> None:
+def test_what_brokers_do_not_report_is_not_on_the_page() -> None:
     watch, history = watching()
     watch.look(told(["a", None]))
     page = parts(history, 0)
@@ -82,7 +82,7 @@ def test_what_brokers_do_not_tell_is_not_on_the_page() -> None:
     assert "<th scope=row>orders-1</th><td>nobody</td><td>5</td><td>10</td>" in page["places"]
 
 
-def test_while_a_broker_tells_no_assignment_the_last_one_stands() -> None:
+def test_a_heartbeat_response_without_assignment_keeps_the_last_one() -> None:
     watch, history = watching()
     watch.look(told(["a", "b"]))
     watch.look(told([None, None], state="PreparingRebalance"))

@@ -38,7 +38,7 @@ def shown(group: GroupFacts) -> str:
 # --- classic groups -----------------------------------------------------------------------------
 
 
-async def test_a_classic_group_is_told_with_members_and_lag(brokers: FakeBrokers) -> None:
+async def test_a_classic_group_is_described_with_members_and_lag(brokers: FakeBrokers) -> None:
     brokers.classic = (
         classic_member("one", tp(0), tp(1), owned=(tp(0), tp(1))),
         classic_member("two", tp(2), tp(3), instance="two-of-two"),
@@ -77,7 +77,7 @@ async def test_a_cooperative_member_that_has_not_released_is_named(brokers: Fake
 @pytest.mark.parametrize(
     ("state", "word"), [("PreparingRebalance", "rejoined"), ("CompletingRebalance", "leader")]
 )
-async def test_what_a_broker_does_not_tell_is_said_to_be_unknown(
+async def test_what_a_broker_does_not_report_is_said_to_be_unknown(
     brokers: FakeBrokers, state: str, word: str
 ) -> None:
     brokers.state = state
@@ -131,7 +131,7 @@ async def test_groups_of_other_kinds_are_none_of_ours(brokers: FakeBrokers) -> N
         await describe_group(brokers, "billing")
 
 
-async def test_a_refusal_names_the_right_that_is_missing(brokers: FakeBrokers) -> None:
+async def test_a_rejection_names_the_right_that_is_missing(brokers: FakeBrokers) -> None:
     brokers.error = ErrorCode.group_authorization_failed
     with pytest.raises(GroupsError, match="grant DESCRIBE"):
         await describe_group(brokers, "billing")
@@ -158,7 +158,7 @@ async def test_brokers_before_kip_848_are_asked_the_old_way(brokers: FakeBrokers
     assert (await describe_group(brokers, "billing")).type == "classic"
 
 
-async def test_a_leader_that_does_not_answer_costs_the_lag_of_its_partitions(
+async def test_a_leader_that_does_not_respond_costs_the_lag_of_its_partitions(
     brokers: FakeBrokers,
 ) -> None:
     brokers.dead_leader = 2
@@ -199,14 +199,16 @@ async def test_a_member_that_has_more_than_its_target_is_named_with_it(
     assert group.rebalance.says == "slow at 10.0.0.1 has not released orders-1 yet."
 
 
-async def test_when_all_have_their_target_nobody_is_waited_for(brokers: FakeBrokers) -> None:
+async def test_when_all_members_have_their_target_no_rebalance_is_in_progress(
+    brokers: FakeBrokers,
+) -> None:
     brokers.modern = (modern_member("one", 7, assigned=(0, 1, 2, 3), target=(0, 1, 2, 3)),)
     group = await describe_group(brokers, "billing")
     assert not group.rebalance.in_progress
     assert group.members[0].waiting_for == ()
 
 
-def test_a_state_in_which_nobody_is_behind_is_told_as_it_is() -> None:
+def test_a_group_state_without_lagging_members_is_shown_unchanged() -> None:
     member = MemberFacts(member_id="a", client_id="a", host="h", epoch=7, target=())
     rebalance = consumer_group_rebalance("Assigning", 7, [member])
     assert rebalance.in_progress
@@ -265,7 +267,7 @@ def test_a_broker_that_is_not_there_is_a_failure_with_a_sentence() -> None:
 
 @pytest.mark.parametrize("groups", [0, 2])
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-async def test_a_broker_that_answers_with_other_groups_is_an_error_in_words(
+async def test_a_broker_that_responds_with_other_groups_is_an_error_in_words(
     groups: int, protocol: str
 ) -> None:
     brokers = FakeBrokers()

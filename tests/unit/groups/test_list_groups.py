@@ -52,7 +52,7 @@ async def test_all_brokers_are_asked_for_their_groups(brokers: FakeBrokers) -> N
     assert "consumer" in text.getvalue()
 
 
-async def test_brokers_that_tell_no_state_leave_it_unknown(brokers: FakeBrokers) -> None:
+async def test_brokers_that_report_no_state_leave_it_unknown(brokers: FakeBrokers) -> None:
     old = OldGroup(group_id=GroupId("a"), protocol_type="consumer")
     answer = OldGroups(throttle_time=NOW, error_code=ErrorCode.none, groups=(old,))
     brokers.listed = {1: answer, 2: answer}.get

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config.inherit import Inherit
     from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetterSender
     from asyncrevoke.handlers.policy.handler_function import HandlerFunction
+    from asyncrevoke.producing.producer import Producer
     from asyncrevoke.runtime.hooks.journal_hooks import SessionRecorder
     from asyncrevoke.runtime.hooks.observers import Observers
 
@@ -69,7 +70,7 @@ class ScriptedTimer:
         self._due.pop(self._number, None)
 
 
-class Running:
+class RunningHandlers:
     """A runner at work on a scripted source; ``options`` are those of the handler.
 
     A handler that takes nothing but a Record may be any callable.
@@ -88,12 +89,14 @@ class Running:
         handler_order_by: OrderBy | Inherit | None = INHERIT,
         observers: Observers | None = None,
         recorder: SessionRecorder | None = None,
+        open_producer: Callable[[], Producer] | None = None,
         **options: Any,
     ) -> None:
         async def handle(record: Record) -> None:
             await handler(record)
 
-        registered: HandlerFunction = handler if inspect.iscoroutinefunction(handler) else handle
+        as_it_is = inspect.iscoroutinefunction(handler) or inspect.isasyncgenfunction(handler)
+        registered: HandlerFunction = handler if as_it_is else handle
         self.source = ScriptedSource()
         self.log = LogLines()
         self.clock = ScriptedClock()
@@ -112,6 +115,7 @@ class Running:
             dead_letters=dead_letters,
             observers=observers,
             recorder=recorder,
+            open_producer=open_producer,
         )
         self.runner = HandlerRunner(self.source, router, context)
         self.task = asyncio.get_running_loop().create_task(self.runner.run())
@@ -132,8 +136,8 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def running(handler: Callable[..., Any], **options: Any) -> AsyncGenerator[Running]:
-    run = Running(handler, **options)
+async def running(handler: Callable[..., Any], **options: Any) -> AsyncGenerator[RunningHandlers]:
+    run = RunningHandlers(handler, **options)
     try:
         yield run
     finally:

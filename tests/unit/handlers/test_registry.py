@@ -200,7 +200,7 @@ def test_the_decorator_returns_the_function_itself() -> None:
 # -- what is refused ------------------------------------------------------------------------------
 
 
-def test_a_sync_function_is_refused_with_the_fix() -> None:
+def test_a_sync_function_is_rejected_with_the_fix() -> None:
     def handle(value: bytes) -> None: ...
 
     assert "anyio.to_thread.run_sync" in refusal(handle)
@@ -217,7 +217,7 @@ def test_a_value_that_is_no_async_function_is_a_config_error() -> None:
     assert "not 7" in refusal(7)
 
 
-def test_a_parameter_without_annotation_is_refused() -> None:
+def test_a_parameter_without_annotation_is_rejected() -> None:
     async def handle(value: bytes) -> None: ...
 
     del handle.__annotations__["value"]
@@ -226,7 +226,7 @@ def test_a_parameter_without_annotation_is_refused() -> None:
     assert "has no annotation" in message
 
 
-def test_an_annotation_only_known_to_type_checkers_is_refused() -> None:
+def test_an_annotation_only_known_to_type_checkers_is_rejected() -> None:
     async def handle(value: Decimal) -> None: ...
 
     async def second(value: bytes, where: TopicPartition) -> None: ...
@@ -246,7 +246,7 @@ def test_an_unresolvable_return_annotation_is_ignored() -> None:
 @pytest.mark.parametrize(
     "annotation", [Foreign, list[Foreign], Holder, Foreign | None, int | bytes | str]
 )
-def test_an_annotation_that_cannot_be_decoded_is_refused(annotation: object) -> None:
+def test_an_annotation_that_cannot_be_decoded_is_rejected(annotation: object) -> None:
     async def handle(value: object) -> None: ...
 
     handle.__annotations__["value"] = annotation
@@ -291,7 +291,7 @@ def test_a_wrong_option_is_answered_with_the_right_one() -> None:
     assert "retry=Retry(attempts=3)" in refusal(takes_bytes, retry=3)
 
 
-def test_a_dead_letter_topic_that_cannot_work_is_refused() -> None:
+def test_a_dead_letter_topic_that_cannot_work_is_rejected() -> None:
     both = refusal(takes_bytes, dead_letter="orders.dlq", on_error="stop")
     assert "leave out one of them" in both
     assert "read again for ever" in refusal(takes_bytes, "a", "b", dead_letter="b")
@@ -301,7 +301,7 @@ def test_a_dead_letter_topic_that_cannot_work_is_refused() -> None:
         Router().handler(pattern="orders.*", dead_letter="orders.dlq")
 
 
-def test_options_of_batches_are_refused_without_them() -> None:
+def test_options_of_batches_are_rejected_without_them() -> None:
     assert "use batch=True" in refusal(takes_bytes, max_records=3)
     assert "use batch=True" in refusal(takes_bytes, max_wait=3)
     assert "True or False" in refusal(takes_bytes, batch=1)

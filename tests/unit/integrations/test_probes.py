@@ -138,7 +138,7 @@ async def test_a_handler_beyond_the_greatest_age_is_not_alive_and_again_when_it_
         assert consumer.probe(max_handler_age=61).live
 
 
-async def test_a_handler_that_goes_on_after_its_own_limit_is_not_alive() -> None:
+async def test_a_handler_that_exceeds_its_time_limit_fails_the_liveness_probe() -> None:
     go_on = asyncio.Event()
     consumer = handling(lambda: stubborn(go_on), max_handler_time=10)
     async with TestConsumer(consumer) as t:
@@ -208,7 +208,7 @@ async def test_of_several_consumers_each_has_to_be_fine() -> None:
         assert (await asked(app, "/livez"))[0] == 200
 
 
-def test_a_router_without_consumers_or_with_an_age_that_is_none_is_refused() -> None:
+def test_a_router_without_consumers_or_with_an_age_that_is_none_is_rejected() -> None:
     with pytest.raises(ConfigError, match=r"there is no consumer to ask"):
         health_router()
     with pytest.raises(ConfigError, match=r"max_handler_age=0: seconds above 0"):

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from unit.journal.written_journal import A, B, Member, audited, clean_run
+from unit.journal.written_journal import A, B, JournalMember, audited, clean_run
 
 from asyncrevoke import ConfigError
 from asyncrevoke.audit.local_database import LocalDatabase
@@ -27,7 +27,7 @@ INJECTION = "') GROUP BY session; COPY (SELECT 42) TO 'stolen.csv'; --"
 
 def without_a_beginning(folder: Path, name: str) -> JournalSession:
     """A session whose rows do not say of what consumer they are."""
-    member = Member("a", 0, 50)
+    member = JournalMember("a", 0, 50)
     member.folder = name
     member.write(folder)
     session = JournalSession(folder / name)
@@ -39,7 +39,7 @@ def without_a_beginning(folder: Path, name: str) -> JournalSession:
 
 
 @pytest.mark.parametrize("name", [INJECTION, "it's", "a", "..\\a", "20260102T030405Z-0123ABCD"])
-def test_a_folder_that_is_named_as_no_session_refuses_the_journal(
+def test_a_journal_with_a_folder_that_is_named_as_no_session_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -52,8 +52,8 @@ def test_a_folder_that_is_named_as_no_session_refuses_the_journal(
     assert [path.name for path in tmp_path.iterdir()] == ["journal"]
 
 
-def test_rows_of_another_session_in_a_sealed_segment_refuse_the_journal(tmp_path: Path) -> None:
-    Member("a", 0, 50).write(tmp_path)
+def test_a_journal_with_rows_of_another_session_is_rejected(tmp_path: Path) -> None:
+    JournalMember("a", 0, 50).write(tmp_path)
     (folder,) = tmp_path.iterdir()
     assert seal_session(JournalSession(folder))
     (segment,) = JournalSession(folder).segments()
@@ -66,7 +66,7 @@ def test_rows_of_another_session_in_a_sealed_segment_refuse_the_journal(tmp_path
 
 
 def test_rows_of_a_second_session_in_one_folder_are_damage(tmp_path: Path) -> None:
-    Member("a", 0, 50).write(tmp_path)
+    JournalMember("a", 0, 50).write(tmp_path)
     (folder,) = tmp_path.iterdir()
     assert seal_session(JournalSession(folder))
     (segment,) = JournalSession(folder).segments()

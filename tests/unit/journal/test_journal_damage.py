@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner
-from unit.journal.written_journal import A, B, Member, facts, numbered
+from unit.journal.written_journal import A, B, JournalMember, facts, numbered
 
 from asyncrevoke.cli.journal import journal as commands
 from asyncrevoke.journal.format import columns as columns_of_batches
@@ -35,7 +35,7 @@ def in_segments(folder: Path, name: str = A, *, sealed: bool = False) -> Journal
     log = LogFile(
         session, "billing", segment_bytes=1600, segment_seconds=60, on_full=lambda _segment: None
     )
-    member = Member(name[-1], 0, 40, strict=True)
+    member = JournalMember(name[-1], 0, 40, strict=True)
     rows = sum(rows_of(entry) for entry in member.rows())
     member.end[-1] = member.end[-1]._replace(facts=json.dumps({"rows": rows}))
     _, *others = member.rows()
@@ -197,7 +197,7 @@ def test_a_segment_of_another_session_is_found(tmp_path: Path, sealed: bool) -> 
     assert checked(tmp_path / "one") == 1
 
 
-def test_a_segment_written_anew_with_other_rows_does_not_fit_its_chain(tmp_path: Path) -> None:
+def test_a_segment_written_again_with_other_rows_does_not_fit_its_chain(tmp_path: Path) -> None:
     session = in_segments(tmp_path)
     again = in_segments(tmp_path / "again")
     path, other = session.segments()[1].path, again.segments()[1].path
@@ -240,7 +240,7 @@ def test_rows_that_are_there_twice_are_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_sealed_segment_that_was_written_anew_has_no_digest(tmp_path: Path, number: int) -> None:
+def test_a_sealed_segment_that_was_written_again_has_no_digest(tmp_path: Path, number: int) -> None:
     path = in_segments(tmp_path, sealed=True).segments()[number].path
     pq.write_table(pq.read_table(path).replace_schema_metadata(None), path)
     state = state_of(tmp_path)
@@ -268,7 +268,7 @@ def test_a_sealed_segment_that_was_written_anew_has_no_digest(tmp_path: Path, nu
     ],
     ids=repr,
 )
-def test_a_batch_whose_columns_are_not_those_of_its_rows_is_refused(columns: ColumnArrays) -> None:
+def test_a_batch_whose_columns_are_not_those_of_its_rows_is_rejected(columns: ColumnArrays) -> None:
     payload = encoded(columns)
     with pytest.raises(ValueError, match=r"column|rows"):
         decoded(payload, 2)
@@ -307,6 +307,6 @@ def test_a_batch_is_the_same_in_two_halves() -> None:
 
 def test_a_log_of_a_later_version_is_not_taken_for_one_of_this() -> None:
     header = header_frame(SegmentHeader(A, None, 1, version=VERSION + 1), 0).data
-    rows = [frame.data for frame in encode(Member("a", 0, 1).rows(), 0)]
+    rows = [frame.data for frame in encode(JournalMember("a", 0, 1).rows(), 0)]
     content = read_blob(b"".join([header, *rows]))
     assert content.damaged == f"it has version {VERSION + 1}, and version {VERSION} is read"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from unit.journal.recording.journalled_member import JournalledMember
-from unit.journal.written_journal import A, B, Member, record
+from unit.journal.written_journal import A, B, JournalMember, record
 
 from asyncrevoke import ConfigError
 from asyncrevoke.journal import Journal
@@ -77,18 +77,18 @@ async def test_a_folder_that_exists_keeps_its_permissions(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("mode", [0o400, 0o700, 0o1600, 0, 0o060])
-def test_permissions_with_which_nobody_can_work_are_refused(tmp_path: Path, mode: int) -> None:
+def test_unusable_permissions_are_rejected(tmp_path: Path, mode: int) -> None:
     with pytest.raises(ConfigError, match="owner has to read and write"):
         Journal(tmp_path, mode=mode)
 
 
 def member_in(folder: Path) -> JournalSession:
-    Member("a", 0, 50).write(folder)
+    JournalMember("a", 0, 50).write(folder)
     return JournalSession(folder / A)
 
 
 @pytest.mark.parametrize("what", ["session", "segment", "lock"])
-def test_a_link_in_a_journal_is_refused_and_not_followed(tmp_path: Path, what: str) -> None:
+def test_a_link_in_a_journal_is_rejected_and_not_followed(tmp_path: Path, what: str) -> None:
     journal, elsewhere = tmp_path / "journal", tmp_path / "elsewhere"
     session = member_in(journal)
     if what == "session":
@@ -118,9 +118,7 @@ def test_sealing_writes_through_no_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["000002.log", "000002.parquet", "000002.arrow"])
-def test_a_segment_that_is_a_pipe_is_refused_and_waited_for_by_nobody(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_segment_that_is_a_pipe_is_rejected_without_waiting(tmp_path: Path, name: str) -> None:
     session = member_in(tmp_path)
     os.mkfifo(session.folder / name)
     with pytest.raises(ConfigError, match="no regular file"):

@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
+def test_a_path_that_is_a_file_is_rejected(tmp_path: Path) -> None:
     file = tmp_path / "journal"
     file.touch()
     with pytest.raises(ConfigError, match="a folder is needed"):
         Journal(file)
 
 
-def test_an_unknown_content_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_content_is_rejected(tmp_path: Path) -> None:
     other: Any = True
     with pytest.raises(ConfigError, match='content=True: "batches"'):
         Journal(tmp_path, content=other)
 
 
-def test_a_missing_package_is_refused_with_the_extra_to_install(
+def test_a_missing_package_is_rejected_with_the_extra_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def nowhere(_name: str) -> None: ...

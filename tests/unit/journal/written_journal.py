@@ -75,7 +75,7 @@ class Log(NamedTuple):
         ]
 
 
-class Topic:
+class JournalledTopic:
     """The topic that they read, in memory."""
 
     compacted = False
@@ -123,7 +123,7 @@ class Topic:
             )
 
 
-class Member:
+class JournalMember:
     """One session; ``rows`` may be changed before it is written."""
 
     def __init__(
@@ -241,25 +241,30 @@ def numbered(entries: Sequence[Entry]) -> deque[Any]:
     return queue
 
 
-def clean_run(partition: int = 0, number: int = 0) -> tuple[Member, Member]:
+def clean_run(partition: int = 0, number: int = 0) -> tuple[JournalMember, JournalMember]:
     """Two members, one after the other."""
     return (
-        Member("a", 0, 50, partition=partition, number=number),
-        Member("b", 50, RECORDS, partition=partition, number=number),
+        JournalMember("a", 0, 50, partition=partition, number=number),
+        JournalMember("b", 50, RECORDS, partition=partition, number=number),
     )
 
 
 def audited(
     folder: Path,
-    *members: Member,
-    topic: Topic | None = None,
+    *members: JournalMember,
+    topic: JournalledTopic | None = None,
     settings: AuditSettings | None = None,
 ) -> AuditResult:
     """Write them, and audit."""
     for member in members:
         member.write(folder)
     return asyncio.run(
-        audit(read_journal(folder), topic or Topic(), TOPIC, settings=settings or AuditSettings())
+        audit(
+            read_journal(folder),
+            topic or JournalledTopic(),
+            TOPIC,
+            settings=settings or AuditSettings(),
+        )
     )
 
 

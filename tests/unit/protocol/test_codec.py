@@ -71,7 +71,7 @@ def test_kafka_2_4_and_4_3_are_served(kind: type[Request]) -> None:
     assert codec.choose_version(kind, KAFKA_4_3) == codec.versions(kind)[0]
 
 
-def test_a_broker_that_is_too_old_is_told_apart_from_one_that_is_too_new() -> None:
+def test_errors_for_too_old_and_too_new_brokers_differ() -> None:
     kind = messages.FetchRequest
     with pytest.raises(
         UnsupportedVersion,
@@ -183,7 +183,7 @@ def test_a_reason_is_cut_to_what_brokers_accept() -> None:
     assert len(entity.reason) == 255  # type: ignore[attr-defined]
 
 
-def test_a_request_that_does_not_fit_is_refused_with_a_sentence() -> None:
+def test_a_request_that_does_not_fit_is_rejected_with_a_sentence() -> None:
     entry = messages.CommitEntry(partition=TP, offset=1, metadata="x" * 40000)
     message = messages.OffsetCommitRequest(
         group_id="g", generation=1, member_id="m", group_instance_id=None, entries=(entry,)
@@ -214,7 +214,7 @@ def test_a_valid_response_is_read(kind: type[Request], version: int) -> None:
 
 
 @pytest.mark.parametrize(("kind", "version"), EVERY_VERSION)
-def test_a_response_that_is_cut_off_is_refused(kind: type[Request], version: int) -> None:
+def test_a_response_that_is_cut_off_is_rejected(kind: type[Request], version: int) -> None:
     data = frames.frame(kind, version, random.Random(1))
     for length in range(len(data)):
         with pytest.raises(MalformedResponse):
@@ -252,7 +252,7 @@ def test_tagged_fields_of_a_newer_broker_are_passed_over() -> None:
     ],
     ids=["compact array", "array", "array of a fetch", "tags of the header", "endless number"],
 )
-def test_a_count_greater_than_the_bytes_left_is_refused_before_decoding(
+def test_a_count_greater_than_the_bytes_left_is_rejected_before_decoding(
     kind: type[Request], version: int, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never(*_: object) -> object:

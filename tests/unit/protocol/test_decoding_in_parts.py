@@ -88,7 +88,7 @@ def test_arrays_of_structures_are_sequences() -> None:
             members[len(members)]
 
 
-def test_elements_that_end_elsewhere_than_their_walk_are_refused() -> None:
+def test_elements_that_end_elsewhere_than_their_walk_are_rejected() -> None:
     rng = random.Random(3)
     data = frames.header(flexible=True) + frames.body(frames.sample(MetadataResponse, rng))
     response, _ = read_in_pieces(data, MetadataResponse)

@@ -222,7 +222,7 @@ def test_what_is_read_without_kio_is_what_kio_reads(
     cut=st.none() | st.integers(1, 80),
     more=st.binary(max_size=2),
 )
-def test_what_is_spoiled_is_read_by_kio_or_as_kio_reads_it(
+def test_a_corrupt_response_is_read_by_kio_or_as_kio_reads_it(
     version: int, at: float, byte: int, cut: int | None, more: bytes
 ) -> None:
     partitions: list[tuple[int, int, int, bytes | None]] = [
@@ -240,7 +240,7 @@ def test_what_is_spoiled_is_read_by_kio_or_as_kio_reads_it(
 
 
 @pytest.mark.parametrize("version", [11, 12])
-def test_an_unknown_error_code_spoils_its_own_partition_only(version: int) -> None:
+def test_an_unknown_error_code_affects_its_own_partition_only(version: int) -> None:
     data = fetched(version)
     index = data.index(struct.pack(">i", 3))  # the error code follows the partition
     data = data[: index + 4] + struct.pack(">h", 9999) + data[index + 6 :]

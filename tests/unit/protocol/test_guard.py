@@ -109,7 +109,7 @@ def test_every_primitive_of_kio_is_known() -> None:
         guard._primitive("varlong", flexible=True)
 
 
-def test_a_structure_that_may_be_missing_is_so_for_both_or_refused() -> None:
+def test_a_structure_that_may_be_missing_is_so_for_both_or_rejected() -> None:
     response = heartbeat1.ConsumerGroupHeartbeatResponse
     start = bytes(4) + bytes(2) + b"\0\0" + struct.pack(">ii", 3, 5000)
     accepted: set[int] = set()
@@ -166,7 +166,7 @@ def test_the_header_of_a_response_is_that_of_its_schema(kind: type[Request], ver
             codec.decode_response(kind, version, frame[:4] + count + frame[5:])
 
 
-def test_a_null_is_refused_where_the_schema_has_none() -> None:
+def test_a_null_is_rejected_where_the_schema_has_none() -> None:
     # throttle time, error, session, then an array of topics that is null
     data = bytes(4) + b"\0" + bytes(10) + b"\0\0"
     with pytest.raises(codec.MalformedResponse, match="count"):

@@ -180,7 +180,7 @@ def test_a_second_abort_of_the_same_producer_begins_at_its_own_offset() -> None:
     assert [record.offset for record in read(batches)] == [2]
 
 
-def test_records_outside_a_transaction_are_kept_whoever_wrote_them() -> None:
+def test_records_outside_a_transaction_are_kept_for_every_producer() -> None:
     data = bytearray(batch(1, producer_id=5))
     data[22] &= ~0x10  # idempotent, not transactional
     aborted = AbortedTransaction(producer_id=5, first_offset=0)
@@ -273,7 +273,7 @@ CODECS = ["gzip", "snappy", "lz4", "zstd"]
 
 
 @pytest.mark.parametrize("compression", range(1, 5), ids=CODECS)
-def test_a_batch_that_unpacks_to_more_than_is_allowed_is_refused_unopened(
+def test_a_batch_that_unpacks_to_more_than_is_allowed_is_rejected_unopened(
     compression: int,
 ) -> None:
     bomb = batch(1, compression=compression, value=bytes(8 * 2**20))

@@ -113,12 +113,12 @@ def test_no_bytes_are_an_assignment_of_nothing() -> None:
         "not UTF-8",
     ],
 )
-def test_a_broken_subscription_is_refused(blob: bytes) -> None:
+def test_a_broken_subscription_is_rejected(blob: bytes) -> None:
     with pytest.raises(MalformedMemberData):
         decode_subscription(blob)
 
 
-def test_a_negative_partition_is_refused() -> None:
+def test_a_negative_partition_is_rejected() -> None:
     blob = bytes.fromhex("0000 00000001 000174 00000001 fffffffe ffffffff".replace(" ", ""))
     with pytest.raises(MalformedMemberData, match="below 0"):
         decode_assignment(blob)
@@ -149,7 +149,7 @@ def test_an_assignment_reads_back(assigned: list[TopicPartition], note: bytes) -
 
 
 @given(st.binary(max_size=60), st.integers(0, 60), st.binary(max_size=8))
-def test_arbitrary_bytes_are_read_or_refused(tail: bytes, cut: int, patch: bytes) -> None:
+def test_arbitrary_bytes_are_read_or_rejected(tail: bytes, cut: int, patch: bytes) -> None:
     valid = encode_subscription(ALL_FIELDS)
     for blob in (b"\0\1" + tail, valid[:cut] + patch + valid[cut + len(patch) :], valid[:cut]):
         with suppress(MalformedMemberData):

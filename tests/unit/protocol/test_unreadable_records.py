@@ -59,7 +59,7 @@ print(type(record).__name__, record.offset, len(record.headers), record.detail)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="what bounds memory is Linux's")
-def test_thirty_million_empty_headers_in_a_few_kilobytes_are_refused_in_little_memory() -> None:
+def test_thirty_million_empty_headers_in_a_few_kilobytes_are_rejected_in_little_memory() -> None:
     tests = Path(__file__).parents[2]
     result = subprocess.run(
         [sys.executable, "-c", _BOMB],
@@ -142,7 +142,7 @@ def test_as_many_headers_as_a_record_may_have_are_read() -> None:
         "many that cannot be read",
     ],
 )
-def test_a_batch_whose_records_cannot_be_told_apart_is_unreadable_as_a_whole(batch: bytes) -> None:
+def test_a_batch_whose_records_cannot_be_delimited_is_unreadable_as_a_whole(batch: bytes) -> None:
     with pytest.raises(UnreadableBatch):
         read(batch)
 
@@ -244,7 +244,7 @@ def test_where_a_whole_batch_cannot_be_read_the_error_says_where_it_ends() -> No
     assert (caught.value.offset, caught.value.next_offset) == (11, 13)
 
 
-def test_with_handlers_it_stands_last_in_what_is_taken_at_once() -> None:
+def test_with_handlers_it_is_the_last_record_of_a_step() -> None:
     buffer = filled(SPOILED)
     taken = buffer.take(10, unreadable=True)
     assert [each.offset for each in taken] == [0, 1]

@@ -31,6 +31,7 @@ from asyncrevoke.core.io.effects import (
 from asyncrevoke.model import GroupMetadata, OffsetAndMetadata, PollResult, Record, TopicPartition
 from asyncrevoke.protocol.messages import MetadataRequest, MetadataResponse
 from asyncrevoke.runtime.hooks.event_log import EventLog
+from asyncrevoke.runtime.hooks.lifespan_events import LifespanEvents
 from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
 from asyncrevoke.runtime.loop.driver import Driver
 from asyncrevoke.runtime.session.parts import SessionHooks, SessionParts
@@ -95,6 +96,9 @@ class ScriptedCore:
         self._polling = False
         self._out = False
         self._calls = 0
+        # The parts of the core that the session calls.
+        self.assignment = self.completion_tracker = self.fetcher = self.record_drain = self
+        self.revocation = self.seeking = self
 
     # -- as the driver wants it
 
@@ -178,9 +182,13 @@ class ScriptedCore:
     def boundary(self, now: float, *, inside: bool) -> None:
         self.calls.append(("boundary", inside))
 
-    def track(self, on: bool, *, next_poll_completes: bool = False) -> None:
+    def track(self, *, one_by_one: bool, next_poll_completes: bool = False) -> None:
         self.tracking = (
-            "by batch" if not on else "until settled" if next_poll_completes else "until completed"
+            "by batch"
+            if not one_by_one
+            else "until settled"
+            if next_poll_completes
+            else "until completed"
         )
 
     def may_begin_until(self, _now: float) -> float:
@@ -201,12 +209,9 @@ class ScriptedCore:
         for record in records:
             self.complete(now, record)
 
-    def abandon(self, now: float, record: Record) -> None:
-        self.calls.append(("abandon", record.offset))
-
     def abandon_all(self, now: float, records: Sequence[Record]) -> None:
         for record in records:
-            self.abandon(now, record)
+            self.calls.append(("abandon", record.offset))
 
     def droppable_from(self, partition: TopicPartition, unstarted: Sequence[Record]) -> int:
         return 0
@@ -220,9 +225,12 @@ class ScriptedCore:
     def drop_after(self, now: float, partition: TopicPartition, offset: int) -> None:
         self.calls.append(("drop_after", (partition, offset)))
 
-    def delay_revoke(self, partitions: Iterable[TopicPartition]) -> bool:
+    def delay(self, partitions: Iterable[TopicPartition]) -> bool:
         self.calls.append(("delay_revoke", list(partitions)))
         return True
+
+    def set_output_topics(self, topics: Iterable[str]) -> None:
+        """No call of the application's."""
 
     def subscribe(self, now: float, topics: Iterable[str] = (), pattern: str | None = None) -> None:
         self.calls.append(("subscribe", (tuple(topics), pattern)))
@@ -233,7 +241,7 @@ class ScriptedCore:
     def assign(self, now: float, partitions: Iterable[TopicPartition]) -> None:
         self.calls.append(("assign", list(partitions)))
 
-    def assignment(self) -> frozenset[TopicPartition]:
+    def partitions(self) -> frozenset[TopicPartition]:
         return frozenset({ORDERS})
 
     def position(self, partition: TopicPartition) -> int | None:
@@ -261,6 +269,9 @@ class ScriptedCore:
         self._calls += 1
         return self._calls
 
+    def listener_called(self, now: float, instance_ids: Sequence[int]) -> None:
+        self.calls.append(("listener_called", tuple(instance_ids)))
+
     # -- for tests
 
     def asked(self, call: str) -> list[object]:
@@ -269,11 +280,14 @@ class ScriptedCore:
     def notify(self, kind: NotifyKind, *partitions: TopicPartition) -> None:
         self.effects.append(Notify(kind, frozenset(partitions)))
 
+    def set_output_topics(self, topics: object) -> None:
+        """Nothing is sent here."""
+
     def emit(self, level: str, event: str, **fields: object) -> None:
         self.effects.append(Emit(level, event, fields))
 
 
-class ScriptedRequests:
+class ScriptedSockets:
     """Answers each request when ``open``; an exception in ``error`` is raised instead."""
 
     def __init__(self) -> None:
@@ -324,7 +338,7 @@ class ScriptedRequests:
 
 def make_parts(
     core: ScriptedCore,
-    requests: ScriptedRequests,
+    requests: ScriptedSockets,
     listener: object = None,
     *,
     config: ConsumerConfig | None = None,
@@ -336,10 +350,11 @@ def make_parts(
     own_core, owners = cast("ConsumerCore", core), RecordOwners()
     hooks = SessionHooks(
         log=EventLog(),
-        listener=ListenerCalls(listener),
+        listener=ListenerCalls(listener, 300.0),
         owners=owners,
         status=SessionStatus(own_core, owners),
         reads=ReadReports(None),
+        lifespans=LifespanEvents(),
         recorder=recorder,
     )
     driver = Driver(
@@ -352,12 +367,17 @@ def make_parts(
         jitter=jitter,
     )
     return SessionParts(
-        config=config or ConsumerConfig(), core=own_core, driver=driver, hooks=hooks
+        config=config or ConsumerConfig(),
+        core=own_core,
+        driver=driver,
+        requests=requests,
+        bootstrap=(),
+        hooks=hooks,
     )
 
 
 def make_driver(
-    core: ScriptedCore, requests: ScriptedRequests, listener: object = None
+    core: ScriptedCore, requests: ScriptedSockets, listener: object = None
 ) -> tuple[Driver, ListenerCalls]:
     parts = make_parts(core, requests, listener)
     return parts.driver, parts.hooks.listener
@@ -367,14 +387,14 @@ class ScriptedConsumer(Consumer):
     """A consumer on a scripted core."""
 
     core: ScriptedCore
-    requests: ScriptedRequests
+    requests: ScriptedSockets
     session: Session
     recorder: SessionRecorder | None = None
 
     @override
     def _open(self) -> Session:
         self.core = ScriptedCore()
-        self.requests = ScriptedRequests()
+        self.requests = ScriptedSockets()
         self.session = Session(
             make_parts(
                 self.core,

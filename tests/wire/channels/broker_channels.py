@@ -26,7 +26,7 @@ LONG = 20.0
 SHORT = 0.1
 
 
-class Setup:
+class BrokerChannels:
     """A fake broker and the channels to it."""
 
     def __init__(self, broker: FakeBroker, node: Node, channels: Channels) -> None:
@@ -45,7 +45,7 @@ class Setup:
         return self.channels.request(Send(1, message, node or self.node, channel, timeout))
 
 
-Start: TypeAlias = Callable[..., Awaitable[Setup]]
+Start: TypeAlias = Callable[..., Awaitable[BrokerChannels]]
 
 
 async def well(correlation: int, writer: asyncio.StreamWriter) -> None:

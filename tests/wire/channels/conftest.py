@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from wire.channels.broker_channels import (
-    Setup,
+    BrokerChannels,
     Start,
 )
 from wire.fake_broker import Answer, FakeBroker
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 async def start() -> AsyncIterator[Start]:
-    running: list[Setup] = []
+    running: list[BrokerChannels] = []
 
-    async def start(answer: Answer, *, silent: bool = False, **options: object) -> Setup:
+    async def start(answer: Answer, *, silent: bool = False, **options: object) -> BrokerChannels:
         broker = FakeBroker(answer, silent=silent)
         node = await broker.start()
         config = ConsumerConfig.from_options(bootstrap_servers="127.0.0.1:1", **options)
-        running.append(Setup(broker, node, Channels(config)))
+        running.append(BrokerChannels(broker, node, Channels(config)))
         return running[-1]
 
     yield start

@@ -9,7 +9,7 @@ from wire.channels.broker_channels import (
     HEARTBEAT,
     LONG,
     SHORT,
-    Setup,
+    BrokerChannels,
     Start,
     kind,
     well,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def _begun(setup: Setup, outcomes: list[Replied | Failed], **options: Any) -> bool:
+def _begun(setup: BrokerChannels, outcomes: list[Replied | Failed], **options: Any) -> bool:
     send = Send(1, HEARTBEAT, setup.node, Channel.HEARTBEAT, LONG)._replace(**options)
     return setup.channels.begin(send, outcomes.append)
 
@@ -58,7 +58,7 @@ async def test_over_an_open_connection_a_request_begins_at_once_and_gets_its_ans
     assert all(isinstance(outcome, Replied) for outcome in outcomes)
 
 
-async def _answered_once(start: Start) -> Setup:
+async def _answered_once(start: Start) -> BrokerChannels:
     """A broker that has answered a request, and answers no further one."""
 
     async def once(correlation: int, writer: asyncio.StreamWriter) -> None:

@@ -43,7 +43,7 @@ async def test_each_channel_has_a_connection_of_its_own(start: Start) -> None:
     assert setup.broker.connections == len(Channel)
 
 
-async def test_a_port_where_nobody_listens_is_unreachable(start: Start) -> None:
+async def test_a_port_without_a_listener_is_unreachable(start: Start) -> None:
     setup = await start(well)
     await setup.broker.stop()
     outcome = await setup.send()
@@ -129,7 +129,7 @@ async def test_a_broken_connection_is_replaced_by_the_next_request(start: Start)
 
 
 @pytest.mark.parametrize("body", [b"", b"\0\0", b"\0" * 5], ids=["empty", "short", "almost"])
-async def test_an_answer_that_cannot_be_decoded_is_malformed_and_drops_the_connection(
+async def test_a_response_that_cannot_be_decoded_is_malformed_and_drops_the_connection(
     start: Start, body: bytes
 ) -> None:
     async def garbage(correlation: int, writer: asyncio.StreamWriter) -> None:
@@ -169,7 +169,7 @@ async def test_a_wrong_correlation_id_is_malformed(start: Start) -> None:
 
 
 @pytest.mark.parametrize("size", [2**31 - 1, 51 * 2**20 + 1, -1, -(2**31)])
-async def test_a_frame_is_refused_by_its_size_before_it_is_read(start: Start, size: int) -> None:
+async def test_a_frame_is_rejected_by_its_size_before_it_is_read(start: Start, size: int) -> None:
     async def huge(_correlation: int, writer: asyncio.StreamWriter) -> None:
         writer.write(struct.pack(">i", size))
 
@@ -179,7 +179,7 @@ async def test_a_frame_is_refused_by_its_size_before_it_is_read(start: Start, si
     assert "raise fetch_max_bytes" in detail(outcome)
 
 
-async def test_an_answer_that_never_comes_is_a_timeout_and_drops_the_connection(
+async def test_a_response_that_never_comes_is_a_timeout_and_drops_the_connection(
     start: Start,
 ) -> None:
     setup = await start(never)
@@ -239,7 +239,7 @@ async def test_a_request_that_cannot_be_written_is_unsupported_and_keeps_the_con
     assert setup.broker.connections == 1
 
 
-async def test_a_cancelled_request_drops_a_connection_that_nobody_else_uses(start: Start) -> None:
+async def test_a_cancelled_request_drops_a_connection_without_other_requests(start: Start) -> None:
     setup = await start(never)
     request = asyncio.ensure_future(setup.send())
     await setup.broker.until(lambda: setup.broker.requests == 1)
@@ -333,7 +333,7 @@ async def test_closing_twice_is_fine(start: Start) -> None:
     await setup.channels.close()
 
 
-async def test_an_answer_to_nothing_drops_the_connection(start: Start) -> None:
+async def test_a_response_to_nothing_drops_the_connection(start: Start) -> None:
     async def twice(correlation: int, writer: asyncio.StreamWriter) -> None:
         await well(correlation, writer)
         await well(correlation, writer)
@@ -345,9 +345,7 @@ async def test_an_answer_to_nothing_drops_the_connection(start: Start) -> None:
     assert setup.broker.connections == 2
 
 
-async def test_a_connection_that_nobody_uses_is_closed(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_idle_connection_is_closed(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("asyncrevoke.runtime.net.connection._IDLE_SECONDS", SHORT)
     setup = await start(well)
     assert isinstance(await setup.send(), Replied)
@@ -358,7 +356,7 @@ class ToldError(Exception):
     """The versions that a request was told."""
 
 
-async def test_aiokafka_tells_a_request_the_versions_before_it_sends_anything(
+async def test_aiokafka_passes_the_versions_to_a_request_before_it_sends_anything(
     start: Start,
 ) -> None:
     """The contract with aiokafka: if this fails after an upgrade, read its conn.py again."""

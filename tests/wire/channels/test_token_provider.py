@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from aiokafka.abc import AbstractTokenProvider
 from wire.channels.broker_channels import (
-    Setup,
+    BrokerChannels,
     Start,
     detail,
     kind,
@@ -49,7 +49,7 @@ class Tokens:
 AbstractTokenProvider.register(Tokens)
 
 
-async def _with_oauth(start: Start, provider: Tokens) -> Setup:
+async def _with_oauth(start: Start, provider: Tokens) -> BrokerChannels:
     async def handshake_then_refuse(correlation: int, writer: asyncio.StreamWriter) -> None:
         first = correlation == 2  # the version lookup was 1
         writer.write((handshake_response if first else refusal_response)(correlation))
@@ -64,7 +64,7 @@ async def _with_oauth(start: Start, provider: Tokens) -> Setup:
     return setup
 
 
-async def test_credentials_that_the_broker_refuses_are_an_authentication_failure(
+async def test_credentials_that_the_broker_rejects_are_an_authentication_failure(
     start: Start,
 ) -> None:
     setup = await _with_oauth(start, Tokens())
@@ -74,7 +74,7 @@ async def test_credentials_that_the_broker_refuses_are_an_authentication_failure
     assert "no, thanks" in detail(outcome)
 
 
-async def test_a_token_provider_that_fails_is_no_refusal_and_is_asked_again(start: Start) -> None:
+async def test_a_failing_token_provider_is_no_rejection_and_is_asked_again(start: Start) -> None:
     setup = await _with_oauth(start, Tokens(failures=1))
     outcome = await setup.send()
     assert kind(outcome) is FailureKind.UNREACHABLE

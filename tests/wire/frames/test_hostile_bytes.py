@@ -29,7 +29,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     "program", ["response_frames.py", "corrupt_records.py", "corrupt_subscriptions.py"]
 )
-def test_spoiled_bytes_are_read_or_refused_and_never_end_the_process(program: str) -> None:
+def test_corrupt_bytes_are_read_or_rejected_and_never_end_the_process(program: str) -> None:
     child = run(str(HERE / program), "20240229", str(SPOILED))
     assert child.returncode == 0, child.stderr[-2000:]
     read, refused = map(int, child.stdout.split())

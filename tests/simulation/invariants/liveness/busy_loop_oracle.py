@@ -1,4 +1,4 @@
-"""No member is busy without end at one instant: neither a timer nor a poll wakes itself."""
+"""No member loops at one instant: neither a timer nor a poll wakes itself."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class BusyLoopOracle:
                 f"{self._state.clock.now!r}, which is {member.now!r} on its own clock",
             )
 
-    def polled_in_vain(self, member: SimulatedMember) -> None:
+    def polled_without_result(self, member: SimulatedMember) -> None:
         """A poll of this member has returned nothing."""
         client = member.client
         self._begin_instant(client)

@@ -1,4 +1,4 @@
-"""Whatever a member asks its core for is answered once, and within the time that is documented."""
+"""Each call of an application completes once, within the documented time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Waiting:
 
 
 class CallOracle:
-    """Follows each call of an application to its answer."""
+    """Follows each call of an application to its result."""
 
     def __init__(self, state: OracleState) -> None:
         self._state = state

@@ -1,4 +1,4 @@
-"""Oracle over connections that die without a word: members notice in time, and go on by others."""
+"""Oracle over connections that fall silent: members notice in time, and use others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from simulation.invariants.oracle_state import MemberView, OracleState, Violatio
 
 # Beyond the session: what a fault may cost.
 _MARGIN = 5.0
-# What the broker's session is under KIP-848, where members are not told.
+# The broker's session timeout under KIP-848, which members do not receive.
 _BROKERS_SESSION = 10.0
 
 
@@ -40,7 +40,7 @@ class SilenceOracle:
         # While it joins, it is a member by that.
         joins = member.config.group_protocol != "consumer" and view.join is not None
         confirmed = view.confirmed_at
-        if not state.inexcusable or view.closing or joins or view.generation < 0:
+        if not state.strict or view.closing or joins or view.generation < 0:
             return
         if confirmed <= began_at:
             raise Violation(

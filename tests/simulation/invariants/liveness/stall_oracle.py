@@ -1,4 +1,4 @@
-"""A partition with data and a live leader keeps no member waiting that polls."""
+"""A polling member gets records of each partition that has data and a live leader."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOOK_EVERY = 0.25
 
 
 class StallOracle:
-    """Looks every now and then which partitions have records for their members, and since when."""
+    """Checks at intervals which partitions have records for their members, and since when."""
 
     def __init__(self, state: OracleState) -> None:
         self._state = state

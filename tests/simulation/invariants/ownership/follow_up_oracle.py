@@ -1,5 +1,5 @@
-"""Oracle over follow-ups, I16: what was released is no longer said to be owned, and the group is
-told of it in time."""
+"""Oracle over follow-ups, I16: a released partition is no longer reported as owned, and the
+group receives that in time."""
 
 from __future__ import annotations
 
@@ -118,10 +118,10 @@ class FollowUpOracle:
         if not self._may_follow_up(view) or not view.member.alive or view.member.frozen:
             return
         owed = self._owed.get(client)
-        excused = self._state.disturbed(client, 10.0) or self._evictions.is_evicted(client)
-        if owed and not excused:
+        permitted = self._state.disturbed(client, 10.0) or self._evictions.is_evicted(client)
+        if owed and not permitted:
             raise Violation(
                 "I16",
-                f"client {client} has released {sorted(owed)}, and has not told the group "
+                f"client {client} has released {sorted(owed)}, and has not reported it "
                 f"within {FOLLOW_UP_WITHIN} s",
             )

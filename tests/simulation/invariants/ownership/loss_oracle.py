@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class LossOracle:
-    """Finds for every loss what excuses it, and writes down what may be repeated for that."""
+    """Finds for every loss what permits it, and records what may be repeated for that."""
 
     def __init__(self, state: OracleState, evictions: Evictions) -> None:
         self._state = state
@@ -34,7 +34,7 @@ class LossOracle:
         view.unreported[partition] += 1
         cause = self._evictions.why_lost(client)
         overdue = holding is not None and self._overdue(view, partition, holding)
-        if cause is None and overdue and not state.inexcusable:
+        if cause is None and overdue and not state.strict:
             state.counts["lost partitions"] += 1
             state.permit_overdue_duplicates(client, partition)
             return

@@ -1,4 +1,4 @@
-"""Oracle over what listeners are told, I12: every notice once, none of them empty, and those of one
+"""Oracle over the calls of listeners, I12: each notice once, none of them empty, and those of one
 event in order: lost, revoked, assigned."""
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _CONVERTED = "the group was converted while partitions were on their way"
 
 class OwnershipOracle:
     """Follows who has what in the generation that is running at the coordinator, and which members
-    it has passed over without a word to them."""
+    it has skipped without a response to them."""
 
     def __init__(
         self, state: OracleState, evictions: Evictions, deliveries: DeliveryOracles

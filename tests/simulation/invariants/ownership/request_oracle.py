@@ -107,7 +107,7 @@ class RequestOracle:
                 "I10",
                 f"client {client} says that it owns {sorted(owned)}, and has {sorted(held)}",
             )
-        # An acknowledgement that was due when it closed lists what it gives up since it closes.
+        # An acknowledgement that was due when it closed lists what closing revokes.
         until = view.closing_since if view.closing else float("inf")
         draining = sorted(
             tp

@@ -1,4 +1,4 @@
-"""Oracle over staged releases, a part of I16: what has drained is handed over in time, not too
+"""Oracle over staged releases, a part of I16: drained partitions are released in time, not too
 often, and never at the cost of a partition that was kept."""
 
 from __future__ import annotations
@@ -109,5 +109,5 @@ class StagingOracle:
         raise Violation(
             "I16",
             f"client {client} has released {sorted(self._owed[client])}, and waits for its "
-            f"other partitions to tell the group",
+            f"other partitions to send its rejoin",
         )

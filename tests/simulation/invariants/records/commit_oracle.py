@@ -72,27 +72,27 @@ class CommitOracle:
             if stored < offset:
                 raise Violation(
                     "acknowledged",
-                    f"client {client} is told that {name(partition)} is committed up to {offset}, "
+                    f"client {client} received that {name(partition)} is committed up to {offset}, "
                     f"and no more than {stored} was stored for it",
                 )
 
-    def told_committed(
+    def committed_offsets_received(
         self,
         view: MemberView,
         seconds: float,
         answer: Mapping[TopicPartition, OffsetAndMetadata | None],
     ) -> None:
-        """A member was told what is committed: what was, at any time since it has asked."""
+        """A member received committed offsets, which were committed at some time since it asked."""
         asked_at = self._state.clock.now - seconds
-        for partition, told in answer.items():
+        for partition, received in answer.items():
             history = self._history.get(partition, [])
             before = [offset for at, offset in history if at <= asked_at][-1:]
             since = [offset for at, offset in history if at > asked_at]
-            offset = _NONE if told is None else told.offset
+            offset = _NONE if received is None else received.offset
             if offset not in (before or [_NONE]) + since:
                 raise Violation(
                     "committed",
-                    f"client {view.member.client} is told that {offset} is committed of "
+                    f"client {view.member.client} received that {offset} is committed of "
                     f"{name(partition)}, which was {before or None} when it asked, then {since}",
                 )
 
@@ -109,8 +109,8 @@ class CommitOracle:
         self._state.counts["refused commits"] += 1
 
     def deleted(self, topic: str) -> None:
-        """A topic is deleted: nobody can be told of the new one what was stored of this."""
-        # A look-up that is under way may still be told of the former topic.
+        """A topic is deleted: no member may receive its offsets for the new one."""
+        # A lookup in flight may still receive the former topic's offset.
         for history in [self._history[tp] for tp in self._history if tp.topic == topic]:
             history.append((self._state.clock.now, _NONE))
         for key in [key for key in self._stored if key[1].topic == topic]:

@@ -35,7 +35,7 @@ class DeliveryOracles:
         self._repairing: dict[TopicPartition, int] = {}
         # Where what is stored ends, its map included.
         self._stored: dict[TopicPartition, int] = {}
-        # What each client was last told to be done beyond what is committed.
+        # The completed offsets beyond the committed one that each client last received.
         self._told: dict[tuple[int, TopicPartition], frozenset[int]] = {}
         # Of which topic's partition the records of a client's tracker are.
         self._trackers: dict[tuple[int, int], WorkProgress] = {}
@@ -59,7 +59,7 @@ class DeliveryOracles:
             holding = view.held.get(partition)
             if holding is None:
                 raise Violation(
-                    "I9", f"client {client} is to give up {name(partition)}, which it has not"
+                    "I9", f"client {client} has to revoke {name(partition)}, which it does not own"
                 )
             holding.announced = True
             if holding.revoking_since is None:
@@ -183,7 +183,7 @@ class DeliveryOracles:
     def dropped(
         self, view: MemberView, partition: TopicPartition, offset: int, gaps: frozenset[int]
     ) -> None:
-        """Records after ``offset``, and ``gaps`` before it, were given up unstarted: they may be
+        """Records after ``offset``, and ``gaps`` before it, were dropped unstarted: they may be
         delivered again, and nothing else of what was delivered."""
         holding = view.held.get(partition)
         if holding is not None and holding.next is not None and holding.next > offset + 1:
@@ -355,7 +355,7 @@ class DeliveryOracles:
     def position_found(
         self, view: MemberView, partition: TopicPartition, offset: int, *, is_end: bool
     ) -> None:
-        """A member was told where the log begins or ends, to which the reset policy sends it, or
+        """A member received where the log begins or ends, to which the reset policy sends it, or
         its own seek."""
         progress, holding = self._of(partition), view.held.get(partition)
         if is_end and holding is not None and holding.seeks_end and not holding.former:
@@ -363,7 +363,7 @@ class DeliveryOracles:
             progress.skipped = max(progress.skipped, offset)
             holding.next = holding.may_jump_to = offset
             holding.tracker_id, holding.covered = None, _NOTHING
-        # A former owner of a converted group may have committed since it was told of nothing.
+        # A former owner of a converted group may have committed: it received no revocation.
         untold = partition in view.unset
         if progress.deleted or untold or partition not in self._state.brokers.group.offsets:
             progress.skipped = max(progress.skipped, offset)
@@ -381,7 +381,7 @@ class DeliveryOracles:
                 del self._rewound[partition]
                 self._repairing[partition] = client
             elif sender is not None:
-                late = "a commit arrived after its sender had given up"
+                late = "a commit arrived after its sender had stopped waiting"
                 self._of(partition).may_repeat(late, end)
 
     def assigned(self, view: MemberView, partition: TopicPartition, holding: Holding) -> None:

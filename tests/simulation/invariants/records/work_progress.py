@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class WorkProgress:
-    """One partition: who was given which record, who has worked on it, and what is missing."""
+    """One partition: which client received and worked on which record, and what is missing."""
 
     __slots__ = ("deleted", "deliveries", "done", "index", "repeats", "skipped")
 
@@ -32,7 +32,7 @@ class WorkProgress:
             self.repeats = cause, end
 
     def take_back(self, offset: int, client: int) -> None:
-        """This client has given up, unstarted, what it was given last."""
+        """This client has dropped, unstarted, the records that it received last."""
         given = list(self.deliveries[offset])
         for index in reversed(range(len(given))):
             if given[index][0] == client:

@@ -122,7 +122,7 @@ class TestCounting:
         assert found.lost == ()
         assert found.disorder == ()
 
-    def test_repeated_record_of_a_killed_member_is_excused_if_it_was_not_committed(self) -> None:
+    def test_an_uncommitted_record_of_a_killed_member_may_be_repeated(self) -> None:
         records = produced((0, "a", 0.0), (1, "b", 0.0))
         calls = (
             call("A", 0, 0.01, 0.1, key="a"),
@@ -134,7 +134,7 @@ class TestCounting:
         assert found.repeated == (RecordId(P0, 0), RecordId(P0, 1))
         assert found.excused == (RecordId(P0, 1),)
 
-    def test_repeated_record_of_a_member_that_left_is_not_excused(self) -> None:
+    def test_a_record_of_a_member_that_left_may_not_be_repeated(self) -> None:
         found = verdict(
             produced((0, "a", 0.0)),
             call("A", 0, 0.01, 0.1, key="a"),
@@ -224,7 +224,7 @@ def stall_seconds(found: GroupResult) -> float:
 
 
 class TestStall:
-    def test_waiting_record_that_nobody_takes_is_a_stall(self) -> None:
+    def test_a_waiting_record_that_no_member_handles_is_a_stall(self) -> None:
         found = verdict(
             produced((0, "a", 0.0), (1, "b", 1.0)),
             call("A", 0, 0.0, 0.1, key="a"),
@@ -240,7 +240,7 @@ class TestStall:
         )
         assert stall_seconds(found) == 0
 
-    def test_order_of_keys_excuses_until_the_key_is_free(self) -> None:
+    def test_order_by_key_permits_a_stall_until_the_key_is_free(self) -> None:
         found = verdict(
             produced((0, "a", 0.0), (1, "a", 0.0)),
             call("A", 0, 0.0, 3.0, key="a"),
@@ -248,7 +248,7 @@ class TestStall:
         )
         assert found.stall == Stall(P0, "A", 3.0, 0.5)
 
-    def test_slow_handler_does_not_excuse_other_keys(self) -> None:
+    def test_a_slow_handler_permits_no_stall_of_other_keys(self) -> None:
         found = verdict(
             produced((0, "a", 0.0), (1, "b", 0.0)),
             call("A", 0, 0.0, 3.0, key="a"),
@@ -256,7 +256,7 @@ class TestStall:
         )
         assert found.stall == Stall(P0, "A", 0.0, 3.0)
 
-    def test_member_without_a_free_handler_is_excused_for_as_long(self) -> None:
+    def test_a_member_without_a_free_handler_may_stall_for_as_long(self) -> None:
         records = produced((0, "a", 0.0), (1, "b", 0.0)) + produced((0, "c", 0.0), partition=1)
         calls = (
             call("A", 0, 0.0, 2.0, key="a"),
@@ -277,7 +277,7 @@ class TestStall:
         )
         assert stall_seconds(found) == 1
 
-    def test_partition_that_moves_is_a_hand_over_and_no_stall(self) -> None:
+    def test_partition_that_moves_is_a_handover_and_no_stall(self) -> None:
         found = verdict(
             produced((0, "a", 0.0), (1, "b", 0.0)),
             call("A", 0, 0.0, 0.1, key="a"),
@@ -286,7 +286,7 @@ class TestStall:
         assert found.stall is None
         assert found.hand_over == Stall(P0, "B", 0.0, 4.0)
 
-    def test_draining_before_a_partition_moves_is_part_of_the_hand_over(self) -> None:
+    def test_draining_before_a_partition_moves_is_part_of_the_handover(self) -> None:
         # Records 0 and 1 of key a are finished by A although 3 waits; then B goes on with 3.
         found = verdict(
             produced((0, "a", 0.0), (1, "a", 0.0), (2, "b", 0.0), (3, "c", 0.0)),
@@ -298,7 +298,7 @@ class TestStall:
         assert stall_seconds(found) == 0.1
         assert found.hand_over == Stall(P0, "B", 0.1, 2.4)
 
-    def test_pause_before_the_member_goes_on_is_a_stall_in_spite_of_late_keys(self) -> None:
+    def test_a_pause_before_the_member_continues_is_a_stall_in_spite_of_late_keys(self) -> None:
         found = verdict(
             produced((0, "a", 0.0), (1, "a", 0.0), (2, "b", 0.0), (3, "c", 0.0)),
             call("A", 0, 0.0, 2.0, key="a"),
@@ -328,7 +328,7 @@ class TestStall:
         )
         assert found.stall == Stall(P0, "A", 1.0, 2.6)
 
-    def test_longest_of_several_partitions_is_told(self) -> None:
+    def test_the_longest_stall_of_several_partitions_is_reported(self) -> None:
         found = verdict(
             produced((0, "a", 0.0), (1, "b", 0.0))
             + produced((0, "a", 0.0), (1, "b", 0.0), partition=1),

@@ -177,7 +177,7 @@ class TestProgress:
 
 
 class TestReport:
-    def test_clean_verdict_has_no_faults(self) -> None:
+    def test_a_clean_result_has_no_faults(self) -> None:
         assert faults(clean(), max_stall=1.0) == []
         assert facts(clean(), ok=True)["longest_stall"] == 0.2
 
@@ -195,11 +195,11 @@ class TestReport:
             ({"stall": Stall(P0, "A", 1.0, 1.5)}, "a kept partition stood still for 1.50 s"),
         ],
     )
-    def test_each_fault_is_told(self, changes: dict[str, object], fault: str) -> None:
+    def test_each_fault_is_reported(self, changes: dict[str, object], fault: str) -> None:
         (told,) = faults(clean(**changes), max_stall=1.0)
         assert told.startswith(fault)
 
-    def test_excused_repetition_and_unlimited_stall_are_no_faults(self) -> None:
+    def test_permitted_duplicates_and_unlimited_stalls_are_no_faults(self) -> None:
         again = (RecordId(P0, 1),)
         assert faults(clean(repeated=again, excused=again), max_stall=1.0) == []
         assert faults(clean(stall=Stall(P0, "A", 1.0, 9.0)), max_stall=None) == []

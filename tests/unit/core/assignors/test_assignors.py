@@ -89,7 +89,7 @@ def test_static_members_come_first_in_the_order_of_their_instances() -> None:
     assert ROUND_ROBIN.assign({"t": range(3)}, members) == {"a": t(2), "b": t(1), "c": t(0)}
 
 
-def test_roundrobin_goes_on_with_the_next_topic_where_it_stopped() -> None:
+def test_roundrobin_continues_with_the_next_topic_where_it_stopped() -> None:
     members = [member("a", topics="t u"), member("b", topics="t u")]
     result = ROUND_ROBIN.assign({"u": range(3), "t": range(3)}, members)
     assert result == {
@@ -131,14 +131,14 @@ def test_an_overloaded_member_keeps_its_lowest_partitions_then_topics() -> None:
     assert sorted(result["a"]) == [TopicPartition("t", 0), TopicPartition("u", 0)]
 
 
-def test_what_changes_its_owner_is_given_to_nobody_in_this_round() -> None:
+def test_a_partition_that_changes_its_owner_is_withheld_in_this_round() -> None:
     members = [member("a", *t(0, 1, 2, 3)), member("b")]
     result = STICKY.assign({"t": range(4)}, members)
     assert result == {"a": t(0, 1), "b": []}
     assert withheld({"t": range(4)}, members, result) == t(2, 3)
 
 
-def test_what_nobody_owned_is_given_at_once_beside_what_is_withheld() -> None:
+def test_unowned_partitions_are_assigned_at_once_beside_withheld_ones() -> None:
     members = [member("a", *t(0, 1, 2, 3)), member("b")]
     result = STICKY.assign({"t": range(5)}, members)
     assert result == {"a": t(0, 1, 2), "b": t(4)}
@@ -159,7 +159,7 @@ def test_of_two_that_claim_one_partition_the_higher_generation_has_it() -> None:
     assert result == {"a": [], "b": t(0)}  # 1 goes to a, once b has given it up
 
 
-def test_of_two_with_one_generation_that_claim_one_partition_nobody_has_it() -> None:
+def test_a_partition_that_two_members_of_one_generation_report_is_owned_by_neither() -> None:
     members = [member("a", *t(0)), member("b", *t(0))]
     assert STICKY.assign({"t": range(1)}, members) == {"a": [], "b": []}
 
@@ -261,14 +261,14 @@ def test_the_highest_protocol_that_all_assignors_support_is_used(
     assert choose_protocol(find_assignors(names)) is protocol
 
 
-def test_assignors_without_a_common_protocol_are_refused() -> None:
+def test_assignors_without_a_common_protocol_are_rejected() -> None:
     mine = OfTheUser("mine", COOPERATIVE)
     with pytest.raises(ConfigError, match=r"share no .* \(range supports EAGER; mine supports C"):
         choose_protocol([RANGE, mine])
     assert choose_protocol([STICKY, mine]) is COOPERATIVE
 
 
-def test_an_assignor_without_any_protocol_is_refused() -> None:
+def test_an_assignor_without_any_protocol_is_rejected() -> None:
     with pytest.raises(ConfigError, match="mine supports none"):
         choose_protocol([OfTheUser("mine")])
 
@@ -289,12 +289,12 @@ def test_a_wrong_list_of_assignors_is_answered_with_the_fix(
         find_assignors(wanted)
 
 
-def test_choosing_from_nothing_is_refused() -> None:
+def test_choosing_from_nothing_is_rejected() -> None:
     with pytest.raises(ConfigError, match="name at least one"):
         choose_protocol([])
 
 
-def test_an_assignor_of_the_users_own_stands_beside_the_names() -> None:
+def test_a_users_assignor_is_used_beside_named_ones() -> None:
     mine = OfTheUser("mine", EAGER)
     assert find_assignors([mine, "range"]) == (mine, RANGE)
 
@@ -325,7 +325,7 @@ def test_a_partition_given_twice_stays_with_one() -> None:
     assert [v.reason for v in violations] == ["is given to a as well"]
 
 
-def test_what_is_given_to_a_stranger_is_stripped_and_who_was_forgotten_gets_nothing() -> None:
+def test_an_unknown_member_gets_no_partitions_of_others_and_a_forgotten_one_none() -> None:
     repaired, violations = repair({"x": t(0)}, [member("a")])
     assert repaired == {"a": []}
     assert [v.reason for v in violations] == ["is given to no member of the group"]

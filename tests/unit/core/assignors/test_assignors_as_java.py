@@ -7,7 +7,14 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-from interop.assignor_comparison import Case, Group, differences, members_of, racks_of, same_topics
+from interop.assignor_comparison import (
+    AssignedGroup,
+    Case,
+    differences,
+    members_of,
+    racks_of,
+    same_topics,
+)
 
 from asyncrevoke.core.assignors import ASSIGNORS, assign
 from asyncrevoke.model import TopicPartition
@@ -46,7 +53,7 @@ def test_the_cases_hold_something_of_everything() -> None:
     assert any("plan" in case for case in cases)
 
 
-def _racks_decide(group: Group) -> bool:
+def _racks_decide(group: AssignedGroup) -> bool:
     assignor, members = ASSIGNORS[group["assignor"]], members_of(group)
     sizes = {topic: range(count) for topic, count in group["partitions"].items()}
     with_racks = assign(assignor, sizes, members, racks_of(group))

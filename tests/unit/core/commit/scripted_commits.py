@@ -57,7 +57,7 @@ class KnownCoordinator:
         self.mark_unknown(now, why, asked)
 
 
-class Member:
+class CommittingMember:
     def __init__(self) -> None:
         self.member_identity = GroupMetadata("billing", 3, "member-1", None)
         self.may_commit = True
@@ -82,14 +82,14 @@ class WithoutTopicIds:
         return None
 
 
-class Group(IgnoredPartitions):
+class CommittingGroup(IgnoredPartitions):
     """Commits of a member that holds two partitions at position 0."""
 
     def __init__(self, **options: object) -> None:
         self.outbox = Outbox()
         self.assignment = Assignment(self.outbox, self)
         self.coordinator = KnownCoordinator()
-        self.member = Member()
+        self.member = CommittingMember()
         config = ConsumerConfig.from_options(group_id="billing", **options)
         self.commits = Committer(
             self.outbox,
@@ -110,7 +110,7 @@ class Group(IgnoredPartitions):
         self.outbox.take()
 
     @property
-    def committing_member(self) -> Member:
+    def committing_member(self) -> CommittingMember:
         return self.member
 
     def instance_ended(self, instance: PartitionInstance) -> None:

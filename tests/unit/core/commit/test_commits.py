@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from unit.core.commit.scripted_commits import A, B, Group
+from unit.core.commit.scripted_commits import A, B, CommittingGroup
 
 from asyncrevoke.core.commit.error_table import COMMIT_ERRORS, CommitErrorAction
 from asyncrevoke.core.io.effects import (
@@ -24,7 +24,7 @@ from asyncrevoke.protocol.messages import (
 
 
 def test_one_request_carries_every_partition_that_owes_something() -> None:
-    group = Group()
+    group = CommittingGroup()
     group.done(group.a, 5)
     group.done(group.b, 7)
     group.commits.flush(0.0)
@@ -36,7 +36,7 @@ def test_one_request_carries_every_partition_that_owes_something() -> None:
 
 
 def test_what_is_done_while_one_is_in_flight_goes_with_the_next() -> None:
-    group = Group()
+    group = CommittingGroup()
     group.done(group.a, 5)
     group.commits.flush(0.0)
     send, _ = group.commit()
@@ -51,8 +51,8 @@ def test_what_is_done_while_one_is_in_flight_goes_with_the_next() -> None:
     "error",
     [code for code, verdict in COMMIT_ERRORS.items() if verdict is CommitErrorAction.MEMBERSHIP],
 )
-def test_a_verdict_about_the_present_membership_is_believed(error: ErrorCode) -> None:
-    group = Group()
+def test_an_error_for_the_current_membership_counts(error: ErrorCode) -> None:
+    group = CommittingGroup()
     group.done(group.a, 5)
     group.commits.flush(0.0)
     send, _ = group.commit()
@@ -65,7 +65,7 @@ def test_a_verdict_about_the_present_membership_is_believed(error: ErrorCode) ->
     [code for code, verdict in COMMIT_ERRORS.items() if verdict is CommitErrorAction.UNKNOWN_TOPIC],
 )
 def test_a_topic_that_the_coordinator_does_not_know_holds_no_other_up(error: ErrorCode) -> None:
-    group = Group()
+    group = CommittingGroup()
     group.done(group.a, 5)
     group.done(group.b, 7)
     group.commits.flush(0.0)
@@ -82,8 +82,8 @@ def test_a_topic_that_the_coordinator_does_not_know_holds_no_other_up(error: Err
 
 
 @pytest.mark.parametrize("error", [ErrorCode.illegal_generation, ErrorCode.unknown_member_id])
-def test_a_stale_verdict_is_tried_again_with_the_new_generation(error: ErrorCode) -> None:
-    group = Group()
+def test_a_commit_rejected_for_its_generation_is_retried_with_the_new_one(error: ErrorCode) -> None:
+    group = CommittingGroup()
     group.done(group.a, 5)
     group.commits.flush(0.0)
     send, _ = group.commit()
@@ -98,7 +98,7 @@ def test_a_stale_verdict_is_tried_again_with_the_new_generation(error: ErrorCode
 
 
 def test_between_join_and_sync_nothing_is_sent_and_afterwards_everything() -> None:
-    group = Group()
+    group = CommittingGroup()
     group.done(group.a, 5)
     group.member.may_commit = False
     group.commits.flush(0.0)
@@ -109,7 +109,7 @@ def test_between_join_and_sync_nothing_is_sent_and_afterwards_everything() -> No
 
 
 def test_a_lost_partition_is_never_committed_again() -> None:
-    group = Group()
+    group = CommittingGroup()
     group.done(group.a, 5)
     group.done(group.b, 5)
     group.assignment.end(group.a, InstanceTransition.LOSE)
@@ -118,7 +118,7 @@ def test_a_lost_partition_is_never_committed_again() -> None:
 
 
 def test_a_lost_answer_is_committed_again_and_verified_before_the_release() -> None:
-    group = Group()
+    group = CommittingGroup()
     group.done(group.a, 5)
     group.commits.flush(0.0)
     send, _ = group.commit()
@@ -136,7 +136,7 @@ def test_a_lost_answer_is_committed_again_and_verified_before_the_release() -> N
 
 
 def test_a_commit_that_a_late_one_has_rewound_is_sent_again() -> None:
-    group = Group()
+    group = CommittingGroup()
     group.done(group.a, 5)
     group.commits.flush(0.0)
     send, _ = group.commit()
@@ -154,7 +154,7 @@ def test_a_commit_that_a_late_one_has_rewound_is_sent_again() -> None:
 
 
 def test_a_commit_of_which_a_late_one_has_rewound_the_map_alone_is_sent_again() -> None:
-    group = Group()
+    group = CommittingGroup()
     group.done(group.a, 5)
     group.commits.flush(0.0)
     send, _ = group.commit()
@@ -173,7 +173,7 @@ def test_a_commit_of_which_a_late_one_has_rewound_the_map_alone_is_sent_again() 
 
 
 def test_what_was_verified_after_a_lost_answer_is_verified_again_before_the_release() -> None:
-    group = Group()
+    group = CommittingGroup()
     group.done(group.a, 5)
     group.commits.flush(0.0)
     send, _ = group.commit()
@@ -201,7 +201,7 @@ def test_what_was_verified_after_a_lost_answer_is_verified_again_before_the_rele
 
 
 def test_a_request_that_never_left_needs_no_verification() -> None:
-    group = Group()
+    group = CommittingGroup()
     group.done(group.a, 5)
     group.commits.flush(0.0)
     send, _ = group.commit()
@@ -212,8 +212,8 @@ def test_a_request_that_never_left_needs_no_verification() -> None:
     assert group.commits.is_acknowledged(group.a)
 
 
-def test_one_refused_topic_does_not_hold_the_others_back() -> None:
-    group = Group()
+def test_one_rejected_topic_does_not_hold_the_others_back() -> None:
+    group = CommittingGroup()
     group.done(group.a, 5)
     group.done(group.b, 5)
     group.commits.flush(0.0)
@@ -224,8 +224,8 @@ def test_one_refused_topic_does_not_hold_the_others_back() -> None:
     assert not group.sent()
 
 
-def test_a_refused_group_ends_the_consumer() -> None:
-    group = Group()
+def test_a_rejected_group_ends_the_consumer() -> None:
+    group = CommittingGroup()
     group.done(group.a, 5)
     group.commits.flush(0.0)
     send, _ = group.commit()
@@ -233,8 +233,8 @@ def test_a_refused_group_ends_the_consumer() -> None:
     assert [type(error) for error in group.errors] == [GroupAuthorizationError]
 
 
-def test_rebalance_in_progress_is_told_to_the_membership_and_tried_again() -> None:
-    group = Group()
+def test_rebalance_in_progress_starts_a_rejoin_and_the_commit_is_retried() -> None:
+    group = CommittingGroup()
     group.done(group.a, 5)
     group.commits.flush(0.0)
     send, _ = group.commit()
@@ -245,7 +245,7 @@ def test_rebalance_in_progress_is_told_to_the_membership_and_tried_again() -> No
 
 
 def test_metadata_that_is_too_large_is_left_out() -> None:
-    group = Group(commit_mode="manual")
+    group = CommittingGroup(commit_mode="manual")
     group.commits.request(0.0, 1, {A: OffsetAndMetadata(1, "x" * 9000)})
     send, _ = group.commit()
     group.answer(send, a=ErrorCode.offset_metadata_too_large)
@@ -255,7 +255,7 @@ def test_metadata_that_is_too_large_is_left_out() -> None:
 
 
 def test_a_position_from_the_reset_policy_is_owed_at_once() -> None:
-    group = Group()
+    group = CommittingGroup()
     group.assignment.set_position(group.a, 0)
     group.a.commit_required = True
     assert group.a.state is InstanceState.ACTIVE

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.messages import CommitEntry
 
 
-class Group(ScriptedGroup):
+class MapGroup(ScriptedGroup):
     """One partition of orders, and what is committed of it."""
 
     def committing_entry(self, number: int = 0) -> CommitEntry:
@@ -58,9 +58,9 @@ class Group(ScriptedGroup):
         return self.core.health(self.now).skipped_completed
 
 
-def member(**options: Unpack[ConsumerOptions]) -> Group:
+def member(**options: Unpack[ConsumerOptions]) -> MapGroup:
     options.setdefault("commit_mode", "ack")
-    group = Group(**options)
+    group = MapGroup(**options)
     group.become_member(0)
     group.pulse = ErrorCode.none
     return group
@@ -68,16 +68,16 @@ def member(**options: Unpack[ConsumerOptions]) -> Group:
 
 def successor(
     offset: int, *runs: Run, produced: int = 10, **options: Unpack[ConsumerOptions]
-) -> Group:
+) -> MapGroup:
     """A member that finds this map beside the committed offset."""
     return heir(offset, encode(offset, runs, 0, 512).metadata, produced, **options)
 
 
 def heir(
     offset: int, metadata: str, produced: int = 10, **options: Unpack[ConsumerOptions]
-) -> Group:
+) -> MapGroup:
     options.setdefault("commit_mode", "ack")
-    group = Group(**options)
+    group = MapGroup(**options)
     group.committed[tp(0)] = offset
     group.metadata[tp(0)] = metadata
     if produced:
@@ -87,7 +87,7 @@ def heir(
     return group
 
 
-def give_in_batches(group: Group, *counts: int) -> list[Record]:
+def give_in_batches(group: MapGroup, *counts: int) -> list[Record]:
     """Batches that come by fetches of their own; the records that are delivered of them."""
     log = group.logs[tp(0)]
     for count in counts:
@@ -96,7 +96,7 @@ def give_in_batches(group: Group, *counts: int) -> list[Record]:
     return group.take(1)
 
 
-def test_a_commit_tells_what_is_done_beyond_its_offset() -> None:
+def test_a_commit_has_a_map_of_records_completed_beyond_its_offset() -> None:
     group = member()
     group.produce(0, 10)
     records = group.take(10)
@@ -106,7 +106,7 @@ def test_a_commit_tells_what_is_done_beyond_its_offset() -> None:
     assert group.committed_map() == [(2, 4), (9, 10)]
 
 
-def test_a_commit_tells_nothing_while_all_is_done_in_order() -> None:
+def test_a_commit_has_no_map_while_records_complete_in_order() -> None:
     group = member()
     group.produce(0, 10)
     group.finish(group.take(10), 0, 1, 2)
@@ -130,7 +130,7 @@ def test_more_done_beyond_an_offset_that_stays_is_committed_at_the_interval() ->
     assert group.committed_map() == [(3, 5)]
 
 
-def test_a_commit_after_a_seek_back_tells_what_is_done_since_the_seek() -> None:
+def test_a_commit_after_a_seek_back_maps_records_completed_since_the_seek() -> None:
     group = member(commit_interval=3)
     group.produce(0, 10)
     group.finish(group.take(10), *(offset for offset in range(10) if offset not in {3, 8}))
@@ -156,19 +156,19 @@ def test_the_map_is_empty_again_when_the_gap_is_closed() -> None:
     assert (group.committing_entry().offset, group.committing_entry().metadata) == (3, "")
 
 
-def test_records_that_were_abandoned_are_not_told_as_done() -> None:
+def test_abandoned_records_are_not_reported_as_completed() -> None:
     group = member()
     group.produce(0, 6)
     records = group.take(6)
     for offset in (1, 3):
-        group.core.abandon(group.now, records[offset])
+        group.core.completion_tracker.abandon_all(group.now, [records[offset]])
     group.finish(records, 0, 2, 4, 5)
     group.advance(1)
     assert group.committing_entry().offset == 1
     assert group.committed_map() == [(2, 3), (4, 6)]
 
 
-def test_the_final_commit_of_a_revoke_tells_what_is_done_beyond_what_was_dropped() -> None:
+def test_the_final_commit_of_a_revocation_maps_records_completed_beyond_dropped_ones() -> None:
     group = member(auto_delay_revoke=False)
     group.produce(0, 6)
     records = group.take(6)
@@ -176,7 +176,7 @@ def test_the_final_commit_of_a_revoke_tells_what_is_done_beyond_what_was_dropped
     group.advance(1)
     group.committed_map()
     group.finish(records, 3)
-    group.core.drop_after(group.now, tp(0), 4)
+    group.core.completion_tracker.drop_after(group.now, tp(0), 4)
     group.rebalance()
     group.rejoin()
     assert group.step().to_be_revoked == orders(0)
@@ -219,7 +219,7 @@ def test_what_was_finished_counts_as_done() -> None:
     assert group.committing_entry().offset == 8
 
 
-def test_what_was_finished_is_still_told_before_it_is_reached() -> None:
+def test_completed_records_stay_in_the_map_until_the_position_reaches_them() -> None:
     group = successor(2, (5, 8), max_poll_records=2)
     first, second = group.step().records
     assert (first.offset, second.offset) == (2, 3)
@@ -238,7 +238,7 @@ def test_a_map_that_was_read_is_written_with_as_much_room_as_it_had() -> None:
     assert group.committed_map() == runs
 
 
-def test_a_map_that_was_read_and_is_refused_as_too_large_is_written_within_the_own_limit() -> None:
+def test_a_map_that_was_read_and_is_rejected_as_too_large_is_written_within_the_own_limit() -> None:
     runs = [(offset, offset + 1) for offset in (2, 5, 9, 14, 30, 70, 111, 160)]
     group = successor(0, *runs, produced=200, completion_map=20)
     records = group.take(1)
@@ -260,7 +260,7 @@ def test_when_all_that_is_left_was_finished_the_offset_moves_to_the_end() -> Non
     group.advance(1)
     assert group.committing_entry().offset == 10
     group.answer_commit()
-    assert group.core.lag() == {tp(0): 0}
+    assert group.core.seeking.lag() == {tp(0): 0}
 
 
 def test_finished_records_that_come_alone_move_the_offset_too() -> None:
@@ -294,11 +294,11 @@ def test_a_map_beyond_the_end_of_the_log_is_ignored_and_overwritten() -> None:
 
 def heir_of_a_log_that_begins_at(
     start: int, *runs: Run, **options: Unpack[ConsumerOptions]
-) -> Group:
+) -> MapGroup:
     """Offset 2 is committed, and what lies before ``start`` of its ten records was deleted."""
     options.setdefault("commit_mode", "ack")
     options.setdefault("auto_offset_reset", "earliest")
-    group = Group(**options)
+    group = MapGroup(**options)
     group.committed[tp(0)] = 2
     group.metadata[tp(0)] = encode(2, runs, 0, 512).metadata
     group.produce(0, 10)
@@ -326,7 +326,7 @@ def test_what_was_finished_is_delivered_again_when_the_user_seeks_before_it() ->
 
 
 def test_what_was_finished_of_a_log_that_was_cut_is_delivered_again() -> None:
-    group = Group(commit_mode="ack", auto_offset_reset="earliest")
+    group = MapGroup(commit_mode="ack", auto_offset_reset="earliest")
     group.committed[tp(0)] = 12
     group.metadata[tp(0)] = encode(12, [(13, 15)], 0, 512).metadata
     group.produce(0, 3)
@@ -344,7 +344,7 @@ def test_a_map_is_compared_with_a_log_that_begins_behind_the_committed_offset_to
 
 
 def test_records_of_a_later_leader_are_delivered_whatever_the_map_says() -> None:
-    group = Group(commit_mode="ack", auto_offset_reset="earliest")
+    group = MapGroup(commit_mode="ack", auto_offset_reset="earliest")
     group.committed[tp(0)] = 2
     group.metadata[tp(0)] = encode(2, [(3, 10)], 0, 512).metadata
     group.produce(0, 5)
@@ -375,7 +375,7 @@ def test_a_map_that_was_read_is_not_committed_again_before_anything_is_known_of_
     assert group.take(1)[0].offset == 2
 
 
-def test_switched_off_nothing_is_told_and_nothing_believed() -> None:
+def test_with_maps_disabled_none_is_written_and_none_is_read() -> None:
     group = successor(2, (3, 5), completion_map=0)
     records = group.take(8)
     assert [record.offset for record in records] == [2, 3, 4, 5, 6, 7, 8, 9]
@@ -384,7 +384,7 @@ def test_switched_off_nothing_is_told_and_nothing_believed() -> None:
     assert (group.committing_entry().offset, group.committing_entry().metadata) == (3, "")
 
 
-def test_by_hand_the_users_metadata_stands_alone() -> None:
+def test_in_manual_mode_only_the_users_metadata_is_committed() -> None:
     group = successor(2, (3, 5), commit_mode="manual")
     records = group.take(8)
     assert [record.offset for record in records][:3] == [2, 3, 4]
@@ -401,7 +401,7 @@ def test_a_rewind_passes_what_was_finished_again() -> None:
     group.rejoin()
     group.step()
     group.finish(records, 2)
-    group.core.drop_after(group.now, tp(0), 3)
+    group.core.completion_tracker.drop_after(group.now, tp(0), 3)
     group.rebalance()
     group.rejoin(0)
     assert [record.offset for record in group.take(3)] == [4, 8, 9]
@@ -410,7 +410,7 @@ def test_a_rewind_passes_what_was_finished_again() -> None:
 @pytest.mark.parametrize(
     "error", [ErrorCode.offset_metadata_too_large, ErrorCode.invalid_commit_offset_size]
 )
-def test_a_map_that_the_broker_refuses_is_left_out_and_smaller_from_then_on(
+def test_a_map_that_the_broker_rejects_is_left_out_and_smaller_from_then_on(
     error: ErrorCode,
 ) -> None:
     group = member()
@@ -429,7 +429,9 @@ def test_a_map_that_the_broker_refuses_is_left_out_and_smaller_from_then_on(
     assert group.committing_entry().offset == 1
 
 
-def test_a_bare_offset_that_is_refused_as_too_large_is_tried_again_after_a_while() -> None:
+def test_an_offset_without_metadata_that_is_rejected_as_too_large_is_committed_again_later() -> (
+    None
+):
     group = member()
     group.produce(0, 2)
     group.finish(group.take(2), 0)
@@ -440,8 +442,8 @@ def test_a_bare_offset_that_is_refused_as_too_large_is_tried_again_after_a_while
     assert group.committing_entry().offset == 1
 
 
-def test_a_partition_waits_when_a_crash_would_repeat_too_much_and_the_others_go_on() -> None:
-    group = Group(
+def test_a_partition_waits_when_a_crash_would_repeat_too_much_and_the_others_continue() -> None:
+    group = MapGroup(
         commit_mode="ack",
         auto_offset_reset="earliest",
         max_in_flight=100,

@@ -47,7 +47,7 @@ def test_each_wait_is_twice_as_long_up_to_two_seconds() -> None:
     assert len(waiting.heard) == 8
 
 
-def test_a_partition_that_waits_longer_is_told_when_its_own_time_has_come() -> None:
+def test_a_partition_that_waits_longer_is_logged_after_its_own_interval() -> None:
     waiting = Waiting()
     for _ in range(4):
         waiting.topics.add(0.0, waiting.a)
@@ -62,7 +62,7 @@ def test_a_partition_that_waits_longer_is_told_when_its_own_time_has_come() -> N
     assert waiting.heard == [first, second] == [0.05, 0.4]
 
 
-def test_what_is_known_again_begins_anew() -> None:
+def test_what_is_known_again_begins_again() -> None:
     waiting = Waiting()
     for _ in range(4):
         waiting.topics.add(0.0, waiting.a)

@@ -87,7 +87,7 @@ def manual() -> Guarded:
     return member(0, 1, commit_mode="manual")
 
 
-def test_a_refused_commit_is_tried_again_while_the_others_go_on() -> None:
+def test_a_rejected_commit_is_tried_again_while_the_others_continue() -> None:
     group = member(commit_interval=0.1)
     group.refused = frozenset({0})
     group.done(0, 1)
@@ -117,7 +117,7 @@ def test_a_refused_commit_is_tried_again_while_the_others_go_on() -> None:
     assert group.answer() == {0: 2}
 
 
-def test_commit_raises_what_its_own_attempt_was_refused_with() -> None:
+def test_commit_raises_what_its_own_attempt_was_rejected_with() -> None:
     group = member()
     group.refused = frozenset({0})
     group.done(0, 1)
@@ -128,7 +128,7 @@ def test_commit_raises_what_its_own_attempt_was_refused_with() -> None:
     assert error.partitions == orders(0)
 
 
-def test_commit_of_a_refused_partition_is_sent_at_once_and_succeeds_once_acknowledged() -> None:
+def test_commit_of_a_rejected_partition_is_sent_at_once_and_succeeds_once_acknowledged() -> None:
     group = member()
     group.refused = frozenset({0})
     group.done(0)
@@ -158,7 +158,7 @@ def test_a_commit_asked_for_while_another_is_in_flight_does_not_fail_with_that_o
     assert group.answered(second).error is None
 
 
-def test_at_a_revoke_a_refused_commit_gets_one_last_attempt_and_then_the_partition_goes() -> None:
+def test_at_a_revoke_a_rejected_commit_gets_one_last_attempt_and_then_the_partition_goes() -> None:
     group = member()
     group.refused = frozenset({0})
     group.done(0)
@@ -181,7 +181,7 @@ def test_at_a_revoke_a_refused_commit_gets_one_last_attempt_and_then_the_partiti
     assert not group.step().lost, "it was released, and not lost"
 
 
-def test_a_final_commit_that_is_refused_at_first_is_sent_once_more() -> None:
+def test_a_final_commit_that_is_rejected_at_first_is_sent_once_more() -> None:
     group = member()
     group.done(0)
     group.rebalance()
@@ -198,7 +198,7 @@ def test_a_final_commit_that_is_refused_at_first_is_sent_once_more() -> None:
     assert not group.lines(UNCOMMITTED)
 
 
-def test_closing_raises_the_refusal_after_the_group_was_left() -> None:
+def test_closing_raises_the_rejection_after_the_group_was_left() -> None:
     group = member()
     group.refused = frozenset({0})
     group.done(0, 1)
@@ -226,7 +226,7 @@ def test_commit_fails_if_the_partition_goes_before_the_commit_is_answered(positi
 # --- commit_mode="manual" ------------------------------------------------------------------------
 
 
-def test_what_the_user_asked_for_and_was_refused_is_not_sent_again_by_itself() -> None:
+def test_what_the_user_asked_for_and_was_rejected_is_not_sent_again_by_itself() -> None:
     group = manual()
     group.refused = frozenset({0})
     call_id = group.commit({0: 5, 1: 5})
@@ -244,7 +244,7 @@ def test_what_the_user_asked_for_and_was_refused_is_not_sent_again_by_itself() -
     assert group.answered(call_id).error is None
 
 
-def test_a_request_that_replaces_a_refused_one_is_sent() -> None:
+def test_a_request_that_replaces_a_rejected_one_is_sent() -> None:
     group = manual()
     group.refused = frozenset({0})
     first = group.commit({0: 5})
@@ -302,7 +302,7 @@ def test_an_offset_committed_before_the_position_is_known_is_where_the_partition
     assert [record.offset for record in group.step().records] == [7, 8, 9]
 
 
-def test_a_partition_whose_commit_was_refused_begins_where_it_was_committed_before() -> None:
+def test_a_partition_whose_commit_was_rejected_begins_where_it_was_committed_before() -> None:
     group = without_position()
     group.refused = frozenset({0})
     call_id = group.commit({0: 7})

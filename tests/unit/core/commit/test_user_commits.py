@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from unit.core.commit.scripted_commits import A, Group
+from unit.core.commit.scripted_commits import A, CommittingGroup
 
 from asyncrevoke.core.io.effects import (
     CompleteRequest,
@@ -19,7 +19,7 @@ from asyncrevoke.protocol.messages import (
 
 
 def test_a_user_s_commit_is_answered_when_it_is_acknowledged() -> None:
-    group = Group()
+    group = CommittingGroup()
     group.done(group.a, 5)
     group.commits.request(0.0, 1, None)
     send, _ = group.commit()
@@ -38,7 +38,7 @@ def test_a_user_s_commit_is_answered_when_it_is_acknowledged() -> None:
 def test_a_commit_that_the_broker_may_not_have_stored_is_not_acknowledged(
     error: ErrorCode,
 ) -> None:
-    group = Group()
+    group = CommittingGroup()
     group.done(group.a, 5)
     group.commits.request(0.0, 1, None)
     send, _ = group.commit()
@@ -54,7 +54,7 @@ def test_a_commit_that_the_broker_may_not_have_stored_is_not_acknowledged(
 
 
 def test_a_user_s_commit_after_a_seek_back_is_answered_by_no_earlier_commit() -> None:
-    group = Group()
+    group = CommittingGroup()
     group.done(group.a, 9)
     group.commits.flush(0.0)
     before, _ = group.commit()
@@ -72,13 +72,13 @@ def test_a_user_s_commit_after_a_seek_back_is_answered_by_no_earlier_commit() ->
 
 
 def test_a_user_s_commit_with_nothing_owed_is_answered_at_once() -> None:
-    group = Group()
+    group = CommittingGroup()
     group.commits.request(0.0, 1, None)
     assert group.completed() == [CompleteRequest(1)]
 
 
 def test_a_user_s_commit_fails_if_its_partition_is_lost_meanwhile() -> None:
-    group = Group()
+    group = CommittingGroup()
     group.done(group.a, 5)
     group.commits.request(0.0, 1, None)
     group.sent()
@@ -89,7 +89,7 @@ def test_a_user_s_commit_fails_if_its_partition_is_lost_meanwhile() -> None:
 
 
 def test_a_user_s_commit_fails_if_its_partition_is_released_before_it_is_acknowledged() -> None:
-    group = Group()
+    group = CommittingGroup()
     group.done(group.a, 5)
     group.commits.request(0.0, 1, None)
     group.sent()
@@ -101,7 +101,7 @@ def test_a_user_s_commit_fails_if_its_partition_is_released_before_it_is_acknowl
 
 
 def test_by_hand_only_what_was_asked_for_is_committed_and_it_may_rewind() -> None:
-    group = Group(commit_mode="manual")
+    group = CommittingGroup(commit_mode="manual")
     group.done(group.a, 9)
     group.commits.flush(0.0)
     assert not group.sent()
@@ -120,7 +120,7 @@ def test_by_hand_only_what_was_asked_for_is_committed_and_it_may_rewind() -> Non
 
 
 def test_by_hand_a_commit_of_a_strange_partition_sends_nothing() -> None:
-    group = Group(commit_mode="manual")
+    group = CommittingGroup(commit_mode="manual")
     stranger = TopicPartition("orders", 9)
     offsets = {A: OffsetAndMetadata(1), stranger: OffsetAndMetadata(1)}
     group.commits.request(0.0, 1, offsets)

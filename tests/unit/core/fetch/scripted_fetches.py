@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass
-class Batch:
+class ScriptedBatch:
     """``count`` records from ``base_offset`` on, of ``each`` bytes."""
 
     base_offset: int
@@ -62,15 +62,17 @@ class Batch:
         ]
 
 
-def decode(fetched: FetchedPartition, read_committed: bool) -> list[Batch]:
+def decode(fetched: FetchedPartition, read_committed: bool) -> list[ScriptedBatch]:
     """Bytes like ``b"10+5x99 20+1!"``: records 10 to 14 of 99 bytes, a corrupt one at 20."""
-    batches: list[Batch] = []
+    batches: list[ScriptedBatch] = []
     for word in bytes(fetched.records).decode().split():
         if word == "broken":
             raise CorruptBatch("no header")
         base, _, count = word.rstrip("!").partition("+")
         count, _, each = count.partition("x")
-        batches.append(Batch(int(base), int(count), int(each or 100), corrupt=word.endswith("!")))
+        batches.append(
+            ScriptedBatch(int(base), int(count), int(each or 100), corrupt=word.endswith("!"))
+        )
     return batches
 
 
@@ -188,7 +190,7 @@ class FetchWorld(ScriptedRequests):
         self.answer(node_id)
 
     def drain(self, limit: int = 500) -> dict[int, list[int]]:
-        taken = self.fetching.drain(self.now, limit)
+        taken = self.fetching.record_drain.drain(self.now, limit)
         self.plan()
         return {
             partition.partition: [record.offset for record in records]

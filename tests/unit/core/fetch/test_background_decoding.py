@@ -11,9 +11,9 @@ import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.core.fetch.scripted_fetches import Batch, FetchWorld, asked, data
+from unit.core.fetch.scripted_fetches import FetchWorld, ScriptedBatch, asked, data
 from unit.core.scripted_environment import tp
-from unit.runtime.scripted_core import ScriptedCore, ScriptedRequests, make_driver
+from unit.runtime.scripted_core import ScriptedCore, ScriptedSockets, make_driver
 from wire.frames.corrupt_records import fetched
 
 from asyncrevoke.core.io.effects import BatchDecoded, DecodeBatch
@@ -65,7 +65,7 @@ def test_a_partition_whose_next_batch_is_large_waits_for_it_and_the_others_do_no
     assert world.under_way == []
     assert world.drain() == {0: [0, 1, 2], 1: [0, 1, 2, 3, 4]}
     assert world.under_way == [(0, 3)]
-    assert not world.fetching.has_deliverable
+    assert not world.fetching.record_drain.is_ready
     assert world.drain() == {}
     woken = world.woken
     world.decoded()
@@ -129,7 +129,7 @@ def test_one_that_is_larger_than_the_memory_has_its_turn() -> None:
     assert world.fetching.buffered_bytes == 0
 
 
-def test_what_a_paused_partition_holds_keeps_nobody_else_waiting() -> None:
+def test_the_buffer_of_a_paused_partition_delays_no_other_partition() -> None:
     world = Decodes(3, buffer_memory=4 * MIB)
     first, _ = world.assign(0, 1)
     world.answer(1, data(0, large(0, size=3 * MIB)))
@@ -166,7 +166,7 @@ def test_of_a_partition_that_is_gone_nothing_comes() -> None:
     world.answer(1, data(0, large(0)))
     assert world.under_way == [(0, 0), (0, 0)], "the new assignment waits for nobody"
     world.decoded()
-    assert not world.fetching.has_deliverable
+    assert not world.fetching.record_drain.is_ready
     world.decoded()
     assert world.drain() == {0: [*range(4, 10)]}
 
@@ -249,7 +249,7 @@ def packed(compression: int) -> RecordBatch:
 @pytest.mark.parametrize("compression", range(5), ids=["none", "gzip", "snappy", "lz4", "zstd"])
 async def test_the_event_loop_runs_while_tens_of_megabytes_are_decoded(compression: int) -> None:
     core = ScriptedCore()
-    driver, _ = make_driver(core, ScriptedRequests())
+    driver, _ = make_driver(core, ScriptedSockets())
     driver.start()
     try:
         core.effects.append(DecodeBatch(1, packed(compression), tp(0), 7, 0))
@@ -272,7 +272,7 @@ async def test_the_event_loop_runs_while_tens_of_megabytes_are_decoded(compressi
 async def test_closing_does_not_wait_for_what_is_being_decoded() -> None:
     began, ends = threading.Event(), threading.Event()
 
-    class Endless(Batch):
+    class Endless(ScriptedBatch):
         def decode(
             self, topic: str, partition: int, tracker_id: int, from_offset: int
         ) -> list[Record]:
@@ -281,7 +281,7 @@ async def test_closing_does_not_wait_for_what_is_being_decoded() -> None:
             return []
 
     core = ScriptedCore()
-    driver, _ = make_driver(core, ScriptedRequests())
+    driver, _ = make_driver(core, ScriptedSockets())
     driver.start()
     core.effects.append(DecodeBatch(1, Endless(0, 1), tp(0), 7, 0))
     driver.flush()

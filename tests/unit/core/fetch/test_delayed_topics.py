@@ -65,7 +65,7 @@ def test_a_writer_whose_clock_is_ahead_costs_one_delay_and_not_one_per_record() 
     assert due.due_to(records, 1, 3, 165.0) == 2
 
 
-def test_a_writer_whose_clock_is_right_again_is_believed_again() -> None:
+def test_timestamps_of_a_writer_with_a_corrected_clock_are_used_again() -> None:
     due = head()
     assert due.due_to(due_at(3700, 170, 250), 0, 3, 100.0) == 0
     assert due.due_to(due_at(3700, 170, 250), 0, 3, 175.0) == 2

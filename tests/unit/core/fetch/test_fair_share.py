@@ -81,7 +81,7 @@ def test_a_newcomer_waits_for_one_turn_of_the_others() -> None:
     assert order == ["A", "A", "A", "B", "A", "B"]
 
 
-def test_with_more_partitions_than_records_nobody_waits_longer_than_a_round() -> None:
+def test_with_more_partitions_than_records_no_partition_waits_longer_than_a_round() -> None:
     draw = random.Random(17)
     sources = {f"p{number}": Source(0) for number in range(17)}
     fair = FairShare[str, int]()

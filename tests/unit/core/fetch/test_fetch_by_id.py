@@ -52,7 +52,7 @@ class IdWorld(FetchWorld):
         self.plan()
 
 
-def test_a_fetch_tells_the_ids_of_its_topics() -> None:
+def test_a_fetch_has_the_ids_of_its_topics() -> None:
     world = IdWorld()
     world.assign(0, 1)
     assert world.poll_of().topic_ids == {"orders": FORMER}
@@ -61,7 +61,7 @@ def test_a_fetch_tells_the_ids_of_its_topics() -> None:
     assert world.poll_of(Channel.FETCH_BUSY).topic_ids == {"orders": FORMER}
 
 
-def test_without_ids_a_fetch_goes_by_names_until_a_broker_tells_them() -> None:
+def test_without_ids_a_fetch_goes_by_names_until_a_broker_reports_them() -> None:
     world = IdWorld(bytes(16))
     world.assign(0)
     assert world.poll_of().topic_ids is None
@@ -140,7 +140,7 @@ def test_a_session_does_not_move_a_name_from_one_id_to_another() -> None:
     assert session.next_fetch(wanted, {"orders": NEW}) == (*anew, {"orders": NEW})
 
 
-def test_the_id_of_a_topic_that_is_forgotten_is_told() -> None:
+def test_the_id_of_a_removed_topic_is_in_the_fetch_request() -> None:
     world = IdWorld()
     world.cluster.want(world.now, frozenset(("orders", "bills")))
     world.answer_metadata(

@@ -77,7 +77,7 @@ def test_a_partition_without_leader_waits_for_one_and_says_so() -> None:
     assert asked(world.fetches()[3]) == {0: 0}
 
 
-def test_a_lost_connection_is_tried_again_after_a_backoff_while_other_brokers_go_on() -> None:
+def test_a_lost_connection_is_tried_again_after_a_backoff_while_other_brokers_continue() -> None:
     world = FetchWorld(2)
     world.assign(0, 1)
     world.fail(world.fetch_of(1), FailureKind.DISCONNECTED, "reset by peer")
@@ -132,7 +132,7 @@ def test_refused_access_is_reported_once_and_tried_slowly_until_it_is_granted() 
     assert len(world.errors) == 2
 
 
-def test_one_error_tells_of_all_partitions_that_may_not_be_read() -> None:
+def test_one_error_names_all_partitions_that_may_not_be_read() -> None:
     world = FetchWorld(6)
     world.assign(0, 3)
     topic_refused = ErrorCode.topic_authorization_failed
@@ -196,7 +196,7 @@ def test_a_corrupt_batch_is_reported_with_its_offset_while_the_others_flow_and_h
     assert len(world.errors) == 1
 
 
-def test_an_answer_to_a_fetch_beyond_a_corrupt_batch_is_dropped_with_that_batch() -> None:
+def test_a_response_to_a_fetch_beyond_a_corrupt_batch_is_dropped_with_that_batch() -> None:
     world = FetchWorld(1)
     (instance,) = world.assign(0)
     world.answer(1, data(0, "0+3 3+3! 6+3"))
@@ -221,7 +221,7 @@ def test_a_batch_that_stays_corrupt_is_fetched_again_later_and_later() -> None:
         if world.fetches():
             fetched += 1
             world.answer(1, data(0, "0+3!"))
-        if world.fetching.has_deliverable:
+        if world.fetching.record_drain.is_ready:
             assert world.drain() == {}
         world.advance(0.05)
     assert 5 <= len(world.errors) <= 30

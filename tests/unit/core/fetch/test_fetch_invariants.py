@@ -133,7 +133,7 @@ def test_records_larger_than_the_whole_memory_are_delivered_one_at_a_time() -> N
     raise AssertionError(f"delivered: {delivered}")
 
 
-def test_a_broker_that_does_not_answer_holds_nobody_else_up() -> None:
+def test_a_broker_that_does_not_respond_delays_no_other_broker() -> None:
     world = FetchWorld(3)
     world.assign(0, 1, 2)
     (silent,) = [s for s in fetches(world) if s.node == NODES[1]]
@@ -293,7 +293,7 @@ def test_a_broker_that_sends_us_away_without_a_rack_too_is_asked_later_and_later
 @pytest.mark.parametrize(
     "error", [ErrorCode.not_leader_or_follower, ErrorCode.unknown_topic_or_partition]
 )
-def test_what_a_replica_refuses_is_read_from_the_leader_at_once(error: ErrorCode) -> None:
+def test_what_a_replica_rejects_is_read_from_the_leader_at_once(error: ErrorCode) -> None:
     world = FetchWorld(1, client_rack="here")
     world.assign(0)
     offset, refusals, start = 0, 0, world.now

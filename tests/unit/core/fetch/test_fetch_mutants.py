@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Mutant:
+class FetchMutant:
     name: str
     patch: Callable[[pytest.MonkeyPatch], None]
     caught_by: Callable[[], None]
@@ -97,37 +97,37 @@ def sent_away_again() -> None:
 
 
 MUTANTS = [
-    Mutant(
+    FetchMutant(
         "a late answer is appended after a corrupt batch was discarded",
         late_answer_is_appended,
-        fetch_errors.test_an_answer_to_a_fetch_beyond_a_corrupt_batch_is_dropped_with_that_batch,
+        fetch_errors.test_a_response_to_a_fetch_beyond_a_corrupt_batch_is_dropped_with_that_batch,
     ),
-    Mutant(
+    FetchMutant(
         "the leader is asked with the rack while the replica cannot be used",
         leader_is_asked_with_the_rack,
         invariants.test_a_leader_that_names_itself_as_preferred_replica_is_asked_without_a_rack,
     ),
-    Mutant(
+    FetchMutant(
         "the metadata is not refreshed for an unlisted replica",
         metadata_is_not_refreshed,
         invariants.test_while_the_preferred_replica_is_unknown_the_leader_is_read_and_metadata_is_refreshed,
     ),
-    Mutant(
+    FetchMutant(
         "an unlisted replica is tried without backoff",
         unlisted_replica_is_tried_without_backoff,
         invariants.test_while_the_preferred_replica_is_unknown_the_leader_is_read_and_metadata_is_refreshed,
     ),
-    Mutant(
+    FetchMutant(
         "a replica that is listed by now is not used",
         listed_replica_is_not_used,
         invariants.test_a_preferred_replica_is_read_as_soon_as_the_metadata_lists_it,
     ),
-    Mutant(
+    FetchMutant(
         "a leader that sends us away without a rack too is asked at once",
         leader_that_sends_us_away_again_is_asked_at_once,
         sent_away_again,
     ),
-    Mutant(
+    FetchMutant(
         "a silent replica is tried as often as one that refuses",
         silent_replica_is_tried_as_often_as_one_that_refuses,
         invariants.test_attempts_to_reach_a_replica_that_is_silent_take_a_small_share_of_the_time,
@@ -136,7 +136,7 @@ MUTANTS = [
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
-def test_a_mutant_makes_a_unit_test_fail_that_passes_without_it(mutant: Mutant) -> None:
+def test_a_mutant_makes_a_unit_test_fail_that_passes_without_it(mutant: FetchMutant) -> None:
     mutant.caught_by()
     with pytest.MonkeyPatch.context() as patch:
         mutant.patch(patch)

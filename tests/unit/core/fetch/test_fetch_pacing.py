@@ -22,7 +22,7 @@ def test_a_partition_that_was_drained_does_not_wait_behind_a_parked_fetch() -> N
     world.answer(1, data(0, "0+12000"))
     assert world.fetches(Channel.FETCH_BUSY) == {}, "it has enough"
     assert asked(world.fetches()[1]) == {3: 0}
-    while world.fetching.has_deliverable:
+    while world.fetching.record_drain.is_ready:
         world.drain()
     fetch = world.fetches(Channel.FETCH_BUSY)[1]
     assert asked(fetch) == {0: 12000}
@@ -58,7 +58,7 @@ def test_a_partition_does_not_wait_for_a_long_poll_that_never_ends() -> None:
     assert asked(world.fetches(Channel.FETCH_BUSY)[1]) == {3: 0}
 
 
-def test_an_answer_that_was_too_large_for_the_link_is_asked_for_in_smaller_parts() -> None:
+def test_a_response_that_was_too_large_for_the_link_is_asked_for_in_smaller_parts() -> None:
     world = FetchWorld(1)
     world.assign(0)
     sizes = [world.fetches()[1].max_bytes]
@@ -75,7 +75,7 @@ def test_an_answer_that_was_too_large_for_the_link_is_asked_for_in_smaller_parts
     assert world.fetches()[1].max_bytes == 2**20
 
 
-def test_a_broker_that_answers_at_once_with_nothing_is_not_asked_in_a_hot_loop() -> None:
+def test_a_broker_that_responds_at_once_with_nothing_is_not_asked_in_a_hot_loop() -> None:
     world = FetchWorld(1)
     world.assign(0)
     requests = 0
@@ -98,7 +98,7 @@ def test_batches_that_lead_nowhere_do_not_loop_hot() -> None:
     assert world.fetches() == {}
 
 
-def test_planning_again_sends_nothing_and_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planning_again_sends_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
     world = FetchWorld(300)
     world.assign(*range(300))
     calls = 0

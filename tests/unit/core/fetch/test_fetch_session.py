@@ -57,7 +57,7 @@ def epochs(message: FetchRequest) -> tuple[int, int]:
     return message.session_id, message.session_epoch
 
 
-def test_a_session_begins_with_everything_and_goes_on_with_nothing() -> None:
+def test_a_fetch_session_begins_with_all_partitions_and_continues_without_any() -> None:
     world = SessionWorld()
     _, first = world.poll_of()
     assert epochs(first) == (0, 0)
@@ -101,7 +101,7 @@ def test_what_moves_to_the_fetch_for_busy_partitions_is_forgotten_until_it_is_qu
     assert (asked(message), message.forgotten) == ({3: 5}, ())
 
 
-def test_a_partition_that_is_gone_is_forgotten_and_a_new_position_is_told() -> None:
+def test_removed_partitions_and_new_positions_are_sent_in_the_session() -> None:
     world = SessionWorld()
     world.told_of_all()
     world.fetching.remove(world.instances[1])
@@ -111,7 +111,7 @@ def test_a_partition_that_is_gone_is_forgotten_and_a_new_position_is_told() -> N
     assert (asked(message), message.forgotten) == ({2: 50}, (tp(1),))
 
 
-def test_a_new_leader_epoch_is_told() -> None:
+def test_a_new_leader_epoch_is_sent_in_the_session() -> None:
     world = SessionWorld()
     world.told_of_all()
     world.cluster.refresh(world.now, "a test")
@@ -131,7 +131,7 @@ def test_a_new_leader_epoch_is_told() -> None:
         ErrorCode.fetch_session_topic_id_error,
     ],
 )
-def test_a_session_that_the_broker_does_not_know_is_begun_anew_at_once(error: ErrorCode) -> None:
+def test_a_fetch_session_unknown_to_the_broker_is_begun_again_at_once(error: ErrorCode) -> None:
     world = SessionWorld()
     world.told_of_all()
     world.told(error=error, session_id=0)
@@ -141,7 +141,7 @@ def test_a_session_that_the_broker_does_not_know_is_begun_anew_at_once(error: Er
     assert world.named("waiting for a broker to fetch from") == []
 
 
-def test_a_broker_that_refuses_a_session_at_its_beginning_is_not_asked_in_a_hot_loop() -> None:
+def test_a_broker_that_rejects_a_session_at_its_beginning_is_not_asked_in_a_hot_loop() -> None:
     world = SessionWorld()
     world.told(error=ErrorCode.fetch_session_id_not_found, session_id=0)
     assert world.fetches() == {}
@@ -164,7 +164,7 @@ def test_after_a_failure_the_old_session_is_ended_with_a_new_beginning(kind: Fai
     assert epochs(world.poll_of()[1]) == (8, 1)
 
 
-def test_a_broker_without_room_for_a_session_is_told_everything_each_time() -> None:
+def test_a_broker_without_a_fetch_session_gets_a_full_fetch_each_time() -> None:
     world = SessionWorld()
     for _ in range(3):
         _, message = world.poll_of()
@@ -201,7 +201,7 @@ def test_a_session_that_is_open_at_the_end_is_ended_over_the_other_connection() 
     assert not world.fetching.end(lambda: ended.append(True)), "once"
 
 
-def test_a_broker_that_does_not_answer_the_end_of_a_session_is_not_waited_for_long() -> None:
+def test_a_broker_that_does_not_respond_to_the_end_of_a_session_is_not_waited_for_long() -> None:
     world = SessionWorld()
     world.told_of_all()
     ended: list[bool] = []

@@ -30,15 +30,15 @@ def test_each_broker_gets_one_fetch_for_the_partitions_it_leads() -> None:
 def test_what_was_fetched_is_drained_in_order_and_fetched_further() -> None:
     world = FetchWorld(1)
     (instance,) = world.assign(0)
-    assert not world.fetching.has_deliverable
+    assert not world.fetching.record_drain.is_ready
     world.answer(1, data(0, "0+3 3+2", high_watermark=99))
     assert world.woken == 1
-    assert world.fetching.has_deliverable
+    assert world.fetching.record_drain.is_ready
     assert (instance.high_watermark, instance.last_stable_offset, instance.log_start) == (99, 98, 0)
     assert asked(world.fetches()[1]) == {0: 5}
     assert world.drain(4) == {0: [0, 1, 2, 3]}
     assert world.drain() == {0: [4]}
-    assert not world.fetching.has_deliverable
+    assert not world.fetching.record_drain.is_ready
     assert instance.tracker is not None
     assert instance.tracker.position == 0, "the drain moves the buffers and nothing else"
 
@@ -126,7 +126,7 @@ def test_a_poll_that_waits_and_does_not_come_holds_fetches_back_for_a_moment_onl
     assert 3 in asked(world.fetches()[1])
 
 
-def test_an_answer_without_records_is_followed_at_once_though_a_poll_waits() -> None:
+def test_a_response_without_records_is_followed_at_once_though_a_poll_waits() -> None:
     world = FetchWorld(3)
     world.is_poll_waiting = True
     world.assign(0)
@@ -181,7 +181,7 @@ def test_nothing_is_kept_or_delivered_of_a_partition_that_is_being_revoked() -> 
     world.answer(1, data(0, "0+3"))
     instance.transition(InstanceTransition.REVOKE)
     world.answer(1, data(0, "3+3"))
-    assert not world.fetching.has_deliverable
+    assert not world.fetching.record_drain.is_ready
     assert world.drain() == {}
     assert world.fetches() == {}
     instance.transition(InstanceTransition.WITHDRAW)
@@ -191,7 +191,7 @@ def test_nothing_is_kept_or_delivered_of_a_partition_that_is_being_revoked() -> 
     assert asked(world.fetches()[1]) == {0: 3}
 
 
-def test_an_error_is_not_believed_of_a_position_that_was_left() -> None:
+def test_an_error_for_a_former_position_is_ignored() -> None:
     world = FetchWorld(1)
     (instance,) = world.assign(0)
     world.place(instance, 50)
@@ -200,7 +200,7 @@ def test_an_error_is_not_believed_of_a_position_that_was_left() -> None:
     assert asked(world.fetches()[1]) == {0: 50}
 
 
-def test_an_answer_for_a_partition_that_is_gone_is_ignored() -> None:
+def test_a_response_for_a_partition_that_is_gone_is_ignored() -> None:
     world = FetchWorld(1)
     (instance,) = world.assign(0)
     world.fetching.remove(instance)
@@ -214,7 +214,7 @@ def test_a_paused_partition_keeps_its_data_and_is_not_fetched() -> None:
     (instance,) = world.assign(0)
     instance.paused = True
     world.answer(1, data(0, "0+3"))
-    assert not world.fetching.has_deliverable
+    assert not world.fetching.record_drain.is_ready
     assert world.drain() == {}
     assert world.fetches() == {}
     instance.paused = False

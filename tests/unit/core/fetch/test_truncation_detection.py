@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from unit.core.fetch.scripted_fetches import Batch, FetchWorld, asked, data
+from unit.core.fetch.scripted_fetches import FetchWorld, ScriptedBatch, asked, data
 from unit.core.scripted_environment import NODES, topic, tp
 
 from asyncrevoke.core.io.effects import Channel, FailureKind
@@ -112,7 +112,7 @@ def test_a_new_leader_is_asked_once_and_then_fetched_from_with_its_epoch() -> No
     assert world.sends(OffsetsForLeaderEpochRequest) == []
 
 
-def test_a_log_that_was_cut_before_the_position_is_told_and_nothing_more_is_fetched() -> None:
+def test_a_log_truncated_before_the_position_is_an_error_and_is_not_fetched() -> None:
     world = EpochWorld()
     instance = world.start(50, epoch=1)
     world.end_of(1, 40)
@@ -132,7 +132,7 @@ def test_a_leader_that_knows_of_no_such_epoch_cannot_say_where_the_log_was_cut()
     assert world.truncated == [(0, None, -1)]
 
 
-def test_records_that_were_cut_off_before_they_were_delivered_are_fetched_anew() -> None:
+def test_records_that_were_cut_off_before_they_were_delivered_are_fetched_again() -> None:
     world = EpochWorld()
     world.start(50, epoch=0)
     world.end_of(0, 60)
@@ -149,14 +149,14 @@ def test_records_that_were_cut_off_before_they_were_delivered_are_fetched_anew()
 
 def test_nothing_of_a_later_epoch_than_the_leaders_is_kept() -> None:
     buffer = RecordBuffer(tp(0), 1, 0)
-    buffer.append([Batch(0, 50, leader_epoch=3), Batch(50, 50, leader_epoch=5)])
+    buffer.append([ScriptedBatch(0, 50, leader_epoch=3), ScriptedBatch(50, 50, leader_epoch=5)])
     assert buffer.diverges_at(5, 100) == 100
     # Another leader went on with epoch 3 where ours began epoch 5.
     assert buffer.diverges_at(3, 60) == 50
     assert buffer.diverges_at(3, 40) == 40
 
 
-def test_an_answer_is_ignored_after_a_seek() -> None:
+def test_a_response_is_ignored_after_a_seek() -> None:
     world = EpochWorld()
     instance = world.start(50, epoch=1)
     send, _ = world.only(OffsetsForLeaderEpochRequest)
@@ -167,7 +167,7 @@ def test_an_answer_is_ignored_after_a_seek() -> None:
     assert world.truncated == []
 
 
-def test_an_answer_for_a_partition_that_is_gone_is_ignored() -> None:
+def test_a_response_for_a_partition_that_is_gone_is_ignored() -> None:
     world = EpochWorld()
     instance = world.start(50, epoch=1)
     world.fetching.remove(instance)
@@ -210,7 +210,7 @@ def test_a_leader_that_has_moved_meanwhile_is_looked_up_and_asked_again(error: E
     assert world.named("waiting to check its position") == []
 
 
-def test_a_leader_that_does_not_answer_is_asked_again_and_that_is_said() -> None:
+def test_a_leader_that_does_not_respond_is_asked_again_and_that_is_said() -> None:
     world = EpochWorld()
     world.start(50, epoch=1)
     for _ in range(2):
@@ -235,7 +235,7 @@ def test_a_leader_that_leaves_a_partition_out_is_asked_again() -> None:
     assert world.fetched_from() == {0: 50}
 
 
-def test_a_broker_that_cannot_check_is_believed() -> None:
+def test_truncation_is_not_checked_on_a_broker_without_that_request() -> None:
     world = EpochWorld()
     world.start(50, epoch=1)
     world.fail(world.only(OffsetsForLeaderEpochRequest)[0], FailureKind.UNSUPPORTED)
@@ -250,7 +250,7 @@ def test_a_broker_that_cannot_check_is_believed() -> None:
         (ErrorCode.invalid_request, PartitionsError),
     ],
 )
-def test_a_refusal_is_reported_once_and_asked_again_slowly(
+def test_a_rejection_is_reported_once_and_asked_again_slowly(
     error: ErrorCode, kind: type[Exception]
 ) -> None:
     world = EpochWorld()
@@ -275,7 +275,7 @@ def test_a_leader_older_than_what_was_read_is_not_asked_before_the_metadata_is_f
     assert world.sends(OffsetsForLeaderEpochRequest) == []
 
 
-def test_a_topic_whose_epochs_began_anew_is_read_after_a_while() -> None:
+def test_a_topic_whose_epochs_began_again_is_read_after_a_while() -> None:
     world = EpochWorld()
     world.start(50, epoch=3)
     for _ in range(10):

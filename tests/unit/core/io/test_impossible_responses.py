@@ -41,7 +41,7 @@ def joined(**fields: object) -> JoinGroupResponse:
     return JoinGroupResponse(error=ErrorCode.none, **(usual | fields))  # type: ignore[arg-type]
 
 
-def test_an_empty_member_id_is_no_membership_and_joining_goes_on() -> None:
+def test_an_empty_member_id_is_no_membership_and_joining_continues() -> None:
     group = ScriptedGroup()
     group.start()
     send, _ = group.only(JoinGroupRequest)
@@ -167,10 +167,10 @@ def test_a_record_that_was_dropped_may_be_abandoned_too() -> None:
     group.become_member(1)
     group.produce(1, 3)
     first, _, last = group.step().records
-    group.core.drop_after(group.now, tp(1), first.offset)
-    group.core.abandon(group.now, last)  # raised KeyError
-    group.core.abandon_all(group.now, [last])
-    assert group.core.in_flight == 1
+    group.core.completion_tracker.drop_after(group.now, tp(1), first.offset)
+    group.core.completion_tracker.abandon_all(group.now, [last])  # raised KeyError
+    group.core.completion_tracker.abandon_all(group.now, [last])
+    assert group.core.assignment.in_flight == 1
 
 
 def test_closing_answers_a_seek_that_waits_for_its_position() -> None:

@@ -40,7 +40,7 @@ COMMIT = OffsetCommitRequest(
 )
 
 
-def test_the_patience_is_a_third_of_the_session_and_no_longer_than_a_request_may_take() -> None:
+def test_silence_is_limited_to_a_third_of_the_session_and_the_request_timeout() -> None:
     assert patience_of(ConsumerConfig(session_timeout=9.0)) == 3.0
     assert patience_of(ConsumerConfig()) == 15.0
     assert patience_of(ConsumerConfig(request_timeout=5.0)) == 5.0

@@ -11,7 +11,7 @@ def lines(outbox: Outbox) -> list[tuple[str, object]]:
     return [(e.event, e.fields["seconds"]) for e in outbox.take() if isinstance(e, Emit)]
 
 
-def test_a_wait_is_told_of_at_once_again_after_a_while_and_when_it_is_over() -> None:
+def test_a_wait_is_logged_at_once_after_intervals_and_at_its_end() -> None:
     outbox = Outbox()
     log = WaitLog(outbox)
     for now in range(25):
@@ -21,7 +21,7 @@ def test_a_wait_is_told_of_at_once_again_after_a_while_and_when_it_is_over() -> 
     assert lines(outbox) == [("waiting", 0), ("waiting", 10), ("waiting", 20), ("answers", 25)]
 
 
-def test_what_comes_and_goes_is_not_told_of_each_time() -> None:
+def test_a_short_recurring_wait_is_not_logged_each_time() -> None:
     outbox = Outbox()
     log = WaitLog(outbox)
     for now in range(40):
@@ -31,7 +31,7 @@ def test_what_comes_and_goes_is_not_told_of_each_time() -> None:
     assert [event for event, _ in told] == ["waiting", "answers"] * 4
 
 
-def test_a_wait_soon_after_another_one_is_told_of_if_it_lasts() -> None:
+def test_a_wait_soon_after_another_is_logged_if_it_lasts() -> None:
     outbox = Outbox()
     log = WaitLog(outbox)
     log.waiting(0, "broker", "waiting")
@@ -42,7 +42,7 @@ def test_a_wait_soon_after_another_one_is_told_of_if_it_lasts() -> None:
     assert REPEAT_AFTER == 10
 
 
-def test_things_are_told_of_by_their_own_keys() -> None:
+def test_waits_are_logged_by_their_own_keys() -> None:
     outbox = Outbox()
     log = WaitLog(outbox)
     log.waiting(0, "one", "waiting for one")

@@ -94,7 +94,7 @@ def test_a_member_in_the_first_bounce_offers_both_and_owns_nothing_when_it_joins
     assert [subscription.owned for subscription in protocols.values()] == [(), ()]
 
 
-def test_the_generation_is_told_in_its_field_and_to_old_java_leaders_in_the_user_data() -> None:
+def test_the_generation_is_sent_in_its_field_and_in_the_user_data_for_old_java_leaders() -> None:
     group = ScriptedGroup()
     group.become_member(0, 1)
     group.rebalance()
@@ -136,7 +136,7 @@ def test_a_sticky_leader_leaves_partitions_where_the_last_assignment_gave_them()
     assert group.planned() == {MEMBER: orders(0, 2), "a": orders(1, 3)}
 
 
-def test_a_forced_protocol_that_an_assignor_lacks_is_refused_at_construction() -> None:
+def test_a_forced_protocol_that_an_assignor_lacks_is_rejected_at_construction() -> None:
     cooperative_only = Everything(RebalanceProtocol.COOPERATIVE)
     with pytest.raises(ConfigError, match="share no rebalance protocol"):
         Consumer("orders", group_id="billing", assignors=("range", cooperative_only))
@@ -236,7 +236,7 @@ def without_generation(member_id: str, *numbers: int) -> JoinGroupMember:
     )
 
 
-def test_a_member_that_tells_no_generation_owns_what_nobody_else_claims() -> None:
+def test_a_member_that_reports_no_generation_owns_what_no_other_member_reports() -> None:
     group = ScriptedGroup()
     group.become_member(0, 1)
     group.rebalance()
@@ -271,7 +271,7 @@ def test_an_eager_assignor_of_the_users_own_is_taken_at_its_word() -> None:
 # --- what the listener hears --------------------------------------------------------------------
 
 
-def test_a_rebalance_that_changes_nothing_is_told_to_nobody() -> None:
+def test_a_rebalance_without_changes_calls_no_listener() -> None:
     group = ScriptedGroup()
     group.become_member()
     group.rebalance()
@@ -287,7 +287,7 @@ def test_a_rebalance_that_changes_nothing_is_told_to_nobody() -> None:
 # --- changes while a rebalance is under way -----------------------------------------------------
 
 
-def test_a_dropped_topic_that_is_wanted_again_before_it_is_released_goes_on_where_it_was() -> None:
+def test_a_topic_subscribed_again_before_its_release_resumes_at_its_position() -> None:
     group = ScriptedGroup(
         "orders", "bills", partitions={"orders": 2, "bills": 2}, commit_mode="ack"
     )
@@ -375,7 +375,7 @@ def test_a_leader_gives_members_what_is_in_their_rack(assignor: str) -> None:
     assert group.planned() == {MEMBER: orders(1, 3), "m-2": orders(0, 2)}
 
 
-def test_a_leader_assigns_anew_when_replicas_have_moved_to_another_rack() -> None:
+def test_a_leader_assigns_again_when_replicas_have_moved_to_another_rack() -> None:
     group = in_the_west()
     group.answer_join(leads=True, others=(in_the_east("m-2"),))
     group.answer_sync(*orders(1, 3))
@@ -387,7 +387,7 @@ def test_a_leader_assigns_anew_when_replicas_have_moved_to_another_rack() -> Non
     assert group.phase() is ClassicState.AWAIT_JOIN
 
 
-def test_without_a_member_that_tells_its_rack_moved_replicas_are_nothing_to_a_leader() -> None:
+def test_without_a_member_with_a_rack_the_leader_ignores_moved_replicas() -> None:
     group = ScriptedGroup(metadata_max_age=10.0)
     group.racks = {1: "east", 2: "west"}
     group.start()
@@ -413,7 +413,7 @@ def joined(leader: str) -> ScriptedGroup:
     return group
 
 
-def test_where_nobody_leads_each_member_tells_that_its_topics_have_changed() -> None:
+def test_without_a_leader_each_member_reports_changed_topics() -> None:
     group = joined(leader="")
     group.advance(12.0)
     assert not group.sends(JoinGroupRequest), "nothing has changed"
@@ -424,14 +424,14 @@ def test_where_nobody_leads_each_member_tells_that_its_topics_have_changed() -> 
     )
 
 
-def test_where_another_member_leads_it_is_the_leaders_to_tell() -> None:
+def test_where_another_member_leads_it_is_the_leaders_to_report() -> None:
     group = joined(leader="another")
     group.partitions["orders"] += 1
     group.advance(12.0)
     assert not group.sends(JoinGroupRequest)
 
 
-def test_where_nobody_leads_a_topic_is_told_that_is_created_after_the_join() -> None:
+def test_without_a_leader_a_topic_created_after_the_join_is_reported() -> None:
     # It may be one that was deleted, and nobody would begin the new one.
     group = ScriptedGroup("orders", "bills", partitions={"orders": 2}, metadata_max_age=5.0)
     group.start()
@@ -447,7 +447,7 @@ def test_where_nobody_leads_a_topic_is_told_that_is_created_after_the_join() -> 
     assert group.sends(JoinGroupRequest)
 
 
-def test_where_nobody_leads_topics_that_are_heard_of_after_the_join_have_not_changed() -> None:
+def test_without_a_leader_topics_learned_after_the_join_have_not_changed() -> None:
     group = ScriptedGroup(metadata_max_age=5.0)
     group.silent.add(MetadataRequest)
     group.start()
@@ -474,7 +474,7 @@ def away_and_back(leader: str, seconds: float) -> ScriptedGroup:
     return group
 
 
-def test_after_a_session_without_an_answer_who_joins_a_coordinator_has_nothing_of_before() -> None:
+def test_after_a_session_without_a_response_who_joins_a_coordinator_has_nothing_of_before() -> None:
     group = away_and_back("", 11.0)
     assert group.heard(NotifyKind.LOST) == [orders(0, 1)]
     group.answer_sync(tp(0))

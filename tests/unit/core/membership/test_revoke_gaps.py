@@ -59,7 +59,7 @@ def take(group: ScriptedGroup, count: int) -> list[Record]:
 
 
 def finish(group: ScriptedGroup, records: list[Record]) -> None:
-    group.core.complete_all(group.now, records)
+    group.core.completion_tracker.complete_all(group.now, records)
     group.settle()
 
 
@@ -73,13 +73,13 @@ def announce(group: ScriptedGroup) -> None:
 
 def drop(group: ScriptedGroup, records: list[Record], *gaps: int) -> None:
     """Drop these, and what comes after offset 7, the last one that was started."""
-    group.core.drop_after(group.now, tp(1), 7)
-    group.core.abandon_all(group.now, [records[offset] for offset in gaps])
+    group.core.completion_tracker.drop_after(group.now, tp(1), 7)
+    group.core.completion_tracker.abandon_all(group.now, [records[offset] for offset in gaps])
     group.settle()
 
 
 def droppable(group: ScriptedGroup, unstarted: list[Record]) -> int:
-    return group.core.droppable_from(tp(1), unstarted)
+    return group.core.completion_tracker.droppable_from(tp(1), unstarted)
 
 
 # --- what may be dropped -------------------------------------------------------------------------
@@ -106,7 +106,7 @@ def test_gaps_are_processed_where_the_completion_map_is_switched_off() -> None:
     assert droppable(group, records[1:50]) > ALL_KEPT
 
 
-def test_gaps_may_be_dropped_whoever_is_in_the_group_if_repeated_records_are_accepted() -> None:
+def test_gaps_may_be_dropped_in_any_group_if_duplicates_are_accepted() -> None:
     group, records = working(100, maps_are_read=False, revoke_gaps="drop", completion_map=0)
     finish(group, records[50:])
     announce(group)
@@ -114,7 +114,7 @@ def test_gaps_may_be_dropped_whoever_is_in_the_group_if_repeated_records_are_acc
 
 
 @pytest.mark.parametrize("gaps", ["process", "drop"])
-def test_by_kip_848_nobody_tells_who_reads_maps_and_the_option_decides(gaps: RevokeGaps) -> None:
+def test_with_kip_848_an_option_decides_whether_maps_are_written(gaps: RevokeGaps) -> None:
     group = ScriptedConsumerGroup(commit_mode="ack", revoke_gaps=gaps)
     group.join(1)
     group.produce(1, 10)
@@ -123,7 +123,7 @@ def test_by_kip_848_nobody_tells_who_reads_maps_and_the_option_decides(gaps: Rev
     assert (droppable(group, records[1:5]) > ALL_KEPT) == (gaps == "process")
 
 
-def test_the_assignment_that_was_received_last_tells_who_reads_maps() -> None:
+def test_the_assignment_that_was_received_last_reports_who_reads_maps() -> None:
     group, records = working(100)
     finish(group, records[50:])
     group.maps_are_read = False
@@ -138,7 +138,9 @@ def test_gaps_below_what_the_map_has_room_for_are_processed() -> None:
     announce(group)
     first = droppable(group, records[2::2])
     assert 0 < first < 1000
-    group.core.abandon_all(group.now, [each for each in records[2::2] if each.offset >= first])
+    group.core.completion_tracker.abandon_all(
+        group.now, [each for each in records[2::2] if each.offset >= first]
+    )
     finish(group, [each for each in records[::2] if each.offset < first])
     group.poll()
     _, request = group.only(OffsetCommitRequest)
@@ -174,7 +176,7 @@ def test_a_final_commit_whose_map_is_too_large_is_tried_again_with_a_smaller_one
     finish(group, done)
     announce(group)
     left = [record for record in records if record not in done]
-    group.core.abandon_all(group.now, left[:-1])
+    group.core.completion_tracker.abandon_all(group.now, left[:-1])
     group.settle()
     assert group.poll() is None
     finish(group, left[-1:])
@@ -200,7 +202,7 @@ def test_a_final_commit_is_made_without_a_map_where_the_broker_takes_none() -> N
     group, records = working(10)
     finish(group, records[1:5])
     announce(group)
-    group.core.abandon_all(group.now, [records[0], *records[6:]])
+    group.core.completion_tracker.abandon_all(group.now, [records[0], *records[6:]])
     group.settle()
     assert group.poll() is None
     finish(group, [records[5]])
@@ -235,21 +237,21 @@ def test_a_withdrawn_revoke_reads_dropped_gaps_again_and_nothing_that_is_done_or
         group.answer_commit()
     group.advance(61)
     assert group.committing()[tp(1)] == 10
-    assert group.core.in_flight == 0
+    assert group.core.assignment.in_flight == 0
 
 
 def test_a_second_revoke_drops_again_what_the_first_had_dropped() -> None:
     group, records = working(10)
     finish(group, records[4:])
     announce(group)
-    group.core.abandon_all(group.now, records[1:4])
+    group.core.completion_tracker.abandon_all(group.now, records[1:4])
     withdrawn(group)
     again = take(group, 3)
     announce(group)
-    group.core.abandon_all(group.now, again[1:])
+    group.core.completion_tracker.abandon_all(group.now, again[1:])
     withdrawn(group)
     assert [each.offset for each in take(group, 2)] == [2, 3]
-    assert group.core.in_flight == 4
+    assert group.core.assignment.in_flight == 4
 
 
 # --- who tells -----------------------------------------------------------------------------------
@@ -267,7 +269,7 @@ def ours(member_id: str, request: JoinGroupRequest) -> JoinGroupMember:
     ("options", "read"),
     [({}, True), ({"completion_map": 0}, False), ({"commit_mode": "manual"}, False)],
 )
-def test_a_member_tells_in_its_user_data_whether_it_reads_maps(
+def test_a_member_reports_in_its_user_data_whether_it_reads_maps(
     options: ConsumerOptions, *, eager: bool, read: bool
 ) -> None:
     group = ScriptedGroup(eager=eager, **options)
@@ -279,7 +281,9 @@ def test_a_member_tells_in_its_user_data_whether_it_reads_maps(
 
 @pytest.mark.parametrize("eager", [False, True])
 @pytest.mark.parametrize("stranger", [False, True])
-def test_the_leader_tells_all_members_whether_all_read_maps(*, eager: bool, stranger: bool) -> None:
+def test_the_leader_reports_to_all_members_whether_all_read_maps(
+    *, eager: bool, stranger: bool
+) -> None:
     group = ScriptedGroup(eager=eager)
     group.start()
     group.give_id()

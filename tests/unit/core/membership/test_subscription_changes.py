@@ -53,10 +53,10 @@ def choose(group: ScriptedGroup, *topics: str, pattern: bool) -> None:
 def at_work(eager: bool) -> tuple[ScriptedGroup, Record, int]:
     """A member that unsubscribes while its user works on a record of orders-0, in a task."""
     group = ScriptedGroup(partitions={"orders": 2, "bills": 2}, eager=eager, commit_interval=60.0)
-    group.core.track(True, next_poll_completes=True)
+    group.core.completion_tracker.track(one_by_one=True, next_poll_completes=True)
     group.become_member(0)
     (record,) = group.receive(0)
-    assert group.core.submit(record)
+    assert group.core.completion_tracker.submit(record)
     group.step()
     return group, record, group.unsubscribe()
 
@@ -73,7 +73,7 @@ def finish(group: ScriptedGroup, record: Record) -> None:
 
 @BOTH
 @PATTERNS
-def test_a_new_subscription_leaves_the_assignment_until_it_has_been_given_up_in_two_steps(
+def test_a_new_subscription_keeps_the_assignment_until_it_is_revoked_in_two_steps(
     eager: bool, pattern: bool
 ) -> None:
     group, record = reading_bills(eager, pattern=pattern)
@@ -111,7 +111,7 @@ def test_an_added_topic_takes_nothing_away_from_a_cooperative_member(
 
 
 @BOTH
-def test_a_topic_that_no_longer_matches_is_given_up_in_two_steps(eager: bool) -> None:
+def test_a_topic_that_no_longer_matches_is_revoked_in_two_steps(eager: bool) -> None:
     group, record = reading_bills(eager, pattern=True)
     choose(group, "orders.*", pattern=True)
     assert group.assigned == {tp(0), BILLS}
@@ -231,7 +231,7 @@ def test_closing_while_unsubscribing_joins_nothing_any_more(eager: bool) -> None
 
 
 @BOTH
-def test_a_group_that_refuses_us_while_unsubscribing_is_not_joined_again(eager: bool) -> None:
+def test_a_group_that_rejects_us_while_unsubscribing_is_not_joined_again(eager: bool) -> None:
     group, _record, call_id = at_work(eager)
     group.subscribe("bills")
     group.answer_beat(ErrorCode.group_authorization_failed)

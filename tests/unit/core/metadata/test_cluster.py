@@ -130,7 +130,7 @@ def test_when_a_broker_answers_again_it_is_said_once() -> None:
     assert len(world.named("broker reachable")) == 1
 
 
-def test_an_answer_without_brokers_is_no_answer() -> None:
+def test_a_response_without_brokers_counts_as_none() -> None:
     world = Watched()
     world.cluster.start(world.now)
     world.reply(world.only(MetadataRequest)[0], MetadataResponse(brokers=(), topics=()))
@@ -337,7 +337,7 @@ def test_a_topic_that_does_not_exist_is_listed_as_missing_until_it_is_created() 
     assert world.cluster.missing_topics() == frozenset()
 
 
-def test_a_topic_that_is_refused_is_listed_until_access_is_granted() -> None:
+def test_a_topic_that_is_rejected_is_listed_until_access_is_granted() -> None:
     world = ScriptedRequests()
     world.know(topic("orders", {0: 1}))
     world.cluster.refresh(world.now + 1, "test")
@@ -367,3 +367,49 @@ def test_all_brokers_are_unreachable_while_no_metadata_request_is_answered() -> 
     world.fail(world.only(MetadataRequest)[0], FailureKind.UNREACHABLE)
     assert set(world.cluster.unreachable_brokers()) <= set(BOOTSTRAP)
     assert world.cluster.unreachable_brokers()
+
+
+def test_a_missing_topic_that_records_are_sent_to_is_reported_with_the_command_to_create_it() -> (
+    None
+):
+    world = ScriptedRequests()
+    world.output_topics.set_topics(["letters"])
+    world.cluster.start(world.now)
+    assert world.answer_metadata().topics == ("letters",)
+    world.cluster.want(world.now, frozenset({"orders"}))
+    missing = topic("letters", {}, error=ErrorCode.unknown_topic_or_partition)
+    assert world.answer_metadata(topic("orders", {0: 1}), missing).topics == ("letters", "orders")
+    assert world.cluster.missing_topics() == {"letters"}
+    assert world.cluster.topics() == {"orders"}
+    (line,) = world.named("records cannot be sent to a topic that does not exist")
+    address = f"{BOOTSTRAP[0].host}:{BOOTSTRAP[0].port}"
+    assert line.fields["create"] == (
+        f"kafka-topics.sh --bootstrap-server {address} --create --topic letters"
+    )
+    world.advance(16)
+    world.answer_metadata(topic("orders", {0: 1}), topic("letters", {0: 1}))
+    assert world.cluster.missing_topics() == frozenset()
+    assert world.cluster.topics() == {"orders"}
+    assert [line.fields["topic"] for line in world.named("topic available")] == ["letters"]
+
+
+def test_a_refused_topic_that_records_are_sent_to_does_not_end_the_consumer() -> None:
+    world = ScriptedRequests()
+    world.output_topics.set_topics(["letters"])
+    world.know(topic("orders", {0: 1}))
+    world.cluster.refresh(world.now + 1, "test")
+    world.answer_metadata(
+        topic("orders", {0: 1}), topic("letters", {}, error=ErrorCode.topic_authorization_failed)
+    )
+    assert world.cluster.missing_topics() == {"letters"}
+    assert world.cluster.refused_topics() == frozenset()
+
+
+def test_with_a_pattern_topics_that_records_are_sent_to_are_checked_too() -> None:
+    world = ScriptedRequests()
+    world.output_topics.set_topics(["letters", "retries"])
+    world.cluster.start(world.now)
+    world.answer_metadata()
+    world.cluster.want(world.now, None)
+    assert world.answer_metadata(topic("orders", {0: 1}), topic("letters", {0: 1})).topics is None
+    assert world.cluster.missing_topics() == {"retries"}

@@ -68,7 +68,7 @@ def test_taking_in_what_was_read_does_not_grow_with_the_partitions() -> None:
     assert cost(1000) == cost(10)
 
 
-def test_reading_an_answer_takes_steps_in_proportion_to_its_partitions() -> None:
+def test_reading_a_response_takes_steps_in_proportion_to_its_partitions() -> None:
     def cost(size: int) -> int:
         known = KnownTopic(topic("orders", {}))
         learnt(known, 0.0, topic("orders", dict.fromkeys(range(size), 1)))
@@ -135,7 +135,7 @@ def test_a_partition_is_looked_up_without_comparing_it_with_all_of_its_topic() -
     assert CountedNumber.compared < 20
 
 
-def test_topics_that_nobody_has_asked_for_are_neither_learnt_nor_an_error() -> None:
+def test_unrequested_topics_in_metadata_are_ignored() -> None:
     world = ScriptedRequests()
     world.know(topic("orders", {0: 1}))
     world.cluster.refresh(world.now, "again")

@@ -120,7 +120,7 @@ def test_another_coordinator_frees_what_waits_for_the_silent_one() -> None:
     assert world.coordinator.node == NODES[2]
 
 
-def test_a_broker_that_answers_on_a_new_connection_loses_those_that_were_silent() -> None:
+def test_a_broker_that_responds_on_a_new_connection_loses_those_that_were_silent() -> None:
     world = Watched()
     world.silent(NODES[1])
     world.silent(NODES[1])
@@ -132,7 +132,7 @@ def test_a_broker_that_answers_on_a_new_connection_loses_those_that_were_silent(
     assert drop == DropSilentConnections(NODES[1], world.now - PATIENCE / 2, world.now)
 
 
-def test_a_broker_that_does_not_answer_there_either_loses_nothing_yet() -> None:
+def test_a_broker_that_does_not_respond_there_either_loses_nothing_yet() -> None:
     world = Watched()
     world.silent(NODES[1])
     world.see(BrokerProbed(NODES[1], world.now, answered=False))
@@ -141,7 +141,7 @@ def test_a_broker_that_does_not_answer_there_either_loses_nothing_yet() -> None:
     assert len(world.probes) == 2
 
 
-def test_a_coordinator_that_answers_on_a_new_connection_is_asked_there_again_at_once() -> None:
+def test_a_coordinator_that_responds_on_a_new_connection_is_asked_there_again_at_once() -> None:
     world = Watched()
     beat = world.beat(NODES[1])
     world.silent(NODES[1])
@@ -162,7 +162,7 @@ def test_a_coordinator_that_fails_again_on_a_new_connection_is_looked_for() -> N
     assert world.coordinator.node is None
 
 
-def test_a_leader_that_does_not_answer_is_asked_about_every_second_until_it_is_deposed() -> None:
+def test_a_leader_that_does_not_respond_is_asked_about_every_second_until_it_is_deposed() -> None:
     world = Watched()
     world.silent(NODES[2])
     for _ in range(3):
@@ -175,7 +175,7 @@ def test_a_leader_that_does_not_answer_is_asked_about_every_second_until_it_is_d
 
 
 @pytest.mark.parametrize("kind", [FailureKind.SILENT, FailureKind.UNREACHABLE])
-def test_whoever_did_not_answer_is_not_asked_next(kind: FailureKind) -> None:
+def test_a_broker_that_did_not_respond_is_not_asked_next(kind: FailureKind) -> None:
     world = Watched()
     for _ in range(3):
         beat = world.beat(NODES[1])
@@ -183,13 +183,13 @@ def test_whoever_did_not_answer_is_not_asked_next(kind: FailureKind) -> None:
         assert world.cluster.any_node() != NODES[1]
 
 
-def test_what_nobody_waits_for_is_not_looked_for() -> None:
+def test_an_unused_coordinator_is_not_looked_up() -> None:
     world = Watched()
     world.advance(60)
     assert not world.sends(FindCoordinatorRequest)
 
 
-def test_requests_carry_the_patience_of_the_group() -> None:
+def test_requests_carry_the_silence_limit_of_the_group() -> None:
     outbox = Outbox(15.0)
     outbox.send(BEAT, NODES[1], Channel.HEARTBEAT, 10.0, ignore)
     outbox.set_patience(3.0)

@@ -40,7 +40,7 @@ def test_a_withdrawn_revoke_reads_again_what_was_abandoned_meanwhile() -> None:
     assert group.step().to_be_revoked == orders(1)
     assert group.core.is_revoking(tp(1))
     group.complete(first)
-    group.core.abandon(group.now, second)
+    group.core.completion_tracker.abandon_all(group.now, [second])
     assert group.poll() is None  # the third one holds it
     group.rebalance()
     group.rejoin(0, 1)
@@ -54,7 +54,7 @@ def test_a_withdrawn_revoke_reads_again_what_was_abandoned_meanwhile() -> None:
     assert group.committing() == {tp(1): 3}
 
 
-def test_a_withdrawn_revoke_without_abandoned_records_goes_on_where_it_was() -> None:
+def test_a_withdrawn_revocation_without_abandoned_records_resumes_at_its_position() -> None:
     group = member()
     group.produce(1, 2)
     first, second = group.step().records
@@ -76,7 +76,7 @@ def test_a_resumed_partition_reads_again_what_was_abandoned_while_it_was_paused_
     first, second, third = group.step().records
     group.core.pause([tp(0)])
     group.complete(first)
-    group.core.abandon(group.now, second)
+    group.core.completion_tracker.abandon_all(group.now, [second])
     group.complete(third)
     group.produce(0)
     group.advance(1)
@@ -93,7 +93,7 @@ def test_a_paused_partition_with_an_abandoned_record_is_released_with_what_is_do
     first, second = group.step().records
     group.core.pause([tp(1)])
     group.complete(first)
-    group.core.abandon(group.now, second)
+    group.core.completion_tracker.abandon_all(group.now, [second])
     group.rebalance()
     group.rejoin(0)
     assert group.step().to_be_revoked == orders(1)

@@ -91,7 +91,7 @@ def test_foreign_metadata_is_no_map(offset: int, metadata: str) -> None:
 
 @settings(max_examples=400, deadline=None)
 @given(offsets, lengths, st.sampled_from([40, 512, 4096]), st.data())
-def test_a_spoiled_map_is_no_map(
+def test_a_corrupt_completion_map_is_ignored(
     offset: int, lengths: list[int], limit: int, data: st.DataObject
 ) -> None:
     metadata = encode(offset, runs_of(offset, lengths), 3, limit).metadata
@@ -153,7 +153,7 @@ def test_so_wide_a_window_fits(share: float, limit: int, least: int) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(offsets, lengths, st.integers(16, 4096), st.data())
-def test_from_the_offset_that_is_told_on_a_map_carries_all_whatever_else_ends(
+def test_from_the_reported_offset_on_a_map_holds_all_completed_records(
     offset: int, lengths: list[int], limit: int, data: st.DataObject
 ) -> None:
     """Some runs are single records that were running: they end, or they do not."""

@@ -177,7 +177,7 @@ def test_an_abandoned_record_is_not_in_flight_and_nothing_is_committed_past_it()
     assert tracker.commit_point == 1
 
 
-def test_delivering_backwards_is_refused() -> None:
+def test_delivering_backwards_is_rejected() -> None:
     tracker = OffsetTracker(1, 10)
     with pytest.raises(ValueError, match="before 10"):
         tracker.deliver(dense(9, 2), 11, 0)

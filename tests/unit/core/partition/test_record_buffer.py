@@ -14,7 +14,7 @@ TP = TopicPartition("orders", 0)
 
 
 @dataclass
-class Batch:
+class LetterBatch:
     """A batch that knows its records and can be made corrupt."""
 
     base_offset: int
@@ -47,8 +47,8 @@ class Batch:
         ]
 
 
-def dense(first: int, count: int, epoch: int = 0) -> Batch:
-    return Batch(first, first + count, list(range(first, first + count)), epoch)
+def dense(first: int, count: int, epoch: int = 0) -> LetterBatch:
+    return LetterBatch(first, first + count, list(range(first, first + count)), epoch)
 
 
 def offsets(records: list[Record]) -> list[int]:
@@ -75,7 +75,7 @@ def test_only_the_batches_that_are_needed_are_decoded_and_each_once() -> None:
 
 def test_the_position_lies_past_holes_and_batches_without_records() -> None:
     buffer = RecordBuffer(TP, 1, 0)
-    buffer.append([Batch(0, 5, [1, 3]), Batch(5, 6, []), Batch(6, 10, [8])])
+    buffer.append([LetterBatch(0, 5, [1, 3]), LetterBatch(5, 6, []), LetterBatch(6, 10, [8])])
     assert offsets(buffer.take(1)) == [1]
     assert buffer.position == 3
     assert offsets(buffer.take(1)) == [3]
@@ -86,7 +86,7 @@ def test_the_position_lies_past_holes_and_batches_without_records() -> None:
 
 def test_leading_batches_without_records_move_the_position_at_once() -> None:
     buffer = RecordBuffer(TP, 1, 4)
-    buffer.append([Batch(3, 6, []), Batch(6, 7, [])])
+    buffer.append([LetterBatch(3, 6, []), LetterBatch(6, 7, [])])
     assert (buffer.position, buffer.fetch_position, buffer.buffered, buffer.size) == (7, 7, 0, 0)
 
 
@@ -99,7 +99,7 @@ def test_a_fetch_from_inside_a_batch_yields_no_earlier_record() -> None:
 
 def test_a_batch_that_turns_out_empty_is_passed() -> None:
     buffer = RecordBuffer(TP, 1, 8)
-    buffer.append([Batch(0, 10, [0, 1])])
+    buffer.append([LetterBatch(0, 10, [0, 1])])
     assert buffer.buffered == 2
     assert buffer.take(5) == []
     assert (buffer.position, buffer.buffered) == (10, 0)
@@ -179,7 +179,7 @@ def test_after_discarding_it_is_fetched_again_from_the_position() -> None:
 @pytest.mark.parametrize("wrong", [[5, 6], [2, 3, 4], [0, 0, 0]])
 def test_records_outside_of_their_batch_are_corrupt(wrong: list[int]) -> None:
     buffer = RecordBuffer(TP, 1, 0)
-    buffer.append([Batch(0, 3, wrong)])
+    buffer.append([LetterBatch(0, 3, wrong)])
     with pytest.raises(CorruptRecordError):
         buffer.take(10)
 
@@ -206,11 +206,11 @@ layouts = st.lists(
 def test_nothing_is_skipped_or_repeated_whatever_is_taken(
     layout: list[tuple[int, set[int], int]], start: int, limits: list[int]
 ) -> None:
-    batches: list[Batch] = []
+    batches: list[LetterBatch] = []
     at = 0
     for span, present, gap in layout:
         at += gap
-        batches.append(Batch(at, at + span, sorted(at + i for i in present if i < span)))
+        batches.append(LetterBatch(at, at + span, sorted(at + i for i in present if i < span)))
         at += span
     expected = [offset for batch in batches for offset in batch.offsets if offset >= start]
     buffer = RecordBuffer(TP, 1, start)

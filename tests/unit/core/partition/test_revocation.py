@@ -193,7 +193,7 @@ def test_what_the_user_may_have_cancelled_is_not_resumed() -> None:
     assert round_.state(round_.a) is InstanceState.RELEASED
 
 
-def test_nobody_waits_for_a_release_that_was_withdrawn_until_the_group_asks_again() -> None:
+def test_a_withdrawn_release_is_not_awaited_until_it_is_revoked_again() -> None:
     round_ = Round(commit_mode="ack", auto_delay_revoke=False)
     round_.deliver(round_.a)
     round_.owed.add(round_.a)
@@ -314,7 +314,7 @@ def test_leaving_announces_nothing_and_does_not_wait_for_the_last_batch() -> Non
     assert len(round_.assignment) == 0
 
 
-def test_leaving_waits_for_tasks_until_told_not_to() -> None:
+def test_leaving_waits_for_tasks_unless_disabled() -> None:
     round_ = Round()
     (record,) = round_.deliver(round_.a)
     assert round_.a.tracker is not None
@@ -325,7 +325,7 @@ def test_leaving_waits_for_tasks_until_told_not_to() -> None:
     assert round_.state(round_.a) is InstanceState.RELEASED
 
 
-def test_the_listener_hears_of_losses_first_and_of_nothing_twice() -> None:
+def test_the_listener_gets_losses_first_and_nothing_twice() -> None:
     round_ = Round()
     round_.assignment.flush_notices()
     round_.outbox.take()

@@ -53,15 +53,15 @@ def test_a_tracker_of_another_consumer_is_not_ours(later: bool) -> None:
             asked.instance_of(tracker_id)
 
 
-def test_a_record_of_a_past_assignment_is_refused_without_an_error() -> None:
+def test_a_record_of_a_past_assignment_is_rejected_without_an_error() -> None:
     group = ScriptedGroup(commit_mode="ack")
     group.become_member(0, 1)
     group.pulse = ErrorCode.none
     (record,) = group.receive(0)
     group.answer_beat(ErrorCode.unknown_member_id)
-    assert group.core.complete(group.now, record) is False
-    assert group.core.submit(record) is False
+    assert group.core.completion_tracker.complete(group.now, record) is False
+    assert group.core.completion_tracker.submit(record) is False
     assert group.core.owns(record) is False
     other = ScriptedGroup(commit_mode="ack")
     with pytest.raises(ValueError, match="was not returned by this consumer"):
-        other.core.complete(other.now, record)
+        other.core.completion_tracker.complete(other.now, record)

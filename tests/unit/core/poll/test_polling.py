@@ -49,7 +49,7 @@ def test_the_last_batch_counts_when_the_next_step_starts_and_not_before() -> Non
     assert group.committing() == {tp(0): 3}
 
 
-def test_what_is_fetched_next_can_be_left_until_the_records_are_handed_out() -> None:
+def test_what_is_fetched_next_can_be_left_until_the_records_are_delivered() -> None:
     group = member()
     assert group.poll() is None
     group.produce(0, 3)
@@ -145,7 +145,7 @@ def test_a_delay_by_hand_is_asked_to_be_renewed_at_every_tick() -> None:
     take_away(group, 0)
     assert group.step().to_be_revoked == orders(1)
     for _ in range(3):
-        assert group.core.delay_revoke([tp(1)])
+        assert group.core.revocation.delay([tp(1)])
         assert group.poll() is None
         group.advance(0.25)
         assert group.step().to_be_revoked == orders(1)
@@ -159,7 +159,7 @@ def test_a_tick_whose_timer_fires_too_early_ends_the_step_and_is_not_set_again()
     )
     take_away(group, 0)
     group.step()
-    assert group.core.delay_revoke([tp(1)])
+    assert group.core.revocation.delay([tp(1)])
     assert group.poll() is None
     group.now = math.nextafter(group.timers.pop("revoke-tick"), 0.0)
     group.core.handle(group.now, TimerFired("revoke-tick"))
@@ -174,7 +174,7 @@ def test_a_cancelled_step_is_no_step_of_its_own() -> None:
     group = member(0, 1, commit_mode="ack", auto_delay_revoke=False)
     take_away(group, 0)
     group.step()
-    group.core.delay_revoke([tp(1)])
+    group.core.revocation.delay([tp(1)])
     assert group.poll() is None
     group.core.interrupt(group.now)
     assert group.poll() is None
@@ -183,7 +183,7 @@ def test_a_cancelled_step_is_no_step_of_its_own() -> None:
     assert group.step().to_be_revoked == orders(1)
 
 
-def test_what_drains_while_a_step_is_cancelled_is_released_when_the_step_goes_on() -> None:
+def test_a_partition_that_drains_while_a_step_is_cancelled_is_released_by_the_next_step() -> None:
     group = member(0, 1, commit_mode="ack")
     (record,) = group.receive(1)
     take_away(group, 0)
@@ -243,7 +243,7 @@ def test_records_of_a_lost_partition_complete_without_effect() -> None:
     group = member(0, 1, commit_mode="ack")
     (record,) = group.receive(0)
     group.answer_beat(ErrorCode.unknown_member_id)
-    assert not group.core.complete(group.now, record)
+    assert not group.core.completion_tracker.complete(group.now, record)
     group.advance(3.0)
     assert group.count(OffsetCommitRequest) == 0
 
@@ -254,9 +254,9 @@ def test_records_completed_together_commit_and_release_their_partitions() -> Non
     take_away(group, 0)
     group.step()
     assert group.poll() is None
-    group.core.complete_all(group.now, records)
+    group.core.completion_tracker.complete_all(group.now, records)
     group.settle()
-    assert group.core.in_flight == 0
+    assert group.core.assignment.in_flight == 0
     assert group.committing() == {tp(0): 1, tp(1): 1}
     group.answer_commit()
     assert group.assigned == orders(0)
@@ -266,9 +266,9 @@ def test_records_of_lost_partitions_are_passed_over_when_completed_together() ->
     group = member(0, 1, commit_mode="ack")
     records = group.receive(0, 1)
     group.answer_beat(ErrorCode.unknown_member_id)
-    group.core.complete_all(group.now, records)
+    group.core.completion_tracker.complete_all(group.now, records)
     group.advance(3.0)
-    assert group.core.in_flight == 0
+    assert group.core.assignment.in_flight == 0
     assert group.count(OffsetCommitRequest) == 0
 
 
@@ -283,7 +283,7 @@ def test_no_more_is_returned_than_there_is_room_for() -> None:
     assert [offset for _, offset in offsets(group.poll())] == [4, 5, 6, 7]
 
 
-def test_delivery_that_stands_still_names_what_it_waits_for() -> None:
+def test_paused_delivery_names_its_reason() -> None:
     group = member(0, commit_mode="ack", max_in_flight=4)
     group.produce(0, 10)
     stuck, *rest = group.step().records
@@ -296,7 +296,7 @@ def test_delivery_that_stands_still_names_what_it_waits_for() -> None:
     assert said.fields["oldest"] == {"orders-0": stuck.offset}
 
 
-def test_an_error_of_one_partition_is_raised_once_and_the_others_go_on() -> None:
+def test_an_error_of_one_partition_is_raised_once_and_the_others_continue() -> None:
     group = member(0, 1)
     group.produce(0)
     error = PartitionsError([tp(1)], "unreadable")
@@ -340,15 +340,15 @@ def test_a_task_may_not_take_a_record_that_is_counted_by_batch() -> None:
     group.produce(0)
     (record,) = group.step().records
     with pytest.raises(IllegalStateError, match="enter the task group before"):
-        group.core.submit(record)
+        group.core.completion_tracker.submit(record)
 
 
 def test_a_task_group_counts_what_no_task_holds_at_the_next_step() -> None:
     group = member(0, commit_interval=0.5)
-    group.core.track(True, next_poll_completes=True)
+    group.core.completion_tracker.track(one_by_one=True, next_poll_completes=True)
     group.produce(0, 3)
     first, second, _ = group.step().records
-    assert group.core.submit(second)
+    assert group.core.completion_tracker.submit(second)
     assert group.poll() is None
     group.advance(0.6)
     assert group.answer_commit() == {tp(0): first.offset + 1}
@@ -363,8 +363,8 @@ def test_dropped_records_are_read_again_if_the_revoke_is_withdrawn() -> None:
     records = group.step().records
     take_away(group, 0)
     group.step()
-    group.core.drop_after(group.now, tp(1), records[1].offset)
-    assert group.core.in_flight == 2
+    group.core.completion_tracker.drop_after(group.now, tp(1), records[1].offset)
+    assert group.core.assignment.in_flight == 2
     group.rebalance()
     group.rejoin(0, 1)
     group.advance(0.6)  # the fetch for the other partition waits for half a second
@@ -412,8 +412,8 @@ def test_tasks_may_take_the_records_of_a_batch_that_was_returned_before_their_gr
     group = member(0, commit_interval=0.5)
     group.produce(0, 3)
     first, second, _ = group.step().records
-    group.core.track(True, next_poll_completes=True)
-    assert group.core.submit(second)
+    group.core.completion_tracker.track(one_by_one=True, next_poll_completes=True)
+    assert group.core.completion_tracker.submit(second)
     assert group.poll() is None
     group.advance(0.6)
     assert group.answer_commit() == {tp(0): first.offset + 1}

@@ -247,7 +247,7 @@ def test_an_error_never_leads_to_the_reset_policy(error: ErrorCode, of_the_group
         HeartbeatResponse(error=NONE),
     ],
 )
-def test_an_answer_that_does_not_tell_is_no_answer_of_no_offset(reply: Response) -> None:
+def test_a_response_without_an_offset_is_not_taken_for_no_offset(reply: Response) -> None:
     world = PositionWorld(auto_offset_reset="latest")
     world.find(0)
     world.reply(world.only(OffsetFetchRequest)[0], reply)
@@ -298,7 +298,7 @@ def test_refused_credentials_are_fatal() -> None:
     assert world.sends(OffsetFetchRequest) == []
 
 
-def test_a_forbidden_topic_is_reported_once_and_tried_slowly_while_others_go_on() -> None:
+def test_a_forbidden_topic_is_reported_once_and_tried_slowly_while_others_continue() -> None:
     world = PositionWorld()
     a, b = world.find(0, 1)
     world.commits_are(failed(0, ErrorCode.topic_authorization_failed), committed(1, 5))
@@ -385,7 +385,7 @@ def test_a_leader_that_cannot_be_reached_is_tried_again() -> None:
     assert world.found == {a: (4, 2, True)}
 
 
-def test_a_leader_that_does_not_answer_is_asked_every_three_seconds_at_most() -> None:
+def test_a_leader_that_does_not_respond_is_asked_every_three_seconds_at_most() -> None:
     world = PositionWorld(1)
     world.find(0)
     world.commits_are(committed(0, -1))
@@ -401,7 +401,7 @@ def test_a_leader_that_does_not_answer_is_asked_every_three_seconds_at_most() ->
     assert 1.0 < max(gaps) < 3.1
 
 
-def test_a_leader_that_refuses_is_reported_once() -> None:
+def test_a_leader_that_rejects_is_reported_once() -> None:
     world = PositionWorld(1)
     world.find(0)
     world.commits_are(committed(0, -1))
@@ -413,7 +413,7 @@ def test_a_leader_that_refuses_is_reported_once() -> None:
     assert "unsupported_for_message_format" in str(error)
 
 
-def test_an_answer_for_an_instance_that_has_ended_is_ignored() -> None:
+def test_a_response_for_an_instance_that_has_ended_is_ignored() -> None:
     world = PositionWorld()
     a, b = world.find(0, 1)
     a.transition(InstanceTransition.REVOKE)
@@ -425,7 +425,7 @@ def test_an_answer_for_an_instance_that_has_ended_is_ignored() -> None:
     assert world.sends(ListOffsetsRequest) == []
 
 
-def test_an_answer_after_a_seek_is_ignored() -> None:
+def test_a_response_after_a_seek_is_ignored() -> None:
     world = PositionWorld()
     (a,) = world.find(0)
     world.place(a, 1234)

@@ -15,7 +15,7 @@ from asyncrevoke.testing import TestConsumer
 LATER = RetryTopic("orders.retry", delay=60, attempts=2)
 
 
-class Failing:
+class FailingHandler:
     """A handler whose records fail as often as ``failures`` says; each call is written down."""
 
     def __init__(self, failures: int, **options: Any) -> None:

@@ -126,7 +126,7 @@ async def test_the_producer_has_the_consumers_connection_options_and_acks_all(fa
     await letters.send("dlq", letter())
     await letters.aclose()
     expected = {
-        "bootstrap_servers": "a:1,b:2",
+        "bootstrap_servers": ["a:1", "b:2"],
         "acks": "all",
         "enable_idempotence": True,
         "security_protocol": "SASL_SSL",

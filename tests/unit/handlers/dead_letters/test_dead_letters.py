@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.handlers.scripted_runner import Running, running
+from unit.handlers.scripted_runner import RunningHandlers, running
 from unit.handlers.scripted_source import ORDERS, OTHERS, Fate, HeldWork, record, turns, until
 
 from asyncrevoke.errors import ConfigError
@@ -50,7 +50,7 @@ class HeldLetters:
 
 def burying(
     work: HeldWork, letters: HeldLetters, retry: Retry | None = None, concurrency: int = 64
-) -> AbstractAsyncContextManager[Running]:
+) -> AbstractAsyncContextManager[RunningHandlers]:
     return running(
         work, retry=retry, dead_letter="dlq", dead_letters=letters, concurrency=concurrency
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from unit.handlers.dead_letters.test_dead_letters import HeldLetters
-from unit.handlers.scripted_runner import Running, running
+from unit.handlers.scripted_runner import RunningHandlers, running
 from unit.handlers.scripted_source import ORDERS, Fate, HeldWork, record, until
 
 from asyncrevoke.errors import UnreadableRecordError
@@ -36,7 +36,7 @@ def unread(offset: int, *, next_offset: int | None = None) -> UnreadableRecord:
     )
 
 
-def is_done(run: Running, each: Record) -> bool:
+def is_done(run: RunningHandlers, each: Record) -> bool:
     return each in run.source.completions
 
 

@@ -7,7 +7,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.handlers.dead_letters.failing_handler import LATER, Failing
+from unit.handlers.dead_letters.failing_handler import LATER, FailingHandler
 
 from asyncrevoke import (
     Record,
@@ -24,7 +24,7 @@ FIRST = Record("orders", 3, 42, 1234, 0, b"k", None)
 
 
 async def test_a_retry_message_names_its_origin_its_error_and_its_due_time() -> None:
-    failing = Failing(9, retry=Retry(attempts=1), retry_topic=LATER)
+    failing = FailingHandler(9, retry=Retry(attempts=1), retry_topic=LATER)
     async with failing.running() as t:
         before = time.time()
         await t.publish("orders", "bad", key="a", headers={"trace": "1"}, timestamp=1234)
@@ -54,7 +54,7 @@ async def test_a_retry_message_names_its_origin_its_error_and_its_due_time() -> 
 
 
 async def test_a_record_that_another_program_wrote_to_a_retry_topic_is_handled_at_once() -> None:
-    failing = Failing(1, retry_topic=LATER)
+    failing = FailingHandler(1, retry_topic=LATER)
     async with failing.running() as t:
         await t.publish("orders.retry", "foreign", key="a")
         assert failing.keys == [("orders.retry", 0, 0)]
@@ -65,7 +65,7 @@ async def test_a_record_that_another_program_wrote_to_a_retry_topic_is_handled_a
 
 @pytest.mark.parametrize("due", ["", "soon", "-", "9" * 40, "\u0664", "1e300", None])
 async def test_an_invalid_due_time_delays_no_record(due: str | None) -> None:
-    failing = Failing(0, retry_topic=LATER)
+    failing = FailingHandler(0, retry_topic=LATER)
     async with failing.running() as t:
         await t.publish("orders.retry", "x", headers={"asyncrevoke-due": due})
         await t.advance(0)
@@ -73,7 +73,7 @@ async def test_an_invalid_due_time_delays_no_record(due: str | None) -> None:
 
 
 async def test_a_due_time_far_ahead_delays_its_partition_by_one_delay_at_most() -> None:
-    failing = Failing(0, retry_topic=LATER)
+    failing = FailingHandler(0, retry_topic=LATER)
     async with failing.running() as t:
         hour_ahead = str(int((time.time() + 3600) * 1000))
         for _ in range(3):

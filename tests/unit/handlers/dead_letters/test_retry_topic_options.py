@@ -34,7 +34,7 @@ from asyncrevoke.testing import TestConsumer
         ),
     ],
 )
-def test_a_retry_topic_that_cannot_work_is_refused_with_the_fix(
+def test_a_retry_topic_that_cannot_work_is_rejected_with_the_fix(
     options: dict[str, Any], fix: str
 ) -> None:
     async def handle(value: bytes) -> None: ...
@@ -55,7 +55,7 @@ def test_a_retry_topic_that_cannot_work_is_refused_with_the_fix(
         ({"topic": "no topic"}, "topic"),
     ],
 )
-def test_a_retry_topic_with_wrong_values_is_refused_when_it_is_made(
+def test_a_retry_topic_with_wrong_values_is_rejected_when_it_is_made(
     arguments: dict[str, Any], fix: str
 ) -> None:
     with pytest.raises(ConfigError, match=fix):

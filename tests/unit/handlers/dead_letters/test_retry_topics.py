@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from unit.handlers.dead_letters.failing_handler import LATER, Failing
+from unit.handlers.dead_letters.failing_handler import LATER, FailingHandler
 
 from asyncrevoke import (
     BatchError,
@@ -20,7 +20,7 @@ from asyncrevoke.testing import TestConsumer
 
 
 async def test_after_the_attempts_in_place_a_record_comes_back_when_its_delay_has_passed() -> None:
-    failing = Failing(2, retry=Retry(attempts=2, backoff=1, jitter=0), retry_topic=LATER)
+    failing = FailingHandler(2, retry=Retry(attempts=2, backoff=1, jitter=0), retry_topic=LATER)
     async with failing.running() as t:
         await t.publish("orders", "bad", key="a")
         await t.advance(1)
@@ -34,8 +34,8 @@ async def test_after_the_attempts_in_place_a_record_comes_back_when_its_delay_ha
         assert t.committed("orders.retry", 0) == 1
 
 
-async def test_a_record_sent_to_a_retry_topic_is_done_and_its_partition_goes_on() -> None:
-    failing = Failing(9, retry_topic=LATER)
+async def test_a_record_sent_to_a_retry_topic_is_completed_and_its_partition_continues() -> None:
+    failing = FailingHandler(9, retry_topic=LATER)
     async with failing.running() as t:
         await t.publish("orders", "bad", key="a")
         await t.publish("orders", "good", key="a")
@@ -46,7 +46,7 @@ async def test_a_record_sent_to_a_retry_topic_is_done_and_its_partition_goes_on(
 
 
 async def test_the_handler_gets_the_record_as_it_was_at_first() -> None:
-    failing = Failing(1, retry_topic=LATER)
+    failing = FailingHandler(1, retry_topic=LATER)
     async with failing.running() as t:
         await t.publish("orders", "bad", key="a", headers={"trace": "1"}, timestamp=1234)
         await t.advance(60)
@@ -58,7 +58,7 @@ async def test_the_handler_gets_the_record_as_it_was_at_first() -> None:
 
 async def test_after_the_delayed_attempts_it_goes_to_the_dead_letter_topic() -> None:
     retry = Retry(attempts=2, backoff=1, jitter=0)
-    failing = Failing(9, retry=retry, retry_topic=LATER, dead_letter="dlq")
+    failing = FailingHandler(9, retry=retry, retry_topic=LATER, dead_letter="dlq")
     async with failing.running() as t:
         await t.publish("orders", "bad", key="a", headers={"trace": "1"}, timestamp=1234)
         await t.advance(200)
@@ -80,12 +80,12 @@ async def test_after_the_delayed_attempts_it_goes_to_the_dead_letter_topic() -> 
 
 
 async def test_after_the_delayed_attempts_without_a_dead_letter_topic_on_error_decides() -> None:
-    failing = Failing(9, retry_topic=LATER)
+    failing = FailingHandler(9, retry_topic=LATER)
     async with failing.running() as t:
         await t.publish("orders", "bad")
         with pytest.raises(ConnectionError, match="no 3"):
             await t.advance(200)
-    skipping = Failing(9, retry_topic=LATER, on_error="skip")
+    skipping = FailingHandler(9, retry_topic=LATER, on_error="skip")
     async with skipping.running() as t:
         await t.publish("orders", "bad")
         await t.advance(200)
@@ -94,7 +94,9 @@ async def test_after_the_delayed_attempts_without_a_dead_letter_topic_on_error_d
 
 
 async def test_exceptions_that_retry_on_does_not_name_are_not_sent_to_the_retry_topic() -> None:
-    failing = Failing(9, retry=Retry(retry_on=TimeoutError), retry_topic=LATER, dead_letter="dlq")
+    failing = FailingHandler(
+        9, retry=Retry(retry_on=TimeoutError), retry_topic=LATER, dead_letter="dlq"
+    )
     async with failing.running() as t:
         await t.publish("orders", "bad")
         assert len(t.dead_letters("dlq")) == 1
@@ -115,7 +117,7 @@ async def test_a_value_that_does_not_decode_is_not_sent_to_the_retry_topic() -> 
 
 
 async def test_records_of_a_retry_topic_are_handled_in_order_when_they_are_due() -> None:
-    failing = Failing(1, retry_topic=LATER)
+    failing = FailingHandler(1, retry_topic=LATER)
     async with failing.running() as t:
         for number in range(3):
             await t.publish("orders", f"{number}", key="a")
@@ -127,7 +129,7 @@ async def test_records_of_a_retry_topic_are_handled_in_order_when_they_are_due()
 
 async def test_records_that_are_not_due_do_not_count_for_max_in_flight() -> None:
     options = {"max_in_flight": 10, "max_poll_records": 10, "concurrency": 1}
-    failing = Failing(1, retry_topic=LATER, consumer=options)
+    failing = FailingHandler(1, retry_topic=LATER, consumer=options)
     async with failing.running() as t:
         for number in range(50):
             await t.publish("orders", f"{number}")
@@ -142,7 +144,7 @@ async def test_records_that_are_not_due_do_not_count_for_max_in_flight() -> None
 
 
 async def test_a_partition_of_a_retry_topic_without_due_records_is_released_at_once() -> None:
-    failing = Failing(1, retry_topic=LATER)
+    failing = FailingHandler(1, retry_topic=LATER)
     async with failing.running() as t:
         await t.publish("orders", "bad")
         await t.advance(30)
@@ -187,7 +189,7 @@ async def test_a_withdrawn_revocation_does_not_change_due_times() -> None:
 
 
 async def test_closing_does_not_wait_for_records_that_are_not_due() -> None:
-    failing = Failing(1, retry_topic=LATER)
+    failing = FailingHandler(1, retry_topic=LATER)
     async with failing.running() as t:
         await t.publish("orders", "bad")
         began = t.time
@@ -198,7 +200,7 @@ async def test_closing_does_not_wait_for_records_that_are_not_due() -> None:
 
 
 async def test_records_of_a_retry_topic_are_handled_after_a_crash() -> None:
-    failing = Failing(1, retry_topic=LATER)
+    failing = FailingHandler(1, retry_topic=LATER)
     async with failing.running() as t:
         await t.publish("orders", "bad")
         await t.advance(30)
@@ -213,7 +215,7 @@ async def test_records_of_a_retry_topic_are_handled_after_a_crash() -> None:
 
 async def test_auto_offset_reset_skips_no_record_of_a_retry_topic() -> None:
     for policy in ("latest", "error"):
-        failing = Failing(1, retry_topic=LATER, consumer={"auto_offset_reset": policy})
+        failing = FailingHandler(1, retry_topic=LATER, consumer={"auto_offset_reset": policy})
         other = Consumer(group_id="billing")
         written: list[bytes] = []
 
@@ -236,7 +238,7 @@ async def test_auto_offset_reset_skips_no_record_of_a_retry_topic() -> None:
 async def test_a_retry_message_that_cannot_be_sent_pauses_its_partition_and_drops_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    failing = Failing(1, retry_topic=LATER)
+    failing = FailingHandler(1, retry_topic=LATER)
     async with failing.running() as t:
         letters = t._session.dead_letters
 

@@ -218,7 +218,7 @@ def test_a_value_that_cannot_open_resources_is_a_config_error_with_the_fix(
         Consumer(group_id="g", worker_resources=given)
 
 
-async def test_worker_resources_without_handlers_are_refused() -> None:
+async def test_worker_resources_without_handlers_are_rejected() -> None:
     consumer = Consumer("orders", group_id="g", worker_resources=Pool().one)
     with pytest.raises(ConfigError, match="worker_resources= is for handlers"):
         await consumer.start()

@@ -188,7 +188,7 @@ def test_dependencies_that_cannot_be_called_are_a_config_error(dependency: Any, 
         async def bill(value: bytes, shop: str = dependency) -> None: ...
 
 
-def test_a_value_given_by_place_only_is_refused() -> None:
+def test_a_value_given_by_place_only_is_rejected() -> None:
     with pytest.raises(ConfigError, match="by name"):
 
         @Router().handler("orders")

@@ -301,7 +301,7 @@ def test_a_value_that_cannot_be_middleware_is_a_config_error_with_the_fix() -> N
         consumer.middleware(3)  # type: ignore[type-var]
 
 
-async def test_a_consumer_with_middleware_and_no_handler_is_refused_when_entered() -> None:
+async def test_a_consumer_with_middleware_and_no_handler_is_rejected_when_entered() -> None:
     consumer = Consumer(group_id="g")
     consumer.middleware(Trace().around("m"))
     with pytest.raises(ConfigError, match="no handler"):

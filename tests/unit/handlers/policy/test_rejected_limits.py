@@ -19,7 +19,7 @@ def refusal(**options: Any) -> str:
     return str(caught.value)
 
 
-def test_limits_that_cannot_work_are_refused_with_the_fix() -> None:
+def test_limits_that_cannot_work_are_rejected_with_the_fix() -> None:
     assert "use rate_limit=RateLimit(100, per=1.0)" in refusal(rate_limit=100)
     assert "concurrency=0" in refusal(concurrency=0)
     assert "whole number" in refusal(concurrency=1.5)
@@ -29,7 +29,7 @@ def test_limits_that_cannot_work_are_refused_with_the_fix() -> None:
             RateLimit(cast("int", calls), per=cast("float", per))
 
 
-async def test_limits_beyond_those_of_the_consumer_are_refused_when_it_starts() -> None:
+async def test_limits_beyond_those_of_the_consumer_are_rejected_when_it_starts() -> None:
     for options, word in (
         ({"concurrency": 65}, "concurrency=65, and the consumer's concurrency=64"),
         ({"max_in_flight": 2001}, "max_in_flight=2001"),

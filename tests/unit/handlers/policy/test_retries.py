@@ -76,7 +76,7 @@ def test_only_exceptions_that_retry_on_names_are_retried() -> None:
         ({"retry_on": ()}, "leave out retry="),
     ],
 )
-def test_a_policy_that_cannot_work_is_refused_when_it_is_made(
+def test_a_policy_that_cannot_work_is_rejected_when_it_is_made(
     options: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(ConfigError, match=sentence):
@@ -337,7 +337,7 @@ async def test_a_cancelled_runner_abandons_records_that_wait_for_a_retry() -> No
 # -- the context ----------------------------------------------------------------------------------
 
 
-async def test_the_context_tells_the_attempt_the_key_and_the_state() -> None:
+async def test_the_context_has_the_attempt_the_key_and_the_state() -> None:
     seen: list[object] = []
 
     async def handle(value: bytes, context: HandlerContext[str], record: Record) -> None:

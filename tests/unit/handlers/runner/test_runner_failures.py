@@ -138,7 +138,7 @@ async def test_a_cancelled_error_that_the_library_did_not_cause_is_a_failure() -
         assert "nobody had cancelled it" in str(error)
 
 
-async def test_a_handler_cancelled_from_outside_fails_and_others_go_on() -> None:
+async def test_a_handler_cancelled_from_outside_fails_and_others_continue() -> None:
     tasks: dict[int, asyncio.Task[None]] = {}
     handled: list[int] = []
 

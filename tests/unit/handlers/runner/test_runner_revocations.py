@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from unit.handlers.scripted_runner import Running, running
+from unit.handlers.scripted_runner import RunningHandlers, running
 from unit.handlers.scripted_source import (
     ORDERS,
     OTHERS,
@@ -226,7 +226,7 @@ async def test_a_new_assignment_waits_for_the_cancelled_handler_of_its_key() -> 
 
 async def test_a_handler_may_lose_its_own_partition_without_awaiting() -> None:
     handled: list[int] = []
-    runs: list[Running] = []
+    runs: list[RunningHandlers] = []
 
     async def loses(each: Record) -> None:
         handled.append(each.offset)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from unit.handlers.scripted_runner import Running, running
+from unit.handlers.scripted_runner import RunningHandlers, running
 from unit.handlers.scripted_source import record
 
 from asyncrevoke.handlers.policy.retry import Retry
@@ -65,7 +65,7 @@ class HeldBatches:
                     hold.set_exception(error)
 
 
-def batching(work: HeldBatches, **options: Any) -> AbstractAsyncContextManager[Running]:
+def batching(work: HeldBatches, **options: Any) -> AbstractAsyncContextManager[RunningHandlers]:
     async def handle(values: list[bytes], records: list[Record]) -> None:
         assert values == [each.value for each in records]
         await work(records)

@@ -64,7 +64,7 @@ async def test_after_a_withdrawn_revocation_batches_are_collected_again() -> Non
         await run.stop()
 
 
-async def test_a_lost_partition_s_batch_is_cancelled_and_a_new_assignment_goes_on() -> None:
+async def test_the_batch_of_a_lost_partition_is_cancelled_and_a_new_assignment_is_handled() -> None:
     work = HeldBatches()
     async with batching(work) as run:
         run.source.feed(*some(*range(5)))

@@ -103,7 +103,7 @@ async def test_after_the_last_attempt_failed_values_go_to_the_dead_letter_topic(
         await run.stop()
 
 
-async def test_skipped_values_are_done_and_the_partition_goes_on() -> None:
+async def test_skipped_values_are_completed_and_the_partition_continues() -> None:
     work = HeldBatches()
     async with batching(work, on_error="skip") as run:
         run.source.feed(*some(0, 1, 2, 3, 4, 5))

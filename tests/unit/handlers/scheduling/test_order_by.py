@@ -338,7 +338,7 @@ async def test_a_function_that_exits_stops_the_consumer() -> None:
 # -- what is refused ------------------------------------------------------------------------------
 
 
-def test_an_order_that_cannot_work_is_refused_with_the_fix() -> None:
+def test_an_order_that_cannot_work_is_rejected_with_the_fix() -> None:
     async def asynchronous(of: Record) -> bytes | None:
         return of.key
 

@@ -65,7 +65,7 @@ def test_queued_records_may_begin_until_the_session_of_the_last_heartbeat_is_ove
     assert len(group.named(PAUSED)) == 1
 
 
-def test_who_waits_for_the_confirmation_is_told_of_it_once() -> None:
+def test_waiters_for_the_confirmation_are_woken_once() -> None:
     group = unheard_member()
     call_id = group.core.await_confirmation(group.now)
     group.settle()
@@ -76,7 +76,7 @@ def test_who_waits_for_the_confirmation_is_told_of_it_once() -> None:
     assert group.core.may_begin_until(group.now) > group.now
 
 
-def test_who_waits_without_a_doubt_is_told_at_once() -> None:
+def test_waiting_for_a_confirmed_membership_returns_at_once() -> None:
     group = ScriptedGroup(session_timeout=SESSION)
     group.become_member(0)
     call_id = group.core.await_confirmation(group.now)
@@ -111,7 +111,7 @@ def test_by_kip_848_no_session_is_taken_for_longer_than_session_timeout() -> Non
 # -- handlers and task groups ---------------------------------------------------------------------
 
 
-async def test_no_handler_begins_in_doubt_and_all_do_when_the_membership_is_confirmed() -> None:
+async def test_no_handler_starts_while_membership_is_unconfirmed_and_all_do_afterwards() -> None:
     work = HeldWork()
     records = [record(n, b"%d" % n) for n in range(6)]
     async with running(work, concurrency=2) as run:
@@ -134,7 +134,7 @@ async def test_no_handler_begins_in_doubt_and_all_do_when_the_membership_is_conf
         await run.stop()
 
 
-async def test_records_that_are_taken_in_doubt_begin_when_it_is_over() -> None:
+async def test_records_taken_while_membership_is_unconfirmed_start_after_it_is_confirmed() -> None:
     work = HeldWork()
     async with running(work) as run:
         run.source.membership.in_doubt = True
@@ -149,7 +149,7 @@ async def test_records_that_are_taken_in_doubt_begin_when_it_is_over() -> None:
         await run.stop()
 
 
-async def test_what_is_lost_after_a_doubt_never_begins() -> None:
+async def test_a_record_lost_after_an_unconfirmed_membership_never_starts() -> None:
     work = HeldWork()
     queued = record(1, b"b")
     async with running(work, concurrency=1) as run:
@@ -167,7 +167,7 @@ async def test_what_is_lost_after_a_doubt_never_begins() -> None:
         await run.stop()
 
 
-async def test_handlers_stop_in_doubt_without_waiting_for_its_end() -> None:
+async def test_handlers_stop_without_waiting_for_a_confirmed_membership() -> None:
     work = HeldWork()
     async with running(work) as run:
         run.source.membership.in_doubt = True
@@ -197,7 +197,7 @@ class SlowStrictJournal:
     loop_turn_ended = batch_completed = failure_decided = handler_cancelled = took_note
 
 
-async def test_a_handler_whose_row_is_written_in_doubt_does_not_begin() -> None:
+async def test_a_handler_whose_row_is_written_while_membership_is_unconfirmed_waits() -> None:
     work, journal, one = HeldWork(), SlowStrictJournal(), record(0, b"a")
     async with running(work, recorder=cast("SessionRecorder", journal)) as run:
         run.source.feed(one)
@@ -213,7 +213,7 @@ async def test_a_handler_whose_row_is_written_in_doubt_does_not_begin() -> None:
     assert run.source.fate(one) is Fate.DONE
 
 
-async def test_a_handler_whose_row_is_written_in_doubt_never_begins_if_it_is_lost() -> None:
+async def test_a_handler_never_starts_if_its_partition_is_lost_while_its_row_is_written() -> None:
     work, journal, one = HeldWork(), SlowStrictJournal(), record(0, b"a")
     async with running(work, recorder=cast("SessionRecorder", journal)) as run:
         run.source.feed(one)
@@ -256,7 +256,7 @@ async def test_a_task_group_waits_for_the_confirmation_when_it_is_left() -> None
     assert source.fate(one) is Fate.DONE
 
 
-async def test_a_task_group_ends_in_doubt_when_all_that_waits_is_lost() -> None:
+async def test_a_task_group_ends_when_all_unconfirmed_records_are_lost() -> None:
     source, work, one = ScriptedSource(), HeldWork(), record(0, b"a")
     source.deliver(source.batch(one))
     source.membership.in_doubt = True
@@ -284,7 +284,7 @@ def freeze() -> None:
     virtual_time().clock.now += FROZEN
 
 
-async def test_a_frozen_member_begins_no_handler_before_it_has_heard_of_its_membership() -> None:
+async def test_a_frozen_member_starts_no_handler_before_its_membership_is_confirmed() -> None:
     began: list[tuple[int, bool]] = []
     gates = [asyncio.Event() for _ in range(3)]
     consumer = Consumer("orders", group_id="billing", concurrency=1)
@@ -310,7 +310,9 @@ async def test_a_frozen_member_begins_no_handler_before_it_has_heard_of_its_memb
     assert {offset for offset, _ in began} == {0, 1, 2}
 
 
-async def test_a_handler_whose_resources_open_in_doubt_does_not_begin() -> None:
+async def test_a_handler_whose_resources_open_while_membership_is_unconfirmed_does_not_start() -> (
+    None
+):
     began: list[bool] = []
     opening, opened = asyncio.Event(), asyncio.Event()
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from asyncrevoke.model import Record
 
 
-class Letters:
+class SentDeadLetters:
     """A dead letter topic that may refuse to take any."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Setting:
         self.log = LogLines()
         self.work = HeldWork()
         self.clock = ScriptedClock()
-        self.letters = Letters()
+        self.letters = SentDeadLetters()
 
     def group(
         self,

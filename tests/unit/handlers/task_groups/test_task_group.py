@@ -110,7 +110,7 @@ async def test_a_cancelled_submit_has_registered_nothing(setting: Setting) -> No
         setting.work.end()
 
 
-async def test_a_record_of_a_lost_partition_is_refused_and_not_run(setting: Setting) -> None:
+async def test_a_record_of_a_lost_partition_is_rejected_and_not_run(setting: Setting) -> None:
     (gone,) = setting.delivered(record(0))
     setting.source.deliver(setting.source.batch(lost=[ORDERS]))
     async with setting.group(max_in_flight=1) as tasks:
@@ -217,7 +217,7 @@ async def test_a_consumer_s_group_maps_commits_and_writes_dead_letters() -> None
         ({"dead_letter": "dlq", "on_error": "skip"}, "leave out one of them"),
     ],
 )
-async def test_options_that_cannot_work_are_refused(options: dict[str, Any], says: str) -> None:
+async def test_options_that_cannot_work_are_rejected(options: dict[str, Any], says: str) -> None:
     consumer = Consumer("orders", group_id="g", max_in_flight=50)
     async with TestConsumer(consumer):
         with pytest.raises(ConfigError, match=says):

@@ -61,7 +61,7 @@ async def test_map_yields_a_result_while_later_ones_run(setting: Setting) -> Non
         assert [result async for _, result in mapped] == [1]
 
 
-async def test_map_goes_on_with_less_room_than_records(setting: Setting) -> None:
+async def test_a_map_continues_with_less_room_than_records(setting: Setting) -> None:
     records = setting.delivered(*(record(n, b"%d" % n) for n in range(20)))
 
     async def offset(each: Record) -> int:
@@ -118,7 +118,7 @@ async def test_map_raises_the_failure_after_the_results_before_it(
     assert records[2] not in setting.work.started
 
 
-async def test_tasks_of_a_map_that_is_left_early_go_on(setting: Setting) -> None:
+async def test_tasks_of_a_map_that_is_left_early_continue(setting: Setting) -> None:
     records = setting.delivered(record(0, b"a"), record(1, b"b"))
 
     async def offset(each: Record) -> int:

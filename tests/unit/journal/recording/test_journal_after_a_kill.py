@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from typer.testing import CliRunner
 from unit.journal.recording.journalled_member import JournalledMember
-from unit.journal.written_journal import RECORDS, START, TOPIC, A, B, Member, Topic, record
+from unit.journal.written_journal import (
+    RECORDS,
+    START,
+    TOPIC,
+    A,
+    B,
+    JournalledTopic,
+    JournalMember,
+    record,
+)
 
 from asyncrevoke.audit.comparison import AuditResult, AuditSettings
 from asyncrevoke.audit.local_engine import audit
@@ -45,8 +54,10 @@ def rows(folder: Path, kind: str) -> set[int]:
 def audited_after(folder: Path, committed: int) -> AuditResult:
     """Another member goes on from what the group had committed, and the topic is compared."""
     if committed < RECORDS:
-        Member("b", committed, RECORDS, content=None).write(folder)
-    return asyncio.run(audit(read_journal(folder), Topic(), TOPIC, settings=AuditSettings()))
+        JournalMember("b", committed, RECORDS, content=None).write(folder)
+    return asyncio.run(
+        audit(read_journal(folder), JournalledTopic(), TOPIC, settings=AuditSettings())
+    )
 
 
 class State(NamedTuple):
@@ -120,7 +131,7 @@ async def run(kills: Kills | None, folder: Path, records: int, **more: Any) -> N
 
 
 @pytest.mark.parametrize("segment_bytes", [2**20, 700])
-def test_after_a_kill_at_any_step_the_verdict_is_right(
+def test_after_a_kill_at_any_step_the_audit_finds_what_happened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, segment_bytes: int
 ) -> None:
     folder = tmp_path / "journal"
@@ -211,7 +222,7 @@ def test_a_session_that_was_killed_before_its_first_row_has_no_part(
 
 
 def test_zeros_that_a_power_cut_leaves_at_the_end_are_a_torn_end(tmp_path: Path) -> None:
-    Member("a", 0, 50, strict=True).write(tmp_path)
+    JournalMember("a", 0, 50, strict=True).write(tmp_path)
     log = tmp_path / A / "000001.log"
     before = read_journal(tmp_path).table
     log.write_bytes(log.read_bytes() + bytes(5000))
@@ -243,7 +254,7 @@ class _NoMembership:
 
 
 @pytest.mark.timeout(110)
-def test_after_a_process_was_killed_the_verdict_is_right(tmp_path: Path) -> None:
+def test_after_a_process_kill_the_audit_finds_what_happened(tmp_path: Path) -> None:
     chance = random.Random(11)
     environment = {**os.environ, "PYTHONPATH": f"{HERE.parents[2]}{os.pathsep}{HERE.parents[3]}"}
     for number in range(KILLS):

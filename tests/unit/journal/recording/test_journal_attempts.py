@@ -111,7 +111,7 @@ async def test_a_call_cancelled_for_a_lost_partition_is_an_attempt(tmp_path: Pat
     assert attempts_of(tmp_path) == [(0, 0, 1, "cancelled")]
 
 
-async def test_a_record_is_ok_when_the_loop_polls_again_and_given_up_otherwise(
+async def test_a_record_is_completed_when_the_loop_polls_again_and_abandoned_otherwise(
     tmp_path: Path,
 ) -> None:
     consumer = Consumer("orders", group_id="billing", journal=Journal(tmp_path))
@@ -123,7 +123,7 @@ async def test_a_record_is_ok_when_the_loop_polls_again_and_given_up_otherwise(
     assert attempts_of(tmp_path) == [(0, 0, None, "ok"), (0, 1, None, "given_up")]
 
 
-async def test_a_record_is_ok_when_it_is_acknowledged_and_given_up_otherwise(
+async def test_a_record_is_completed_when_acknowledged_and_abandoned_otherwise(
     tmp_path: Path,
 ) -> None:
     consumer = Consumer("orders", group_id="g", commit_mode="ack", journal=Journal(tmp_path))

@@ -149,7 +149,7 @@ def test_sealing_takes_the_memory_of_a_row_group(tmp_path: Path) -> None:
     assert read_journal(tmp_path).table.num_rows >= 1_500_000
 
 
-def test_sealing_that_is_given_up_leaves_the_log(tmp_path: Path) -> None:
+def test_sealing_that_is_cancelled_keeps_the_log(tmp_path: Path) -> None:
     segment = written_log(tmp_path / A, 300_000)
     data = segment.path.read_bytes()
     asked: list[bool] = []

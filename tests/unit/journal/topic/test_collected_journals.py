@@ -120,7 +120,7 @@ def test_what_no_sink_sends_is_counted_and_not_written(
     assert [state.name for state in read_journal(tmp_path / "collected").sessions] == [B]
 
 
-def test_a_topic_with_more_sessions_than_may_be_is_refused(
+def test_a_topic_with_more_sessions_than_may_be_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "collected"

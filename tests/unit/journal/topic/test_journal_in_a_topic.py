@@ -49,12 +49,12 @@ def test_pieces_of_any_batch_are_small_enough_and_lose_no_row(hashed: bool) -> N
 
 
 @pytest.mark.parametrize("option", ["acks", "enable_idempotence", "transactional_id"])
-def test_what_would_lose_rows_is_refused(option: str) -> None:
+def test_what_would_lose_rows_is_rejected(option: str) -> None:
     with pytest.raises(ConfigError, match=f"{option} cannot be set"):
         KafkaSink("billing-journal", **{option: 0})
 
 
-def test_a_sink_without_a_topic_is_refused() -> None:
+def test_a_sink_without_a_topic_is_rejected() -> None:
     with pytest.raises(ConfigError, match="name the topic"):
         KafkaSink("")
 
@@ -98,7 +98,7 @@ async def test_a_thread_sends_by_the_event_loop(tmp_path: Path) -> None:
     assert [session.folder.name for session in sessions(tmp_path)] == [A]
 
 
-def test_a_loop_that_has_ended_is_told(tmp_path: Path) -> None:
+def test_sending_a_journal_after_its_event_loop_has_ended_raises(tmp_path: Path) -> None:
     async def made() -> Shipping:
         return Shipping(Heard(), JournalSession(tmp_path / A))
 

@@ -160,7 +160,7 @@ async def test_a_loop_that_does_not_ask_for_the_next_batch_is_named_too() -> Non
         await looping
 
 
-async def test_a_record_that_was_given_up_holds_nothing_back() -> None:
+async def test_an_abandoned_record_delays_no_commit() -> None:
     consumer = Consumer(group_id="g", order_by=None)
 
     @consumer.handler("orders", on_error="pause")

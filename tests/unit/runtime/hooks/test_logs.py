@@ -63,7 +63,7 @@ async def test_in_steady_state_nothing_is_said_at_info(
             assert any(line.startswith("committed") for line in caplog.messages)
 
 
-async def test_a_rebalance_is_told_step_by_step_with_group_member_and_partition(
+async def test_each_step_of_a_rebalance_is_logged_with_group_member_and_partition(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with TestConsumer(billing()) as t:
@@ -80,7 +80,7 @@ async def test_a_rebalance_is_told_step_by_step_with_group_member_and_partition(
                 assert f"member={member}" in line
 
 
-async def test_a_failed_handler_is_told_with_its_record(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failed_handler_is_logged_with_its_record(caplog: pytest.LogCaptureFixture) -> None:
     async with TestConsumer(billing()) as t:
         await t.publish("orders", b"bad", partition=2)
         await t.advance(5)

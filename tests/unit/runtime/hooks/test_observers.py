@@ -69,7 +69,7 @@ def consumer_with(*observers: Observer) -> Consumer:
     return consumer
 
 
-async def test_an_observer_hears_of_records_calls_commits_and_revokes() -> None:
+async def test_an_observer_is_called_for_records_handlers_commits_and_revocations() -> None:
     seen = Everything()
     consumer = consumer_with(seen)
 
@@ -117,7 +117,7 @@ async def test_an_observer_sees_how_partitions_stand() -> None:
         assert [record.offset for record in facts.health.blocking_records] == [0]
 
 
-async def test_an_observer_hears_what_becomes_of_failed_records_and_of_no_sending() -> None:
+async def test_an_observer_is_called_for_failure_decisions_and_failed_sends() -> None:
     seen = Everything()
     consumer = consumer_with(seen)
 
@@ -170,7 +170,7 @@ async def test_a_call_that_is_cancelled_has_raised_that() -> None:
     assert seen.times == []
 
 
-async def test_an_observer_that_fails_is_told_once_and_harms_nothing(
+async def test_a_failing_observer_is_logged_once_and_changes_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Broken(Observer):
@@ -213,6 +213,6 @@ async def test_facts_are_had_from_another_thread_in_time_or_not_at_all() -> None
             assert isinstance(asking.exception(60), TimeoutError)
 
 
-def test_what_is_no_observer_is_refused_with_a_hint() -> None:
+def test_what_is_no_observer_is_rejected_with_a_hint() -> None:
     with pytest.raises(ConfigError, match=r"is no Observer: call it, Everything\(\)"):
         Consumer(group_id="billing").observe(Everything)  # type: ignore[arg-type]

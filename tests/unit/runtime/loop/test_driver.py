@@ -11,7 +11,7 @@ import pytest_asyncio
 from unit.runtime.scripted_core import (
     ORDERS,
     ScriptedCore,
-    ScriptedRequests,
+    ScriptedSockets,
     make_driver,
     make_parts,
     send,
@@ -48,12 +48,12 @@ def core() -> ScriptedCore:
 
 
 @pytest_asyncio.fixture
-async def requests() -> ScriptedRequests:
-    return ScriptedRequests()
+async def requests() -> ScriptedSockets:
+    return ScriptedSockets()
 
 
 @pytest_asyncio.fixture
-async def driver(core: ScriptedCore, requests: ScriptedRequests) -> AsyncIterator[Driver]:
+async def driver(core: ScriptedCore, requests: ScriptedSockets) -> AsyncIterator[Driver]:
     driver, _ = make_driver(core, requests)
     driver.start()
     yield driver
@@ -70,7 +70,7 @@ async def test_each_send_is_answered_with_what_the_broker_said(
 
 
 async def test_a_failed_send_is_answered_with_the_failure(
-    core: ScriptedCore, requests: ScriptedRequests, driver: Driver
+    core: ScriptedCore, requests: ScriptedSockets, driver: Driver
 ) -> None:
     requests.unreachable = True
     core.effects.append(send(7))
@@ -79,8 +79,8 @@ async def test_a_failed_send_is_answered_with_the_failure(
     assert core.events == [Failed(7, FailureKind.UNREACHABLE, "nobody there")]
 
 
-async def test_effects_that_an_answer_causes_are_carried_out_before_anything_else(
-    core: ScriptedCore, requests: ScriptedRequests, driver: Driver
+async def test_effects_that_a_response_causes_are_carried_out_before_anything_else(
+    core: ScriptedCore, requests: ScriptedSockets, driver: Driver
 ) -> None:
     def follow_up(event: Event) -> None:
         if isinstance(event, Replied) and event.request_id == 1:
@@ -160,12 +160,12 @@ async def test_a_cancelled_timer_never_fires(core: ScriptedCore, driver: Driver)
     assert core.events == [TimerFired("later")]
 
 
-async def test_the_spread_of_a_timer_is_drawn_anew_each_time(core: ScriptedCore) -> None:
+async def test_the_spread_of_a_timer_is_drawn_again_each_time(core: ScriptedCore) -> None:
     class AlwaysHalf(random.Random):
         def random(self) -> float:
             return 0.5
 
-    driver = make_parts(core, ScriptedRequests(), jitter=AlwaysHalf()).driver
+    driver = make_parts(core, ScriptedSockets(), jitter=AlwaysHalf()).driver
     driver.start()
     begun = driver.now()
     core.effects.append(SetTimer("retry", begun, spread=0.1))
@@ -231,7 +231,7 @@ async def test_an_exception_in_the_core_ends_the_consumer_with_a_fatal_error(
 
 
 async def test_an_exception_in_a_request_ends_the_consumer_with_a_fatal_error(
-    core: ScriptedCore, requests: ScriptedRequests, driver: Driver
+    core: ScriptedCore, requests: ScriptedSockets, driver: Driver
 ) -> None:
     requests.error = ZeroDivisionError("a bug")
     core.effects.append(send(1))
@@ -242,7 +242,7 @@ async def test_an_exception_in_a_request_ends_the_consumer_with_a_fatal_error(
 
 
 async def test_a_task_cancelled_by_somebody_else_is_no_silent_stall(
-    core: ScriptedCore, requests: ScriptedRequests, driver: Driver
+    core: ScriptedCore, requests: ScriptedSockets, driver: Driver
 ) -> None:
     requests.open.clear()
     before = asyncio.all_tasks()
@@ -256,7 +256,7 @@ async def test_a_task_cancelled_by_somebody_else_is_no_silent_stall(
 
 
 async def test_closing_cancels_what_is_under_way_and_waits_for_it(
-    core: ScriptedCore, requests: ScriptedRequests, driver: Driver
+    core: ScriptedCore, requests: ScriptedSockets, driver: Driver
 ) -> None:
     requests.open.clear()
     core.effects += [send(1), SetTimer("commit", driver.now() + 0.01)]
@@ -305,7 +305,7 @@ ALL_KINDS = [NotifyKind.ASSIGNED, NotifyKind.REVOKED, NotifyKind.LOST]
 
 async def notify_all(listener: object) -> ListenerCalls:
     core = ScriptedCore()
-    driver, calls = make_driver(core, ScriptedRequests(), listener)
+    driver, calls = make_driver(core, ScriptedSockets(), listener)
     driver.start()
     core.effects += [Notify(kind, frozenset({ORDERS})) for kind in ALL_KINDS]
     driver.flush()
@@ -321,7 +321,7 @@ async def test_callbacks_run_lost_then_revoked_then_assigned() -> None:
     assert [name for name, _ in listener.heard] == ["lost", "revoked", "assigned"]
 
 
-async def test_a_listener_without_a_callback_for_lost_hears_of_them_as_revoked() -> None:
+async def test_a_listener_without_on_lost_gets_lost_partitions_as_revoked() -> None:
     listener = Recorder()
     await notify_all(listener)
     assert [name for name, _ in listener.heard] == ["revoked", "revoked", "assigned"]
@@ -374,7 +374,7 @@ async def test_closing_ends_a_callback_that_never_returns() -> None:
             await asyncio.Event().wait()
 
     core = ScriptedCore()
-    driver, calls = make_driver(core, ScriptedRequests(), Stuck())
+    driver, calls = make_driver(core, ScriptedSockets(), Stuck())
     driver.start()
     core.notify(NotifyKind.ASSIGNED, ORDERS)
     driver.flush()
@@ -390,7 +390,7 @@ async def test_closing_ends_a_callback_that_never_returns() -> None:
 async def test_a_blocked_event_loop_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     import time
 
-    driver = make_parts(ScriptedCore(), ScriptedRequests(), tolerated_lag=0.05).driver
+    driver = make_parts(ScriptedCore(), ScriptedSockets(), tolerated_lag=0.05).driver
     driver.start()
     time.sleep(0.15)  # noqa: ASYNC251 - the very thing that is reported
     await until(lambda: "event loop was blocked" in caplog.text)

@@ -154,7 +154,7 @@ async def test_nothing_is_sent_while_the_loop_runs(watched: Watched, brokers: Br
     assert all(any(a <= sent <= b for a, b in standstills) for sent, _ in brokers.sent)
 
 
-async def test_a_blocked_loop_is_stood_in_for_at_the_interval_and_told_when_it_runs(
+async def test_the_thread_sends_heartbeats_while_the_loop_is_blocked_and_reports_when_it_runs(
     watched: Watched, brokers: Brokers
 ) -> None:
     watched.stand_by()
@@ -174,7 +174,9 @@ async def test_a_blocked_loop_is_stood_in_for_at_the_interval_and_told_when_it_r
     await until(lambda: brokers.closed == 1)
 
 
-async def test_it_stands_in_at_each_blockage(watched: Watched, brokers: Brokers) -> None:
+async def test_the_thread_sends_heartbeats_at_each_blockage(
+    watched: Watched, brokers: Brokers
+) -> None:
     watched.stand_by()
     for _ in range(2):
         before = len(brokers.sent)
@@ -182,7 +184,7 @@ async def test_it_stands_in_at_each_blockage(watched: Watched, brokers: Brokers)
         await until(lambda: brokers.closed == brokers.opened)
 
 
-async def test_an_answer_that_must_not_be_repeated_after_ends_it(
+async def test_a_response_that_must_not_be_repeated_after_ends_it(
     watched: Watched, brokers: Brokers
 ) -> None:
     brokers.error = ErrorCode.unknown_member_id
@@ -193,7 +195,7 @@ async def test_an_answer_that_must_not_be_repeated_after_ends_it(
     assert watched.told[0].reply == HeartbeatResponse(error=ErrorCode.unknown_member_id)
 
 
-async def test_a_broker_that_is_not_there_is_tried_again_and_told_of_once(
+async def test_an_unreachable_broker_is_retried_and_logged_once(
     watched: Watched, brokers: Brokers
 ) -> None:
     brokers.fails = FailureKind.UNREACHABLE
@@ -213,7 +215,7 @@ async def test_refused_credentials_are_not_tried_again(watched: Watched, brokers
     assert len(brokers.sent) == 1
 
 
-async def test_a_loop_that_is_blocked_for_too_long_is_given_up(
+async def test_background_heartbeats_end_when_the_loop_is_blocked_too_long(
     watched: Watched, brokers: Brokers, caplog: pytest.LogCaptureFixture
 ) -> None:
     watched.alive_for = 0.3

@@ -112,7 +112,7 @@ def test_a_frame_comes_out_as_soon_as_its_last_byte_is_there() -> None:
 
 
 @pytest.mark.parametrize("size", [LIMIT + 1, -1, 2**31 - 1, -(2**31)])
-def test_a_frame_that_declares_too_much_is_refused_before_it_is_collected(size: int) -> None:
+def test_a_frame_that_declares_too_much_is_rejected_before_it_is_collected(size: int) -> None:
     ends = Ends()
     ends.feed(framed(b"first") + struct.pack(">i", size) + b"more")
     ends.feed(framed(b"never"))
@@ -130,7 +130,7 @@ def test_who_wants_no_further_frames_gets_none() -> None:
     assert ends.frames == [b"first"]
 
 
-def test_the_end_is_told_to_both_who_reads_and_who_opened() -> None:
+def test_both_the_reader_and_the_opener_get_the_connection_error() -> None:
     ends = Ends()
     error = ConnectionResetError()
     ends.feed(b"\0\0")

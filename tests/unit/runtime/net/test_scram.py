@@ -79,7 +79,7 @@ async def test_an_exchange_with_a_server_that_knows_the_password_ends(mechanism:
         b"v=" + b"A" * 5000,
     ],
 )
-async def test_a_server_that_does_not_prove_that_it_knows_the_password_is_refused(
+async def test_a_server_that_does_not_prove_that_it_knows_the_password_is_rejected(
     answer: bytes | None,
 ) -> None:
     client = exchange()
@@ -114,7 +114,7 @@ TOO_MANY = "sasl_scram_max_iterations=100000"
         ("", "its SCRAM message is empty"),
     ],
 )
-async def test_a_challenge_beyond_what_a_broker_may_ask_for_is_refused(
+async def test_a_challenge_beyond_what_a_broker_may_ask_for_is_rejected(
     challenge: str | dict[str, Any], reason: str
 ) -> None:
     client = exchange()

@@ -348,7 +348,7 @@ async def test_a_handlers_error_leaves_the_group_and_is_raised_from_run() -> Non
     assert ours.core.asked("close") == [True]
 
 
-async def test_a_handlers_error_leaves_the_group_even_if_nobody_waits_for_it() -> None:
+async def test_a_handlers_error_leaves_the_group_even_if_run_is_not_awaited() -> None:
     ours = consumer()
 
     @ours.handler("orders")

@@ -101,9 +101,9 @@ class Loop:
     def submit(self) -> None:
         if not self.in_tasks:
             self.in_tasks = True
-            self.group.core.track(True, next_poll_completes=True)
+            self.group.core.completion_tracker.track(one_by_one=True, next_poll_completes=True)
         record = self.current.pop()
-        assert self.group.core.submit(record)
+        assert self.group.core.completion_tracker.submit(record)
         self.tasks.append(record)
 
     def end_task(self, which: int) -> None:
@@ -156,7 +156,7 @@ class Loop:
             self.done[record.partition].add(record.offset)
 
     def _tracker_id(self, number: int) -> int:
-        instance = self.group.core._assignment.get(tp(number))
+        instance = self.group.core.assignment.get(tp(number))
         assert instance is not None
         assert instance.tracker is not None
         return instance.tracker.tracker_id

@@ -85,7 +85,7 @@ async def test_a_seek_of_one_partition_leaves_the_records_of_others_in_their_ord
         assert await nothing_comes(consumer, t)
 
 
-async def test_seeking_to_the_end_drops_what_was_not_handed_out() -> None:
+async def test_seeking_to_the_end_drops_what_was_not_delivered() -> None:
     async with reading(5) as (consumer, t):
         assert await offsets(consumer, 2) == [0, 1]
         await consumer.seek_to_end(tp(0))
@@ -94,7 +94,7 @@ async def test_seeking_to_the_end_drops_what_was_not_handed_out() -> None:
         assert await offsets(consumer, 1) == [5]
 
 
-async def test_nothing_of_a_paused_partition_is_handed_out_until_it_is_resumed() -> None:
+async def test_nothing_of_a_paused_partition_is_delivered_until_it_is_resumed() -> None:
     async with reading(4, partitions=2) as (consumer, t):
         assert await take(consumer, 1) == [(0, 0)]
         consumer.pause(tp(0))
@@ -114,7 +114,7 @@ async def test_a_wait_for_the_next_record_ends_when_a_partition_is_resumed() -> 
         assert (await waiting).offset == 1
 
 
-async def test_stopping_ends_the_iterator_before_records_that_were_not_handed_out() -> None:
+async def test_stopping_ends_the_iterator_before_records_that_were_not_delivered() -> None:
     async with reading(50) as (consumer, t):
         seen: list[int] = []
         async for record in consumer.records():
@@ -126,7 +126,7 @@ async def test_stopping_ends_the_iterator_before_records_that_were_not_handed_ou
         assert t.committed("orders", 0) == 3
 
 
-async def test_nothing_is_handed_out_after_closing() -> None:
+async def test_nothing_is_delivered_after_closing() -> None:
     async with reading(80) as (consumer, t):
         assert await offsets(consumer, 4) == [0, 1, 2, 3]
         await consumer.aclose()
@@ -136,7 +136,7 @@ async def test_nothing_is_handed_out_after_closing() -> None:
         assert t.committed("orders", 0) == 3
 
 
-async def test_nothing_is_handed_out_after_unsubscribing() -> None:
+async def test_nothing_is_delivered_after_unsubscribing() -> None:
     async with reading(10) as (consumer, t):
         assert await offsets(consumer, 1) == [0]
         unsubscribing = asyncio.ensure_future(consumer.unsubscribe())
@@ -145,7 +145,7 @@ async def test_nothing_is_handed_out_after_unsubscribing() -> None:
         assert await nothing_comes(consumer, t)
 
 
-async def test_nothing_is_handed_out_of_a_lost_partition() -> None:
+async def test_nothing_is_delivered_of_a_lost_partition() -> None:
     async with reading(4, partitions=2) as (consumer, t):
         assert await take(consumer, 1) == [(0, 0)]
         await t.lose(("orders", 0))
@@ -168,7 +168,7 @@ async def test_a_revoked_partition_goes_when_the_next_record_is_asked_for() -> N
         assert others == [(1, offset) for offset in range(10)]
 
 
-async def test_a_withdrawn_revoke_goes_on_after_the_last_record() -> None:
+async def test_a_withdrawn_revocation_resumes_after_the_last_record() -> None:
     async with reading(6, commit_mode="ack") as (consumer, t):
         records = consumer.records()
         first = [await anext(records), await anext(records)]
@@ -247,7 +247,7 @@ async def test_what_records_left_is_the_next_batch(mode: CommitMode) -> None:
         assert await offsets(consumer, 2) == [8, 9]
 
 
-async def test_by_hand_a_commit_covers_what_was_handed_out() -> None:
+async def test_by_hand_a_commit_covers_what_was_delivered() -> None:
     async with reading(10, commit_mode="manual") as (consumer, t):
         assert await offsets(consumer, 2) == [0, 1]
         await consumer.commit()
@@ -290,7 +290,7 @@ async def test_a_task_group_holds_the_records_that_it_was_given() -> None:
         assert await offsets(consumer, 1) == [5]
 
 
-async def test_observers_count_the_records_that_were_handed_out() -> None:
+async def test_observers_count_the_records_that_were_delivered() -> None:
     class Counting(Observer):
         def __init__(self) -> None:
             self.records: list[int] = []
@@ -324,7 +324,7 @@ async def test_observers_count_the_records_that_were_handed_out() -> None:
         ("ack", [(1, "ok"), (0, "given_up"), (2, "given_up")]),
     ],
 )
-async def test_a_journal_has_the_records_that_were_handed_out(
+async def test_a_journal_has_the_records_that_were_delivered(
     mode: CommitMode, outcomes: list[tuple[int, str]], tmp_path: Path
 ) -> None:
     consumer = Consumer("orders", group_id="g", commit_mode=mode, journal=Journal(tmp_path))

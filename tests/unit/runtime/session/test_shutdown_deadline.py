@@ -111,7 +111,7 @@ async def test_a_stop_begins_the_deadline_and_cancels_handlers_in_time_to_leave(
     assert "bill orders-0 offset 1" in line
 
 
-async def test_a_close_does_not_begin_the_deadline_anew(time: VirtualTime) -> None:
+async def test_a_close_does_not_begin_the_deadline_again(time: VirtualTime) -> None:
     ours = consumer()
     ours_never_left: list[int] = []
     handled: list[bytes] = []
@@ -136,7 +136,7 @@ async def test_a_close_does_not_begin_the_deadline_anew(time: VirtualTime) -> No
     assert ours.requests.closed
 
 
-async def test_records_that_have_not_started_are_given_up_at_once(time: VirtualTime) -> None:
+async def test_records_that_have_not_started_are_dropped_at_once(time: VirtualTime) -> None:
     ours = consumer(concurrency=2, order_by=None)
     handled: list[int] = []
     go_on = asyncio.Event()
@@ -453,7 +453,7 @@ async def test_a_segment_that_is_sealed_holds_a_close_up_for_close_timeout_only(
 # -- tasks that ignore their cancellation
 
 
-async def test_a_task_that_was_abandoned_goes_on_for_nobody() -> None:
+async def test_an_abandoned_task_runs_on_and_its_error_is_not_reported() -> None:
     go_on = asyncio.Event()
     ended: list[bool] = []
 

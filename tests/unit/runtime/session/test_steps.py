@@ -37,7 +37,7 @@ async def test_a_batch_counts_when_the_next_step_starts() -> None:
         assert ours.core.counted == 1
 
 
-async def test_whoever_gets_a_record_goes_before_what_is_to_be_fetched_next() -> None:
+async def test_records_are_handled_before_the_next_fetch_is_planned() -> None:
     async with consumer() as ours:
         ready = asyncio.Event()
         plans_before_handler: list[int] = []
@@ -123,7 +123,7 @@ async def test_a_loop_that_never_waits_lets_other_tasks_run_every_5_ms(
         assert turns_after_steps == [1, 1, 2, 2, 3, 3, 4]
 
 
-async def test_errors_of_partitions_are_raised_and_the_next_step_goes_on() -> None:
+async def test_errors_of_partitions_are_raised_and_the_next_step_returns_records() -> None:
     async with consumer() as ours:
         ours.deliver(OffsetOutOfRangeError([ORDERS]), result(1))
         with pytest.raises(OffsetOutOfRangeError):
@@ -150,7 +150,7 @@ async def test_a_bug_in_the_core_is_raised_by_every_further_step() -> None:
     await ours.aclose()
 
 
-async def test_a_waiting_step_hears_of_a_failure_in_the_driver() -> None:
+async def test_a_waiting_step_raises_a_failure_of_the_driver() -> None:
     ours = consumer()
     await ours.start()
     waiting = asyncio.create_task(anext(ours))
@@ -214,7 +214,7 @@ async def test_stop_ends_a_waiting_step() -> None:
 # -- single records
 
 
-async def test_the_core_can_tell_how_many_records_of_a_step_the_user_has() -> None:
+async def test_the_core_reports_how_many_records_of_a_step_the_user_has() -> None:
     async with consumer() as ours:
         ours.deliver(result(1, 2), result(3))
         seen: list[int] = []
@@ -249,7 +249,7 @@ async def test_cancelling_a_wait_for_a_single_record_loses_none() -> None:
         assert [(await anext(records)).offset for _ in range(2)] == [1, 2]
 
 
-async def test_a_second_loop_over_single_records_goes_on_where_the_first_one_stopped() -> None:
+async def test_a_second_loop_over_records_continues_after_the_first() -> None:
     async with consumer() as ours:
         ours.deliver(result(1, 2, 3))
         async for one in ours.records():

@@ -41,7 +41,7 @@ def test_a_partition_given_back_while_it_drains_resumes_where_it_was() -> None:
     assert (result.to_be_revoked, result.lost) == (frozenset(), frozenset())
     assert [r.offset for r in group.receive(1)] == [1]
     assert group.complete(record)
-    assert group.core.delay_revoke([tp(1)])  # announced and since withdrawn: nothing happens
+    assert group.core.revocation.delay([tp(1)])  # announced and since withdrawn: nothing happens
 
 
 def test_a_revoke_that_was_never_announced_is_withdrawn_without_a_word() -> None:
@@ -68,7 +68,7 @@ def test_a_final_commit_in_flight_does_not_end_a_partition_that_is_given_back() 
     assert group.receive(1)
 
 
-def test_a_revoke_that_the_user_may_have_acted_on_is_finished_and_begins_anew() -> None:
+def test_a_revoke_that_the_user_may_have_acted_on_is_finished_and_begins_again() -> None:
     group = ScriptedGroup(commit_mode="manual")
     group.become_member(0, 1)
     group.receive(1)
@@ -93,14 +93,16 @@ def test_a_delay_by_hand_is_withdrawn_with_its_revoke() -> None:
     group.rebalance()
     group.rejoin(0)
     assert group.step().to_be_revoked == orders(1)
-    assert group.core.delay_revoke([tp(1)])
+    assert group.core.revocation.delay([tp(1)])
     group.rebalance()
     group.rejoin(0, 1)
     assert group.instance(1) == first
     assert group.receive(1)
 
 
-def test_a_partition_that_the_group_gave_back_is_released_in_its_own_time_and_begins_anew() -> None:
+def test_a_partition_that_the_group_gave_back_is_released_in_its_own_time_and_begins_again() -> (
+    None
+):
     group = ScriptedGroup(commit_mode="manual", revoke_timeout=10.0)
     group.become_member(0, 1)
     first = group.instance(1)

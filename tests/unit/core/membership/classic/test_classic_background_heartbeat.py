@@ -132,7 +132,7 @@ def test_a_confirmation_counts_from_when_it_was_asked_for() -> None:
     assert group.assigned == orders(0, 1)
 
 
-def test_a_rebalance_that_it_heard_of_is_joined() -> None:
+def test_a_rebalance_announced_by_a_background_heartbeat_is_joined() -> None:
     group = member()
     stood_in(group, ErrorCode.rebalance_in_progress)
     assert group.phase() is ClassicState.AWAIT_JOIN
@@ -141,14 +141,14 @@ def test_a_rebalance_that_it_heard_of_is_joined() -> None:
     assert group.phase() is ClassicState.AWAIT_JOIN
 
 
-def test_a_verdict_on_the_present_membership_counts() -> None:
+def test_an_error_for_the_current_membership_ends_it() -> None:
     group = member()
     group.now += 0.1
     stood_in(group, ErrorCode.unknown_member_id)
     assert group.step().lost == orders(0, 1)
 
 
-def test_a_verdict_on_a_membership_that_is_over_is_dropped() -> None:
+def test_an_error_for_a_former_membership_is_ignored() -> None:
     group = member()
     old = standby_of(group)
     group.rebalance()
@@ -159,7 +159,7 @@ def test_a_verdict_on_a_membership_that_is_over_is_dropped() -> None:
     assert group.assigned == orders(0, 1)
 
 
-def test_a_verdict_while_a_join_is_out_waits_for_its_answer() -> None:
+def test_an_error_during_a_join_waits_for_the_join_response() -> None:
     group = member()
     group.rebalance()
     stood_in(group, ErrorCode.illegal_generation)
@@ -169,7 +169,7 @@ def test_a_verdict_while_a_join_is_out_waits_for_its_answer() -> None:
     assert group.phase() is ClassicState.STABLE
 
 
-def test_an_answer_that_comes_after_leaving_is_dropped() -> None:
+def test_a_response_that_comes_after_leaving_is_dropped() -> None:
     group = member()
     old = standby_of(group)
     group.close()
@@ -184,7 +184,7 @@ def test_an_answer_that_comes_after_leaving_is_dropped() -> None:
     [Failed(0, FailureKind.DISCONNECTED, "gone"), ErrorCode.not_coordinator],
     ids=["no answer", "moved"],
 )
-def test_a_failure_is_no_verdict_and_leads_to_a_heartbeat_of_our_own(
+def test_a_failed_background_heartbeat_ends_no_membership_and_the_loop_sends_its_own(
     reply: ErrorCode | Failed,
 ) -> None:
     group = member()

@@ -59,7 +59,7 @@ def test_only_the_coordinator_that_has_answered_the_join_is_sent_the_sync(
 
 
 @pytest.mark.parametrize("kind", [HeartbeatRequest, OffsetCommitRequest])
-def test_what_was_sent_before_the_sync_is_no_verdict_on_a_generation_counted_twice(
+def test_an_error_for_a_request_sent_before_the_sync_does_not_end_a_reused_generation(
     kind: type[HeartbeatRequest | OffsetCommitRequest],
 ) -> None:
     group, _ = with_work(eager=False)
@@ -106,7 +106,7 @@ def test_by_the_generation_that_was_assigned_last_it_commits_while_the_others_ar
     assert group.step().lost == frozenset()
 
 
-def test_what_was_sent_after_the_sync_is_a_verdict() -> None:
+def test_an_error_for_a_request_sent_after_the_sync_counts() -> None:
     group = ScriptedGroup()
     group.become_member(0)
     group.answer_beat(ErrorCode.illegal_generation)

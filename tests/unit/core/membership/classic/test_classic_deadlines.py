@@ -64,7 +64,7 @@ def test_a_cooperative_member_loses_only_what_has_not_drained_at_its_own_deadlin
     assert group.step().lost == orders(1)
     assert group.assigned == orders(0)
     assert not group.complete(record)
-    assert not group.core.delay_revoke([tp(1)])
+    assert not group.core.revocation.delay([tp(1)])
 
 
 def test_without_a_timeout_of_its_own_a_cooperative_member_takes_the_rebalance_timeout() -> None:
@@ -98,7 +98,7 @@ def test_what_was_done_before_the_deadline_is_committed_at_it(eager: bool) -> No
     assert group.step().lost == orders(0)
 
 
-def test_a_last_commit_without_an_answer_does_not_hold_the_join_beyond_the_deadline() -> None:
+def test_a_last_commit_without_a_response_does_not_hold_the_join_beyond_the_deadline() -> None:
     group = ScriptedGroup(commit_mode="ack", revoke_timeout=10.0, commit_interval=60.0)
     group.become_member(0)
     group.produce(0, 2)
@@ -210,7 +210,7 @@ def test_without_an_id_of_the_topic_a_commit_goes_by_its_name() -> None:
     assert group.only(OffsetCommitRequest)[1].topic_ids is None
 
 
-def test_older_metadata_does_not_tell_whose_log_a_position_is_outside_of() -> None:
+def test_older_metadata_does_not_report_whose_log_a_position_is_outside_of() -> None:
     group = ScriptedGroup()
     group.become_member(0)
     group.receive(0)

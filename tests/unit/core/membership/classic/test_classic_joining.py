@@ -70,7 +70,7 @@ def test_joining_asks_for_the_timeouts_of_the_options() -> None:
 
 
 @pytest.mark.parametrize(("rebalance_timeout", "parked"), [(50.0, 37.5), (300.0, 45.0)])
-def test_a_parked_join_is_sent_again_before_the_group_may_go_on_without_us(
+def test_a_pending_join_is_sent_again_before_the_group_may_continue_without_us(
     rebalance_timeout: float, parked: float
 ) -> None:
     group = ScriptedGroup(rebalance_timeout=rebalance_timeout)
@@ -123,7 +123,7 @@ def test_a_leader_assigns_to_everyone(eager: bool) -> None:
     assert plan[MEMBER] | plan["m-2"] == orders(0, 1, 2, 3)
 
 
-def test_a_leader_that_is_told_to_skip_assigns_nothing_and_still_watches_the_topics() -> None:
+def test_a_leader_with_skip_assignment_assigns_nothing_and_watches_its_topics() -> None:
     group = ScriptedGroup(group_instance_id="one", metadata_max_age=10.0)
     group.start()
     group.answer_join(leads=True, skip_assignment=True)
@@ -148,7 +148,7 @@ def test_joining_and_syncing_go_over_a_channel_of_their_own(eager: bool) -> None
 
 @BOTH
 @pytest.mark.parametrize("held", [True, False], ids=["with partitions", "without"])
-def test_a_join_of_an_unknown_member_loses_everything_and_begins_anew(
+def test_a_join_of_an_unknown_member_loses_everything_and_begins_again(
     eager: bool, held: bool
 ) -> None:
     group = ScriptedGroup(eager=eager)
@@ -177,7 +177,7 @@ REFUSALS = {
 
 @BOTH
 @pytest.mark.parametrize("error", REFUSALS, ids=lambda error: error.name)
-def test_what_a_group_refuses_for_good_loses_everything_and_is_raised_from_then_on(
+def test_what_a_group_rejects_for_good_loses_everything_and_is_raised_from_then_on(
     eager: bool, error: ErrorCode
 ) -> None:
     kind, fix = REFUSALS[error]
@@ -199,7 +199,7 @@ def test_what_a_group_refuses_for_good_loses_everything_and_is_raised_from_then_
     assert group.sends(JoinGroupRequest) == []
 
 
-def test_a_group_without_a_common_assignor_is_told_how_to_get_one() -> None:
+def test_the_error_of_a_group_without_a_common_assignor_names_the_fix() -> None:
     group = ScriptedGroup()
     group.start()
     group.answer_join(ErrorCode.inconsistent_group_protocol)
@@ -211,7 +211,7 @@ def test_a_group_without_a_common_assignor_is_told_how_to_get_one() -> None:
     assert "twice" in sentence
 
 
-def test_a_protocol_that_we_never_offered_is_refused() -> None:
+def test_a_protocol_that_we_never_offered_is_rejected() -> None:
     group = ScriptedGroup()
     group.start()
     group.give_id()
@@ -254,7 +254,7 @@ def test_a_broker_that_cannot_be_talked_to_at_all_is_fatal(
         FailureKind.MALFORMED,
     ],
 )
-def test_a_join_without_an_answer_is_sent_again_unchanged(eager: bool, kind: FailureKind) -> None:
+def test_a_join_without_a_response_is_sent_again_unchanged(eager: bool, kind: FailureKind) -> None:
     group = ScriptedGroup(eager=eager)
     group.become_member(0, 1)
     group.rebalance()

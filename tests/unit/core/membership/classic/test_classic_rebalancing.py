@@ -84,7 +84,7 @@ def test_a_cooperative_member_joins_at_once_and_lists_what_it_holds() -> None:
     assert group.step().to_be_revoked == frozenset()
 
 
-def test_a_cooperative_member_goes_on_reading_and_committing_while_it_joins() -> None:
+def test_a_cooperative_member_reads_and_commits_while_it_joins() -> None:
     group = ScriptedGroup()
     group.become_member(0)
     group.rebalance()
@@ -121,7 +121,7 @@ def test_an_eager_member_with_a_reason_of_its_own_gives_everything_up_first() ->
     assert subscription_of(group.joining()).topics == ("bills", "orders")
 
 
-def test_a_cooperative_member_gives_up_only_the_topics_that_it_dropped() -> None:
+def test_a_cooperative_member_revokes_only_the_topics_that_it_unsubscribed_from() -> None:
     group = ScriptedGroup("orders", "bills", partitions={"orders": 2, "bills": 2})
     group.start()
     group.give_id()
@@ -155,7 +155,9 @@ def test_a_subscription_that_stays_the_same_changes_nothing(eager: bool) -> None
 # --- the follow-up ------------------------------------------------------------------------------
 
 
-def test_what_the_assignment_takes_drains_and_a_follow_up_join_tells_that_it_is_released() -> None:
+def test_what_the_assignment_takes_drains_and_a_follow_up_join_reports_that_it_is_released() -> (
+    None
+):
     group, record = working(0, 1)
     group.rebalance()
     group.rejoin(0)
@@ -227,7 +229,7 @@ def test_a_rebalance_while_draining_joins_at_once_and_still_lists_what_is_delaye
     group, record = draining_with_a_parked_join()
     assert group.phase() is ClassicState.AWAIT_JOIN
     assert group.step().to_be_revoked == orders(1)
-    assert group.core.delay_revoke([tp(1)])
+    assert group.core.revocation.delay([tp(1)])
     assert group.complete(record)
 
 
@@ -252,7 +254,7 @@ def test_a_partition_released_while_the_join_was_parked_and_assigned_back_is_a_n
     assert again.offset == 1
 
 
-def test_what_still_drains_when_the_join_is_answered_goes_on_draining() -> None:
+def test_partitions_that_drain_when_the_join_response_arrives_keep_draining() -> None:
     group, record = draining_with_a_parked_join()
     group.rejoin(0)
     assert group.phase() is ClassicState.REVOKING

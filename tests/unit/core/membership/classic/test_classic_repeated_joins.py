@@ -31,7 +31,7 @@ def syncing() -> ScriptedGroup:
 
 
 @pytest.mark.parametrize("error", [ErrorCode.illegal_generation, ErrorCode.unknown_member_id])
-def test_a_parked_join_that_the_group_has_passed_is_asked_for_again(error: ErrorCode) -> None:
+def test_a_pending_join_that_the_group_has_passed_is_asked_for_again(error: ErrorCode) -> None:
     group = rejoining()
     first = group.joining()
     group.answer_beat(error)

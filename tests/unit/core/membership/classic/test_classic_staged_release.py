@@ -72,7 +72,7 @@ def test_what_has_drained_leaves_the_list_while_the_others_stay_on_it() -> None:
     assert owned(group.joining()) == orders(0, 3)
 
 
-def test_a_round_that_drains_at_once_is_told_of_at_once() -> None:
+def test_a_revocation_without_work_is_followed_by_a_join_at_once() -> None:
     group, _ = working_on()
     group.step()
     assert owned(group.joining()) == orders(0)
@@ -152,7 +152,7 @@ def test_what_was_released_while_a_join_was_parked_is_handed_over_by_a_stage() -
 
 def test_a_partition_that_was_lost_alone_is_handed_over_by_a_stage_too() -> None:
     group, _ = working_on(2, 3, revoke_timeout=4.0)
-    group.core.delay_revoke(orders(2))
+    group.core.revocation.delay(orders(2))
     group.step()
     group.advance(1.0)
     group.rejoin(0)
@@ -171,7 +171,7 @@ def test_an_eager_member_never_stages() -> None:
     assert group.phase() is ClassicState.REVOKING
 
 
-def test_a_partition_that_is_given_back_is_nothing_to_hand_over() -> None:
+def test_a_partition_that_returns_to_its_member_is_no_handover() -> None:
     group, _ = working_on(3)
     group.step()
     group.rebalance()
@@ -187,14 +187,14 @@ def test_a_partition_that_is_given_back_is_nothing_to_hand_over() -> None:
 def stopping(*, ours: bool, **options: Unpack[ConsumerOptions]) -> ScriptedGroup:
     """A member of 0 and 1 that stops, with a task at work on 1. ``ours``: so is the leader."""
     group = ScriptedGroup(**options)
-    group.core.track(True, next_poll_completes=True)
+    group.core.completion_tracker.track(one_by_one=True, next_poll_completes=True)
     group.start()
     if group.config.group_instance_id is None:
         group.give_id()
     group.answer_join()
     sync(group, 0, 1, ours=ours)
     (record,) = group.receive(1)
-    assert group.core.submit(record)
+    assert group.core.completion_tracker.submit(record)
     group.step()
     group.pulse = ErrorCode.none
     group.advance(5.0)

@@ -81,7 +81,7 @@ def drain(group: ScriptedGroup, eager: bool) -> None:
 @FROM_EITHER
 @pytest.mark.parametrize("phase", [ClassicState.STABLE, ClassicState.REVOKING])
 @pytest.mark.parametrize("error", EVICTIONS)
-def test_an_eviction_loses_everything_and_joins_anew(
+def test_an_eviction_loses_everything_and_joins_again(
     eager: bool, kind: type, phase: ClassicState, error: ErrorCode
 ) -> None:
     group, sends = outstanding(eager)
@@ -174,7 +174,7 @@ PHASES = [
 @FROM_EITHER
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("error", VERDICTS)
-def test_a_verdict_about_a_generation_that_a_join_has_ended_is_stale(
+def test_an_error_for_a_generation_that_a_join_has_ended_is_stale(
     eager: bool, kind: type, phase: ClassicState, error: ErrorCode
 ) -> None:
     group, sends = outstanding(eager, revoke_timeout=8.0)
@@ -212,7 +212,7 @@ def test_a_rebalance_that_is_over_is_not_joined_again(kind: type, phase: Classic
 
 
 @pytest.mark.parametrize("error", EVICTIONS)
-def test_a_commit_with_a_stale_verdict_is_sent_again_with_the_new_generation(
+def test_a_commit_rejected_for_an_old_generation_is_sent_again_with_the_new_one(
     error: ErrorCode,
 ) -> None:
     group, sends = outstanding(eager=False)
@@ -229,7 +229,7 @@ def test_a_commit_with_a_stale_verdict_is_sent_again_with_the_new_generation(
 
 @BOTH
 @pytest.mark.parametrize("error", VERDICTS)
-def test_a_heartbeat_is_no_verdict_while_the_sync_is_under_way(
+def test_a_heartbeat_error_is_ignored_while_a_sync_is_in_flight(
     eager: bool, error: ErrorCode
 ) -> None:
     group = ScriptedGroup(eager=eager)
@@ -242,7 +242,9 @@ def test_a_heartbeat_is_no_verdict_while_the_sync_is_under_way(
 
 
 @BOTH
-def test_a_rebalance_that_a_heartbeat_tells_while_syncing_is_left_to_the_sync(eager: bool) -> None:
+def test_a_rebalance_that_a_heartbeat_reports_while_syncing_is_left_to_the_sync(
+    eager: bool,
+) -> None:
     group = ScriptedGroup(eager=eager)
     group.start()
     group.give_id()
@@ -255,7 +257,7 @@ def test_a_rebalance_that_a_heartbeat_tells_while_syncing_is_left_to_the_sync(ea
 @BOTH
 @FROM_EITHER
 @pytest.mark.parametrize("error", [*VERDICTS, ErrorCode.rebalance_in_progress])
-def test_nothing_is_a_verdict_about_a_membership_that_was_left(
+def test_errors_for_a_membership_that_was_left_are_ignored(
     eager: bool, kind: type, error: ErrorCode
 ) -> None:
     group, sends = outstanding(eager, max_poll_interval=10.0)
@@ -287,7 +289,7 @@ def test_a_silent_coordinator_takes_nothing_away(eager: bool) -> None:
 
 
 @BOTH
-def test_when_the_coordinator_is_found_again_a_heartbeat_asks_for_its_verdict_at_once(
+def test_when_the_coordinator_is_found_again_a_heartbeat_is_sent_at_once(
     eager: bool,
 ) -> None:
     group = ScriptedGroup(eager=eager, session_timeout=6.0)
@@ -356,7 +358,7 @@ def test_heartbeats_are_never_more_than_one_at_a_time_and_never_rarer_than_asked
 
 
 @BOTH
-def test_a_heartbeat_without_an_answer_looks_for_the_coordinator_and_beats_again(
+def test_a_heartbeat_without_a_response_looks_for_the_coordinator_and_beats_again(
     eager: bool,
 ) -> None:
     group = ScriptedGroup(eager=eager)
@@ -379,7 +381,7 @@ def test_heartbeats_follow_the_coordinator(eager: bool, error: ErrorCode) -> Non
     assert group.phase() is ClassicState.STABLE
 
 
-def test_a_session_that_has_passed_without_an_answer_is_no_verdict() -> None:
+def test_a_session_timeout_without_a_response_does_not_end_the_membership() -> None:
     group = ScriptedGroup(session_timeout=6.0, on_unconfirmed_membership="continue")
     group.become_member(0)
     for _ in range(5):

@@ -79,7 +79,7 @@ def test_an_assignment_that_cannot_be_read_is_fatal_with_a_sentence() -> None:
     ("error", "keeps_id"),
     [(ErrorCode.unknown_member_id, False), (ErrorCode.illegal_generation, True)],
 )
-def test_a_sync_that_is_refused_loses_everything_and_joins_anew(
+def test_a_sync_that_is_rejected_loses_everything_and_joins_again(
     eager: bool, error: ErrorCode, keeps_id: bool
 ) -> None:
     group = ScriptedGroup(eager=eager)
@@ -106,7 +106,7 @@ def test_a_sync_that_is_refused_loses_everything_and_joins_anew(
         (ErrorCode.group_authorization_failed, GroupAuthorizationError),
     ],
 )
-def test_a_sync_that_is_refused_for_good_is_fatal(
+def test_a_sync_that_is_rejected_for_good_is_fatal(
     eager: bool, error: ErrorCode, kind: type[FatalError]
 ) -> None:
     group = ScriptedGroup(eager=eager, group_instance_id="one")
@@ -148,7 +148,7 @@ def _loading(group: ScriptedGroup) -> None:
 
 @BOTH
 @pytest.mark.parametrize("answer", [_no_answer, _moved, _loading])
-def test_a_sync_without_an_answer_asks_for_the_running_generation_by_the_same_join(
+def test_a_sync_without_a_response_asks_for_the_running_generation_by_the_same_join(
     eager: bool, answer: object
 ) -> None:
     group = ScriptedGroup(eager=eager)
@@ -180,7 +180,7 @@ def test_a_static_member_whose_first_sync_had_no_answer_joins_again_with_its_new
     assert (again.member_id, again.protocols) == (MEMBER, first.protocols)
 
 
-def test_a_sync_that_a_broker_cannot_answer_is_asked_for_ever_less_often() -> None:
+def test_a_sync_that_a_broker_cannot_process_is_asked_for_ever_less_often() -> None:
     group = ScriptedGroup()
     group.start()
     group.give_id()
@@ -208,7 +208,7 @@ def test_no_commit_leaves_between_join_and_sync() -> None:
     assert group.committing() == {tp(0): 1}
 
 
-def test_an_answer_to_a_sync_that_nobody_waits_for_any_more_is_dropped() -> None:
+def test_the_response_to_an_obsolete_sync_is_dropped() -> None:
     group = ScriptedGroup()
     group.start()
     group.give_id()
@@ -363,7 +363,7 @@ def test_a_subscription_that_cannot_be_read_is_logged_and_gets_nothing(eager: bo
     assert (line.level, line.fields["member"]) == ("error", "m-2")
 
 
-def test_a_leader_gives_nobody_what_another_member_still_holds() -> None:
+def test_a_leader_assigns_no_partition_that_another_member_still_owns() -> None:
     group = ScriptedGroup()
     group.start()
     group.give_id()

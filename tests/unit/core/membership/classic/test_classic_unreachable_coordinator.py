@@ -129,7 +129,7 @@ def test_whatever_is_answered_to_leaving_ends_it(eager: bool, error: ErrorCode) 
 @BOTH
 @EITHER_WAY
 @pytest.mark.parametrize("kind", [FailureKind.DISCONNECTED, FailureKind.TIMEOUT])
-def test_leaving_without_an_answer_has_left(
+def test_leaving_without_a_response_has_left(
     eager: bool, leave: Callable[..., int], kind: FailureKind
 ) -> None:
     group = ScriptedGroup(eager=eager)
@@ -202,7 +202,7 @@ def _to_leaving(group: ScriptedGroup) -> None:
     ids=lambda reach: reach.__name__[4:],
 )
 @pytest.mark.parametrize("graceful", [True, False])
-def test_closing_takes_no_longer_than_its_timeout_although_nobody_answers(
+def test_closing_takes_no_longer_than_its_timeout_without_responses(
     reach: Callable[[ScriptedGroup], None], graceful: bool
 ) -> None:
     group = ScriptedGroup(
@@ -252,7 +252,7 @@ def test_a_static_member_commits_and_goes_without_leaving(
 
 
 @BOTH
-def test_a_static_member_leaves_if_it_is_told_to(eager: bool) -> None:
+def test_a_static_member_leaves_when_closed_with_leave(eager: bool) -> None:
     group = ScriptedGroup(eager=eager, group_instance_id="one")
     group.start()
     group.answer_join()
@@ -266,7 +266,7 @@ def test_a_static_member_leaves_if_it_is_told_to(eager: bool) -> None:
 
 
 @BOTH
-def test_a_dynamic_member_that_is_told_not_to_leave_commits_and_falls_silent(eager: bool) -> None:
+def test_a_dynamic_member_closed_without_leaving_commits_and_stops_heartbeats(eager: bool) -> None:
     group, _ = with_work(eager)
     group.core.leave_at_close(False)
     call_id = group.close()
@@ -327,7 +327,7 @@ def test_a_loop_that_does_not_come_back_hands_everything_over(eager: bool) -> No
 
 
 @BOTH
-def test_a_loop_that_comes_back_hears_what_was_lost_and_joins_again(eager: bool) -> None:
+def test_a_loop_that_polls_again_gets_its_lost_partitions_and_rejoins(eager: bool) -> None:
     group = idle(eager)
     group.answer_leave()
     group.advance(100.0)

@@ -142,7 +142,7 @@ def test_a_member_that_is_fenced_again_at_once_takes_a_breath() -> None:
     assert group.now - begun == pytest.approx(1.0)
 
 
-def test_an_epoch_is_doubted_only_after_everything_was_said() -> None:
+def test_a_fenced_epoch_ends_the_membership_only_after_a_full_heartbeat() -> None:
     group = Group()
     group.join(0)
     group.answer(error=ErrorCode.fenced_member_epoch)
@@ -192,7 +192,7 @@ def test_what_was_on_its_way_at_the_release_is_no_acknowledgement_of_it() -> Non
     assert group.state() is MemberState.STABLE
 
 
-def test_one_heartbeat_is_in_flight_also_when_a_commit_tells_that_we_are_out() -> None:
+def test_one_heartbeat_is_in_flight_also_when_a_commit_reports_that_we_are_out() -> None:
     group = Group(commit_mode="ack", commit_interval=0.1)
     group.join(0)
     (record,) = group.receive(0)
@@ -319,7 +319,7 @@ def test_a_static_member_says_that_it_will_be_back() -> None:
     assert group.core.closed
 
 
-def test_a_static_member_gives_its_place_away_if_it_is_told_to() -> None:
+def test_a_static_member_closed_with_leave_leaves_the_group() -> None:
     group = Group(group_instance_id="one")
     group.join(0)
     group.core.leave_at_close(True)
@@ -328,7 +328,7 @@ def test_a_static_member_gives_its_place_away_if_it_is_told_to() -> None:
     assert group.core.closed
 
 
-def test_a_dynamic_member_that_is_told_not_to_leave_falls_silent() -> None:
+def test_a_dynamic_member_closed_without_leaving_stops_heartbeats() -> None:
     group = Group()
     group.join(0)
     group.core.leave_at_close(False)
@@ -382,7 +382,7 @@ def test_an_idle_loop_leaves_and_comes_back() -> None:
         (ErrorCode.unsupported_version, UnsupportedVersionError, '"auto"'),
     ],
 )
-def test_what_a_group_refuses_for_good_is_explained(
+def test_what_a_group_rejects_for_good_is_explained(
     error: ErrorCode, kind: type[FatalError], sentence: str
 ) -> None:
     group = Group(group_instance_id="one")
@@ -431,7 +431,7 @@ def test_auto_leaves_a_classic_group_as_it_is_if_the_broker_does_not_convert_it(
     assert group.count(JoinGroupRequest) == 1
 
 
-def test_a_session_that_has_passed_without_an_answer_is_no_verdict() -> None:
+def test_a_session_timeout_without_a_response_does_not_end_the_membership() -> None:
     group = Group(on_unconfirmed_membership="continue")
     group.join(0)
     for _ in range(20):

@@ -143,7 +143,7 @@ def test_it_is_not_published_again_by_each_heartbeat() -> None:
     assert standby_of(group) is before
 
 
-def test_it_goes_on_with_the_epoch_that_was_answered_and_not_after_a_refusal() -> None:
+def test_background_heartbeats_use_the_returned_epoch_and_end_after_an_error() -> None:
     group = member()
     after = standby_of(group).next_message
     next_message = after(answer(group, tp(0), epoch=3, assigns=True))
@@ -184,7 +184,7 @@ def test_a_confirmation_counts_from_when_it_was_asked_for_and_changes_nothing() 
     assert group.assigned == orders(0, 1)
 
 
-def test_an_assignment_that_it_was_told_is_asked_for_at_once() -> None:
+def test_an_assignment_received_in_the_background_is_requested_again_at_once() -> None:
     group = member()
     stood_in(group, answer(group, tp(0), tp(1), tp(2), epoch=2, assigns=True))
     assert group.assigned == orders(0, 1)
@@ -195,7 +195,7 @@ def test_an_assignment_that_it_was_told_is_asked_for_at_once() -> None:
     assert group.assigned == orders(0, 1, 2)
 
 
-def test_it_may_have_been_told_several_epochs() -> None:
+def test_several_epochs_may_be_received_in_the_background() -> None:
     group = member()
     for epoch in (2, 3, 4):
         stood_in(group, answer(group, tp(0), tp(1), epoch=epoch, assigns=True))
@@ -227,7 +227,7 @@ def lost_after(group: ScriptedConsumerGroup) -> float:
     return group.now - begun
 
 
-def test_a_revoke_that_it_was_told_is_due_from_then_on() -> None:
+def test_a_revocation_received_in_the_background_is_due_from_then_on() -> None:
     group = member(rebalance_timeout=30.0, commit_mode="ack")
     group.receive(1)
     group.quiet()
@@ -262,7 +262,7 @@ def test_an_older_answer_to_a_heartbeat_of_ours_does_not_take_us_back() -> None:
     assert group.assigned == orders(0, 1, 2)
 
 
-def test_an_acknowledgement_of_ours_that_came_too_late_is_no_verdict() -> None:
+def test_a_late_response_to_our_acknowledgement_does_not_end_the_membership() -> None:
     group = member()
     group.answer(tp(0), tp(1), tp(2), epoch=2)
     late = group.next_beat()
@@ -279,7 +279,9 @@ def test_an_acknowledgement_of_ours_that_came_too_late_is_no_verdict() -> None:
 @pytest.mark.parametrize(
     "error", [ErrorCode.fenced_member_epoch, ErrorCode.unknown_member_id, ErrorCode.not_coordinator]
 )
-def test_its_verdicts_are_heard_again_by_ours(error: ErrorCode) -> None:
+def test_errors_of_background_heartbeats_are_repeated_by_the_loops_heartbeat(
+    error: ErrorCode,
+) -> None:
     group = member()
     stood_in(group, answer(group, error=error))
     assert not group.heard(NotifyKind.LOST)
@@ -294,7 +296,7 @@ def test_what_was_not_answered_may_have_been_processed() -> None:
     assert group.named("a heartbeat of the thread was not answered")
 
 
-def test_an_answer_for_a_membership_that_is_over_is_dropped() -> None:
+def test_a_response_for_a_membership_that_is_over_is_dropped() -> None:
     group = member()
     old = standby_of(group)
     group.answer(error=ErrorCode.unknown_member_id)
@@ -304,7 +306,7 @@ def test_an_answer_for_a_membership_that_is_over_is_dropped() -> None:
     assert said_by(group).member_epoch == 5
 
 
-def test_an_answer_to_one_that_was_replaced_counts() -> None:
+def test_a_response_to_one_that_was_replaced_counts() -> None:
     group = member()
     old = standby_of(group)
     group.answer(tp(0), tp(1), tp(2), epoch=2)

@@ -8,7 +8,7 @@ import threading
 import pytest
 from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import MEMBER, ScriptedGroup, foreign, orders, owned
-from unit.runtime.scripted_core import ScriptedCore, ScriptedRequests, make_driver, until
+from unit.runtime.scripted_core import ScriptedCore, ScriptedSockets, make_driver, until
 
 from asyncrevoke.core.assignors.cooperative_sticky import CooperativeStickyAssignor
 from asyncrevoke.core.io.effects import Compute, Computed
@@ -60,7 +60,7 @@ def test_a_large_group_is_one_with_many_partitions() -> None:
     assert len(group.planned()[MEMBER]) == LARGE_FROM
 
 
-def test_heartbeats_go_on_while_the_assignment_is_computed() -> None:
+def test_heartbeats_continue_while_the_assignment_is_computed() -> None:
     group = leading()
     for _ in range(3):
         before = group.count(HeartbeatRequest)
@@ -113,7 +113,7 @@ def test_an_assignor_that_fails_beside_the_event_loop_is_fatal(
         group.poll()
 
 
-def test_a_refused_sync_of_what_was_computed_joins_again() -> None:
+def test_a_rejected_sync_of_what_was_computed_joins_again() -> None:
     group = leading()
     compute(group)
     compute(group)
@@ -122,7 +122,7 @@ def test_a_refused_sync_of_what_was_computed_joins_again() -> None:
 
 
 async def test_the_driver_computes_in_a_thread_while_the_event_loop_turns() -> None:
-    core, requests = ScriptedCore(), ScriptedRequests()
+    core, requests = ScriptedCore(), ScriptedSockets()
     driver, _ = make_driver(core, requests)
     go_on = threading.Event()
     names: list[str] = []
@@ -148,8 +148,8 @@ async def test_the_driver_computes_in_a_thread_while_the_event_loop_turns() -> N
     await driver.aclose()
 
 
-async def test_what_does_not_end_keeps_nobody_from_closing() -> None:
-    core, requests = ScriptedCore(), ScriptedRequests()
+async def test_a_handler_that_does_not_end_does_not_prevent_closing() -> None:
+    core, requests = ScriptedCore(), ScriptedSockets()
     driver, _ = make_driver(core, requests)
     begun, go_on = threading.Event(), threading.Event()
 

@@ -98,7 +98,7 @@ def a_negative_partition() -> bytes:
 @pytest.mark.parametrize(
     "blob", [too_long, too_many_topics, too_many_partitions, a_negative_partition]
 )
-def test_a_subscription_beyond_all_bounds_is_refused_as_a_whole(
+def test_a_subscription_beyond_all_bounds_is_rejected_as_a_whole(
     blob: Callable[[], bytes],
 ) -> None:
     reported = read_subscription(blob(), 5, RANGE)
@@ -115,7 +115,7 @@ def another(subscription: Subscription, member_id: str = "m-2") -> JoinGroupMemb
 @pytest.mark.parametrize(
     "error", [ErrorCode.invalid_topic_exception, ErrorCode.topic_authorization_failed]
 )
-def test_a_topic_that_only_another_member_wants_and_the_broker_refuses_ends_nobody(
+def test_an_unauthorized_topic_of_another_member_ends_no_membership(
     error: ErrorCode,
 ) -> None:
     group = ScriptedGroup()

@@ -78,7 +78,7 @@ def test_a_task_is_waited_for_and_its_record_counts(eager: bool, leave: Callable
 
 @BOTH
 @EITHER_WAY
-def test_a_task_that_does_not_end_is_left_behind_in_time_to_leave_properly(
+def test_a_task_that_does_not_exit_is_abandoned_in_time_for_the_final_commit_and_leave(
     eager: bool, leave: Callable[..., int]
 ) -> None:
     group, record = with_a_task(eager, close_timeout=25.0)
@@ -147,7 +147,7 @@ def test_a_consumer_that_has_unsubscribed_without_its_commits_may_subscribe_agai
 
 
 @BOTH
-def test_closing_while_unsubscribing_does_not_begin_the_time_anew(eager: bool) -> None:
+def test_closing_while_unsubscribing_does_not_begin_the_time_again(eager: bool) -> None:
     group, _ = with_work(eager, close_timeout=8.0)
     begun = group.now
     group.unsubscribe()

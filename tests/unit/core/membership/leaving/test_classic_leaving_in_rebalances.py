@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @EITHER_WAY
-def test_with_a_parked_join_we_commit_with_the_old_generation_and_leave(
+def test_with_a_pending_join_we_commit_with_the_old_generation_and_leave(
     leave: Callable[..., int],
 ) -> None:
     group, _ = with_work(eager=False)
@@ -55,7 +55,7 @@ def test_with_a_parked_join_we_commit_with_the_old_generation_and_leave(
     assert not group.sends(SyncGroupRequest)
 
 
-def test_who_joins_again_after_a_parked_join_was_given_up_does_not_wait_behind_it() -> None:
+def test_a_rejoin_after_an_abandoned_join_does_not_wait_for_it() -> None:
     group = ScriptedGroup(group_instance_id="static", assignors=("cooperative-sticky",))
     group.become_member(0)
     group.rebalance()
@@ -69,7 +69,7 @@ def test_who_joins_again_after_a_parked_join_was_given_up_does_not_wait_behind_i
 
 
 @EITHER_WAY
-def test_an_eager_member_with_a_parked_join_leaves_at_once(leave: Callable[..., int]) -> None:
+def test_an_eager_member_with_a_pending_join_leaves_at_once(leave: Callable[..., int]) -> None:
     group = ScriptedGroup(eager=True)
     group.become_member(0)
     group.rebalance()
@@ -105,7 +105,7 @@ def test_a_join_that_is_answered_while_we_drain_is_synced_first(
 
 
 @EITHER_WAY
-def test_a_parked_join_that_evicts_us_while_we_drain_ends_it(leave: Callable[..., int]) -> None:
+def test_a_pending_join_that_evicts_us_while_we_drain_ends_it(leave: Callable[..., int]) -> None:
     group, _ = with_work(eager=False)
     group.rebalance()
     call_id = leave(group)
@@ -156,7 +156,7 @@ def test_a_leader_that_waits_for_metadata_still_assigns_before_it_leaves(
 
 @EITHER_WAY
 @pytest.mark.parametrize("error", [ErrorCode.not_coordinator, None])
-def test_a_sync_without_an_answer_is_made_up_for_before_the_final_commit(
+def test_a_sync_without_a_response_is_repeated_before_the_final_commit(
     leave: Callable[..., int], error: ErrorCode | None
 ) -> None:
     # The next coordinator would refuse commits of a generation that it does not know.
@@ -262,7 +262,7 @@ def test_who_never_found_the_coordinator_has_left_at_once(
 
 
 @EITHER_WAY
-def test_who_is_refused_for_good_while_leaving_has_left(leave: Callable[..., int]) -> None:
+def test_who_is_rejected_for_good_while_leaving_has_left(leave: Callable[..., int]) -> None:
     group = ScriptedGroup()
     group.start()
     call_id = leave(group)

@@ -80,7 +80,7 @@ def test_a_join_that_is_answered_before_the_leave_may_have_been_processed_after_
     ],
     ids=["the group does not know the member", "the group is converted", "a member leads"],
 )
-def test_a_join_that_adds_nobody_after_the_leave_needs_no_other(
+def test_a_join_that_adds_no_member_after_the_leave_needs_no_other_leave(
     leave: Callable[..., int], answer: JoinGroupResponse
 ) -> None:
     group, join = joining_again()
@@ -103,7 +103,7 @@ def test_a_join_whose_connection_breaks_is_not_waited_for(leave: Callable[..., i
 
 @EITHER_WAY
 @pytest.mark.parametrize(("close_timeout", "took"), [(25.0, 5.0), (3.0, 3.0)])
-def test_a_join_without_an_answer_is_waited_for_five_seconds_or_close_timeout(
+def test_a_join_without_a_response_is_waited_for_five_seconds_or_close_timeout(
     leave: Callable[..., int], close_timeout: float, took: float
 ) -> None:
     group, _ = joining_again(close_timeout=close_timeout)
@@ -128,7 +128,7 @@ def test_a_member_that_subscribes_again_after_such_a_leave_joins_on_a_fresh_conn
     assert group.assigned == {tp(0)}
 
 
-def test_a_leave_after_one_without_an_answer_is_sent_on_a_fresh_connection() -> None:
+def test_a_leave_after_one_without_a_response_is_sent_on_a_fresh_connection() -> None:
     group = ScriptedGroup(close_timeout=3.0)
     group.become_member(0)
     call_id = group.unsubscribe()

@@ -1,4 +1,4 @@
-"""A core and everything around it, which keeps account of what the core promises."""
+"""A core with simulated brokers, and checks of what the core must keep."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ from asyncrevoke.core.io.effects import (
     DropSilentConnections,
     Effect,
     Emit,
+    EnterLifespan,
     Event,
+    ExitLifespan,
     Failed,
     FailureKind,
+    LoseLifespan,
     Node,
     Notify,
     ProbeBroker,
@@ -57,7 +60,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.model import Record, TopicPartition
 
-from fuzz.core_environment.brokers import Brokers
+from fuzz.core_environment.brokers import FuzzBrokers
 from fuzz.core_environment.cluster import PARTITIONS, TOPICS
 from fuzz.core_environment.damage import NUMBERS, TEXTS, damage
 from fuzz.core_environment.operations import NAMES, NOT_WHEN_CLOSING
@@ -80,7 +83,7 @@ def _whole(records: bytes | memoryview) -> bytes | memoryview:
     return records[: len(records) // _HEADERS.size * _HEADERS.size]
 
 
-class World(Brokers):
+class CoreEnvironment(FuzzBrokers):
     """A core and everything around it."""
 
     def __init__(
@@ -117,7 +120,7 @@ class World(Brokers):
         self.settles = config.commit_mode != "ack"
         if config.commit_mode == "ack" and kind >> 1 & 1:
             self.settles = bool(kind >> 2 & 1)
-            self.core.track(True, next_poll_completes=self.settles)
+            self.core.completion_tracker.track(one_by_one=True, next_poll_completes=self.settles)
         if kind >> 3 & 3 == 3:
             self.core.subscribe(self.now, pattern="[a-z]*")
         else:
@@ -186,6 +189,8 @@ class World(Brokers):
                         raise CoreBroke(f"a log line of {len(repr(fields))} characters")
                 case Notify() | WakePoller() | ResetConnection() | DropSilentConnections():
                     pass
+                case EnterLifespan() | ExitLifespan() | LoseLifespan():
+                    raise CoreBroke("no partition has a lifespan here")
 
     def _check_request(self, request: Request) -> None:
         if isinstance(request, OffsetCommitRequest):
@@ -362,16 +367,18 @@ class World(Brokers):
                     return
                 record = self.draw.choice(list(self.undone.values()))
                 self._done([record])
-                self.core.complete(self.now, record)
+                self.core.completion_tracker.complete(self.now, record)
 
     def op_abandon(self) -> None:
         if self.undone and self.config.commit_mode == "ack":
-            self.core.abandon(self.now, self.draw.choice(list(self.undone.values())))
+            self.core.completion_tracker.abandon_all(
+                self.now, [self.draw.choice(list(self.undone.values()))]
+            )
 
     def op_drop(self) -> None:
         if self.undone and self.config.commit_mode == "ack":
             record = self.draw.choice(list(self.undone.values()))
-            self.core.drop_after(self.now, record.topic_partition, record.offset)
+            self.core.completion_tracker.drop_after(self.now, record.topic_partition, record.offset)
 
     def op_commit(self) -> None:
         self.tickets.add(self.core.commit(self.now))
@@ -387,7 +394,7 @@ class World(Brokers):
             self.tickets.add(self.core.partitions_for_topic(self.now, self.draw.choice(TEXTS)))
 
     def _own(self) -> list[TopicPartition]:
-        return sorted(self.core.assignment())
+        return sorted(self.core.assignment.partitions())
 
     def op_seek(self) -> None:
         if mine := self._own():
@@ -422,7 +429,7 @@ class World(Brokers):
         self.tickets.add(self.core.unsubscribe(self.now))
 
     def op_delay(self) -> None:
-        self.core.delay_revoke([tp for tp in self._own() if tp in self.announced])
+        self.core.revocation.delay([tp for tp in self._own() if tp in self.announced])
 
     def op_stop(self) -> None:
         self.core.stop(self.now)
@@ -468,6 +475,6 @@ class World(Brokers):
                 pass
 
 
-OPERATIONS: dict[str, Callable[[World], None]] = {
-    name: getattr(World, "op_" + name.replace(" ", "_")) for name in dict.fromkeys(NAMES)
+OPERATIONS: dict[str, Callable[[CoreEnvironment], None]] = {
+    name: getattr(CoreEnvironment, "op_" + name.replace(" ", "_")) for name in dict.fromkeys(NAMES)
 }

@@ -1,0 +1,164 @@
+"""Publishes what handlers return."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, cast
+
+from asyncrevoke.producing.encoding import encode_key, encode_value
+from asyncrevoke.producing.message import SAME_KEY, Message
+from asyncrevoke.producing.producer import Delivery
+from asyncrevoke.producing.trace_context import result_headers, trace_headers
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from asyncrevoke.handlers.policy.context import HandlerContext
+    from asyncrevoke.handlers.policy.registration import Handler
+    from asyncrevoke.handlers.policy.signature import BatchHandlerCall, HandlerCall
+    from asyncrevoke.model import Record
+    from asyncrevoke.producing.message import Headers
+    from asyncrevoke.producing.producer import Producer
+
+_NO_HEADERS: list[tuple[str, bytes | None]] = []
+
+
+class ResultReactions(Protocol):
+    """What follows from results that were queued when their handlers had returned."""
+
+    def record_completed(self, record: Record) -> None:
+        """The handler has returned nothing to publish, or all of it is acknowledged."""
+        ...
+
+    def results_acknowledged(self, records: Sequence[Record]) -> None:
+        """The results of these records are acknowledged."""
+        ...
+
+    def results_failed(self, records: Sequence[Record], error: Exception) -> None:
+        """The results of these records cannot be published."""
+        ...
+
+
+class ResultPublisher:
+    """Wraps the calls of handlers that have ``publish_to``.
+
+    A call that :meth:`direct` has wrapped returns when its result is queued, and the record is
+    reported when that is acknowledged. So one batch acknowledges many records. All other calls
+    return when all their results are acknowledged.
+    """
+
+    def __init__(self, producer: Producer, reactions: ResultReactions) -> None:
+        self._producer = producer
+        self._reactions = reactions
+
+    @property
+    def queued(self) -> int:
+        """Results that are neither acknowledged nor have failed."""
+        return self._producer.queued
+
+    async def flush(self) -> None:
+        """Wait until there are none."""
+        await self._producer.flush()
+
+    def stop(self) -> None:
+        """Send nothing more; what is not acknowledged fails."""
+        self._producer.stop()
+
+    def awaited(self, handler: Handler) -> HandlerCall:
+        """The handler's call, which returns when the results are acknowledged."""
+        inner, topic = handler.call, handler.publish_to
+        assert inner is not None
+        assert topic is not None
+
+        async def call(record: Record, context: HandlerContext | None = None, /) -> None:
+            await self.publish(topic, await inner(record, context), record)
+
+        return call
+
+    def awaited_batch(
+        self, function: BatchHandlerCall, topic: str
+    ) -> Callable[[list[object], list[Record], HandlerContext], Awaitable[None]]:
+        """The call of a batch handler, which returns when the results are acknowledged.
+
+        If there are as many results as records, each has the key and the trace context of the
+        record at its place; otherwise they have none.
+        """
+
+        async def call(
+            values: list[object], records: list[Record], context: HandlerContext, /
+        ) -> None:
+            results = _several(await function(values, records, context))
+            of_records = records if len(results) == len(records) else [None] * len(results)
+            delivery = Delivery()
+            for value, record in zip(results, of_records, strict=True):
+                await self._queue(topic, value, record, delivery)
+            await delivery.wait()
+
+        return call
+
+    def direct(
+        self, handler: Handler, inner: Callable[[Record], Awaitable[object]]
+    ) -> Callable[[Record], Awaitable[object]]:
+        """``inner``, followed by queueing its result. It reports the record itself."""
+        topic = handler.publish_to
+        assert topic is not None
+        reactions, try_queue = self._reactions, self._producer.try_queue
+        completed = reactions.record_completed
+
+        async def call(record: Record, /) -> None:
+            value = await inner(record)
+            if value is None:
+                completed(record)
+                return
+            kind = type(value)
+            if kind is not Message and kind is not list:
+                encoded = value if isinstance(value, bytes) else encode_value(topic, value)
+                headers = trace_headers(record) if record.headers else _NO_HEADERS
+                if try_queue(topic, None, record.key, encoded, headers, None, self, record):
+                    return
+            await self.publish(topic, value, record)
+            completed(record)
+
+        return call
+
+    async def publish(self, topic: str, value: object, record: Record) -> None:
+        """Publish a value, or several in a list; returns when they are acknowledged."""
+        if value is None:
+            return
+        delivery = Delivery()
+        for each in _several(value):
+            await self._queue(topic, each, record, delivery)
+        await delivery.wait()
+
+    async def _queue(
+        self, topic: str, value: object, record: Record | None, delivery: Delivery
+    ) -> None:
+        key = None if record is None else record.key
+        own: Headers = ()
+        partition = timestamp = None
+        if isinstance(value, Message):
+            message = cast("Message[object]", value)
+            topic = message.topic or topic
+            key = key if message.key is SAME_KEY else encode_key(topic, message.key)
+            own = message.headers
+            partition, timestamp, value = message.partition, message.timestamp, message.value
+        encoded = encode_value(topic, value)
+        headers = result_headers(topic, record, own)
+        await self._producer.queue(topic, partition, key, encoded, headers, timestamp, delivery)
+
+    # -- ResultSink of direct calls ---------------------------------------------------------------
+
+    def results_acknowledged(self, tokens: Sequence[object], /) -> None:
+        """The tokens are the records."""
+        self._reactions.results_acknowledged(cast("Sequence[Record]", tokens))
+
+    def results_failed(self, tokens: Sequence[object], error: Exception, /) -> None:
+        """The tokens are the records."""
+        self._reactions.results_failed(cast("Sequence[Record]", tokens), error)
+
+
+def _several(value: object) -> list[object]:
+    if value is None:
+        return []
+    if isinstance(value, list):
+        return [each for each in cast("list[object]", value) if each is not None]
+    return [value]

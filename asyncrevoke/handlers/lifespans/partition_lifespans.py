@@ -1,0 +1,215 @@
+"""Enters and exits the lifespans of partitions, each in a task of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol
+
+from asyncrevoke.core.io.effects import EnterLifespan, ExitLifespan, LoseLifespan
+from asyncrevoke.handlers.lifespans.assigned_partition import AssignedPartition
+from asyncrevoke.handlers.lifespans.lifespan_task import LifespanTask
+
+if TYPE_CHECKING:
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.handlers.lifespans.lifespan_function import OpenLifespan
+    from asyncrevoke.handlers.policy.log import HandlerLogger
+    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.runtime.hooks.lifespan_events import LifespanEvent
+    from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
+
+# Seconds that cancelled lifespans have to end, unless closing has less time.
+_CANCELLED = 5.0
+
+
+class LifespanSource(Protocol):
+    """The consumer whose partitions have lifespans."""
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Read this offset next."""
+        ...
+
+    def offset_to_commit(self, partition: TopicPartition) -> int | None:
+        """The offset before which all records are done."""
+        ...
+
+    def lifespan_entered(self, instance_id: int) -> None:
+        """Records of this instance may be delivered."""
+        ...
+
+    def lifespan_exited(self, instance_id: int) -> None:
+        """This instance may be released."""
+        ...
+
+    def lifespan_failed(self, instance_id: int, reason: str) -> None:
+        """This instance is lost without a final commit."""
+        ...
+
+
+class LifespanReactions(Protocol):
+    """What follows when a lifespan fails."""
+
+    def stop_after_failure(self, error: BaseException) -> None:
+        """Start no record, let handlers end, and raise the first such error."""
+        ...
+
+
+class PartitionLifespans:
+    """The lifespans of a consumer's partitions, from :meth:`start` to :meth:`aclose`.
+
+    Events that come before the first of these wait, and nothing is entered after the second.
+    Entering may take ``max_poll_interval``, and exiting as long as a revocation may; the core ends
+    both earlier if a revocation or closing does not wait as long.
+    """
+
+    def __init__(
+        self,
+        open_one: OpenLifespan,
+        source: LifespanSource,
+        config: ConsumerConfig,
+        log: HandlerLogger,
+        deadline: ShutdownDeadline,
+    ) -> None:
+        self._open_one = open_one
+        self._source = source
+        self._log = log
+        self._deadline = deadline
+        self._enter_timeout = config.max_poll_interval
+        self._exit_timeout = config.revoke_timeout or config.rebalance_timeout
+        self._kept: dict[int, EnterLifespan] = {}
+        self._started: tuple[object, LifespanReactions] | None = None
+        self._closed = False
+        self._lifespans: dict[int, LifespanTask] = {}
+        self._newest: dict[TopicPartition, LifespanTask] = {}
+        self._states: dict[TopicPartition, object] = {}
+
+    def state_of(self, partition: TopicPartition) -> object:
+        """What the lifespan of a partition has yielded; None if it is not entered."""
+        return self._states.get(partition)
+
+    def start(self, state: object, reactions: LifespanReactions) -> None:
+        """Enter lifespans from now on, with what ``Consumer(resources=...)`` has opened."""
+        self._started = state, reactions
+        self._handle_kept()
+
+    def lifespan_due(self, event: LifespanEvent) -> None:
+        """See :class:`~asyncrevoke.runtime.hooks.lifespan_events.RunsLifespans`."""
+        if self._closed:
+            if isinstance(event, EnterLifespan):
+                # No record of it is handled any more.
+                self._source.lifespan_exited(event.instance_id)
+            else:
+                self._end(event)
+        elif self._started is None:
+            self._keep(event)
+        elif isinstance(event, EnterLifespan):
+            self._enter(event, self._started[0])
+        else:
+            self._end(event)
+
+    def _keep(self, event: LifespanEvent) -> None:
+        """Shared resources are not open yet: a revocation does not wait for them."""
+        if isinstance(event, EnterLifespan):
+            self._kept[event.instance_id] = event
+        elif self._kept.pop(event.instance_id, None) and isinstance(event, ExitLifespan):
+            self._source.lifespan_exited(event.instance_id)
+
+    async def aclose(self, *, lost: bool = False) -> None:
+        """Exit all lifespans; return when all have ended. No handler runs any more.
+
+        ``lost``: the consumer has failed, and its partitions are lost. If this is cancelled, it
+        still waits until the core ends the lifespans, because their final commits would be late.
+        """
+        self._closed = True
+        self._handle_kept()
+        for lifespan in list(self._lifespans.values()):
+            if lost:
+                lifespan.lose()
+            else:
+                lifespan.exit()
+        ended = [lifespan.ended for lifespan in self._lifespans.values()]
+        if not ended:
+            return
+        try:
+            await asyncio.wait(ended)
+        except asyncio.CancelledError:
+            left = self._deadline.until_commits_end(_CANCELLED)
+            await asyncio.wait(ended, timeout=left + _CANCELLED / 20)
+            raise
+        finally:
+            for lifespan in list(self._lifespans.values()):
+                lifespan.cancel_and_abandon()
+
+    def _handle_kept(self) -> None:
+        kept, self._kept = self._kept, {}
+        for event in kept.values():
+            self.lifespan_due(event)
+
+    # --- what the tasks report -------------------------------------------------------------------
+
+    def lifespan_entered(self, lifespan: LifespanTask, state: object) -> None:
+        """Its records are handled from now on, with this state."""
+        self._states[lifespan.partition.topic_partition] = state
+        self._source.lifespan_entered(lifespan.instance_id)
+
+    def lifespan_exited(self, lifespan: LifespanTask) -> None:
+        """What it kept is kept: the final commit may be sent."""
+        self._source.lifespan_exited(lifespan.instance_id)
+
+    def lifespan_failed(
+        self, lifespan: LifespanTask, error: BaseException, *, entered: bool
+    ) -> None:
+        """The consumer stops. If it was entered, its partition is lost without a final commit."""
+        partition = str(lifespan.partition.topic_partition)
+        if entered:
+            self._log.error(
+                "partition lifespan failed at exit; final offsets of its partition not committed",
+                partition=partition,
+                exc_info=error,
+            )
+            reason = "its lifespan failed at exit"
+            self._source.lifespan_failed(lifespan.instance_id, reason)
+        else:
+            self._log.error(
+                "partition lifespan failed at entry; records of its partition not processed",
+                partition=partition,
+                exc_info=error,
+            )
+            self._source.lifespan_exited(lifespan.instance_id)
+        if self._started is not None:
+            self._started[1].stop_after_failure(error)
+
+    def lifespan_over(self, lifespan: LifespanTask) -> None:
+        """Its task has ended, or is abandoned."""
+        partition = lifespan.partition.topic_partition
+        self._lifespans.pop(lifespan.instance_id, None)
+        if self._newest.get(partition) is lifespan:
+            del self._newest[partition]
+            self._states.pop(partition, None)
+
+    # --- one lifespan ----------------------------------------------------------------------------
+
+    def _enter(self, due: EnterLifespan, state: object) -> None:
+        partition: AssignedPartition[object] = AssignedPartition(due, state, self._source)
+        before = self._newest.get(due.partition)
+        lifespan = LifespanTask(
+            due.instance_id,
+            partition,
+            self._open_one,
+            self,
+            self._log,
+            enter_timeout=self._enter_timeout,
+            exit_timeout=self._exit_timeout,
+            before=None if before is None else before.ended,
+        )
+        self._lifespans[due.instance_id] = self._newest[due.partition] = lifespan
+
+    def _end(self, event: ExitLifespan | LoseLifespan) -> None:
+        lifespan = self._lifespans.get(event.instance_id)
+        if lifespan is None:
+            return
+        if isinstance(event, LoseLifespan):
+            self._states.pop(lifespan.partition.topic_partition, None)
+            lifespan.lose()
+        elif event.drained:
+            lifespan.exit()
+        # Otherwise closing has cancelled handlers that may still run, and calls aclose() after it.

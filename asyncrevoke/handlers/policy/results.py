@@ -1,0 +1,91 @@
+"""Checks what a handler returns against where it publishes."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from typing import TYPE_CHECKING, cast
+
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.handlers.policy.decoding import annotation_name
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterable, Callable
+
+    from asyncrevoke.handlers.policy.handler_function import HandlerFunction
+    from asyncrevoke.handlers.policy.registration import Handler
+
+_NOTHING = (None, type(None), typing.NoReturn, typing.Never)
+# Annotations of functions that are made for any purpose.
+_UNSAID = (*_NOTHING, object, typing.Any)
+
+
+def check_publish_to(function: HandlerFunction, name: str, publish_to: str | None) -> None:
+    """ConfigError for a handler that has ``publish_to`` and returns nothing, or yields without it.
+
+    Handlers without a return annotation pass, and so do annotations that are unknown at run time.
+    """
+    if publish_to is not None and _return_annotation(function) in _NOTHING:
+        raise ConfigError(
+            f"{name} has publish_to, and is annotated `-> None`: annotate what it returns, or "
+            "leave out publish_to"
+        )
+
+
+def check_results_are_published(handler: Handler) -> None:
+    """ConfigError for a handler whose results would be lost. A replay keeps them."""
+    if handler.publish_to is not None:
+        return
+    written = _return_annotation(handler.function)
+    if written is not inspect.Signature.empty and written not in _UNSAID:
+        raise ConfigError(
+            f"{handler.name} returns {annotation_name(written)}, and publishes it nowhere: give "
+            "the handler publish_to=..., or annotate it `-> None`"
+        )
+
+
+def returns_unsaid(handler: Handler) -> bool:
+    """Whether the handler has no return annotation."""
+    return _return_annotation(handler.function) is inspect.Signature.empty
+
+
+def yields(function: object) -> bool:
+    """Whether a function is an async generator, or an object that is called as one."""
+    inner = function.func if isinstance(function, functools.partial) else function
+    method = getattr(inner, "__call__", None)  # noqa: B004 - the method itself is looked at
+    return inspect.isasyncgenfunction(inner) or inspect.isasyncgenfunction(method)
+
+
+def collecting(function: HandlerFunction) -> HandlerFunction:
+    """An async generator as an async function that returns a list; others unchanged."""
+    if not yields(function):
+        return function
+    generate = cast("Callable[..., AsyncIterable[object]]", function)
+
+    @functools.wraps(function)
+    async def collect(*args: object, **named: object) -> object:
+        return [each async for each in generate(*args, **named)]
+
+    return collect
+
+
+def _return_annotation(function: object) -> object:
+    inner: object = function.func if isinstance(function, functools.partial) else function
+    inner = inspect.unwrap(cast("Callable[..., object]", inner))
+    try:
+        signature = inspect.signature(cast("Callable[..., object]", inner))
+    except (TypeError, ValueError):
+        return inspect.Signature.empty
+    written: object = signature.return_annotation
+    if not isinstance(written, str):
+        return written
+    if not hasattr(inner, "__globals__"):
+        inner = cast("object", inspect.getattr_static(inner, "__call__"))
+    names = cast("dict[str, object]", getattr(inner, "__globals__", {}))
+    holder = type("_Holder", (), {"__annotations__": {"of": written}})
+    try:
+        hints = typing.get_type_hints(holder, globalns=names, localns=names)
+    except (NameError, AttributeError, SyntaxError, TypeError):
+        return inspect.Signature.empty
+    return cast("object", hints["of"])

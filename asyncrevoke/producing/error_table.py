@@ -1,0 +1,81 @@
+"""What each error of Produce leads to."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Final
+
+from asyncrevoke.protocol.messages import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class ProduceAction(enum.Enum):
+    """What becomes of a batch."""
+
+    ACKNOWLEDGED = "acknowledged"  # the log has it
+    RETRY = "retry"  # not written: send it again
+    RETRY_IN_DOUBT = "retry in doubt"  # perhaps written: send it again with the same sequence
+    REFRESH = "refresh"  # the metadata are old: learn the leader, and send it again
+    NEW_SEQUENCE = "new sequence"  # the broker knows another sequence: begin a new epoch
+    SPLIT = "split"  # too large: send its halves; refused if it has one record
+    REFUSED = "refused"  # its records fail
+
+
+# Codes that are not listed refuse the batch.
+PRODUCE_ERRORS: Final[Mapping[ErrorCode, ProduceAction]] = {
+    ErrorCode.none: ProduceAction.ACKNOWLEDGED,
+    ErrorCode.duplicate_sequence_number: ProduceAction.ACKNOWLEDGED,
+    ErrorCode.corrupt_message: ProduceAction.RETRY,
+    ErrorCode.not_enough_replicas: ProduceAction.RETRY,
+    ErrorCode.throttling_quota_exceeded: ProduceAction.RETRY,
+    ErrorCode.broker_not_available: ProduceAction.RETRY,
+    ErrorCode.concurrent_transactions: ProduceAction.RETRY,
+    ErrorCode.request_timed_out: ProduceAction.RETRY_IN_DOUBT,
+    ErrorCode.not_enough_replicas_after_append: ProduceAction.RETRY_IN_DOUBT,
+    ErrorCode.network_exception: ProduceAction.RETRY_IN_DOUBT,
+    ErrorCode.not_leader_or_follower: ProduceAction.REFRESH,
+    ErrorCode.leader_not_available: ProduceAction.REFRESH,
+    ErrorCode.replica_not_available: ProduceAction.REFRESH,
+    ErrorCode.unknown_topic_or_partition: ProduceAction.REFRESH,
+    ErrorCode.kafka_storage_error: ProduceAction.REFRESH,
+    ErrorCode.fenced_leader_epoch: ProduceAction.REFRESH,
+    ErrorCode.out_of_order_sequence_number: ProduceAction.NEW_SEQUENCE,
+    ErrorCode.unknown_producer_id: ProduceAction.NEW_SEQUENCE,
+    ErrorCode.invalid_producer_epoch: ProduceAction.NEW_SEQUENCE,
+    ErrorCode.invalid_producer_id_mapping: ProduceAction.NEW_SEQUENCE,
+    ErrorCode.producer_fenced: ProduceAction.NEW_SEQUENCE,
+    ErrorCode.message_too_large: ProduceAction.SPLIT,
+    ErrorCode.record_list_too_large: ProduceAction.SPLIT,
+}
+
+REFUSALS: Final[Mapping[ErrorCode, str]] = {
+    ErrorCode.topic_authorization_failed: "not authorized to write to it: grant WRITE on the topic",
+    ErrorCode.cluster_authorization_failed: (
+        "not authorized to write with idempotence: grant IDEMPOTENT_WRITE on the cluster"
+    ),
+    ErrorCode.invalid_topic_exception: "it is no valid name of a topic, or an internal topic",
+    ErrorCode.message_too_large: (
+        "the record is larger than the topic allows: raise its max.message.bytes"
+    ),
+    ErrorCode.record_list_too_large: (
+        "the record is larger than the topic's segments: raise its segment.bytes"
+    ),
+    ErrorCode.invalid_timestamp: "the topic does not allow the record's timestamp",
+    ErrorCode.invalid_record: (
+        "the broker rejects the record: a compacted topic requires a key, for example"
+    ),
+    ErrorCode.policy_violation: "a policy of the broker rejects the record",
+}
+
+
+def action_for(error: ErrorCode) -> ProduceAction:
+    """What becomes of a batch that was answered with this error."""
+    return PRODUCE_ERRORS.get(error, ProduceAction.REFUSED)
+
+
+def refusal(error: ErrorCode, detail: str | None) -> str:
+    """Why a broker rejects a batch, as a sentence."""
+    text = REFUSALS.get(error, f"the broker rejects the record ({error.name})")
+    return f"{text} ({detail})" if detail else text

@@ -1,0 +1,51 @@
+"""A result with a key, headers, a partition, a timestamp or a topic of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Generic, TypeAlias
+
+from typing_extensions import TypeVar
+
+ValueT = TypeVar("ValueT", default=object)
+Headers: TypeAlias = Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]]
+
+
+class SameKey:
+    """The default of a message's key: that of the record that the handler was called with."""
+
+    def __repr__(self) -> str:
+        return "SAME_KEY"
+
+
+SAME_KEY: Final = SameKey()
+
+
+class Message(Generic[ValueT]):
+    """Returned by a handler instead of a plain value, for what differs from the defaults.
+
+    ``key`` is bytes, text (encoded as UTF-8) or None; by default that of the record. ``headers``
+    are added to the trace context of the record, and replace it if they have a ``traceparent``.
+    Without ``partition``, the key decides as in Java's producer. ``timestamp`` is in milliseconds
+    since the epoch, by default the present time. ``topic`` replaces ``publish_to``.
+    ``Message(None, key=...)`` publishes a tombstone.
+    """
+
+    __slots__ = ("headers", "key", "partition", "timestamp", "topic", "value")
+
+    def __init__(
+        self,
+        value: ValueT,
+        *,
+        key: bytes | str | SameKey | None = SAME_KEY,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
+        topic: str | None = None,
+    ) -> None:
+        self.value = value
+        self.key = key
+        self.headers = headers
+        self.partition = partition
+        self.timestamp = timestamp
+        self.topic = topic

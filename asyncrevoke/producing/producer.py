@@ -1,0 +1,287 @@
+"""Publishes results over the consumer's connections."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import TYPE_CHECKING, Final
+
+from asyncrevoke.core.io.effects import Channel, Send
+from asyncrevoke.errors import ConsumerClosedError
+from asyncrevoke.producing.encoding import encode_headers, encode_key, encode_value
+from asyncrevoke.producing.producer_core import ProducerCore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.io.effects import Node
+    from asyncrevoke.producing.message import Headers
+    from asyncrevoke.producing.producer_core import Outgoing
+    from asyncrevoke.producing.record_batch import ResultSink
+    from asyncrevoke.runtime.net.requests import Requests
+
+# Bytes of results that are not acknowledged; beyond them, calls wait.
+_MEMORY: Final = 32 * 1024 * 1024
+# A result is given up after so many times ``request_timeout``.
+_DELIVERY_ATTEMPTS: Final = 3
+# As numbered in the attributes of a record batch.
+_COMPRESSIONS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+
+
+class Delivery:
+    """Waits until all of several results are acknowledged, or one has failed."""
+
+    def __init__(self) -> None:
+        # One more until all are queued.
+        self._left = 1
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def expect(self) -> None:
+        """One more result is queued."""
+        self._left += 1
+
+    async def wait(self) -> None:
+        """Raises the error of the first result that has failed."""
+        self.results_acknowledged((None,))
+        await self._ended
+
+    def results_acknowledged(self, tokens: Sequence[object], /) -> None:
+        """So many of them."""
+        self._left -= len(tokens)
+        if not self._left and not self._ended.done():
+            self._ended.set_result(None)
+
+    def results_failed(self, tokens: Sequence[object], error: Exception, /) -> None:
+        """The waiting ends with the error, if there is any."""
+        self._left -= len(tokens)
+        if not self._ended.done():
+            self._ended.set_exception(error)
+            # Whoever was to wait may have been cancelled.
+            self._ended.exception()
+
+
+class Producer:
+    """Writes with ``acks=all`` and idempotence; nothing is sent before something is published.
+
+    A result is tried for three times ``request_timeout``, a topic that does not exist is waited
+    for ``request_timeout``. ``wall_clock`` returns seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        requests: Requests,
+        bootstrap: Sequence[Node],
+        wall_clock: Callable[[], float],
+    ) -> None:
+        self._config = config
+        self._requests = requests
+        self._wall_clock = wall_clock
+        self._loop = asyncio.get_running_loop()
+        self._core = ProducerCore(
+            bootstrap,
+            request_timeout=config.request_timeout,
+            delivery_timeout=_DELIVERY_ATTEMPTS * config.request_timeout,
+            metadata_max_age=config.metadata_max_age,
+            compression=_COMPRESSIONS[config.compression],
+            memory=_MEMORY,
+        )
+        self._append = self._core.append
+        self._now = 0.0
+        self._timestamp = 0
+        self._ids = itertools.count()
+        self._exchanges: set[asyncio.Task[None]] = set()
+        self._pump_scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        # Those who wait for metadata, for memory or for the last acknowledgement.
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._closed: Exception | None = None
+
+    async def publish(
+        self,
+        topic: str,
+        value: object,
+        *,
+        key: bytes | str | None = None,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> None:
+        """Write a record, and return when all in-sync replicas have it.
+
+        Bytes and None are written unchanged, text as UTF-8, pydantic models and all else as JSON.
+        Without ``partition`` the key decides, as in Java's producer. ``timestamp`` is in
+        milliseconds since the epoch. Raises PublishError. If cancelled, it may be written all the
+        same.
+        """
+        delivery = Delivery()
+        await self.queue(
+            topic,
+            partition,
+            encode_key(topic, key),
+            encode_value(topic, value),
+            encode_headers(topic, headers) if headers else [],
+            timestamp,
+            delivery,
+        )
+        await delivery.wait()
+
+    async def queue(
+        self,
+        topic: str,
+        partition: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        headers: list[tuple[str, bytes | None]],
+        timestamp: int | None,
+        delivery: Delivery,
+    ) -> None:
+        """Queue a record, when its topic is known and there is memory; ``delivery`` waits for its
+        acknowledgement. Raises PublishError after ``request_timeout`` for a topic that does not
+        exist, and after three of them for memory."""
+        started = self._loop.time()
+        while not self.try_queue(topic, partition, key, value, headers, timestamp, delivery, None):
+            known = self._core.is_known(topic)
+            seconds = self._config.request_timeout * (_DELIVERY_ATTEMPTS if known else 1)
+            in_time = await self._change(started + seconds)
+            if (error := self._core.why_not(topic, in_time=in_time)) is not None:
+                raise error
+        delivery.expect()
+
+    def try_queue(
+        self,
+        topic: str,
+        partition: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        headers: list[tuple[str, bytes | None]],
+        timestamp: int | None,
+        sink: ResultSink,
+        token: object,
+    ) -> bool:
+        """Queue a record at once; ``sink`` is told later what has become of it, with ``token``.
+
+        False if that has to wait. Raises PublishError.
+        """
+        if not self._pump_scheduled:
+            self._begin_turn()
+        if timestamp is None:
+            timestamp = self._timestamp
+        return self._append(
+            self._now, topic, partition, key, value, headers, timestamp, sink, token
+        )
+
+    async def flush(self) -> None:
+        """Wait until all that was queued is acknowledged or has failed."""
+        while self._core.queued:
+            await self._change(float("inf"))
+
+    @property
+    def queued(self) -> int:
+        """Results that are neither acknowledged nor have failed."""
+        return self._core.queued
+
+    def stop(self) -> None:
+        """Send nothing more; what is not acknowledged fails."""
+        self._end(ConsumerClosedError("the consumer was closed before a result was acknowledged"))
+
+    async def aclose(self) -> None:
+        """Send nothing more, and end all requests."""
+        self.stop()
+        exchanges = list(self._exchanges)
+        for task in exchanges:
+            task.cancel()
+        if exchanges:
+            await asyncio.wait(exchanges)
+
+    # --- requests --------------------------------------------------------------------------------
+
+    def _begin_turn(self) -> None:
+        """The first result is queued in this iteration of the event loop, which sends it at its
+        end. The clocks are read once for all of them."""
+        if self._closed is not None:
+            raise self._closed
+        self._pump_scheduled = True
+        self._now = self._loop.time()
+        self._timestamp = int(self._wall_clock() * 1000)
+        self._loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        """Send what is due. An error in this room ends the producer: nobody may wait for ever."""
+        self._pump_scheduled = False
+        if self._closed is None:
+            try:
+                self._send()
+            except Exception as error:  # noqa: BLE001 - all that wait are told
+                self._end(error)
+
+    def _send(self) -> None:
+        core, now = self._core, self._loop.time()
+        queued = core.queued
+        core.expire(now)
+        if core.queued < queued:
+            self._changed()
+        for outgoing in core.requests(now):
+            task = self._loop.create_task(self._exchange(outgoing), name="asyncrevoke produce")
+            self._exchanges.add(task)
+            task.add_done_callback(self._exchange_ended)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due = core.next_at(now)
+        if due < float("inf"):
+            self._timer = self._loop.call_at(due, self._pump)
+
+    async def _exchange(self, outgoing: Outgoing) -> None:
+        """Send one request, and take in its answer."""
+        send = Send(
+            next(self._ids),
+            outgoing.message,
+            outgoing.node,
+            Channel.PRODUCE,
+            self._config.request_timeout,
+        )
+        reply = await self._requests.request(send)
+        self._core.answered(self._loop.time(), outgoing, reply)
+        self._changed()
+        self._pump()
+
+    def _exchange_ended(self, task: asyncio.Task[None]) -> None:
+        self._exchanges.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # A mistake in this room: nobody may wait for ever.
+            self._end(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+
+    def _end(self, error: Exception) -> None:
+        if self._closed is not None:
+            return
+        self._closed = error
+        # The next result is refused.
+        self._pump_scheduled = False
+        if self._timer is not None:
+            self._timer.cancel()
+        self._core.fail_all(error)
+        self._changed()
+
+    # --- waiting ---------------------------------------------------------------------------------
+
+    async def _change(self, until: float) -> bool:
+        """Wait until something was answered; False if that takes until ``until``."""
+        if self._loop.time() >= until:
+            return False
+        change: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.add(change)
+        try:
+            async with asyncio.timeout_at(None if until == float("inf") else until):
+                await change
+        except TimeoutError:
+            return False
+        finally:
+            self._waiting.discard(change)
+        return True
+
+    def _changed(self) -> None:
+        for change in self._waiting:
+            if not change.done():
+                change.set_result(None)

@@ -1,0 +1,381 @@
+"""Decides what a producer sends, and what follows from the answers. No I/O and no clock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kio.schema.init_producer_id.v2.response import InitProducerIdResponse
+from kio.schema.produce.v8.response import ProduceResponse
+
+from asyncrevoke.backoff import Backoff
+from asyncrevoke.core.io.effects import Failed, FailureKind, Node, Replied
+from asyncrevoke.errors import PublishError
+from asyncrevoke.producing.error_table import ProduceAction, action_for, refusal
+from asyncrevoke.producing.partition_queue import PartitionQueue
+from asyncrevoke.producing.record_batch import ResultBatch
+from asyncrevoke.producing.requests import (
+    InitProducerIdRequest,
+    partition_answers,
+    produce_request,
+)
+from asyncrevoke.producing.result_topic import ResultTopic
+from asyncrevoke.protocol.messages import (
+    EntityResponse,
+    ErrorCode,
+    MetadataRequest,
+    MetadataResponse,
+    Request,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.producing.record_batch import ResultSink
+    from asyncrevoke.producing.requests import PartitionAnswer
+
+# Bytes of one request.
+_REQUEST_BYTES: Final = 4 * 1024 * 1024
+# Bytes of a record; brokers close the connection at their socket.request.max.bytes (100 MiB).
+LARGEST_RECORD: Final = 100 * 1024 * 1024 - 64 * 1024
+_NEVER: Final = float("inf")
+_LONGEST_BACKOFF: Final = 1.0
+_RETRIES: Final = (
+    ProduceAction.RETRY,
+    ProduceAction.RETRY_IN_DOUBT,
+    ProduceAction.REFRESH,
+    ProduceAction.NEW_SEQUENCE,
+)
+_TOPIC_REFUSALS: Final = (
+    ErrorCode.topic_authorization_failed,
+    ErrorCode.invalid_topic_exception,
+)
+
+
+class Outgoing(NamedTuple):
+    """A request to send; ``queues`` are those whose first batches it holds."""
+
+    node: Node
+    message: Request
+    queues: tuple[PartitionQueue, ...] = ()
+
+
+class ProducerCore:
+    """Queues results by partition, and sends one Produce at a time to each broker.
+
+    ``queued_bytes`` are the bytes of records that are neither acknowledged nor have failed.
+    """
+
+    def __init__(
+        self,
+        bootstrap: Sequence[Node],
+        *,
+        request_timeout: float,
+        delivery_timeout: float,
+        metadata_max_age: float,
+        compression: int,
+        memory: int,
+    ) -> None:
+        self._bootstrap = list(bootstrap)
+        self._request_timeout = request_timeout
+        self._delivery_timeout = delivery_timeout
+        self._metadata_max_age = metadata_max_age
+        self._compression = compression
+        self._memory = memory
+        self._nodes: dict[int, Node] = {}
+        self._turn = -1
+        self._topics: dict[str, ResultTopic] = {}
+        # Queues with batches, in the order in which they got the first one.
+        self._active: dict[PartitionQueue, ResultTopic] = {}
+        self._busy: set[int] = set()
+        self._producer_id: int | None = None
+        self._asks_producer_id = self._asks_metadata = False
+        self._metadata_due = _NEVER
+        self._producer_id_due = 0.0
+        self._metadata_backoff = Backoff(0.05, _LONGEST_BACKOFF)
+        self._producer_id_backoff = Backoff(0.05, _LONGEST_BACKOFF)
+        # Why the last request has failed.
+        self._trouble = "no broker has answered"
+        self.queued_bytes = 0
+
+    # --- results are queued ----------------------------------------------------------------------
+
+    def append(
+        self,
+        now: float,
+        topic: str,
+        partition: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        headers: list[tuple[str, bytes | None]],
+        timestamp: int,
+        sink: ResultSink,
+        token: object,
+    ) -> bool:
+        """Queue a record; ``sink`` learns what has become of it.
+
+        False if it has to wait: until the topic is known, or there is memory. Raises PublishError.
+        """
+        known = self._topics.get(topic)
+        if known is None or not known.queues:
+            self.want(now, topic)
+            return False
+        if self.queued_bytes >= self._memory:
+            return False
+        count = len(known.queues)
+        if partition is None:
+            if key is None:
+                partition = known.partitioner.without_key(known.led, count)
+            else:
+                partition = known.partitioner.of_key(key, count)
+        elif not 0 <= partition < count:
+            self._refresh(now)
+            raise PublishError(topic, f"there is no partition {partition}: it has {count}")
+        queue = known.queues[partition]
+        batches = queue.batches
+        size = 0
+        if batches and (last := batches[-1]).open:
+            size = last.append(timestamp, key, value, headers, sink, token)
+            if not size:
+                last.close()
+                known.partitioner.batch_closed(partition, known.led, count)
+        if not size:
+            if value is not None and len(value) > LARGEST_RECORD:
+                raise PublishError(
+                    topic, f"the value has {len(value)} bytes, which no broker takes"
+                )
+            batch = ResultBatch(now + self._delivery_timeout, self._compression)
+            size = batch.append(timestamp, key, value, headers, sink, token)
+            batches.append(batch)
+            self._active[queue] = known
+        self.queued_bytes += size
+        return True
+
+    @property
+    def queued(self) -> int:
+        """Records that are neither acknowledged nor have failed."""
+        return sum(batch.count for queue in self._active for batch in queue.batches)
+
+    def want(self, now: float, topic: str) -> None:
+        """Learn the partitions of a topic."""
+        if topic not in self._topics:
+            self._topics[topic] = ResultTopic(topic)
+            self._metadata_due = min(self._metadata_due, now)
+
+    def is_known(self, topic: str) -> bool:
+        """Whether its partitions are known."""
+        known = self._topics.get(topic)
+        return known is not None and bool(known.queues)
+
+    def why_not(self, topic: str, *, in_time: bool) -> PublishError | None:
+        """Why a result that waits to be queued fails; None if it may wait longer (``in_time``)."""
+        known = self._topics.get(topic)
+        if known is None or (known.queues and in_time):
+            return None
+        if known.queues:
+            return PublishError(topic, f"the producer's memory stays full: {self._trouble}")
+        if known.error in _TOPIC_REFUSALS:
+            del self._topics[topic]
+            return PublishError(topic, refusal(known.error, None))
+        if in_time:
+            return None
+        del self._topics[topic]
+        if known.error is ErrorCode.unknown_topic_or_partition:
+            return PublishError(
+                topic,
+                "the topic does not exist: create it, for example by `kafka-topics --create "
+                f"--topic {topic} --partitions 6`",
+            )
+        return PublishError(topic, f"its partitions are unknown: {self._trouble}")
+
+    # --- requests --------------------------------------------------------------------------------
+
+    def requests(self, now: float) -> list[Outgoing]:
+        """What is to be sent now; each has to be answered by :meth:`answered`."""
+        outgoing: list[Outgoing] = []
+        if self._metadata_due <= now and not self._asks_metadata and self._topics:
+            self._asks_metadata = True
+            self._metadata_due = _NEVER
+            message = MetadataRequest(topics=tuple(sorted(self._topics)))
+            outgoing.append(Outgoing(self._any_node(), message))
+        if not self._active:
+            return outgoing
+        if self._producer_id is None:
+            if self._producer_id_due <= now and not self._asks_producer_id:
+                self._asks_producer_id = True
+                outgoing.append(Outgoing(self._any_node(), InitProducerIdRequest()))
+            return outgoing
+        outgoing += self._produce_requests(now, self._producer_id)
+        return outgoing
+
+    def _produce_requests(self, now: float, producer_id: int) -> Iterator[Outgoing]:
+        by_leader: dict[int, list[PartitionQueue]] = {}
+        sizes: dict[int, int] = {}
+        for queue, topic in self._active.items():
+            if queue.in_flight or queue.retry_at > now:
+                continue
+            number = queue.partition.partition
+            leader = topic.leaders[number]
+            if leader in self._busy or leader not in self._nodes:
+                if leader not in self._nodes:
+                    self._refresh(now)
+                continue
+            batch = queue.batches[0]
+            size = sizes.get(leader, 0)
+            if size and size + batch.size > _REQUEST_BYTES:
+                continue
+            sizes[leader] = size + batch.size
+            if batch.open:
+                topic.partitioner.batch_closed(number, topic.led, len(topic.queues))
+            by_leader.setdefault(leader, []).append(queue)
+        for leader, queues in by_leader.items():
+            self._busy.add(leader)
+            batches = [(queue.partition, queue.start(producer_id)) for queue in queues]
+            message = produce_request(batches, self._request_timeout)
+            yield Outgoing(self._nodes[leader], message, tuple(queues))
+
+    def next_at(self, now: float) -> float:
+        """When :meth:`requests` or :meth:`expire`, which were called now, may have something to do
+        without an answer."""
+        due = _NEVER
+        if not self._asks_metadata:
+            due = self._metadata_due
+        if self._active and self._producer_id is None and not self._asks_producer_id:
+            due = min(due, self._producer_id_due)
+        for queue in self._active:
+            if not queue.in_flight:
+                due = min(due, queue.batches[0].expires_at)
+                # A retry that is due already waits for its broker, or for metadata.
+                if queue.retry_at > now:
+                    due = min(due, queue.retry_at)
+        return due
+
+    def expire(self, now: float) -> None:
+        """Give up what could not be delivered in time."""
+        for queue in list(self._active):
+            while queue.batches and not queue.in_flight and queue.batches[0].expires_at <= now:
+                seconds = self._delivery_timeout
+                why = f"not acknowledged within {seconds:g} s: {self._trouble}"
+                self._fail_first(queue, why)
+
+    # --- answers ---------------------------------------------------------------------------------
+
+    def answered(self, now: float, outgoing: Outgoing, reply: Replied | Failed) -> None:
+        """A request has a response, or none."""
+        message = reply.message if isinstance(reply, Replied) else None
+        entity = message.entity if isinstance(message, EntityResponse) else None
+        if isinstance(reply, Failed):
+            self._trouble = reply.detail or reply.kind.value
+        if isinstance(outgoing.message, MetadataRequest):
+            self._metadata_answered(now, message if isinstance(message, MetadataResponse) else None)
+        elif isinstance(outgoing.message, InitProducerIdRequest):
+            answer = entity if isinstance(entity, InitProducerIdResponse) else None
+            self._producer_id_answered(now, answer)
+        else:
+            self._busy.discard(outgoing.node.node_id)
+            if isinstance(entity, ProduceResponse):
+                self._produced(now, outgoing.queues, partition_answers(entity))
+            else:
+                unsent = isinstance(reply, Failed) and reply.kind is FailureKind.UNREACHABLE
+                self._not_answered(now, outgoing.queues, unsent=unsent)
+
+    def fail_all(self, error: Exception) -> None:
+        """Nothing more is sent."""
+        for queue in list(self._active):
+            while queue.batches:
+                self._ended(queue, queue.failed()).failed(error)
+
+    def _metadata_answered(self, now: float, response: MetadataResponse | None) -> None:
+        self._asks_metadata = False
+        if response is None or not response.brokers:
+            self._metadata_due = now + self._metadata_backoff.failed()
+            return
+        self._nodes = {
+            each.node_id: Node(each.node_id, each.host, each.port) for each in response.brokers
+        }
+        for metadata in response.topics:
+            if metadata.name in self._topics:
+                self._topics[metadata.name].learn(metadata)
+        missing = [topic for topic in self._topics.values() if not topic.queues]
+        leaderless = any(
+            topic.leaders[queue.partition.partition] not in self._nodes
+            for queue, topic in self._active.items()
+        )
+        if missing or leaderless:
+            self._metadata_due = now + self._metadata_backoff.failed()
+        else:
+            self._metadata_backoff.succeeded()
+            self._metadata_due = min(self._metadata_due, now + self._metadata_max_age)
+
+    def _producer_id_answered(self, now: float, response: InitProducerIdResponse | None) -> None:
+        self._asks_producer_id = False
+        if response is not None and response.error_code is ErrorCode.none:
+            self._producer_id_backoff.succeeded()
+            self._producer_id = response.producer_id
+            return
+        if response is not None:
+            self._trouble = refusal(response.error_code, None)
+        self._producer_id_due = now + self._producer_id_backoff.failed()
+
+    def _produced(
+        self,
+        now: float,
+        queues: Sequence[PartitionQueue],
+        answers: Mapping[TopicPartition, PartitionAnswer],
+    ) -> None:
+        for queue in queues:
+            answer = answers.get(queue.partition)
+            if answer is None:
+                self._not_answered(now, (queue,), unsent=False)
+                continue
+            error, detail = answer
+            batch = queue.batches[0]
+            action = action_for(error)
+            if action is ProduceAction.SPLIT and batch.count == 1:
+                action = ProduceAction.REFUSED
+            if action in _RETRIES:
+                self._trouble = f"the broker answers {error.name}"
+            match action:
+                case ProduceAction.ACKNOWLEDGED:
+                    self._ended(queue, queue.acknowledged()).acknowledged()
+                case ProduceAction.RETRY:
+                    queue.retry(now, in_doubt=False)
+                case ProduceAction.RETRY_IN_DOUBT:
+                    queue.retry(now, in_doubt=True)
+                case ProduceAction.REFRESH:
+                    queue.retry(now, in_doubt=False)
+                    self._refresh(now)
+                case ProduceAction.NEW_SEQUENCE:
+                    queue.begin_epoch(now)
+                    if queue.needs_producer_id():
+                        self._producer_id = None
+                case ProduceAction.SPLIT:
+                    self.queued_bytes += queue.split()
+                case ProduceAction.REFUSED:
+                    self._fail_first(queue, refusal(error, detail))
+
+    def _not_answered(self, now: float, queues: Sequence[PartitionQueue], *, unsent: bool) -> None:
+        for queue in queues:
+            queue.retry(now, in_doubt=not unsent)
+        self._refresh(now)
+
+    def _fail_first(self, queue: PartitionQueue, why: str) -> None:
+        error = PublishError(queue.partition.topic, why)
+        self._ended(queue, queue.failed()).failed(error)
+
+    def _ended(self, queue: PartitionQueue, batch: ResultBatch) -> ResultBatch:
+        self.queued_bytes -= batch.size
+        if not queue.batches:
+            self._active.pop(queue, None)
+        return batch
+
+    def _any_node(self) -> Node:
+        """Another broker each time; bootstrap addresses among them, as the cluster may move."""
+        candidates = [*self._nodes.values(), *self._bootstrap]
+        self._turn += 1
+        return candidates[self._turn % len(candidates)]
+
+    def _refresh(self, now: float) -> None:
+        """The metadata are old: learn others, unless that is timed."""
+        if self._metadata_due > now + _LONGEST_BACKOFF:
+            self._metadata_due = now + self._metadata_backoff.failed()

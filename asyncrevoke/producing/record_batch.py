@@ -1,0 +1,181 @@
+"""One record batch: built record by record, stamped with its sequence, split if it is too large."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
+
+from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from aiokafka.record.util import calc_crc32c
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# Bytes of records before compression; a single larger record is a batch of its own.
+BATCH_BYTES: Final = 256 * 1024
+_CRC_AT: Final = 17
+_ATTRIBUTES_AT: Final = 21
+# Producer id, epoch and base sequence.
+_IDENTITY: Final = struct.Struct(">qhi")
+_IDENTITY_AT: Final = 43
+_CRC: Final = struct.Struct(">I")
+
+
+class _Added(Protocol):
+    @property
+    def size(self) -> int: ...
+
+
+class _Builder(Protocol):
+    """aiokafka's compiled builder; ``append`` returns None if the batch is full."""
+
+    def append(
+        self,
+        offset: int,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: list[tuple[str, bytes | None]],
+        /,
+    ) -> _Added | None: ...
+
+    def build(self) -> bytearray: ...
+
+
+class ResultSink(Protocol):
+    """Learns what has become of results. ``tokens`` are what it gave with each of them."""
+
+    def results_acknowledged(self, tokens: Sequence[object], /) -> None:
+        """All in-sync replicas have them."""
+        ...
+
+    def results_failed(self, tokens: Sequence[object], error: Exception, /) -> None:
+        """They were not acknowledged, and are not sent again."""
+        ...
+
+
+class SinkRun(NamedTuple):
+    """Consecutive records of a batch with one sink."""
+
+    sink: ResultSink
+    tokens: list[object]
+
+
+class Sequence32(NamedTuple):
+    """What makes a batch idempotent."""
+
+    producer_id: int
+    epoch: int
+    number: int
+
+
+class ResultBatch:
+    """Records for one partition. ``in_doubt``: the broker may have written it."""
+
+    __slots__ = (
+        "_builder",
+        "_compression",
+        "_run",
+        "_written",
+        "count",
+        "expires_at",
+        "in_doubt",
+        "open",
+        "runs",
+        "sequence",
+        "size",
+    )
+
+    def __init__(self, expires_at: float, compression: int, limit: int = BATCH_BYTES) -> None:
+        self._compression = compression
+        builder = DefaultRecordBatchBuilder(2, compression, 0, -1, -1, 0, limit)
+        self._builder: _Builder | None = cast("_Builder", builder)
+        self._written: bytearray | None = None
+        self.expires_at = expires_at
+        self.count = 0
+        self.size = 0
+        self.runs: list[SinkRun] = []
+        self._run: SinkRun | None = None
+        self.sequence: Sequence32 | None = None
+        self.in_doubt = False
+        # Whether it takes further records.
+        self.open = True
+
+    def append(
+        self,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: list[tuple[str, bytes | None]],
+        sink: ResultSink,
+        token: object,
+    ) -> int:
+        """Add a record; returns its bytes, or 0 if the batch is full."""
+        assert self._builder is not None
+        added = self._builder.append(self.count, timestamp, key, value, headers)
+        if added is None:
+            return 0
+        self.count += 1
+        run = self._run
+        if run is None or run.sink is not sink:
+            run = self._run = SinkRun(sink, [])
+            self.runs.append(run)
+        run.tokens.append(token)
+        size = added.size
+        self.size += size
+        return size
+
+    def close(self) -> None:
+        """Take no further records; compresses them."""
+        if self._builder is not None:
+            self._written = self._builder.build()
+            self._builder = None
+            self.open = False
+
+    def stamped(self, sequence: Sequence32) -> bytearray:
+        """The bytes to send, with this sequence."""
+        self.close()
+        written = self._written
+        assert written is not None
+        if sequence != self.sequence:
+            self.sequence = sequence
+            _IDENTITY.pack_into(written, _IDENTITY_AT, *sequence)
+            _CRC.pack_into(written, _CRC_AT, calc_crc32c(written[_ATTRIBUTES_AT:]))
+        return written
+
+    def may_be_written(self) -> None:
+        """It was sent, and there is no answer that says what became of it."""
+        self.in_doubt = True
+
+    def not_written(self) -> None:
+        """It needs another sequence."""
+        self.sequence = None
+        self.in_doubt = False
+
+    def halves(self) -> list[ResultBatch]:
+        """Two batches with the same records, which have no sequence yet."""
+        self.close()
+        assert self._written is not None
+        records = list(DefaultRecordBatch(bytes(self._written)))
+        owners = [(run.sink, token) for run in self.runs for token in run.tokens]
+        middle = len(records) // 2
+        halves: list[ResultBatch] = []
+        for part in (slice(0, middle), slice(middle, None)):
+            half = ResultBatch(self.expires_at, self._compression, 1 << 30)
+            for record, (sink, token) in zip(records[part], owners[part], strict=True):
+                half.append(
+                    record.timestamp, record.key, record.value, list(record.headers), sink, token
+                )
+            half.close()
+            halves.append(half)
+        return halves
+
+    def acknowledged(self) -> None:
+        """Tell the sinks."""
+        for sink, tokens in self.runs:
+            sink.results_acknowledged(tokens)
+
+    def failed(self, error: Exception) -> None:
+        """Tell the sinks."""
+        for sink, tokens in self.runs:
+            sink.results_failed(tokens, error)

@@ -1,0 +1,119 @@
+"""The requests of producers."""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, cast
+
+from kio.schema.init_producer_id.v2.request import InitProducerIdRequest as InitProducerIdEntity
+from kio.schema.init_producer_id.v2.response import InitProducerIdResponse
+from kio.schema.produce.v8 import request as produce
+from kio.schema.produce.v8 import response as produced
+from kio.schema.produce.v8.response import ProduceResponse
+from kio.schema.types import ProducerId, TopicName
+from kio.static.primitive import Records, i16, i32, i32Timedelta, i64
+
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.protocol.messages import EntityRequest, ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from asyncrevoke.protocol.messages import Entities
+
+_ALL: Final = i16(-1)
+
+
+class ProduceRequest(EntityRequest[ProduceResponse], frozen=True, kw_only=True):
+    """Writes record batches. Version 8: Apache Kafka 2.4 and later."""
+
+    entities: ClassVar[Entities] = ((produce.ProduceRequest, ProduceResponse),)
+    topic_data: tuple[produce.TopicProduceData, ...]
+    timeout: i32Timedelta
+    acks: i16 = _ALL
+
+
+class InitProducerIdRequest(EntityRequest[InitProducerIdResponse], frozen=True, kw_only=True):
+    """Requests a producer id without transactions. Version 2: Apache Kafka 2.4 and later."""
+
+    entities: ClassVar[Entities] = ((InitProducerIdEntity, InitProducerIdResponse),)
+    transactional_id: None = None
+    transaction_timeout: i32Timedelta = i32Timedelta.parse(datetime.timedelta(seconds=60))
+
+
+class PartitionAnswer(NamedTuple):
+    """What a broker says of one partition of a Produce request."""
+
+    error: ErrorCode
+    detail: str | None
+
+
+def produce_request(
+    batches: Iterable[tuple[TopicPartition, bytearray]], timeout: float
+) -> ProduceRequest:
+    """A request for one batch of each partition, which the replicas have ``timeout`` seconds to
+    write."""
+    topics: dict[str, list[produce.PartitionProduceData]] = {}
+    for partition, records in batches:
+        topics.setdefault(partition.topic, []).append(
+            produce.PartitionProduceData(
+                index=i32(partition.partition), records=cast("Records", bytes(records))
+            )
+        )
+    return ProduceRequest(
+        topic_data=tuple(
+            produce.TopicProduceData(name=TopicName(topic), partition_data=tuple(data))
+            for topic, data in topics.items()
+        ),
+        timeout=i32Timedelta.parse(datetime.timedelta(seconds=timeout)),
+    )
+
+
+def partition_answers(response: ProduceResponse) -> dict[TopicPartition, PartitionAnswer]:
+    """The answers of a response by partition."""
+    return {
+        TopicPartition(topic.name, each.index): PartitionAnswer(each.error_code, each.error_message)
+        for topic in response.responses
+        for each in topic.partition_responses
+    }
+
+
+# --- the broker's side, for tests ---------------------------------------------------------------
+
+
+def produced_batches(request: ProduceRequest) -> Iterator[tuple[TopicPartition, bytes]]:
+    """The batches of a request, by partition."""
+    for topic in request.topic_data:
+        for each in topic.partition_data:
+            assert each.records is not None
+            yield TopicPartition(topic.name, each.index), bytes(each.records)
+
+
+def produce_response(answers: Mapping[TopicPartition, ErrorCode]) -> ProduceResponse:
+    """A response that has these errors."""
+    topics: dict[str, list[produced.PartitionProduceResponse]] = {}
+    for partition, error in answers.items():
+        topics.setdefault(partition.topic, []).append(
+            produced.PartitionProduceResponse(
+                index=i32(partition.partition),
+                error_code=error,
+                base_offset=i64(0),
+                record_errors=(),
+            )
+        )
+    return ProduceResponse(
+        responses=tuple(
+            produced.TopicProduceResponse(name=TopicName(topic), partition_responses=tuple(each))
+            for topic, each in topics.items()
+        )
+    )
+
+
+def producer_id_response(producer_id: int) -> InitProducerIdResponse:
+    """A response with this producer id, in its first epoch."""
+    return InitProducerIdResponse(
+        throttle_time=i32Timedelta.parse(datetime.timedelta(0)),
+        error_code=ErrorCode.none,
+        producer_id=ProducerId(producer_id),
+        producer_epoch=i16(0),
+    )

@@ -1,0 +1,41 @@
+"""One topic that results are written to: its partitions, their leaders and queues."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.producing.partition_queue import PartitionQueue
+from asyncrevoke.producing.partitioner import Partitioner
+from asyncrevoke.protocol.messages import ErrorCode
+
+if TYPE_CHECKING:
+    from asyncrevoke.protocol.messages import TopicMetadata
+
+
+class ResultTopic:
+    """``queues`` are empty while the topic is unknown; ``error`` says what the last metadata said
+    of it. ``leaders`` are broker ids, -1 for a partition without leader, and ``led`` the
+    partitions that have one."""
+
+    __slots__ = ("error", "leaders", "led", "name", "partitioner", "queues")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.error = ErrorCode.none
+        self.leaders: list[int] = []
+        self.led: list[int] = []
+        self.queues: list[PartitionQueue] = []
+        self.partitioner = Partitioner()
+
+    def learn(self, metadata: TopicMetadata) -> None:
+        """Take in what a broker says. Partitions never become fewer: what is queued is sent."""
+        self.error = metadata.error
+        if metadata.error is not ErrorCode.none or not metadata.partitions:
+            return
+        leaders = {each.partition: each.leader_id for each in metadata.partitions}
+        count = max(len(self.queues), max(leaders) + 1)
+        for number in range(len(self.queues), count):
+            self.queues.append(PartitionQueue(TopicPartition(self.name, number)))
+        self.leaders = [leaders.get(number, -1) for number in range(count)]
+        self.led = [number for number, leader in enumerate(self.leaders) if leader >= 0]

@@ -1,0 +1,40 @@
+"""Passes what is due for the lifespans of partitions to whoever runs them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from asyncrevoke.core.io.effects import EnterLifespan, ExitLifespan, LoseLifespan
+
+    LifespanEvent: TypeAlias = EnterLifespan | ExitLifespan | LoseLifespan
+
+
+class RunsLifespans(Protocol):
+    """Enters and exits lifespans, in tasks of its own."""
+
+    def lifespan_due(self, event: LifespanEvent) -> None:
+        """A lifespan is to be entered or exited, or is lost. Returns at once."""
+        ...
+
+
+class LifespanEvents:
+    """Keeps events in order until there is somebody who runs the lifespans."""
+
+    def __init__(self) -> None:
+        self._kept: list[LifespanEvent] = []
+        self._runner: RunsLifespans | None = None
+
+    def lifespan_due(self, event: LifespanEvent) -> None:
+        """A lifespan is to be entered or exited, or is lost."""
+        if self._runner is None:
+            self._kept.append(event)
+        else:
+            self._runner.lifespan_due(event)
+
+    def run_by(self, runner: RunsLifespans) -> None:
+        """From now on ``runner`` gets the events, those that were kept first."""
+        self._runner = runner
+        kept, self._kept = self._kept, []
+        for event in kept:
+            runner.lifespan_due(event)

@@ -1,0 +1,104 @@
+"""examples/counts_per_key.py on a real broker: members join, leave and are killed."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncrevoke.broker import RunningBroker
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "counts_per_key.py"
+DEADLINE = 60.0
+KEYS = 11
+
+pytestmark = pytest.mark.broker
+
+
+class Members:
+    """Processes of the example, which share a database."""
+
+    def __init__(self, address: str, topic: str, folder: Path) -> None:
+        self._places = ["--bootstrap", address, "--topic", topic, "--group", topic]
+        self._database = folder / "counts.sqlite"
+        self._log = folder / "log"
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str) -> None:
+        arguments = [*self._places, "--database", str(self._database), "--instance", name]
+        with self._log.open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, "-u", str(EXAMPLE), *arguments], stdout=log, stderr=log
+            )
+
+    def end(self, name: str, number: signal.Signals) -> int:
+        process = self.processes.pop(name)
+        process.send_signal(number)
+        return process.wait(DEADLINE)
+
+    def counted(self) -> Counter[bytes]:
+        if not self._database.exists():
+            return Counter()
+        with closing(sqlite3.connect(self._database, timeout=10)) as database:
+            try:
+                return Counter(dict(database.execute("SELECT key, count FROM counts")))
+            except sqlite3.OperationalError:  # no member has made the table yet
+                return Counter()
+
+    async def until(self, condition: Callable[[Counter[bytes]], bool]) -> None:
+        deadline = time.monotonic() + DEADLINE
+        while not condition(self.counted()):
+            assert time.monotonic() < deadline, self._log.read_text()[-5000:]
+            await asyncio.sleep(0.02)
+
+
+async def test_each_record_is_counted_once_through_joins_leaves_and_kills(
+    kafka_broker: RunningBroker, kafka_topic: str, tmp_path: Path
+) -> None:
+    address = kafka_broker.bootstrap_servers
+    members, produced = Members(address, kafka_topic, tmp_path), Counter[bytes]()
+    async with AIOKafkaProducer(bootstrap_servers=address) as producer:
+
+        async def produce(count: int) -> None:
+            for number in range(count):
+                key = b"key %d" % (number % KEYS)
+                await producer.send(kafka_topic, b"", key)
+                produced[key] += 1
+            await producer.flush()
+
+        try:
+            await produce(2000)
+            members.start("a")
+            await members.until(lambda counted: counted.total() > 0)
+            members.start("b")
+            await produce(2000)
+            half = produced.total() // 2
+            await members.until(lambda counted: counted.total() >= half)
+            await produce(2000)
+            members.end("a", signal.SIGKILL)
+            members.start("a")
+            await produce(2000)
+            assert members.end("b", signal.SIGTERM) == 0
+            members.start("b")
+            await produce(2000)
+            await members.until(lambda counted: counted.total() >= produced.total())
+            assert members.end("a", signal.SIGTERM) == 0
+            assert members.end("b", signal.SIGTERM) == 0
+        finally:
+            for process in members.processes.values():
+                process.kill()
+                process.wait()
+    assert members.counted() == produced

@@ -1,0 +1,93 @@
+"""A broker that takes results when the test lets it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from aiokafka.record.default_records import DefaultRecordBatch
+from unit.runtime.scripted_core import ScriptedSockets
+
+from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.core.io.effects import Failed, Node, Replied
+from asyncrevoke.producing.producer import Producer
+from asyncrevoke.producing.requests import (
+    InitProducerIdRequest,
+    ProduceRequest,
+    produce_response,
+    produced_batches,
+    producer_id_response,
+)
+from asyncrevoke.protocol.messages import (
+    BrokerMetadata,
+    EntityResponse,
+    ErrorCode,
+    MetadataRequest,
+    MetadataResponse,
+    PartitionMetadata,
+    TopicMetadata,
+)
+
+if TYPE_CHECKING:
+    from asyncrevoke.core.io.effects import Send
+
+
+class ScriptedResultsBroker(ScriptedSockets):
+    """Has every topic with one partition, except ``missing``. ``written`` are topic, key, value.
+
+    A batch that holds a value of ``errors`` is answered by that error, the others are written when
+    ``answering`` is set.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.missing: set[str] = set()
+        self.errors: dict[bytes, ErrorCode] = {}
+        self.written: list[tuple[str, bytes | None, bytes | None]] = []
+        self.headers: list[list[tuple[str, bytes | None]]] = []
+        self.received = 0
+        self.answering = asyncio.Event()
+        self.answering.set()
+        self._producer: Producer | None = None
+
+    def open_producer(self) -> Producer:
+        if self._producer is None:
+            config = ConsumerConfig(request_timeout=0.6, fetch_max_wait=0.1)
+            self._producer = Producer(config, self, [Node(-1, "a", 1)], lambda: 1000.0)
+        return self._producer
+
+    async def request(self, send: Send) -> Replied | Failed:
+        match send.message:
+            case MetadataRequest(topics=topics):
+                return Replied(send.request_id, self._metadata(topics or ()))
+            case InitProducerIdRequest():
+                return Replied(send.request_id, EntityResponse(entity=producer_id_response(1)))
+            case ProduceRequest() as message:
+                self.received += 1
+                await self.answering.wait()
+                return Replied(send.request_id, EntityResponse(entity=self._write(message)))
+            case _:
+                raise TypeError(send.message)
+
+    def _metadata(self, topics: tuple[str, ...]) -> MetadataResponse:
+        partition = PartitionMetadata(error=ErrorCode.none, partition=0, leader_id=0)
+        return MetadataResponse(
+            brokers=(BrokerMetadata(node_id=0, host="a", port=1),),
+            topics=tuple(
+                TopicMetadata(error=ErrorCode.unknown_topic_or_partition, name=topic)
+                if topic in self.missing
+                else TopicMetadata(error=ErrorCode.none, name=topic, partitions=(partition,))
+                for topic in topics
+            ),
+        )
+
+    def _write(self, message: ProduceRequest) -> object:
+        answers: dict[object, ErrorCode] = {}
+        for partition, data in produced_batches(message):
+            records = list(DefaultRecordBatch(data))
+            errors = [self.errors[r.value or b""] for r in records if r.value in self.errors]
+            answers[partition] = errors[0] if errors else ErrorCode.none
+            if not errors:
+                self.written += [(partition.topic, each.key, each.value) for each in records]
+                self.headers += [list(each.headers) for each in records]
+        return produce_response(answers)  # type: ignore[arg-type]

@@ -1,0 +1,101 @@
+"""Where a handler publishes, and what its annotation says of that."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NoReturn
+
+import pytest
+from unit.handlers.scripted_source import LogLines, ScriptedSource, record, until
+
+from asyncrevoke.consumer import Consumer
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.handlers.execution.runner_context import RunnerContext
+from asyncrevoke.handlers.policy.handler_function import HandlerFunction  # noqa: TC001
+from asyncrevoke.handlers.registry import Router
+from asyncrevoke.handlers.runner import HandlerRunner
+from asyncrevoke.testing import TestConsumer
+
+
+async def returns_bytes(value: bytes) -> bytes:
+    return value
+
+
+async def returns_nothing(value: bytes) -> None: ...
+
+
+async def enter(function: HandlerFunction) -> None:
+    """Enter a consumer with this handler."""
+    consumer = Consumer(group_id="g")
+    consumer.handler("orders")(function)
+    async with TestConsumer(consumer):
+        pass
+
+
+async def test_a_result_that_is_published_nowhere_is_refused_with_the_fix() -> None:
+    with pytest.raises(ConfigError, match=r"returns bytes, and publishes it nowhere: .*publish_to"):
+        await enter(returns_bytes)
+
+
+async def test_publish_to_without_a_result_is_refused() -> None:
+    with pytest.raises(ConfigError, match="has publish_to, and is annotated `-> None`"):
+        Router().handler("orders", publish_to="results")(returns_nothing)
+
+
+async def test_annotations_that_say_nothing_pass() -> None:
+    async def of_any(value: bytes) -> Any: ...
+    async def of_object(value: bytes) -> object: ...
+    async def never(value: bytes) -> NoReturn:
+        raise ValueError
+
+    async def bare(value: bytes) -> Any: ...
+
+    del bare.__annotations__["return"]
+
+    for function in (of_any, of_object, never, bare, returns_nothing):
+        await enter(function)
+
+
+@pytest.mark.parametrize("topics", [{"topics": ("orders",)}, {"topics": (), "pattern": "or.*"}])
+async def test_a_handler_must_not_read_its_own_results(topics: dict[str, Any]) -> None:
+    options = dict(topics)
+    names = options.pop("topics")
+    with pytest.raises(ConfigError, match="would read its own results for ever"):
+        Router().handler(*names, publish_to="orders", **options)(returns_bytes)
+
+
+async def test_a_replay_returns_results_and_publishes_nothing() -> None:
+    returned: list[object] = []
+
+    class Recorder:
+        async def call(self, *call: Any) -> None:
+            returned.append(await call[-1]())
+
+        def first_call(self, _call: object, /) -> None: ...
+
+        def failure_decided(self, *_: object) -> None: ...
+
+    source = ScriptedSource()
+    router = Router()
+    router.handler("orders", publish_to="results")(returns_bytes)
+    context = RunnerContext(concurrency=2, log=LogLines(), call_recorder=Recorder())
+    run = asyncio.ensure_future(HandlerRunner(source, router, context).run())
+    source.feed(record(0, value=b"7"))
+    await until(lambda: returned)
+    source.stop()
+    await run
+    assert returned == [b"7"]
+
+
+async def test_a_topic_must_be_a_name() -> None:
+    with pytest.raises(ConfigError, match="no name of a topic"):
+        Router().handler("orders", publish_to="no name")(returns_bytes)
+
+
+async def test_an_async_generator_needs_publish_to() -> None:
+    async def several(value: bytes) -> Any:
+        yield value
+
+    with pytest.raises(ConfigError, match="publish_to"):
+        Router().handler("orders")(several)
+    Router().handler("orders", publish_to="results")(several)
