@@ -73,6 +73,7 @@ STEPS = {
     ),
     "noop": _handlers("noop", 5.0),
     "noop-zipf": _handlers("noop-zipf", 2.0),
+    "noop-results": _handlers("noop-results", 1.3),
     "slow": _handlers("slow", 4.0),
     "zipf": _handlers("zipf", 3.5),
     "latency": _handlers("latency", 5.0),

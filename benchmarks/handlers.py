@@ -55,6 +55,7 @@ from benchmarks.handler_clients import (
     OURS_ON_UVLOOP,
     PARALLEL_BY_KEY,
     PARALLEL_UNORDERED,
+    Client,
     Group,
 )
 from benchmarks.handler_work import HANDLER_TIME, WORK, Measured
@@ -201,10 +202,14 @@ def run_client(name: str, client: str, group: Group, total: int, pipe: Pipe) -> 
         pipe.send(traceback.format_exc())
 
 
+def clients_of(scenario: str) -> dict[str, Client]:
+    """The clients that a scenario can measure, by name."""
+    return PUBLISHING if scenario == "noop-results" else CLIENTS
+
+
 async def _run_client(name: str, client: str, group: Group, total: int) -> Measured:
     work = WORK[name](total)
-    clients = PUBLISHING if name == "noop-results" else CLIENTS
-    await clients[client](group, work)
+    await clients_of(name)[client](group, work)
     return work.measured()
 
 

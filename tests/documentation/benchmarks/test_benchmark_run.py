@@ -16,7 +16,7 @@ import pytest
 
 from asyncrevoke.broker.installation.java import Java
 from benchmarks import __main__ as run
-from benchmarks import handler_clients, handlers, java_clients
+from benchmarks import handlers, java_clients
 from benchmarks.report import HANDLERS
 
 if TYPE_CHECKING:
@@ -130,8 +130,8 @@ def test_each_scenario_of_handlers_is_a_step_of_its_own() -> None:
         handlers.SCENARIOS
     )
     assert HANDLERS.keys() < handlers.SCENARIOS.keys()
-    for scenario in handlers.SCENARIOS.values():
-        assert set(scenario.clients) <= handler_clients.CLIENTS.keys()
+    for name, scenario in handlers.SCENARIOS.items():
+        assert set(scenario.clients) <= handlers.clients_of(name).keys()
 
 
 def test_the_error_of_a_java_client_missing_in_maven_names_the_fix(

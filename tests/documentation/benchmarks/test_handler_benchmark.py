@@ -8,9 +8,9 @@ from collections import Counter
 import pytest
 
 from benchmarks import handler_work
-from benchmarks.handler_clients import CLIENTS, OURS, Group, hottest_alone
+from benchmarks.handler_clients import OURS, Group, hottest_alone
 from benchmarks.handler_work import WORK, Counting, Measured, Sleeping, Timing
-from benchmarks.handlers import SCENARIOS, Report, keys_of
+from benchmarks.handlers import SCENARIOS, Report, clients_of, keys_of
 
 
 async def test_it_is_finished_after_the_last_record_and_not_before() -> None:
@@ -85,6 +85,6 @@ def test_ratios_are_those_of_each_round() -> None:
 
 def test_every_scenario_has_work_and_clients_that_exist() -> None:
     assert WORK.keys() == SCENARIOS.keys()
-    for scenario in SCENARIOS.values():
+    for name, scenario in SCENARIOS.items():
         assert scenario.clients[0] == OURS
-        assert CLIENTS.keys() >= set(scenario.clients)
+        assert clients_of(name).keys() >= set(scenario.clients)

@@ -229,9 +229,6 @@ class ScriptedCore:
         self.calls.append(("delay_revoke", list(partitions)))
         return True
 
-    def set_output_topics(self, topics: Iterable[str]) -> None:
-        """No call of the application's."""
-
     def subscribe(self, now: float, topics: Iterable[str] = (), pattern: str | None = None) -> None:
         self.calls.append(("subscribe", (tuple(topics), pattern)))
 
@@ -279,9 +276,6 @@ class ScriptedCore:
 
     def notify(self, kind: NotifyKind, *partitions: TopicPartition) -> None:
         self.effects.append(Notify(kind, frozenset(partitions)))
-
-    def set_output_topics(self, topics: object) -> None:
-        """Nothing is sent here."""
 
     def emit(self, level: str, event: str, **fields: object) -> None:
         self.effects.append(Emit(level, event, fields))
