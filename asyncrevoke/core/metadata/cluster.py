@@ -95,8 +95,8 @@ class ClusterMetadata:
         topic = self._topics.get(partition.topic)
         if topic is None or (leader := topic.leaders.get(partition.partition)) is None:
             return None
-        node = self._nodes.get(leader.node_id)
-        return None if node is None else (node, leader.epoch)
+        node = self._nodes.get(leader.leader_id)
+        return None if node is None else (node, leader.leader_epoch)
 
     def node(self, node_id: int) -> Node | None:
         """A broker by its id."""

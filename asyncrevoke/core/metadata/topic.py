@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from asyncrevoke.protocol.messages import ErrorCode
+from asyncrevoke.protocol.messages import ErrorCode, PartitionMetadata
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from asyncrevoke.protocol.messages import TopicMetadata
 
 NO_ID = bytes(16)
+_LEADER_ID = attrgetter("leader_id")
 # A broker that has just started may not know a topic yet: a second denial must come so much later.
 _GONE_AFTER = 1.0
-
-
-class PartitionLeader(NamedTuple):
-    """The broker that leads a partition, and since which leader epoch (-1 unknown)."""
-
-    node_id: int
-    epoch: int
 
 
 class KnownPartitions(NamedTuple):
     """Numbers of partitions, ascending, with their leaders, and the ids of all leaders."""
 
     numbers: tuple[int, ...]
-    leaders: dict[int, PartitionLeader]
+    leaders: dict[int, PartitionMetadata]
     leader_ids: frozenset[int]
 
 
@@ -36,7 +31,7 @@ class TopicPartitions(NamedTuple):
     because a broker that lags behind may name former ones."""
 
     numbers: tuple[int, ...]
-    leaders: dict[int, PartitionLeader]
+    leaders: dict[int, PartitionMetadata]
     leader_ids: frozenset[int]
     replicas: dict[int, tuple[int, ...]]
     # These and the known ones that the answer does not name; None if it names all.
@@ -50,7 +45,7 @@ class KnownTopic:
         self.topic_id = metadata.topic_id
         self.former_ids: tuple[bytes, ...] = ()
         self.is_internal = metadata.is_internal
-        self.leaders: dict[int, PartitionLeader] = {}
+        self.leaders: dict[int, PartitionMetadata] = {}
         self.leader_ids: frozenset[int] = frozenset()
         # The brokers that have each partition; empty in a cluster without racks.
         self.replicas: dict[int, tuple[int, ...]] = {}
@@ -124,36 +119,56 @@ def read_topics(
 def _read_partitions(
     metadata: TopicMetadata, known: KnownTopic | None, with_replicas: bool
 ) -> TopicPartitions:
-    partitions = [partition for partition in metadata.partitions if partition.partition >= 0]
-    former: Mapping[int, PartitionLeader] = {} if known is None else known.leaders
-    leaders: dict[int, PartitionLeader] = {}
-    for partition in partitions:
-        number, epoch = partition.partition, partition.leader_epoch
-        last = leaders.get(number) or former.get(number)
-        if last is None:
-            leaders[number] = PartitionLeader(partition.leader_id, epoch)
-        elif -1 < epoch < last.epoch:
-            # An answer of a broker that lags behind does not undo what a newer one said.
-            leaders[number] = last
-        elif epoch < 0 and last.node_id == partition.leader_id:
-            leaders[number] = last
-        else:
-            leaders[number] = PartitionLeader(partition.leader_id, epoch)
+    # Runs on the event loop: no object is made for a partition.
+    leaders = {each.partition: each for each in metadata.partitions}
+    if len(leaders) < len(metadata.partitions) or (leaders and min(leaders) < 0):
+        leaders = _distinct(metadata.partitions)
+    replicas = {number: each.replicas for number, each in leaders.items()} if with_replicas else {}
+    former: Mapping[int, PartitionMetadata] = {} if known is None else known.leaders
+    leaders |= _still_led(former, leaders)
     return TopicPartitions(
         tuple(sorted(leaders)),
         leaders,
         _leader_ids(leaders),
-        {each.partition: each.replicas for each in partitions} if with_replicas else {},
+        replicas,
         None if former.keys() <= leaders.keys() else _with_missing(former, leaders),
     )
 
 
+def _distinct(partitions: Iterable[PartitionMetadata]) -> dict[int, PartitionMetadata]:
+    """By number, the latest of each; negative numbers are left out."""
+    found: dict[int, PartitionMetadata] = {}
+    for each in partitions:
+        if each.partition >= 0:
+            named = {each.partition: each}
+            found |= named | _still_led(found, named)
+    return found
+
+
+def _still_led(
+    former: Mapping[int, PartitionMetadata], leaders: Mapping[int, PartitionMetadata]
+) -> dict[int, PartitionMetadata]:
+    """The known leaders that ``leaders`` does not supersede: a broker that lags behind does not
+    undo what a newer one said, and an epoch is not forgotten."""
+    kept: dict[int, PartitionMetadata] = {}
+    if not former:
+        return kept
+    for number, each in leaders.items():
+        last = former.get(number)
+        if last is None:
+            continue
+        epoch = each.leader_epoch
+        if epoch < last.leader_epoch and (epoch >= 0 or last.leader_id == each.leader_id):
+            kept[number] = last
+    return kept
+
+
 def _with_missing(
-    former: Mapping[int, PartitionLeader], leaders: Mapping[int, PartitionLeader]
+    former: Mapping[int, PartitionMetadata], leaders: Mapping[int, PartitionMetadata]
 ) -> KnownPartitions:
     merged = {**former, **leaders}
     return KnownPartitions(tuple(sorted(merged)), merged, _leader_ids(merged))
 
 
-def _leader_ids(leaders: Mapping[int, PartitionLeader]) -> frozenset[int]:
-    return frozenset(leader.node_id for leader in leaders.values())
+def _leader_ids(leaders: Mapping[int, PartitionMetadata]) -> frozenset[int]:
+    return frozenset(map(_LEADER_ID, leaders.values()))

@@ -229,6 +229,9 @@ class ScriptedCore:
         self.calls.append(("delay_revoke", list(partitions)))
         return True
 
+    def set_output_topics(self, topics: Iterable[str]) -> None:
+        """No call of the application's."""
+
     def subscribe(self, now: float, topics: Iterable[str] = (), pattern: str | None = None) -> None:
         self.calls.append(("subscribe", (tuple(topics), pattern)))
 

@@ -6,6 +6,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
 from typing_extensions import override
 from unit.core.scripted_environment import ScriptedRequests, metadata, topic, tp
 
@@ -82,7 +83,7 @@ def test_the_latest_known_leader_of_a_partition_is_kept() -> None:
     known = KnownTopic(topic("orders", {}))
     learnt(known, 0.0, topic("orders", {0: 1, 1: 1}, epoch=5))
     learnt(known, 1.0, topic("orders", {0: 2, 1: 2}, epoch=4))
-    assert {number: leader.node_id for number, leader in known.leaders.items()} == {0: 1, 1: 1}
+    assert {number: leader.leader_id for number, leader in known.leaders.items()} == {0: 1, 1: 1}
     # A partition that the answer does not name is kept with its leader until a second answer.
     assert learnt(known, 2.0, topic("orders", {0: 2}, epoch=6)) == (False, False)
     assert list(known.numbers) == [0, 1]
@@ -90,6 +91,23 @@ def test_the_latest_known_leader_of_a_partition_is_kept() -> None:
     assert learnt(known, 4.0, topic("orders", {0: 2}, epoch=6)) == (True, True)
     assert list(known.numbers) == [0]
     assert known.leader_ids == {2}
+
+
+def test_learning_makes_no_object_for_a_partition() -> None:
+    known = KnownTopic(topic("orders", {}))
+    for now, epoch in enumerate((5, 6, 6)):
+        answer = topic("orders", dict.fromkeys(range(3), 1), epoch=epoch)
+        learnt(known, float(now), answer)
+        assert all(known.leaders[each.partition] is each for each in answer.partitions)
+
+
+def test_of_a_partition_that_an_answer_names_twice_the_latest_leader_is_kept() -> None:
+    known = KnownTopic(topic("orders", {}))
+    newer, older = topic("orders", {0: 1}, epoch=5), topic("orders", {0: 2, -1: 2}, epoch=4)
+    answer = replace(newer, partitions=newer.partitions + older.partitions)
+    assert learnt(known, 0.0, answer) == (True, True)
+    assert known.leaders == {0: newer.partitions[0]}
+    assert known.leader_ids == {1}
 
 
 class CountedNumber(int):
