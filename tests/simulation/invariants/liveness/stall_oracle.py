@@ -81,7 +81,8 @@ class StallOracle:
             position = stored.offset
             if position < log.start and view.member.config.auto_offset_reset == "latest":
                 return None  # its policy may send it to the end
-        first = log.first_record_at_or_after(position)
+        # Retention may have deleted what was there.
+        first = log.first_record_at_or_after(max(position, log.start))
         while first in holding.covered:
             first = log.first_record_at_or_after(first + 1)
         return position if first < log.end else None
