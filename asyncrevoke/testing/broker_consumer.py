@@ -156,10 +156,10 @@ class BrokerConsumer:
             forget(self.consumer)
 
     def _create_topics(self) -> list[str]:
-        router = self.consumer._handler_host.router  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-        handled = () if router is None else router.topics
+        host = self.consumer.handler_host
+        handled = () if host.router is None else host.router.topics
         topics = sorted({*self.consumer.subscription(), *handled})
-        for topic in topics:
+        for topic in (*topics, *sorted(host.output_topics())):
             try:
                 self._broker.create_topic(topic, _PARTITIONS)
             except BrokerRequestError as error:

@@ -27,7 +27,9 @@ def test_a_batch_by_batch_walk_reaches_the_end() -> None:
     assert steps < 20
 
 
-@pytest.mark.parametrize(("last", "words"), [({"0": 3}, "ends at offset 3"), ({}, "not there")])
+@pytest.mark.parametrize(
+    ("last", "words"), [({"0": 3}, "ends at offset 3"), ({}, "does not exist")]
+)
 def test_a_recreated_topic_is_reported(last: dict[str, int], words: str) -> None:
     with pytest.raises(DataLossError, match=f"{words}.*begin with a new checkpoint"):
         check_not_renewed("orders", {"0": 5}, last)
