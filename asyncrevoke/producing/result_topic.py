@@ -33,8 +33,14 @@ class ResultTopic:
         self.error = metadata.error
         if metadata.error is not ErrorCode.none or not metadata.partitions:
             return
-        leaders = {each.partition: each.leader_id for each in metadata.partitions}
-        count = max(len(self.queues), max(leaders) + 1)
+        # Kafka numbers partitions from 0 on: a higher number would cost a queue for each below it.
+        named = len(metadata.partitions)
+        leaders = {
+            each.partition: each.leader_id
+            for each in metadata.partitions
+            if 0 <= each.partition < named
+        }
+        count = max(len(self.queues), named)
         for number in range(len(self.queues), count):
             self.queues.append(PartitionQueue(TopicPartition(self.name, number)))
         self.leaders = [leaders.get(number, -1) for number in range(count)]
