@@ -1,12 +1,20 @@
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import pytest
 
 from asyncrevoke.broker import BrokerStartError, start_broker
 from asyncrevoke.broker.listeners.ports import free_ports, is_free
 from asyncrevoke.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_unknown_choice_is_answered_with_the_known_ones() -> None:
@@ -30,6 +38,38 @@ def test_ports_are_free_different_and_below_the_outgoing_range() -> None:
     taken = [next(ports) for _ in range(30)]
     assert len(set(taken)) == 30
     assert max(taken) < 32_768
+
+
+CHOOSE = """
+from itertools import islice
+from asyncrevoke.broker.listeners.ports import free_ports
+print(*islice(free_ports(), 1_000), flush=True)
+input()
+"""
+
+
+def test_two_processes_are_never_given_the_same_port(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        given = [ports_of_a_process(stack, tmp_path) for _ in range(2)]
+    assert len(given[0]) == len(given[1]) == 1_000
+    assert not given[0] & given[1]
+
+
+def ports_of_a_process(stack: ExitStack, folder: Path) -> set[int]:
+    """1,000 ports that a process was given, which lives until the stack is closed."""
+    process = stack.enter_context(
+        subprocess.Popen(
+            (sys.executable, "-c", CHOOSE),
+            env={**os.environ, "TMPDIR": str(folder)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+    )
+    assert process.stdout
+    assert process.stdin
+    stack.callback(process.stdin.close)
+    return {int(port) for port in process.stdout.readline().split()}
 
 
 def test_port_with_a_listener_is_not_free() -> None:
