@@ -154,6 +154,10 @@ class WorkerPool(Generic[T]):
         """Run it by a new task."""
         self._begin(worker)
 
+    def turn_began(self) -> None:
+        """Entries may start in this turn."""
+        self._dispatch.turn_began()
+
     def turn_ended(self) -> None:
         """Report what has completed in this turn."""
         self._lanes.turn_ended()
