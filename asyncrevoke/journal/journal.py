@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.journal.files import PRIVATE, folder_mode
+from asyncrevoke.journal.files import MOST_SEGMENT_BYTES, PRIVATE, folder_mode
 from asyncrevoke.journal.format.schema import VERSION
 from asyncrevoke.journal.session_id import new_session_id
 
@@ -80,8 +80,10 @@ class Journal:
         self.path = Path(path)
         if self.path.exists() and not self.path.is_dir():
             raise ConfigError(f"Journal({str(path)!r}): that is a file, a folder is needed")
-        if segment_bytes < 1:
-            raise ConfigError(f"segment_bytes={segment_bytes}: at least 1")
+        if not 1 <= segment_bytes <= MOST_SEGMENT_BYTES:
+            raise ConfigError(
+                f"segment_bytes={segment_bytes}: at least 1, and at most {MOST_SEGMENT_BYTES}"
+            )
         if segment_seconds <= 0:
             raise ConfigError(f"segment_seconds={segment_seconds}: more than 0")
         if content not in _CONTENTS:
