@@ -74,7 +74,8 @@ def refuse_both(topics: tuple[str, ...], pattern: str | BrokerPattern | None) ->
             pattern = pattern.regex
         raise ConfigError(
             "topics and pattern exclude each other: give names, or one pattern that matches "
-            f"them, for example pattern={'|'.join(map(re.escape, topics)) + '|' + pattern!r}"
+            "them, for example "
+            f"pattern={shown_option('|'.join(map(re.escape, topics)) + '|' + pattern)}"
         )
 
 

@@ -14,6 +14,7 @@ from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.files import MOST_SEGMENT_BYTES, PRIVATE, folder_mode
 from asyncrevoke.journal.format.schema import VERSION
 from asyncrevoke.journal.session_id import new_session_id
+from asyncrevoke.printable import shown_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -79,7 +80,9 @@ class Journal:
             )
         self.path = Path(path)
         if self.path.exists() and not self.path.is_dir():
-            raise ConfigError(f"Journal({str(path)!r}): that is a file, a folder is needed")
+            raise ConfigError(
+                f"Journal({shown_option(str(path))}): that is a file, a folder is needed"
+            )
         if not 1 <= segment_bytes <= MOST_SEGMENT_BYTES:
             raise ConfigError(
                 f"segment_bytes={segment_bytes}: at least 1, and at most {MOST_SEGMENT_BYTES}"
@@ -88,7 +91,8 @@ class Journal:
             raise ConfigError(f"segment_seconds={segment_seconds}: more than 0")
         if content not in _CONTENTS:
             raise ConfigError(
-                f'content={content!r}: "batches" (checksums of record batches), "records" (hashes '
+                f'content={shown_option(content)}: "batches" (checksums of record batches), '
+                '"records" (hashes '
                 "of each record), or None"
             )
         if mode & 0o600 != PRIVATE or mode & ~0o666:
