@@ -327,8 +327,4 @@ class TrackedTaskGroup:
         return HandlerOrdering(keys, None, one_batch_at_a_time=True)
 
     async def _close(self) -> None:
-        try:
-            await self._pipeline.close()
-        finally:
-            if self._context.dead_letters is not None:
-                await self._context.dead_letters.aclose()
+        await self._pipeline.close()

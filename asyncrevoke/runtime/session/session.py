@@ -46,7 +46,7 @@ class Session:
         self.status = parts.hooks.status
         self.observers = parts.hooks.observers
         self.recorder = parts.hooks.recorder
-        self.dead_letters = parts.dead_letters
+        self.checks_output_topics = parts.checks_output_topics
         self.call_recorder = parts.call_recorder
         self.wall_clock = parts.wall_clock
         self.requests = parts.requests
