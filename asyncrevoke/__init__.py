@@ -40,10 +40,12 @@ if TYPE_CHECKING:
         PublishError,
         RequestTimeoutError,
         TopicAuthorizationError,
+        UnmatchedRecordError,
         UnreadableRecordError,
         UnsupportedVersionError,
     )
     from asyncrevoke.handlers.lifespans.assigned_partition import AssignedPartition
+    from asyncrevoke.handlers.matching.header_match import by_header
     from asyncrevoke.handlers.policy.batch import BatchError
     from asyncrevoke.handlers.policy.context import HandlerContext
     from asyncrevoke.handlers.policy.limits import RateLimit
@@ -118,8 +120,10 @@ __all__ = [
     "RunningHandler",
     "TopicAuthorizationError",
     "TopicPartition",
+    "UnmatchedRecordError",
     "UnreadableRecordError",
     "UnsupportedVersionError",
+    "by_header",
 ]
 
 _ERRORS = "asyncrevoke.errors"
@@ -149,6 +153,7 @@ _MODULES = {
     "Router": "asyncrevoke.handlers.registry",
     "RunningHandler": _MODEL,
     "TopicPartition": _MODEL,
+    "by_header": "asyncrevoke.handlers.matching.header_match",
 }
 
 

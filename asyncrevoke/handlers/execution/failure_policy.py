@@ -5,7 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Protocol
 
-from asyncrevoke.errors import DecodeError, HandlerExitError, UnreadableRecordError
+from asyncrevoke.errors import (
+    DecodeError,
+    HandlerExitError,
+    UnmatchedRecordError,
+    UnreadableRecordError,
+)
 from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
 from asyncrevoke.handlers.dead_letters.retry_message import RetryMessage
 from asyncrevoke.handlers.execution.worker_resources import WorkerResourceError
@@ -64,6 +69,8 @@ class FailurePolicy:
         self._backlog = backlog
         self._histories = histories
         self._reactions = reactions
+        # Topics of which a record was skipped because no handler takes it.
+        self._with_unmatched: set[str] = set()
 
     def apply(self, entry: Entry[Item], handler: Handler, error: BaseException) -> bool:
         """Decide about a failed item. True if it is done: skipped, or nothing of it has failed."""
@@ -115,7 +122,10 @@ class FailurePolicy:
 
     def skip(self, record: Record, handler: Handler, error: BaseException) -> None:
         """Count a failed record as done."""
-        self._warn("handler failed; record skipped", record, handler, error)
+        if isinstance(error, UnmatchedRecordError):
+            self._log_unmatched(record)
+        else:
+            self._warn("handler failed; record skipped", record, handler, error)
         self._report("skipped", record, error)
         self._source.complete(record)
 
@@ -127,7 +137,7 @@ class FailurePolicy:
         assert topic is not None
         assert self._dead_letters is not None
         history = self._histories.of(record)
-        if not isinstance(error, (DecodeError, UnreadableRecordError)):
+        if not isinstance(error, (DecodeError, UnmatchedRecordError, UnreadableRecordError)):
             history = history._replace(calls=history.calls + calls)
         later = handler.retry_topic
         returns = later is not None and later.topic == topic
@@ -143,7 +153,9 @@ class FailurePolicy:
         except Exception as failure:
             raise _NotSentError(topic) from failure
         self._warn(
-            "handler failed; record sent to the retry topic"
+            "no handler matches the record; record sent to the dead letter topic"
+            if isinstance(error, UnmatchedRecordError)
+            else "handler failed; record sent to the retry topic"
             if returns
             else "handler failed; record sent to the dead letter topic",
             record,
@@ -258,7 +270,8 @@ class FailurePolicy:
     def _stop_consumer(self, entry: Entry[Item], error: BaseException, handler: Handler) -> None:
         item = entry[1]
         where = f"{item.topic_partition} at offset {first_unfinished_offset(item)}"
-        error.add_note(f"while {handler.name} handled {where}")
+        if not isinstance(error, UnmatchedRecordError):
+            error.add_note(f"while {handler.name} handled {where}")
         self._report("stopped", item, error)
         self._backlog.abandon(item)
         self.stop(error)
@@ -298,6 +311,16 @@ class FailurePolicy:
                 self._call_recorder.failure_decided(record, decision, error)
             if self._observers is not None:
                 self._observers.on_failure_decision(record, decision)
+
+    def _log_unmatched(self, record: Record) -> None:
+        """Name the first such record of a topic only: there may be many, and they are unwanted."""
+        if record.topic not in self._with_unmatched:
+            self._with_unmatched.add(record.topic)
+            self._log.info(
+                "no handler matches some records of a topic; they are skipped",
+                partition=str(record.topic_partition),
+                offset=record.offset,
+            )
 
     def _warn(
         self, event: str, item: Item, handler: Handler, error: BaseException, **fields: object

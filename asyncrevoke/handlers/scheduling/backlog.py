@@ -17,7 +17,7 @@ from asyncrevoke.handlers.scheduling.retry_queue import RetryQueue, RetryReactio
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from asyncrevoke.handlers.policy.registration import BatchOptions
+    from asyncrevoke.handlers.policy.registration import BatchOptions, Handler
     from asyncrevoke.handlers.scheduling.clock import HandlerClock
     from asyncrevoke.handlers.scheduling.lanes import LaneQueue
     from asyncrevoke.handlers.scheduling.ordering import HandlerOrdering
@@ -87,7 +87,24 @@ class Backlog:
 
     def fail_when_taken(self, record: Record, error: BaseException) -> None:
         """This record is about to be put; its first attempt fails with ``error`` without a call."""
-        self.attempts[record] = AttemptState(0, fails_with=error)
+        self.attempts[record] = AttemptState(0, error, self.handler_of(record))
+
+    def choose_handler(self, record: Record, handler: Handler, error: BaseException | None) -> None:
+        """This record is about to be put, and this one of its topic's handlers gets it, or decides
+        about it if its first attempt fails with ``error``."""
+        self.attempts[record] = AttemptState(0, error, handler)
+
+    def handler_of(self, item: Item) -> Handler | None:
+        """The handler that was chosen for an item; None if its topic has only one."""
+        state = self.attempts.get(item)
+        return None if state is None else state.handler
+
+    def handler_at(self, partition: TopicPartition, offset: int) -> Handler | None:
+        """The handler that was chosen for the record at this offset; None if none is known."""
+        for item, state in self.attempts.items():
+            if item.topic_partition == partition and first_unfinished_offset(item) == offset:
+                return state.handler
+        return None
 
     def put_failed_result(
         self, record: Record, error: BaseException, ordering: HandlerOrdering
