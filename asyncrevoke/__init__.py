@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.context import HandlerContext
     from asyncrevoke.handlers.policy.limits import RateLimit
     from asyncrevoke.handlers.policy.middleware import CallNext
-    from asyncrevoke.handlers.policy.retry import Retry
+    from asyncrevoke.handlers.policy.retry import Pause, Retry
     from asyncrevoke.handlers.policy.retry_topic import RetryTopic
     from asyncrevoke.handlers.registry import Router
     from asyncrevoke.model import (
@@ -107,6 +107,7 @@ __all__ = [
     "OffsetOutOfRangeError",
     "PartitionLostError",
     "PartitionsError",
+    "Pause",
     "PollResult",
     "Probe",
     "PublishError",
@@ -143,6 +144,7 @@ _MODULES = {
     "Message": "asyncrevoke.producing.message",
     "OffsetAndMetadata": _MODEL,
     "OffsetAndTimestamp": _MODEL,
+    "Pause": "asyncrevoke.handlers.policy.retry",
     "PollResult": _MODEL,
     "Probe": "asyncrevoke.runtime.session.probe",
     "RateLimit": "asyncrevoke.handlers.policy.limits",

@@ -322,7 +322,7 @@ class Dispatcher:
         else:
             self._backlog.retry_started(item)
             await self._call(item, handler, state.start_call())
-        self._backlog.forget_attempts(item)
+        self._backlog.attempt_succeeded(item)
 
     async def _send_to_topic(
         self, record: Record, handler: Handler, error: BaseException, calls: int

@@ -21,6 +21,7 @@ from asyncrevoke.handlers.policy.batch import (
     log_fields,
     unfinished_records,
 )
+from asyncrevoke.handlers.policy.retry import Pause
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -262,7 +263,9 @@ class FailurePolicy:
 
     def _apply_on_error(self, entry: Entry[Item], error: BaseException, handler: Handler) -> None:
         """``on_error`` is not "skip"."""
-        if handler.on_error == "pause":
+        if isinstance(handler.on_error, Pause):
+            self._pause_and_probe(entry, error, handler, handler.on_error)
+        elif handler.on_error == "pause":
             self._pause_partition(entry, error, handler)
         else:
             self._stop_consumer(entry, error, handler)
@@ -275,6 +278,30 @@ class FailurePolicy:
         self._report("stopped", item, error)
         self._backlog.abandon(item)
         self.stop(error)
+
+    def _pause_and_probe(
+        self, entry: Entry[Item], error: BaseException, handler: Handler, pause: Pause
+    ) -> None:
+        """Start nothing more of the partition until another attempt at this item succeeds. A record
+        that cannot be read or decoded would never succeed: its partition waits for ``resume``."""
+        item = entry[1]
+        if isinstance(error, (DecodeError, UnreadableRecordError)):
+            self._pause_partition(entry, error, handler)
+        elif not self._backlog.may_retry(item):
+            self._abandon(entry, error, handler)
+        else:
+            calls, delay = self._backlog.calls_of(item), pause.probe_after
+            self._report("paused", item, error)
+            self._warn(
+                "handler failed; partition paused until the record succeeds"
+                if self._backlog.pause_until_success(entry, delay, calls)
+                else "handler failed; partition stays paused until the record succeeds",
+                item,
+                handler,
+                error,
+                attempt=calls,
+                seconds=delay,
+            )
 
     def _pause_partition(
         self,

@@ -15,7 +15,7 @@ from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.policy.decoding import Decoder, check_decoder
 from asyncrevoke.handlers.policy.limits import HandlerLimits, check_limits
 from asyncrevoke.handlers.policy.registration import HandlerOptions, OnError, Unmatched
-from asyncrevoke.handlers.policy.retry import Retry
+from asyncrevoke.handlers.policy.retry import Pause, Retry
 from asyncrevoke.handlers.policy.retry_topic import RetryTopic
 from asyncrevoke.handlers.policy.signature import handler_name
 from asyncrevoke.model import Record
@@ -36,7 +36,7 @@ class CheckedOptions(NamedTuple):
     retry: Retry | None
     retry_topic: RetryTopic | None
     dead_letter: str | None
-    on_error: OnError
+    on_error: OnError | Pause
     batch: tuple[int, float] | None
     max_handler_time: float | None
     decoder: Decoder | None
@@ -54,7 +54,8 @@ def check_options(topics: tuple[str, ...], options: HandlerOptions) -> CheckedOp
     pattern = _checked_pattern(options.get("pattern"))
     retry, retry_topic = options.get("retry"), options.get("retry_topic")
     dead_letter, on_error = options.get("dead_letter"), options.get("on_error")
-    check_failure_options(retry, dead_letter, on_error)
+    pauses = isinstance(on_error, Pause)
+    check_failure_options(retry, dead_letter, "pause" if pauses else on_error)
     decoder, order_by = options.get("decoder"), options.get("order_by", INHERIT)
     batch = options.get("batch", False)
     if decoder is not None:

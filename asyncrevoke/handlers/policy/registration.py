@@ -12,7 +12,7 @@ from asyncrevoke.handlers.policy.decoding import Decoder
 from asyncrevoke.handlers.policy.handler_function import HandlerFunction
 from asyncrevoke.handlers.policy.limits import HandlerLimits
 from asyncrevoke.handlers.policy.middleware import Middleware
-from asyncrevoke.handlers.policy.retry import Retry
+from asyncrevoke.handlers.policy.retry import Pause, Retry
 from asyncrevoke.handlers.policy.retry_topic import RetryTopic
 from asyncrevoke.handlers.policy.signature import BatchHandlerCall, HandlerCall
 from asyncrevoke.model import Record
@@ -45,10 +45,12 @@ class HandlerOptions(TypedDict, total=False):
     dead_letter: str | None
     """A topic for records that have failed for good, or do not decode. Such a record is done when
     the topic has it. If it cannot be written, its partition is paused."""
-    on_error: OnError | None
+    on_error: OnError | Pause | None
     """What follows without ``dead_letter``. ``"stop"`` (default): the consumer ends, ``run`` raises
     the error, and the next owner reads the record again. ``"skip"``: the error is logged, and the
-    record is done. ``"pause"``: its partition is paused until ``resume`` reads the record again."""
+    record is done. ``"pause"``: its partition is paused until ``resume`` reads the record again.
+    ``Pause(probe_after=30.0)``: its partition is paused until the record succeeds, which is tried
+    again and again."""
     publish_to: str | None
     """A topic for what the function returns or yields, see :class:`~asyncrevoke.Message`: a value,
     or several in a list; None publishes nothing. The record is done when all in-sync replicas have
@@ -110,7 +112,7 @@ class Handler(NamedTuple):
     retry: Retry | None
     retry_topic: RetryTopic | None
     dead_letter: str | None
-    on_error: OnError
+    on_error: OnError | Pause
     call: HandlerCall | None
     wants_context: bool
     batch: BatchOptions | None

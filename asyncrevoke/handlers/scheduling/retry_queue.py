@@ -28,7 +28,8 @@ class RetryQueue:
     def __init__(self, clock: HandlerClock, reactions: RetryReactions) -> None:
         self._clock = clock
         self._reactions = reactions
-        self._entries: dict[Item, tuple[Entry[Item], Timer]] = {}
+        # Without a timer, an entry waits for another one.
+        self._entries: dict[Item, tuple[Entry[Item], Timer | None]] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -37,6 +38,17 @@ class RetryQueue:
         """The next attempt of this entry is due after ``delay`` seconds."""
         timer = self._clock.call_later(delay, lambda: self._reactions.retry_due(entry))
         self._entries[entry[1]] = entry, timer
+
+    def hold(self, entry: Entry[Item]) -> None:
+        """No time is set for the next attempt of this entry."""
+        self._entries[entry[1]] = entry, None
+
+    def stop_timer(self, entry: Entry[Item]) -> None:
+        """The next attempt does not begin by time any more."""
+        _, timer = self._entries[entry[1]]
+        if timer is not None:
+            timer.cancel()
+        self.hold(entry)
 
     def attempt_started(self, item: Item) -> None:
         """A worker has begun the next attempt."""
@@ -47,7 +59,8 @@ class RetryQueue:
         removed: list[Entry[Item]] = []
         for item, (entry, timer) in list(self._entries.items()):
             if partition is None or entry[0].partition == partition:
-                timer.cancel()
+                if timer is not None:
+                    timer.cancel()
                 del self._entries[item]
                 removed.append(entry)
         return removed
