@@ -101,6 +101,12 @@ def check_shared_topic(topic: str, handlers: Sequence[Handler]) -> None:
             f'topic "{topic}" is handled by {" and ".join(tagged)}, and no tag tells their values '
             "apart: give their types one tag field with different tags, or the handlers where="
         )
+    if len(tagged) == 1 and parts.default is None and len(parts.tagged[0][1].by_field) > 1:
+        fields = ", ".join(field.name for field in parts.tagged[0][1].by_field)
+        raise ConfigError(
+            f'several fields could be the tag of values of {tagged[0]} in topic "{topic}" '
+            f"({fields}): give the handler where="
+        )
     _check_unmatched(topic, handlers, parts.default)
 
 

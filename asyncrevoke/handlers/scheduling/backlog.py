@@ -12,8 +12,11 @@ from asyncrevoke.handlers.policy.batch import (
 )
 from asyncrevoke.handlers.scheduling.attempt_state import TRACED, AttemptState
 from asyncrevoke.handlers.scheduling.batch_assembler import BatchAssembler, BatchReactions
-from asyncrevoke.handlers.scheduling.probed_pause import ProbedPause
-from asyncrevoke.handlers.scheduling.retry_queue import RetryQueue, RetryReactions
+from asyncrevoke.handlers.scheduling.retry_queue import (
+    ProbedPause,
+    RetryQueue,
+    RetryReactions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

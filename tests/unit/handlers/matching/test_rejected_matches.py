@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from unit.handlers.matching.test_dispatch_by_tag import Created, Deleted  # noqa: TC002 - handlers are annotated
+from unit.handlers.matching.test_dispatch_by_tag import Created, Deleted, Paid  # noqa: TC002 - handlers are annotated
 
 from asyncrevoke import ConfigError, RateLimit, Record, RetryTopic, Router, by_header
 
@@ -91,6 +91,13 @@ def test_tags_that_do_not_tell_values_apart_are_rejected() -> None:
     assert "no tag tells their values apart" in refusal({}, {}, created, by_kind)
 
 
+def test_one_handler_with_several_fields_that_could_be_tags_is_rejected() -> None:
+    async def paid(event: Paid) -> None: ...
+
+    with pytest.raises(ConfigError, match=r"\(version, kind-of-event\): give the handler where="):
+        Router().handler("payments", unmatched="skip")(paid)
+
+
 def test_handlers_with_a_decoder_are_not_told_apart_by_tags() -> None:
     async def created(event: Created) -> None: ...
 
@@ -129,6 +136,20 @@ def test_a_header_match_takes_a_name_and_values_of_headers() -> None:
         by_header("")
     with pytest.raises(ConfigError, match="each as an argument of its own"):
         by_header("type", cast("str", ["created", "deleted"]))
+
+
+def test_a_replay_applies_its_own_policy_to_records_that_no_handler_takes() -> None:
+    router = Router()
+    options: Any = {"unmatched": "dead_letter", "dead_letter": "orders.dlq"}
+    router.handler("orders", where=CREATED, **options)(one)
+    replayed = router.map_handlers(
+        lambda handler: handler._replace(dead_letter=None, on_error="skip")
+    )
+    live, of_replay = router.matcher_of("orders"), replayed.matcher_of("orders")
+    assert live is not None
+    assert of_replay is not None
+    assert live.fallback.dead_letter == "orders.dlq"
+    assert (of_replay.fallback.dead_letter, of_replay.fallback.on_error) == (None, "skip")
 
 
 def test_an_included_router_shares_a_topic_or_adds_nothing() -> None:
