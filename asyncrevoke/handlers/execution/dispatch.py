@@ -202,6 +202,11 @@ class Dispatcher:
         """Calls that report their records themselves have completed these."""
         self._completed.extend(records)
 
+    def turn_began(self) -> None:
+        """Handlers may start in this turn of the event loop."""
+        if self._recorder is not None:
+            self._recorder.loop_turn_began()
+
     def flush_completed(self) -> None:
         """Count all records as done whose handlers have returned since the last call."""
         if self._recorder is not None:

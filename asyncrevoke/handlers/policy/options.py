@@ -95,7 +95,7 @@ def _check_names(options: HandlerOptions) -> None:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
-            raise ConfigError(f"a handler has no option {name}: {hint}")
+            raise ConfigError(f"a handler has no option {shown_option(name)}: {hint}")
 
 
 def _check_topics(topics: tuple[object, ...], pattern: object) -> None:
@@ -109,7 +109,8 @@ def _check_topics(topics: tuple[object, ...], pattern: object) -> None:
                 'topics are separate arguments: handler("a", "b"), or handler(*names)'
             )
         if not isinstance(topic, str) or not topic:
-            raise ConfigError(f"a topic is a name, not {topic!r}")
+            raise ConfigError(f"a topic is a name, not {shown_option(topic)}")
+    check_topics(topics, "handler")
     if len(set(topics)) < len(topics):
         raise ConfigError(f"a topic is named twice: {', '.join(map(str, topics))}")
     if topics and pattern is not None:
@@ -150,9 +151,13 @@ def _checked_pattern(pattern: str | re.Pattern[str] | None) -> re.Pattern[str] |
 def check_failure_options(retry: object, dead_letter: object, on_error: object) -> None:
     """Check what is to happen when a call fails."""
     if retry is not None and not isinstance(retry, Retry):
-        raise ConfigError(f"retry={retry!r}: use retry=Retry(attempts=3), or leave it out")
+        raise ConfigError(
+            f"retry={shown_option(retry)}: use retry=Retry(attempts=3), or leave it out"
+        )
     if on_error is not None and on_error not in get_args(OnError):
-        raise ConfigError(f'on_error={on_error!r} is unknown: use "stop", "skip" or "pause"')
+        raise ConfigError(
+            f'on_error={shown_option(on_error)} is unknown: use "stop", "skip" or "pause"'
+        )
     if dead_letter is None:
         return
     check_topics((dead_letter,), "dead_letter")
@@ -218,7 +223,8 @@ def _check_retry_topic(
         return
     if not isinstance(retry_topic, RetryTopic):
         raise ConfigError(
-            f'retry_topic={retry_topic!r}: use retry_topic=RetryTopic("orders.retry", delay=60)'
+            f'retry_topic={shown_option(retry_topic)}: use retry_topic=RetryTopic("orders.retry", '
+            "delay=60)"
         )
     name = retry_topic.topic
     if name in topics:

@@ -20,6 +20,7 @@ from asyncrevoke.handlers.policy.decoding import (
 )
 from asyncrevoke.handlers.policy.dependencies import HandlerWithDependencies, is_dependency
 from asyncrevoke.model import Record
+from asyncrevoke.printable import shown_option
 
 if typing.TYPE_CHECKING:
     from asyncrevoke.handlers.policy.handler_function import HandlerFunction
@@ -36,7 +37,7 @@ def handler_name(function: object) -> str:
 
 def _check_is_async(function: object, name: str) -> None:
     if not callable(function):
-        raise ConfigError(f"a handler is an async function, not {function!r}")
+        raise ConfigError(f"a handler is an async function, not {shown_option(function)}")
     inner = function.func if isinstance(function, functools.partial) else function
     method = getattr(inner, "__call__", None)  # noqa: B004 - the method itself is looked at
     if inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(method):
@@ -316,7 +317,8 @@ def _annotation(function: object, parameter: inspect.Parameter, name: str) -> ob
         hints = typing.get_type_hints(holder, globalns=names, localns=names, include_extras=True)
     except (NameError, AttributeError, SyntaxError, TypeError) as error:
         raise ConfigError(
-            f"parameter {parameter.name} of {name} is annotated {written!r}, which cannot be "
+            f"parameter {parameter.name} of {name} is annotated {shown_option(written)}, which "
+            "cannot be "
             f"resolved at run time ({error}): import the name outside `if TYPE_CHECKING:`, and "
             "define the class at module level"
         ) from error
