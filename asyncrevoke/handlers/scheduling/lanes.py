@@ -58,6 +58,7 @@ class LaneQueue(Generic[T]):
 
     __slots__ = (
         "_by_key",
+        "_exempt",
         "_has_default_keys",
         "_lane_keys",
         "_last_started",
@@ -86,6 +87,8 @@ class LaneQueue(Generic[T]):
         self._limiters: dict[HandlerLimiter[Entry[T]], None] = {}
         # Entries of each paused partition that would be ready, in order.
         self._paused: dict[TopicPartition, deque[Entry[T]]] = {}
+        # The item of a paused partition that may start all the same.
+        self._exempt: dict[TopicPartition, T] = {}
         self._puts = 0
 
     @property
@@ -219,7 +222,7 @@ class LaneQueue(Generic[T]):
     def _take_checked(self, entry: Entry[T]) -> Entry[T] | None:
         part = entry[0]
         paused = self._paused.get(part.partition)
-        if paused is not None:
+        if paused is not None and self._exempt.get(part.partition) is not entry[1]:
             paused.append(entry)
             self.free_limiter(entry)
             return self.take()
@@ -238,6 +241,7 @@ class LaneQueue(Generic[T]):
     def resume(self, partition: TopicPartition) -> None:
         """Entries of this partition may start again, before all that are ready."""
         paused = self._paused.pop(partition, None)
+        self._exempt.pop(partition, None)
         if paused is None:
             return
         for part in self._parts_of(partition):
@@ -324,6 +328,11 @@ class LaneQueue(Generic[T]):
         limiter = entry[0].limiter
         if limiter is None or not limited or limiter.try_start(entry, "first"):
             self._ready.next.appendleft(entry)
+
+    def requeue_in_pause(self, entry: Entry[T]) -> None:
+        """Like :meth:`requeue`, for the one entry of a paused partition that may start."""
+        self._exempt[entry[0].partition] = entry[1]
+        self.requeue(entry)
 
     def drop_lane(self, entry: Entry[T]) -> list[T]:
         """Remove a started entry's lane, and return what waited in it behind the entry."""
