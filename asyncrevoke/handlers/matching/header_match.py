@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.printable import shown_option
 
 if TYPE_CHECKING:
     from asyncrevoke.model import Record
@@ -45,11 +46,13 @@ def by_header(name: str, *values: str | bytes) -> HeaderMatch:
     Raises ConfigError.
     """
     if not isinstance(cast("object", name), str) or not name:
-        raise ConfigError(f'by_header({name!r}): use the header\'s name, as in by_header("type")')
+        raise ConfigError(
+            f'by_header({shown_option(name)}): use the header\'s name, as in by_header("type")'
+        )
     for value in values:
         if not isinstance(cast("object", value), (str, bytes)):
             raise ConfigError(
-                f'by_header("{name}", {value!r}): values of headers are bytes, so give str '
-                "(compared in UTF-8) or bytes, each as an argument of its own"
+                f"by_header({shown_option(name)}, {shown_option(value)}): values of headers are "
+                "bytes, so give str (compared in UTF-8) or bytes, each as an argument of its own"
             )
     return HeaderMatch(name, values)

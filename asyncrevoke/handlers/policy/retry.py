@@ -109,7 +109,8 @@ class Pause:
     def __post_init__(self) -> None:
         if not _is_number(self.probe_after) or self.probe_after <= 0:
             raise ConfigError(
-                f"Pause(probe_after={self.probe_after!r}) is in seconds, a number of more than 0"
+                f"Pause(probe_after={shown_option(self.probe_after)}) is in seconds, "
+                "a number of more than 0"
             )
 
 
