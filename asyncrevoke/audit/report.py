@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asyncrevoke.audit.anomalies import DESCRIPTIONS, Anomaly, AnomalyKind, Severity
 from asyncrevoke.pages.drawing import Drawing
+from asyncrevoke.pages.files import write_report_file
 from asyncrevoke.pages.templates import render
 
 if TYPE_CHECKING:
@@ -46,9 +47,9 @@ def for_machines(audited: AuditResult) -> dict[str, Any]:
 def write_report(audited: AuditResult, folder: Path) -> None:
     """Write ``report.html`` and ``report.json``."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "report.html").write_text(as_html(audited), encoding="utf-8")
+    write_report_file(folder / "report.html", as_html(audited))
     encoded = json.dumps(for_machines(audited), default=str)
-    (folder / "report.json").write_text(encoded, encoding="utf-8")
+    write_report_file(folder / "report.json", encoded)
 
 
 def counts(anomalies: Iterable[Anomaly]) -> dict[AnomalyKind, int]:

@@ -225,13 +225,14 @@ def _shown(console: Console) -> Generator[Callable[[ReplayProgress], None]]:
 
 
 def _print_report(result: ReplayReport, out: str, report: Path | None, *, as_json: bool) -> None:
+    from asyncrevoke.pages.files import write_report_file
     from asyncrevoke.spark.replays.report_page import report_page
 
     if report is None and "://" not in out:
         report = Path(out) / f"report-{result.run_id}.html"
     if report is not None:
         report.parent.mkdir(parents=True, exist_ok=True)
-        report.write_text(report_page(result), encoding="utf-8")
+        write_report_file(report, report_page(result))
     if as_json:
         print(as_json_text(result, report))
         return

@@ -8,6 +8,7 @@ from kio.schema.init_producer_id.v2.response import InitProducerIdResponse
 from kio.schema.produce.v8.response import ProduceResponse
 
 from asyncrevoke.backoff import Backoff
+from asyncrevoke.core.io.answer_checks import find_contradiction
 from asyncrevoke.core.io.effects import Failed, FailureKind, Node, Replied
 from asyncrevoke.errors import PublishError
 from asyncrevoke.producing.error_table import ProduceAction, action_for, refusal
@@ -25,6 +26,7 @@ from asyncrevoke.protocol.messages import (
     MetadataRequest,
     MetadataResponse,
     Request,
+    Response,
 )
 
 if TYPE_CHECKING:
@@ -238,7 +240,8 @@ class ProducerCore:
         """When :meth:`requests` or :meth:`expire`, which were called now, may have something to do
         without an answer."""
         due = _NEVER
-        if not self._asks_metadata:
+        # With no topic left there is nothing to ask.
+        if self._topics and not self._asks_metadata:
             due = self._metadata_due
         if self._active and self._producer_id is None and not self._asks_producer_id:
             due = min(due, self._producer_id_due)
@@ -262,6 +265,11 @@ class ProducerCore:
 
     def answered(self, now: float, outgoing: Outgoing, reply: Replied | Failed) -> None:
         """A request has a response, or none."""
+        if isinstance(reply, Replied):
+            wrong = _contradiction(outgoing.message, reply.message)
+            if wrong is not None:
+                detail = f"a broker has sent an impossible response: {wrong}"
+                reply = Failed(reply.request_id, FailureKind.MALFORMED, detail)
         message = reply.message if isinstance(reply, Replied) else None
         entity = message.entity if isinstance(message, EntityResponse) else None
         if isinstance(reply, Failed):
@@ -324,6 +332,8 @@ class ProducerCore:
         answers: Mapping[TopicPartition, PartitionAnswer],
     ) -> None:
         for queue in queues:
+            if not queue.in_flight:
+                continue
             answer = answers.get(queue.partition)
             if answer is None:
                 self._not_answered(now, (queue,), unsent=False)
@@ -356,7 +366,8 @@ class ProducerCore:
 
     def _not_answered(self, now: float, queues: Sequence[PartitionQueue], *, unsent: bool) -> None:
         for queue in queues:
-            queue.retry(now, in_doubt=not unsent)
+            if queue.in_flight:
+                queue.retry(now, in_doubt=not unsent)
         self._refresh(now)
 
     def _fail_first(self, queue: PartitionQueue, why: str) -> None:
@@ -379,3 +390,16 @@ class ProducerCore:
         """The metadata are old: learn others, unless that is timed."""
         if self._metadata_due > now + _LONGEST_BACKOFF:
             self._metadata_due = now + self._metadata_backoff.failed()
+
+
+def _contradiction(request: Request, answer: Response) -> str | None:
+    """What in an answer cannot be true; None if nothing."""
+    entity = answer.entity if isinstance(answer, EntityResponse) else None
+    if (
+        isinstance(entity, InitProducerIdResponse)
+        and entity.error_code is ErrorCode.none
+        and entity.producer_id < 0
+    ):
+        # Brokers take batches with it without a check for repeated ones.
+        return f"producer id {entity.producer_id}"
+    return find_contradiction(request, answer)

@@ -70,12 +70,19 @@ def produce_request(
 
 
 def partition_answers(response: ProduceResponse) -> dict[TopicPartition, PartitionAnswer]:
-    """The answers of a response by partition."""
-    return {
-        TopicPartition(topic.name, each.index): PartitionAnswer(each.error_code, each.error_message)
-        for topic in response.responses
-        for each in topic.partition_responses
-    }
+    """The answers of a response by partition. Of a partition with two answers there is none: which
+    of them is true is unknown."""
+    answers: dict[TopicPartition, PartitionAnswer] = {}
+    repeated: set[TopicPartition] = set()
+    for topic in response.responses:
+        for each in topic.partition_responses:
+            partition = TopicPartition(topic.name, each.index)
+            if partition in answers:
+                repeated.add(partition)
+            answers[partition] = PartitionAnswer(each.error_code, each.error_message)
+    for partition in repeated:
+        del answers[partition]
+    return answers
 
 
 # --- the broker's side, for tests ---------------------------------------------------------------

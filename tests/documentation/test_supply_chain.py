@@ -81,3 +81,19 @@ def test_dependencies_and_actions_are_kept_up_to_date() -> None:
     updates = (ROOT / ".github" / "dependabot.yml").read_text()
     assert set(re.findall(r"package-ecosystem: ([\w-]+)", updates)) == {"github-actions", "pip"}
     assert "dependency-review-action" in (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+
+
+def test_a_release_is_published_only_after_provenance_and_sbom_are_attested() -> None:
+    text = (ROOT / ".github" / "workflows" / "release.yml").read_text()
+    _, *parts = re.split(r"^  (\w+):$", text[text.index("\njobs:\n") :], flags=re.MULTILINE)
+    jobs = dict(zip(parts[::2], parts[1::2], strict=True))
+    attest, publish = jobs["attest"], jobs["publish"]
+    provenance, bill = attest.split("uses: actions/attest@")[1:]
+    assert "subject-path: dist/*" in provenance
+    assert "sbom-path: sbom.cdx.json" in bill
+    assert "subject-path: dist/*" in bill
+    assert "attestations: write" in attest
+    assert "needs: [attest]" in publish
+    assert "attestations: true" in publish
+    # Nothing else publishes.
+    assert text.count("gh-action-pypi-publish") == publish.count("gh-action-pypi-publish") == 1

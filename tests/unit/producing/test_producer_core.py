@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
+from kio.schema.produce.v8.response import ProduceResponse
 
 from asyncrevoke.core.io.effects import Failed, FailureKind, Node, Replied
 from asyncrevoke.errors import PublishError
@@ -372,3 +373,70 @@ def test_batches_are_compressed_and_split_all_the_same(compression: int, name: s
     half = setting.sent()
     assert batches(half)[TP].compression_type == compression
     assert len(values(half)) == 50
+
+
+def test_nothing_is_due_when_the_only_topic_was_given_up() -> None:
+    core = ProducerCore(
+        [Node(-1, "boot", 1)],
+        request_timeout=10,
+        delivery_timeout=30,
+        metadata_max_age=300,
+        compression=0,
+        memory=1,
+    )
+    core.want(0.0, "gone")
+    (asks,) = core.requests(0.0)
+    unknown = TopicMetadata(error=E.unknown_topic_or_partition, name="gone", partitions=())
+    brokers = (BrokerMetadata(node_id=0, host="a", port=1),)
+    core.answered(0.0, asks, Replied(0, MetadataResponse(brokers=brokers, topics=(unknown,))))
+    assert isinstance(core.why_not("gone", in_time=False), PublishError)
+    assert core.requests(60.0) == []
+    assert core.next_at(60.0) == float("inf")
+
+
+def test_a_partition_with_two_answers_has_none() -> None:
+    setting = Setting()
+    assert setting.append(b"a")
+    setting.start()
+    sent = setting.sent()
+    (topic,) = produce_response({TP: E.not_enough_replicas}).responses
+    (other,) = produce_response({TP: E.none}).responses
+    setting.reply(sent, EntityResponse(entity=ProduceResponse(responses=(topic, other))))
+    assert (setting.sink.acknowledged, setting.sink.failed) == ([], [])
+    assert setting.core.queued == 1
+
+
+@pytest.mark.parametrize("producer_id", [-1, -(2**63)])
+def test_a_producer_id_that_is_none_is_asked_for_again(producer_id: int) -> None:
+    setting = Setting()
+    assert setting.append(b"a")
+    (asks,) = setting.core.requests(setting.now)
+    setting.reply(asks, EntityResponse(entity=producer_id_response(producer_id)))
+    assert setting.core.requests(setting.now) == []
+    setting.now += 1
+    (again,) = setting.core.requests(setting.now)
+    assert isinstance(again.message, InitProducerIdRequest)
+
+
+def test_metadata_that_cannot_be_true_are_asked_for_again() -> None:
+    setting = Setting()
+    setting.core.want(setting.now, "other")
+    broker = BrokerMetadata(node_id=-5, host="", port=0)
+    for _ in range(4):
+        (asks,) = setting.core.requests(setting.now)
+        assert isinstance(asks.message, MetadataRequest)
+        assert asks.node.node_id != -5
+        setting.reply(asks, MetadataResponse(brokers=(broker,), topics=()))
+        setting.now += 1
+
+
+def test_an_answer_that_comes_after_all_has_failed_changes_nothing() -> None:
+    setting = Setting()
+    assert setting.append(b"a")
+    assert setting.append(b"b", partition=1)
+    setting.start()
+    sent = [each for each in setting.core.requests(setting.now) if each.queues]
+    setting.core.fail_all(PublishError("t", "closed"))
+    setting.reply(sent[0], EntityResponse(entity=produce_response({TP: E.none})))
+    setting.core.answered(setting.now, sent[1], Failed(0, FailureKind.DISCONNECTED, ""))
+    assert (len(setting.sink.failed), setting.sink.acknowledged) == (2, [])

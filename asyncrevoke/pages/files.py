@@ -1,0 +1,27 @@
+"""Writes reports to files, never through a symbolic link."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def write_report_file(path: Path, text: str) -> None:
+    """Write a file, or replace what has its name. OSError.
+
+    Whoever may write to the folder may have put a link there: it is replaced, and what it leads to
+    stays as it is. Readers find the old file or the whole new one.
+    """
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        unfinished.replace(path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
