@@ -94,7 +94,7 @@ class HandlerHost:
             from asyncrevoke.handlers.policy.options import (
                 check_consumer_limits,
             )
-            from asyncrevoke.handlers.policy.results import check_results_are_published
+            from asyncrevoke.handlers.policy.results import check_results
 
             if not self.router.handlers:
                 raise ConfigError(
@@ -104,7 +104,7 @@ class HandlerHost:
             for topic in topics:
                 self.router.find(topic)
             for handler in self.router.handlers:
-                check_results_are_published(handler)
+                check_results(handler.function, handler.name, handler.publish_to)
                 check_consumer_limits(handler, self._config.concurrency, self._config.max_in_flight)
         elif self._open_lifespan is not None:
             raise ConfigError(

@@ -12,7 +12,7 @@ from asyncrevoke.handlers.policy.handler_function import HandlerFunction
 from asyncrevoke.handlers.policy.middleware import M, Middleware, check_middleware
 from asyncrevoke.handlers.policy.options import CheckedOptions, check_options
 from asyncrevoke.handlers.policy.registration import BatchOptions, Handler, HandlerOptions
-from asyncrevoke.handlers.policy.results import check_publish_to, collecting
+from asyncrevoke.handlers.policy.results import check_results, collecting
 from asyncrevoke.handlers.policy.signature import (
     compile_batch_call,
     compile_call,
@@ -207,7 +207,6 @@ def _compiled(
     default_decoder: Decoder | None,
 ) -> Handler:
     name = handler_name(function)
-    check_publish_to(function, name, options.publish_to)
     if options.publish_to is not None:
         function = collecting(function)
     call, wants_context, batch = None, False, None
@@ -221,6 +220,7 @@ def _compiled(
             f"the first parameter of {name} is annotated Record, which receives the record "
             "as it is: leave out decoder=, or annotate what the decoder returns"
         )
+    check_results(function, name, options.publish_to)
     return Handler(
         name=name,
         function=function,
