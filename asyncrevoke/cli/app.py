@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from asyncrevoke.cli.audit import audit
-from asyncrevoke.cli.broker import broker
+from asyncrevoke.cli.broker.command import broker
 from asyncrevoke.cli.dashboard import dashboard
 from asyncrevoke.cli.dead_letters import dead_letters
 from asyncrevoke.cli.demo.command import demo
