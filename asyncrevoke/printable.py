@@ -12,6 +12,7 @@ from typing import Final
 # Characters; what is longer is cut.
 LONGEST_TEXT: Final = 1000
 LONGEST_MESSAGE: Final = 8000
+_LONGEST_OPTION: Final = 200
 _WORD = re.compile(r"\S+")
 
 
@@ -32,10 +33,15 @@ def printable(text: str, limit: int = LONGEST_TEXT) -> str:
 
 
 def shown_option(value: object) -> str:
-    """``repr(value)`` for a message about an option, without anything before its last ``@``: that
-    may be a user and a password."""
-    text = repr(value)
-    return text if "@" not in text else f"'…@{text.rpartition('@')[2]}"
+    """``repr(value)`` in one line for a message about an option, cut at 200 characters, without
+    anything before its last ``@``: that may be a user and a password."""
+    try:
+        text = repr(value)
+    except Exception as error:  # noqa: BLE001 - the message is about the option
+        text = f"a {type(value).__name__}, whose repr() raises {type(error).__name__}"
+    if "@" in text:
+        text = f"'…@{text.rpartition('@')[2]}"
+    return printable(text, _LONGEST_OPTION)
 
 
 def printable_lines(text: str) -> str:

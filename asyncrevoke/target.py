@@ -10,6 +10,7 @@ from typing import cast
 
 from asyncrevoke.consumer import Consumer
 from asyncrevoke.handlers.registry import Router
+from asyncrevoke.printable import shown_option
 
 _OURS = str(Path(__file__).parent)
 
@@ -29,7 +30,9 @@ def find_consumer(target: str) -> Consumer:
         sys.path.insert(0, here)
     module = _imported(module_name, here)
     if not hasattr(module, attribute):
-        raise TargetError(f"{module_name} has no attribute {attribute!r}: {_suggestion(module)}")
+        raise TargetError(
+            f"{module_name} has no attribute {shown_option(attribute)}: {_suggestion(module)}"
+        )
     return _checked(target, attribute, getattr(module, attribute))
 
 
@@ -50,10 +53,13 @@ def _parts(target: str) -> tuple[str, str]:
     dotted = module.removesuffix(".py").replace("\\", ".").replace("/", ".").strip(".")
     example = f"{dotted or 'app'}:{attribute or 'consumer'}"
     if not colon or not attribute:
-        raise TargetError(f"{target!r} names no attribute: write MODULE:ATTRIBUTE, as {example}")
+        raise TargetError(
+            f"{shown_option(target)} names no attribute: write MODULE:ATTRIBUTE, as {example}"
+        )
     if not module or dotted != module:
         raise TargetError(
-            f"{module!r} is no name of a module: write it as in an import statement, as {example}"
+            f"{shown_option(module)} is no name of a module: write it as in an import statement, "
+            f"as {example}"
         )
     return module, attribute
 
@@ -66,9 +72,9 @@ def _imported(name: str, here: str) -> ModuleType:
         if name != missing and not name.startswith(f"{missing}."):
             raise
         raise TargetError(
-            f"there is no module {missing!r} in {here}, nor is one installed: run the command in "
-            f"the folder that {missing.partition('.')[0]!r} is imported from, or install its "
-            "package"
+            f"there is no module {shown_option(missing)} in {here}, nor is one installed: run the "
+            f"command in the folder that {shown_option(missing.partition('.')[0])} is imported "
+            "from, or install its package"
         ) from error
 
 

@@ -15,6 +15,7 @@ from asyncrevoke.audit.rules.views import FOREVER, fingerprints, flagged, invert
 from asyncrevoke.audit.sql.text import compose, joined
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.reading import SessionState, facts_of
+from asyncrevoke.printable import shown_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -344,15 +345,21 @@ def group_of(
     groups = {of for name, of in pairs if name == topic}
     if not groups:
         topics = ", ".join(sorted({name for name, _ in pairs if name is not None}))
-        raise ConfigError(f"the journal says nothing of topic {topic!r}; it knows {topics}")
+        raise ConfigError(
+            f"the journal says nothing of topic {shown_option(topic)}; it knows {topics}"
+        )
     named = ", ".join(sorted(str(name) for name in groups))
     if group is not None:
         if group not in groups:
-            raise ConfigError(f"no group {group!r} has read {topic!r}: the journal knows {named}")
+            raise ConfigError(
+                f"no group {shown_option(group)} has read {shown_option(topic)}: the journal knows "
+                f"{named}"
+            )
         return group
     if len(groups) > 1:
         raise ConfigError(
-            f"consumers of several groups have read {topic!r}: name one with --group ({named})"
+            f"consumers of several groups have read {shown_option(topic)}: name one with --group "
+            f"({named})"
         )
     return groups.pop()
 

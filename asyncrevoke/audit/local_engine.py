@@ -75,7 +75,8 @@ async def audit(
     """
     settings = settings or AuditSettings()
     content, group = of_one_group(content, topic, group)
-    facts = content.table.filter(pc.equal(content.table["kind"], "TOPIC"))["facts"].to_pylist()
+    of_topics = content.table.filter(pc.equal(content.table["kind"], "TOPIC"))
+    facts = pc.unique(of_topics["facts"]).to_pylist()
     orders = handler_order_of(facts, content.sessions)
     database = database_of(content.table)
     try:
@@ -147,7 +148,8 @@ def of_one_group(
 ) -> tuple[JournalContent, str | None]:
     """The part of a journal that is about one group and one topic. Raises ConfigError."""
     table = content.table
-    known = table.select(["topic", "group"]).group_by(["topic", "group"]).aggregate([])
+    named = table.select(["topic", "group"]).unify_dictionaries()
+    known = named.group_by(["topic", "group"]).aggregate([])
     pairs = zip(known["topic"].to_pylist(), known["group"].to_pylist(), strict=True)
     chosen = group_of(pairs, topic, group)
     of_chosen = pc.is_null(table["group"]) if chosen is None else pc.equal(table["group"], chosen)

@@ -10,6 +10,7 @@ from asyncrevoke.broker.docker import DockerBroker, engine_answers
 from asyncrevoke.broker.errors import BrokerMissingError
 from asyncrevoke.broker.external import ExternalBroker
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.printable import shown_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +43,7 @@ def start_broker(
     elif ":" in choice:
         broker = ExternalBroker(choice)
     else:
-        raise ConfigError(f"{VARIABLE}={choice}: use HOST:PORT, jvm or docker")
+        raise ConfigError(f"{VARIABLE}={shown_option(choice)}: use HOST:PORT, jvm or docker")
     try:
         return _started(broker)
     except BrokerMissingError:

@@ -123,9 +123,9 @@ def show(
         if kind.upper() not in set(RowKind):
             raise failed_with(f"--kind {kind}: there are {', '.join(RowKind)}", USAGE)
         rows = rows.filter(pc.equal(rows["kind"], kind.upper()))
-    rows = rows.sort_by([("at_us", "ascending"), ("session_id", "ascending"), ("seq", "ascending")])
-    rows = rows.slice(max(0, rows.num_rows - limit))
-    for row in rows.to_pylist():
+    from asyncrevoke.journal.reading import by_time
+
+    for row in by_time(rows, limit).to_pylist():
         fields = {name: value for name, value in row.items() if value is not None}
         if as_json:
             print(json.dumps(fields))

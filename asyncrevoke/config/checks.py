@@ -36,20 +36,21 @@ def parse_address(server: str) -> tuple[str, int]:
         )
     if "://" in text:
         raise ConfigError(
-            f"bootstrap_servers: {server!r} has a scheme; write host:port, and choose the "
-            "protocol by security_protocol"
+            f"bootstrap_servers: {shown_option(server)} has a scheme; write host:port, and choose "
+            "the protocol by security_protocol"
         )
     if text.startswith("["):
         host, closed, rest = text[1:].partition("]")
         if not closed or (rest and not rest.startswith(":")):
             raise ConfigError(
-                f"bootstrap_servers: {server!r} is no address; an IPv6 one looks like [::1]:9092"
+                f"bootstrap_servers: {shown_option(server)} is no address; an IPv6 one looks like "
+                "[::1]:9092"
             )
         port_text = rest[1:] if rest else str(DEFAULT_PORT)
     elif text.count(":") > 1:
         raise ConfigError(
-            f"bootstrap_servers: {server!r} could be read in two ways; put the IPv6 address in "
-            "brackets, like [::1]:9092"
+            f"bootstrap_servers: {shown_option(server)} could be read in two ways; put the IPv6 "
+            "address in brackets, like [::1]:9092"
         )
     else:
         host, colon, port_text = text.partition(":")
@@ -57,7 +58,8 @@ def parse_address(server: str) -> tuple[str, int]:
     is_port = port_text.isascii() and port_text.isdigit() and 0 < int(port_text[:6]) <= 65535
     if not host or not is_port or len(port_text) > 5 or any(char.isspace() for char in host):
         raise ConfigError(
-            f"bootstrap_servers: {server!r} is no address; write host:port, like localhost:9092"
+            f"bootstrap_servers: {shown_option(server)} is no address; write host:port, like "
+            "localhost:9092"
         )
     return host, int(port_text)
 
@@ -109,7 +111,8 @@ def _assignor_name(given: object) -> str:
         )
     if name in ASSIGNORS or not name:
         raise ConfigError(
-            f"assignors: an assignor of your own needs a name of its own, not {name!r}, because "
+            "assignors: an assignor of your own needs a name of its own, not "
+            f"{shown_option(name)}, because "
             "members that offer the same name take each other's rule for the same"
         )
     return name

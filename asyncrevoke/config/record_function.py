@@ -6,6 +6,7 @@ import inspect
 from typing import TYPE_CHECKING, get_args
 
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.printable import shown_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,8 +20,8 @@ def check_record_function(option: str, function: object, field: str, instead: st
     """
     if not callable(function):
         raise ConfigError(
-            f"{option}={function!r} cannot be called: use a function of the record, as in "
-            f"{option}=lambda record: parse(record.{field})"
+            f"{option}={shown_option(function)} cannot be called: use a function of the record, as "
+            f"in {option}=lambda record: parse(record.{field})"
         )
     name = function_name(function)
     method: object = getattr(function, "__call__", None)  # noqa: B004 - the method itself

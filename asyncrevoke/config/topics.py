@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import cast
+from typing import Final, cast
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import BrokerPattern
 from asyncrevoke.printable import shown_option
 
+# Of one subscription. The leader of a group reads 4 MiB of a member, with the partitions that it
+# owns.
+MAX_TOPICS: Final = 100_000
+MAX_TOPIC_BYTES: Final = 3 * 2**19
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -31,7 +35,14 @@ def check_topics(topics: tuple[object, ...], call: str) -> tuple[str, ...]:
         raise ConfigError(
             f"{call} takes names of topics, not {shown_option(topic)} ({type(topic).__name__})"
         )
-    return tuple(dict.fromkeys(cast("tuple[str, ...]", topics)))
+    distinct = tuple(dict.fromkeys(cast("tuple[str, ...]", topics)))
+    size = sum(len(name) + 2 for name in distinct)
+    if len(distinct) > MAX_TOPICS or size > MAX_TOPIC_BYTES:
+        raise ConfigError(
+            f"{call} got {len(distinct):,} topics, whose names have {size:,} bytes: at most "
+            f"{MAX_TOPICS:,} topics with {MAX_TOPIC_BYTES:,} bytes can be assigned to a member"
+        )
+    return distinct
 
 
 def check_pattern(pattern: object) -> str | BrokerPattern | None:
@@ -63,7 +74,8 @@ def refuse_both(topics: tuple[str, ...], pattern: str | BrokerPattern | None) ->
             pattern = pattern.regex
         raise ConfigError(
             "topics and pattern exclude each other: give names, or one pattern that matches "
-            f"them, for example pattern={'|'.join(map(re.escape, topics)) + '|' + pattern!r}"
+            "them, for example "
+            f"pattern={shown_option('|'.join(map(re.escape, topics)) + '|' + pattern)}"
         )
 
 

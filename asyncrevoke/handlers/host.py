@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.errors import ConfigError, ConsumerClosedError
+from asyncrevoke.printable import shown_option
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable
@@ -268,7 +269,7 @@ def _check_resources(resources: object) -> AbstractAsyncContextManager[object] |
         return cast("AbstractAsyncContextManager[object] | None", resources)
     call = f"{getattr(resources, '__name__', 'it')}()"
     hint = f"call it: resources={call}" if callable(resources) else "use @asynccontextmanager"
-    raise ConfigError(f"resources={resources!r} is no async context manager: {hint}")
+    raise ConfigError(f"resources={shown_option(resources)} is no async context manager: {hint}")
 
 
 def _check_decoder(decoder: Decoder | None) -> Decoder | None:

@@ -47,6 +47,9 @@ class _TaskHandler:
     def find(self, _topic: str) -> Handler:
         return self.handlers[0]
 
+    def matcher_of(self, _topic: str) -> None:
+        return None
+
     def middleware_of(self, _handler: Handler) -> tuple[Middleware, ...]:
         return ()
 

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 # Of files: the permissions of folders follow from it.
 PRIVATE: Final = 0o600
+# Of a segment: Journal(segment_bytes=) is at most this.
+MOST_SEGMENT_BYTES: Final = 2**32
+# A file may have holes: its size costs who wrote it nothing, and who reads it time.
+_LARGEST: Final = 2 * MOST_SEGMENT_BYTES
 
 _BINARY: Final[int] = getattr(os, "O_BINARY", 0)
 # Windows has neither.
@@ -37,16 +41,23 @@ def create_file(path: Path, mode: int) -> int:
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a file to read it. ConfigError if it is a link, or no file; OSError."""
+    """Open a file to read it. ConfigError if it is a link, no file, or larger than any that is
+    written; OSError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | _NO_LINK | _NO_WAIT | _BINARY)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EMLINK):
             raise linked(path) from error
         raise
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    found = os.fstat(descriptor)
+    problem = None
+    if not stat.S_ISREG(found.st_mode):
+        problem = "is no regular file"
+    elif found.st_size > _LARGEST:
+        problem = f"has {found.st_size:,} bytes, more than any file of a journal"
+    if problem is not None:
         os.close(descriptor)
-        raise ConfigError(f"{path} is no regular file: remove it from the journal")
+        raise ConfigError(f"{path} {problem}: remove it from the journal")
     return os.fdopen(descriptor, "rb")
 
 

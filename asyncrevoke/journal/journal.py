@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.journal.files import PRIVATE, folder_mode
+from asyncrevoke.journal.files import MOST_SEGMENT_BYTES, PRIVATE, folder_mode
 from asyncrevoke.journal.format.schema import VERSION
 from asyncrevoke.journal.session_id import new_session_id
+from asyncrevoke.printable import shown_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -79,14 +80,19 @@ class Journal:
             )
         self.path = Path(path)
         if self.path.exists() and not self.path.is_dir():
-            raise ConfigError(f"Journal({str(path)!r}): that is a file, a folder is needed")
-        if segment_bytes < 1:
-            raise ConfigError(f"segment_bytes={segment_bytes}: at least 1")
+            raise ConfigError(
+                f"Journal({shown_option(str(path))}): that is a file, a folder is needed"
+            )
+        if not 1 <= segment_bytes <= MOST_SEGMENT_BYTES:
+            raise ConfigError(
+                f"segment_bytes={segment_bytes}: at least 1, and at most {MOST_SEGMENT_BYTES}"
+            )
         if segment_seconds <= 0:
             raise ConfigError(f"segment_seconds={segment_seconds}: more than 0")
         if content not in _CONTENTS:
             raise ConfigError(
-                f'content={content!r}: "batches" (checksums of record batches), "records" (hashes '
+                f'content={shown_option(content)}: "batches" (checksums of record batches), '
+                '"records" (hashes '
                 "of each record), or None"
             )
         if mode & 0o600 != PRIVATE or mode & ~0o666:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.format.arrow import RecordBatch, Table, pa, pc
-from asyncrevoke.journal.format.rows import SCHEMA
+from asyncrevoke.journal.format.row_memory import RowMemory
+from asyncrevoke.journal.format.rows import COMPACT_SCHEMA
 from asyncrevoke.journal.format.schema import RowKind
 from asyncrevoke.journal.segments import read, sessions
 from asyncrevoke.journal.session_id import parse_session_id
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
     from asyncrevoke.journal.format.sealed import About
     from asyncrevoke.journal.segments import Content as SegmentContent
     from asyncrevoke.journal.segments import JournalSession, Segment
+
+
+# Characters: objects of JSON take up to forty times as much.
+_LONGEST_FACTS = 2**20
+# Ranges of missing row numbers that are told apart. The last one ends where the last range does.
+_MOST_RANGES = 10_000
 
 
 class SessionState(NamedTuple):
@@ -87,14 +94,19 @@ class SessionState(NamedTuple):
 
 
 class JournalContent(NamedTuple):
-    """All rows, with the columns of ``schema.COLUMNS``, and the state of each session."""
+    """All rows, with the columns of ``schema.COLUMNS``, and the state of each session. Columns of
+    texts are dictionaries."""
 
     table: Table
     sessions: tuple[SessionState, ...]
 
 
-def read_journal(path: Path) -> JournalContent:
-    """Read all of a journal's folder, or of one session's. Raises ConfigError if there is none."""
+def read_journal(path: Path, max_memory: int | None = None) -> JournalContent:
+    """Read all of a journal's folder, or of one session's.
+
+    Raises ConfigError if there is none, and if the rows take more than ``max_memory`` bytes (not
+    given: half of the machine's memory).
+    """
     if not path.is_dir():
         raise ConfigError(f"there is no folder {path}: give the path that Journal(path) was given")
     found = sessions(path)
@@ -103,16 +115,28 @@ def read_journal(path: Path) -> JournalContent:
             f"{path} holds no journal: give the path that Journal(path) was given, or that of one "
             "of the sessions in it"
         )
+    memory = RowMemory(max_memory)
     tables: list[Table] = []
     states: list[SessionState] = []
     for session in found:
-        state, table = _read_session(session)
+        state, table = _read_session(session, memory)
         states.append(state)
         tables.append(table)
     return JournalContent(pa.concat_tables(tables), tuple(states))
 
 
-def _read_session(session: JournalSession) -> tuple[SessionState, Table]:
+def by_time(table: Table, last: int) -> Table:
+    """The ``last`` rows in the order of time; those of one microsecond by session and number."""
+    # Arrow sorts by no dictionary.
+    names = table["session_id"].unify_dictionaries().combine_chunks()
+    ranks = pc.rank(names.dictionary).take(names.indices)
+    keys = [("at_us", "ascending"), ("rank", "ascending"), ("seq", "ascending")]
+    order = pa.table({"at_us": table["at_us"], "rank": ranks, "seq": table["seq"]})
+    found = pc.sort_indices(order, sort_keys=keys)
+    return table.take(found.slice(max(0, len(found) - last)))
+
+
+def _read_session(session: JournalSession, memory: RowMemory) -> tuple[SessionState, Table]:
     # Before the segments are listed: if the writer ends meanwhile, its last rows are read.
     live = session.live
     segments = session.segments()
@@ -120,7 +144,7 @@ def _read_session(session: JournalSession) -> tuple[SessionState, Table]:
     chain = _Chain(session.folder.name)
     torn: str | None = None
     for segment in segments:
-        content = read(segment)
+        content = read(segment, memory)
         batches += content.batches
         chain.add(segment, content)
         for batch in content.batches:
@@ -131,7 +155,7 @@ def _read_session(session: JournalSession) -> tuple[SessionState, Table]:
             else:
                 chain.damaged.append(f"segment {segment.path.name}: {content.torn}")
     parse_session_id(chain.name, session.folder)
-    table = pa.Table.from_batches(batches, SCHEMA)
+    table = pa.Table.from_batches(batches, COMPACT_SCHEMA)
     # The last frame of a live session may be incomplete, because it is being written.
     state = _state(chain, segments, table, live, None if live else torn)
     return state, table
@@ -174,6 +198,7 @@ class _Chain:
 
     def add_rows(self, segment: Segment, rows: RecordBatch) -> None:
         """Check that rows are of this session. ConfigError for an id of another form."""
+        of_others: list[str] = []
         for name in pc.unique(rows.column("session_id")).to_pylist():
             if name is None:
                 continue
@@ -181,7 +206,12 @@ class _Chain:
             if not self._is_named:
                 self.name, self._is_named = name, True
             elif name != self.name:
-                self.damaged.append(f"segment {segment.path.name} has rows of session {name}")
+                of_others.append(name)
+        if of_others:
+            more = f" and of {len(of_others) - 1} others" if len(of_others) > 1 else ""
+            self.damaged.append(
+                f"segment {segment.path.name} has rows of session {of_others[0]}{more}"
+            )
 
     def _follow(self, name: str, about: About, *, follows: bool) -> None:
         if self._last_with_id is None:
@@ -234,7 +264,9 @@ def _state(
 
 
 def facts_of(text: str | None) -> dict[str, Any]:
-    """The facts of a row; an empty dictionary if they are not a JSON object."""
+    """The facts of a row; an empty dictionary if they are not a JSON object, or longer than any."""
+    if text is not None and len(text) > _LONGEST_FACTS:
+        return {}
     try:
         found: object = json.loads(text or "{}")
     except (ValueError, RecursionError):
@@ -250,8 +282,11 @@ def _missing(table: Table) -> tuple[list[tuple[int, int]], list[str]]:
     ordered = table["seq"].take(numbers).combine_chunks()
     found = [(0, ordered[0].as_py() - 1)] if ordered[0].as_py() else []
     steps = pc.subtract(ordered.slice(1), ordered.slice(0, len(ordered) - 1))
-    gaps = pc.indices_nonzero(pc.greater(steps, 1)).to_pylist()
-    found += [(ordered[i].as_py() + 1, ordered[i + 1].as_py() - 1) for i in gaps]
+    gaps = pc.indices_nonzero(pc.greater(steps, 1))
+    few = gaps.slice(0, _MOST_RANGES).to_pylist()
+    found += [(ordered[i].as_py() + 1, ordered[i + 1].as_py() - 1) for i in few]
+    if len(gaps) > _MOST_RANGES:
+        found[-1] = (found[-1][0], ordered[gaps[-1].as_py() + 1].as_py() - 1)
     twice = pc.indices_nonzero(pc.less(steps, 1))
     if not len(twice):
         return found, []

@@ -22,6 +22,7 @@ from asyncrevoke.journal.format.arrow import RecordBatch
 from asyncrevoke.journal.format.arrow_log import read_arrow
 from asyncrevoke.journal.format.columns import text_size
 from asyncrevoke.journal.format.frames import FrameReader
+from asyncrevoke.journal.format.row_memory import RowMemory
 from asyncrevoke.journal.format.rows import record_batches
 from asyncrevoke.journal.format.sealed import ROW_GROUP, About, SealedFile, read_sealed
 
@@ -118,34 +119,43 @@ def sessions(path: Path) -> list[JournalSession]:
     return [session for folder in candidates if (session := JournalSession(folder)).segments()]
 
 
-def read(segment: Segment) -> Content:
-    """All complete batches of a segment, with plain columns."""
+def read(segment: Segment, memory: RowMemory | None = None) -> Content:
+    """All complete batches of a segment. Columns of texts are dictionaries.
+
+    ConfigError for a link, and for rows beyond ``memory``, which is the default maximum if it is
+    not given.
+    """
+    memory = memory or RowMemory()
     try:
-        return _read(segment)
+        return _read(segment, memory)
     except FileNotFoundError:
         # It was sealed meanwhile.
         sealed = Segment(segment.path.with_suffix(SEALED))
         if segment.sealed or not sealed.path.exists():
             raise
-        return _read(sealed)
+        return _read(sealed, memory)
 
 
-def _read(segment: Segment) -> Content:
+def _read(segment: Segment, memory: RowMemory) -> Content:
+    path = segment.path
     if segment.sealed:
-        found = read_sealed(segment.path)
-        batches: list[RecordBatch] = [] if found.table is None else found.table.to_batches()
-        return Content(batches, None, found.damaged, found.about)
-    if segment.path.suffix == ARROW_LOG:
-        with open_file(segment.path) as file:
-            return Content(*read_arrow(file))
-    with open_file(segment.path) as file:
-        return _read_frames(file)
+        found = read_sealed(path, memory)
+        return Content(found.batches, None, found.damaged, found.about)
+    with open_file(path) as file:
+        if path.suffix == ARROW_LOG:
+            return Content(*read_arrow(file, path, memory, compact=True))
+        reader = FrameReader(file)
+        batches: list[RecordBatch] = []
+        for batch in record_batches(reader, ROW_GROUP, compact=True):
+            memory.add(batch, path)
+            batches.append(batch)
+        return Content(batches, reader.torn, reader.damaged, _about(reader))
 
 
 def read_blob(blob: bytes) -> Content:
-    """Like :func:`read`, from the bytes of a log."""
+    """Like :func:`read`, from the bytes of a log, with plain columns."""
     if blob.startswith(_ARROW):
-        return Content(*read_arrow(io.BytesIO(blob)))
+        return Content(*read_arrow(io.BytesIO(blob), Path("the log"), RowMemory()))
     return _read_frames(io.BytesIO(blob))
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NewType, TypeGuard
 
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.printable import shown_option
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,6 +45,7 @@ def parse_session_id(text: object, source: Path | str) -> SessionId:
 def not_a_session_id(text: object, source: Path | str) -> ConfigError:
     """What :func:`parse_session_id` raises."""
     return ConfigError(
-        f"{source}: {str(text)[:100]!r} is not a session id, which look like {_EXAMPLE}: the "
+        f"{source}: {shown_option(str(text)[:100])} is not a session id, which look like "
+        f"{_EXAMPLE}: the "
         "journal was not written by this library; remove that file or folder from the journal"
     )

@@ -15,6 +15,7 @@ from asyncrevoke.broker import BrokerRequestError
 from asyncrevoke.consumer import Consumer
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import TopicPartition
+from asyncrevoke.printable import shown_option
 from asyncrevoke.runtime.net.kafka_clients import kafka_admin, kafka_consumer, kafka_producer
 from asyncrevoke.runtime.session.open_session import config_override
 from asyncrevoke.testing.cluster import Published, encode, encode_headers
@@ -50,8 +51,8 @@ class BrokerConsumer:
     def __init__(self, consumer: Consumer, broker: RunningBroker) -> None:
         if not isinstance(cast("object", consumer), Consumer):
             raise ConfigError(
-                f"consumer_for takes the Consumer of an application, and not {consumer!r}: "
-                "consumer_for(app.consumer) for example"
+                "consumer_for takes the Consumer of an application, and not "
+                f"{shown_option(consumer)}: consumer_for(app.consumer) for example"
             )
         self.consumer = consumer
         self.group = f"{consumer.config.group_id or 'test'}-{uuid.uuid4().hex[:8]}"

@@ -21,6 +21,7 @@ from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.format.arrow import Array, RecordBatch, Table, pa
 from asyncrevoke.journal.format.hashing import key_hashes, record_hashes, signed_key_hashes
 from asyncrevoke.model import TopicPartition as Partition
+from asyncrevoke.printable import shown_option
 from asyncrevoke.runtime.net.kafka_clients import kafka_admin, kafka_consumer
 
 if TYPE_CHECKING:
@@ -91,7 +92,9 @@ class Topic:
             await admin.close()
         numbers = sorted(each["partition"] for each in described["partitions"])
         if not numbers:
-            raise ConfigError(f"the broker has no topic {self._name!r}, or it may not be described")
+            raise ConfigError(
+                f"the broker has no topic {shown_option(self._name)}, or it may not be described"
+            )
         partitions = [TopicPartition(self._name, number) for number in numbers]
         self._consumer.assign(partitions)
         lows = await self._consumer.beginning_offsets(partitions)

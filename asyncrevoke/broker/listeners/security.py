@@ -10,6 +10,7 @@ from asyncrevoke.broker.listeners.ports import HOST
 from asyncrevoke.broker.listeners.private_file import write_private
 from asyncrevoke.broker.listeners.tokens import unsigned_tokens
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.printable import shown_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,8 +73,8 @@ class Security:
         for name, password in self.users.items():
             if set('"\\;,[]=\r\n') & set(name + password):
                 raise ConfigError(
-                    f"user {name!r}: quotes, backslashes, brackets and the signs ; , = cannot "
-                    "stand in a name or a password here"
+                    f"user {shown_option(name)}: quotes, backslashes, brackets and the signs ; , = "
+                    "cannot stand in a name or a password here"
                 )
 
     @property
@@ -133,7 +134,9 @@ class Security:
         if self.sasl:
             name = next(iter(self.users)) if user is None else user
             if name not in self.users:
-                raise ConfigError(f"no user {name!r}; there are: {', '.join(self.users)}")
+                raise ConfigError(
+                    f"no user {shown_option(name)}; there are: {', '.join(self.users)}"
+                )
             options["sasl_mechanism"] = self.mechanism
             if self.mechanism == "OAUTHBEARER":
                 options["sasl_oauth_token_provider"] = unsigned_tokens(name)

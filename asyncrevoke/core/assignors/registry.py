@@ -11,6 +11,7 @@ from asyncrevoke.core.assignors.range import RangeAssignor
 from asyncrevoke.core.assignors.round_robin import RoundRobinAssignor
 from asyncrevoke.core.assignors.sticky import StickyAssignor
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.printable import shown_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -41,7 +42,9 @@ def find_assignors(wanted: Iterable[object]) -> tuple[Assignor, ...]:
     for entry in wanted:
         assignor = _by_name(entry) if isinstance(entry, str) else cast("Assignor", entry)
         if assignor.name in found:
-            raise ConfigError(f"assignors: {assignor.name!r} stands there twice; name each once")
+            raise ConfigError(
+                f"assignors: {shown_option(assignor.name)} stands there twice; name each once"
+            )
         found[assignor.name] = assignor
     if not found:
         raise ConfigError(f"assignors is empty: name at least one of {', '.join(ASSIGNORS)}")
@@ -75,4 +78,4 @@ def _by_name(name: str) -> Assignor:
         return assignor
     close = difflib.get_close_matches(name, ASSIGNORS, n=1, cutoff=0.4)
     hint = f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(ASSIGNORS)}"
-    raise ConfigError(f"assignors: there is no {name!r}; {hint}")
+    raise ConfigError(f"assignors: there is no {shown_option(name)}; {hint}")

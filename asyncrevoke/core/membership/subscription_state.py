@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.core.membership.kip848.member import ConsumerGroupMembership
+from asyncrevoke.core.membership.pattern import PatternSubscription
 from asyncrevoke.model import BrokerPattern, TopicPartition
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class SubscriptionState:
         self._group_membership: Membership = kip848 or classic or manual
         self.membership: Membership = self._group_membership
         self._reactions = reactions
-        self._pattern: re.Pattern[str] | None = None
+        self._pattern: PatternSubscription | None = None
         self._broker_pattern: str | None = None
         self._topics: frozenset[str] = frozenset()
         self._group_topics: frozenset[str] = frozenset()
@@ -71,7 +71,11 @@ class SubscriptionState:
     ) -> None:
         """Replace the subscription; the assignment changes with the next rebalance."""
         self._broker_pattern = pattern.regex if isinstance(pattern, BrokerPattern) else None
-        self._pattern = re.compile(pattern) if isinstance(pattern, str) else None
+        self._pattern = (
+            PatternSubscription(self._outbox, self._group_id, pattern)
+            if isinstance(pattern, str)
+            else None
+        )
         self._topics = frozenset(topics)
         if self.started:
             self._begin(now, _Choice())
@@ -162,8 +166,7 @@ class SubscriptionState:
     def _effective_topics(self) -> frozenset[str]:
         if self._pattern is None:
             return self._topics
-        match = self._pattern.fullmatch
-        return frozenset(topic for topic in self._cluster.topics() if match(topic))
+        return self._pattern.matching(self._cluster.topics())
 
     def _want_topics(self, now: float) -> None:
         by_pattern = self._pattern is not None or self._broker_pattern is not None

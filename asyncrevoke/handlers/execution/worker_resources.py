@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, TypeAlias
 
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.printable import shown_option
 from asyncrevoke.runtime.loop.abandoned_tasks import abandon
 
 if TYPE_CHECKING:
@@ -184,8 +185,9 @@ def check_worker_resources(given: object) -> None:
         return
     if isinstance(given, AbstractAsyncContextManager) or not callable(given):
         raise ConfigError(
-            f"worker_resources={given!r}: give the function itself, which is called for each "
-            "worker: an @asynccontextmanager with one parameter, for what resources= has opened"
+            f"worker_resources={shown_option(given)}: "  # pyright: ignore[reportUnknownArgumentType]
+            "give the function itself, which is called for each worker: an @asynccontextmanager "
+            "with one parameter, for what resources= has opened"
         )
     try:
         inspect.signature(given).bind(None)

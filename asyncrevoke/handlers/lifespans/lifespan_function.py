@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.lifespans.assigned_partition import AssignedPartition
 from asyncrevoke.handlers.policy.signature import handler_name
+from asyncrevoke.printable import shown_option
 
 LifespanFunction: TypeAlias = Callable[
     [AssignedPartition[Any]], AsyncGenerator[Any] | AbstractAsyncContextManager[Any]
@@ -23,7 +24,9 @@ _SHAPE = "async def counts(partition: AssignedPartition) -> AsyncGenerator[Count
 def open_lifespan(function: object) -> OpenLifespan:
     """A function that returns the context manager of a partition. ConfigError for another one."""
     if not callable(function):
-        raise ConfigError(f"a partition lifespan is a function, not {function!r}: {_SHAPE}")
+        raise ConfigError(
+            f"a partition lifespan is a function, not {shown_option(function)}: {_SHAPE}"
+        )
     name = handler_name(function)
     try:
         inspect.signature(function).bind(None)
@@ -47,7 +50,9 @@ def _checked(function: Callable[..., object], name: str) -> OpenLifespan:
     def checked(partition: AssignedPartition[Any]) -> AbstractAsyncContextManager[object]:
         manager = function(partition)
         if not isinstance(manager, AbstractAsyncContextManager):
-            raise ConfigError(f"{name} returned {manager!r}, no async context manager: {_SHAPE}")
+            raise ConfigError(
+                f"{name} returned {shown_option(manager)}, no async context manager: {_SHAPE}"
+            )
         return cast("AbstractAsyncContextManager[object]", manager)
 
     return checked

@@ -7,6 +7,7 @@ from typing import NamedTuple, cast
 
 from asyncrevoke.config import checks
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.printable import shown_option
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,9 @@ class HandlerLimits(NamedTuple):
 def check_limits(concurrency: object, rate_limit: object, max_in_flight: object) -> HandlerLimits:
     """Return the limits; ConfigError names the fix for a wrong value."""
     if rate_limit is not None and not isinstance(rate_limit, RateLimit):
-        raise ConfigError(f"rate_limit={rate_limit!r}: use rate_limit=RateLimit(100, per=1.0)")
+        raise ConfigError(
+            f"rate_limit={shown_option(rate_limit)}: use rate_limit=RateLimit(100, per=1.0)"
+        )
     count = checks.optional(checks.count())
     return HandlerLimits(
         cast("int | None", count("concurrency", concurrency)),

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.policy.context import HandlerContext
 from asyncrevoke.handlers.policy.signature import handler_name
+from asyncrevoke.printable import shown_option
 
 # Calls the next middleware, or the handler. Awaiting it raises what they raise.
 CallNext: TypeAlias = Callable[[], Awaitable[object]]
@@ -36,7 +37,7 @@ def check_middleware(function: object) -> None:
     """ConfigError, which names the fix, for a value that cannot be middleware."""
     shape = "async def timing(context: HandlerContext, call_next: CallNext) -> None"
     if not callable(function):
-        raise ConfigError(f"middleware is an async function, not {function!r}: {shape}")
+        raise ConfigError(f"middleware is an async function, not {shown_option(function)}: {shape}")
     name = handler_name(function)
     method = getattr(function, "__call__", None)  # noqa: B004 - the method itself is needed
     if not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(method)):

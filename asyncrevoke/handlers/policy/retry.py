@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from asyncrevoke.errors import ConfigError, DecodeError, UnreadableRecordError
+from asyncrevoke.printable import shown_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +49,8 @@ class Retry:
             )
         if not _is_number(self.jitter) or not 0 <= self.jitter <= 1:
             raise ConfigError(
-                f"Retry(jitter={self.jitter!r}) is the fraction by which a wait varies, from 0 to 1"
+                f"Retry(jitter={shown_option(self.jitter)}) is the fraction by which a wait "
+                "varies, from 0 to 1"
             )
         self._check_retry_on()
 
@@ -58,8 +60,8 @@ class Retry:
             return
         if isinstance(attempts, bool) or not isinstance(attempts, int):
             raise ConfigError(
-                f"Retry(attempts={attempts!r}) is a whole number, the first call included, or None "
-                "for ever"
+                f"Retry(attempts={shown_option(attempts)}) is a whole number, the first call "
+                "included, or None for ever"
             )
         if attempts < 1:
             raise ConfigError(
@@ -73,7 +75,8 @@ class Retry:
         for each in types:
             if not (isinstance(each, type) and issubclass(each, Exception)):
                 raise ConfigError(
-                    f"Retry(retry_on=...) takes types of Exception, one or a tuple, not {each!r}"
+                    "Retry(retry_on=...) takes types of Exception, one or a tuple, not "
+                    f"{shown_option(each)}"  # pyright: ignore[reportUnknownArgumentType]
                 )
         if not types:
             raise ConfigError("Retry(retry_on=()) would try nothing again: leave out retry=")
@@ -92,10 +95,31 @@ class Retry:
         return min(doubled, self.max_backoff) * (1 + self.jitter * (2 * random() - 1))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """Pause the partition of a failed record until the handler succeeds: ``on_error=Pause()``.
+
+    For handlers that fail when something that they depend on is down. The record is tried again
+    every ``probe_after`` seconds; no other record of its partition is delivered or started
+    meanwhile. When it succeeds, the partition is resumed. Raises ConfigError.
+    """
+
+    probe_after: float = 30.0
+
+    def __post_init__(self) -> None:
+        if not _is_number(self.probe_after) or self.probe_after <= 0:
+            raise ConfigError(
+                f"Pause(probe_after={shown_option(self.probe_after)}) is in seconds, "
+                "a number of more than 0"
+            )
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _check_seconds(name: str, value: object) -> None:
     if not _is_number(value) or cast("float", value) < 0:
-        raise ConfigError(f"Retry({name}={value!r}) is in seconds, a number of at least 0")
+        raise ConfigError(
+            f"Retry({name}={shown_option(value)}) is in seconds, a number of at least 0"
+        )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from asyncrevoke.config import checks
 from asyncrevoke.config.topics import check_topics
 from asyncrevoke.errors import ConfigError, DecodeError, UnreadableRecordError
+from asyncrevoke.printable import shown_option
 
 if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.retry import Retry
@@ -37,8 +38,8 @@ class RetryTopic:
             return
         if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
             raise ConfigError(
-                f"RetryTopic(attempts={attempts!r}) is how often a record comes back from there: "
-                "at least 1, or None for ever"
+                f"RetryTopic(attempts={shown_option(attempts)}) is how often a record comes back "
+                "from there: at least 1, or None for ever"
             )
 
     def takes(self, error: BaseException, retry: Retry | None, returns: int) -> bool:

@@ -20,6 +20,7 @@ from asyncrevoke.handlers.policy.decoding import (
 )
 from asyncrevoke.handlers.policy.dependencies import HandlerWithDependencies, is_dependency
 from asyncrevoke.model import Record
+from asyncrevoke.printable import shown_option
 
 if typing.TYPE_CHECKING:
     from asyncrevoke.handlers.policy.handler_function import HandlerFunction
@@ -36,7 +37,7 @@ def handler_name(function: object) -> str:
 
 def _check_is_async(function: object, name: str) -> None:
     if not callable(function):
-        raise ConfigError(f"a handler is an async function, not {function!r}")
+        raise ConfigError(f"a handler is an async function, not {shown_option(function)}")
     inner = function.func if isinstance(function, functools.partial) else function
     method = getattr(inner, "__call__", None)  # noqa: B004 - the method itself is looked at
     if inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(method):
@@ -106,6 +107,14 @@ def compile_call(
         decode = custom_decoder(decoder)
     function, extra = _with_extra_parameters(function, first, others, name, batch=False)
     return _bind(function, decode, extra), extra.context
+
+
+def value_type(function: HandlerFunction, name: str, *, batch: bool) -> object:
+    """The annotation of the value that a checked handler receives, of a batch that of one value;
+    None if it is missing or unknown at run time."""
+    _, annotation, _ = _checked_parameters(function, name, whole_record)
+    inside = typing.get_args(annotation)
+    return (inside[0] if len(inside) == 1 else None) if batch else annotation
 
 
 def compile_batch_call(
@@ -308,7 +317,8 @@ def _annotation(function: object, parameter: inspect.Parameter, name: str) -> ob
         hints = typing.get_type_hints(holder, globalns=names, localns=names, include_extras=True)
     except (NameError, AttributeError, SyntaxError, TypeError) as error:
         raise ConfigError(
-            f"parameter {parameter.name} of {name} is annotated {written!r}, which cannot be "
+            f"parameter {parameter.name} of {name} is annotated {shown_option(written)}, which "
+            "cannot be "
             f"resolved at run time ({error}): import the name outside `if TYPE_CHECKING:`, and "
             "define the class at module level"
         ) from error

@@ -10,12 +10,17 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.format.arrow import Array, RecordBatch, pa, pc
-from asyncrevoke.journal.format.rows import SCHEMA
+from asyncrevoke.journal.format.row_memory import ROW_BYTES
+from asyncrevoke.journal.format.rows import COMPACT_SCHEMA, SCHEMA, nulls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
     from typing import BinaryIO
+
+    from asyncrevoke.journal.format.row_memory import RowMemory
 
 _FILE_COLUMNS: Final = ("session_id", "group")
 # Segments end at 64 MiB unless segment_bytes says otherwise.
@@ -43,8 +48,10 @@ class _NeverWrittenError(Exception):
     """A batch that no earlier version has written."""
 
 
-def read_arrow(file: BinaryIO) -> ArrowLog:
-    """Read a log. Takes memory in proportion to the file's size, which is limited."""
+def read_arrow(file: BinaryIO, path: Path, memory: RowMemory, *, compact: bool = False) -> ArrowLog:
+    """Read a log, whose size is limited. ConfigError, which names ``path``, for rows beyond
+    ``memory``. ``compact``: columns of texts are encoded as dictionaries.
+    """
     blob = file.read(_LARGEST + 1)
     if not blob:
         return ArrowLog([], "it is empty")
@@ -52,15 +59,19 @@ def read_arrow(file: BinaryIO) -> ArrowLog:
         return ArrowLog([], None, _TOO_LARGE)
     batches: list[RecordBatch] = []
     try:
-        batches.extend(_batches(blob))
+        for batch in _batches(blob, path, memory, compact=compact):
+            memory.add(batch, path)
+            batches.append(batch)
     except _NeverWrittenError as error:
         return ArrowLog(batches, None, str(error))
+    except ConfigError:
+        raise
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, struct.error) as error:
         return ArrowLog(batches, f"its end is torn: {error}")
     return ArrowLog(batches)
 
 
-def _batches(blob: bytes) -> Iterator[RecordBatch]:
+def _batches(blob: bytes, path: Path, memory: RowMemory, *, compact: bool) -> Iterator[RecordBatch]:
     reader: Any = pa.ipc.MessageReader.open_stream(pa.BufferReader(blob))  # half typed
     first = next(reader, None)
     if first is None or first.type != "schema":
@@ -74,10 +85,11 @@ def _batches(blob: bytes) -> Iterator[RecordBatch]:
             raise _NeverWrittenError("it is compressed, which no version has written")
         if not 0 <= rows * _LEAST_ROW <= message.body.size:
             raise _NeverWrittenError(_TOO_LARGE)
+        memory.check(rows * ROW_BYTES, path)
         batch = pa.ipc.read_record_batch(message, schema)
         # Lengths and offsets in the file are used as they are otherwise.
         batch.validate(full=True)
-        yield _decoded(batch, schema.metadata)
+        yield _decoded(batch, schema.metadata, compact=compact)
 
 
 def _declared(metadata: bytes) -> tuple[int, bool]:
@@ -102,30 +114,35 @@ def _position(data: bytes, table: int, field: int) -> int | None:
     return table + offset if offset else None
 
 
-def _decoded(batch: RecordBatch, metadata: Mapping[bytes, bytes] | None) -> RecordBatch:
+def _decoded(
+    batch: RecordBatch, metadata: Mapping[bytes, bytes] | None, *, compact: bool
+) -> RecordBatch:
     known = metadata or {}
     arrays: list[Array] = []
+    column: Any
+    schema = COMPACT_SCHEMA if compact else SCHEMA
     for field in SCHEMA:
         if field.name in _FILE_COLUMNS:
             value = known.get(field.name.encode())
             text = None if value is None else value.decode()
             if text is not None and len(text) * batch.num_rows > _LARGEST_COLUMN:
                 raise _NeverWrittenError(_TOO_LARGE)
-            arrays.append(pa.repeat(pa.scalar(text, pa.string()), batch.num_rows))
+            column = pa.repeat(pa.scalar(text, pa.string()), batch.num_rows)
         else:
             # Earlier versions had fewer columns, and encoded some of them in runs.
             if batch.schema.get_field_index(field.name) < 0:
-                arrays.append(pa.nulls(batch.num_rows, field.type))
+                arrays.append(nulls(batch.num_rows, schema.field(field.name).type))
                 continue
-            column: Any = batch.column(field.name)
+            column = batch.column(field.name)
             in_runs = pa.types.is_run_end_encoded(column.type)
             if (column.type.value_type if in_runs else column.type) != field.type:
                 raise _NeverWrittenError(f"its column {field.name} is of the type {column.type}")
             if in_runs:
                 _check_runs(column)
                 column = pc.call_function("run_end_decode", [column])
-            arrays.append(column)
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+        is_text = pa.types.is_string(field.type)
+        arrays.append(column.dictionary_encode() if compact and is_text else column)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _check_runs(column: Any) -> None:  # noqa: ANN401 - half typed

@@ -98,6 +98,7 @@ class FrameReader:
         self._file = file
         self._digest = hashlib.sha256()
         self._at = 0
+        self._rows = 0
         self.header: SegmentHeader | None = None
         # Of the next batch.
         self.next_row: int | None = None
@@ -155,7 +156,7 @@ class FrameReader:
                     self._end_is_torn()
                     break
                 self._damage(f"the head of the batch at byte {where} has changed (CRC-32C)")
-            elif length > _LARGEST or rows > _ROWS_OF_ANY or first > _LAST_ROW:
+            elif length > _LARGEST or self._is_beyond(length, rows) or first > _LAST_ROW:
                 self._damage(f"the batch at byte {where} is larger than any that is written")
             else:
                 payload = self._file.read(length)
@@ -166,6 +167,7 @@ class FrameReader:
                     self._digest.update(head)
                     self._digest.update(payload)
                     self._at = where + _SIZE + length
+                    self._rows += rows
                     return first, rows, payload
                 self._damage(
                     f"rows {first} to {first + max(rows, 1) - 1} have changed since they were "
@@ -174,6 +176,12 @@ class FrameReader:
             if not self._seek_marker(where + 1):
                 break
         return None
+
+    def _is_beyond(self, length: int, rows: int) -> bool:
+        """Whether a frame has more rows than any that is written. A row takes two bytes or more,
+        except where all rows of a batch are alike."""
+        so_far = self._rows + rows
+        return rows > _ROWS_OF_ANY or so_far > self._at + length + _ROWS_OF_ANY
 
     def _end_is_torn(self) -> None:
         self.torn = f"its end is torn: the batch at byte {self._at} was being written"

@@ -8,7 +8,7 @@ from array import array
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from asyncrevoke.journal.format.arrow import Array, RecordBatch, pa, pc
+from asyncrevoke.journal.format.arrow import Array, DataType, RecordBatch, pa, pc
 from asyncrevoke.journal.format.columns import IMPLIED, MOST_TEXT, WIDTHS, text_size
 from asyncrevoke.journal.format.schema import COLUMNS
 
@@ -22,6 +22,20 @@ _TYPES: dict[str, Any] = {"string": pa.string(), "long": pa.int64(), "int": pa.i
 _CODES = {"long": "q", "int": "i"}
 
 SCHEMA = pa.schema([pa.field(column.name, _TYPES[column.type]) for column in COLUMNS])
+# With each text stored once for all rows of a batch that have it.
+DICTIONARY = pa.dictionary(pa.int32(), pa.string())
+COMPACT_SCHEMA = pa.schema(
+    [pa.field(each.name, DICTIONARY if each.type == pa.string() else each.type) for each in SCHEMA]
+)
+_nulls: dict[Any, Array] = {}
+
+
+def nulls(rows: int, kind: DataType) -> Array:
+    """A column of nulls. Those of one type share their memory."""
+    known = _nulls.get(kind)
+    if known is None or len(known) < rows:
+        known = _nulls[kind] = pa.nulls(max(rows, 2**16), kind)
+    return known.slice(0, rows)
 
 
 def record_batches(reader: FrameReader, rows: int, *, compact: bool = False) -> Iterator[Any]:
@@ -142,7 +156,7 @@ class _Numbers:
     def array(self, rows: int, *, compact: bool) -> Array:  # noqa: ARG002 - as of texts
         """The column."""
         if True not in self._known:
-            return pa.nulls(rows, self._type)
+            return nulls(rows, self._type)
         self._leave_out_until(rows)
         data = b"".join(self._parts)
         if sys.byteorder == "big":
@@ -180,9 +194,9 @@ class _Texts:
         """The column."""
         if rows > self._rows:
             self._extend(None, rows - self._rows)
-        kind = pa.dictionary(pa.int32(), pa.string()) if compact else pa.string()
+        kind = DICTIONARY if compact else pa.string()
         if all(value is None for value in self._values):
-            return pa.nulls(rows, kind)
+            return nulls(rows, kind)
         different = list(dict.fromkeys(str(v) for v in self._values if v is not None))
         numbers = {text: number for number, text in enumerate(different)}
         known = [value is not None for value in self._values]

@@ -10,23 +10,32 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.files import create_file, open_file
-from asyncrevoke.journal.format.arrow import ParquetWriter, RecordBatch, Table, pa, pq
-from asyncrevoke.journal.format.rows import SCHEMA
+from asyncrevoke.journal.format.arrow import Array, ParquetWriter, RecordBatch, pa, pc, pq
+from asyncrevoke.journal.format.pages import check_pages
+from asyncrevoke.journal.format.row_memory import ROW_BYTES, RowMemory
+from asyncrevoke.journal.format.rows import COMPACT_SCHEMA, SCHEMA, nulls
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
     from typing import BinaryIO, Self
 
 _ABOUT: Final = "asyncrevoke.journal"
 _DIGEST: Final = "asyncrevoke.digest"
+_CHANGED: Final = "its bytes have changed since it was sealed (SHA-256)"
 _ZEROS: Final = b"0" * 64
 _FOUND = re.compile(rb"sha256:([0-9a-f]{64})")
 _STEP: Final = 2**20
+# A row group has 2 kB in it.
+_LARGEST_FOOTER: Final = 2**26
+# Characters of a text. Errors are cut at 4,096; the facts of a session are longer.
+_LONGEST_TEXT: Final = 2**20
 
 ROW_GROUP: Final = 65_536
 # These have no dictionary, because their values seldom repeat: dictionaries would take twice the
@@ -46,6 +55,7 @@ _GROWING: Final = dict.fromkeys(
     ("seq", "at_us", "started_us", "offset", "last_offset"), "DELTA_BINARY_PACKED"
 )
 _REPEATED: Final = [name for name in SCHEMA.names if name not in _DISTINCT]
+_TEXTS: Final = [field.name for field in SCHEMA if field.type == pa.string()]
 
 
 class About(msgspec.Struct, frozen=True):
@@ -130,40 +140,91 @@ def _no_rows() -> RecordBatch:
 
 class Sealed(NamedTuple):
     """The content of a sealed segment. Those of earlier versions have no ``about``. If ``damaged``
-    says why the file cannot be trusted, there is no table."""
+    says why the file cannot be trusted, there are no rows."""
 
-    table: Table | None
+    batches: list[RecordBatch]
     about: About | None
     damaged: str | None
 
 
-def read_sealed(path: Path) -> Sealed:
-    """Read all rows, after the digest was verified. ConfigError for a link; OSError."""
+def read_sealed(path: Path, memory: RowMemory) -> Sealed:
+    """Read all rows, after the digest was verified, with dictionaries of texts.
+
+    ConfigError for a link, and for rows beyond ``memory``; OSError.
+    """
     with open_file(path) as file:
-        return _read(file)
+        return _read(file, path, memory)
 
 
-def _read(file: BinaryIO) -> Sealed:
-    at = _place_of_digest(file)
-    if at is not None:
-        file.seek(at)
-        if file.read(len(_ZEROS)) != _digest(file, at):
-            return Sealed(None, None, "its bytes have changed since it was sealed (SHA-256)")
-    file.seek(0)
+def _read(file: BinaryIO, path: Path, memory: RowMemory) -> Sealed:
     try:
-        with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
-            known: dict[bytes, bytes] = parquet.metadata.metadata or {}
+        at = _place_of_digest(file)
+        if at is not None:
+            file.seek(at)
+            if file.read(len(_ZEROS)) != _digest(file, at):
+                return Sealed([], None, _CHANGED)
+        file.seek(0)
+        metadata = pq.read_metadata(file)
+        known: dict[bytes, bytes] = metadata.metadata or {}
         about = None
         if (text := known.get(_ABOUT.encode())) is not None:
             about = msgspec.json.decode(text, type=About)
             if at is None:
-                return Sealed(None, about, "its bytes have changed since it was sealed (SHA-256)")
-        table = pq.read_table(
-            file, schema=SCHEMA, partitioning=None, page_checksum_verification=True
-        )
+                return Sealed([], about, _CHANGED)
+        return Sealed(list(_row_groups(metadata, file, path, memory)), about, None)
+    except ConfigError:
+        raise
     except (pa.ArrowException, OSError, ValueError) as error:
-        return Sealed(None, None, f"it is not readable: {error}")
-    return Sealed(table, about, None)
+        return Sealed([], None, f"it is not readable: {error}")
+
+
+def _row_groups(
+    metadata: Any,  # noqa: ANN401 - pyarrow's
+    file: BinaryIO,
+    path: Path,
+    memory: RowMemory,
+) -> Iterator[RecordBatch]:
+    names = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
+    if len(set(names)) < len(names):
+        raise ValueError("it has two columns of one name")
+    if unknown := set(names) - set(SCHEMA.names):
+        raise ValueError(f"there is no column {min(unknown)!r} in a journal")
+    texts = [name for name in _TEXTS if name in names]
+    parquet = pq.ParquetFile(
+        file, metadata=metadata, read_dictionary=texts, page_checksum_verification=True
+    )
+    for number in range(parquet.num_row_groups):
+        rows = metadata.row_group(number).num_rows
+        if rows == 0:
+            continue
+        size = check_pages(file, metadata, number)
+        memory.check(size + rows * ROW_BYTES, path)
+        # pyarrow reads by the same file object, from positions of its own.
+        for some in parquet.iter_batches(ROW_GROUP, [number], SCHEMA.names, use_threads=False):
+            batch = _columns_of(some)
+            memory.add(batch, path)
+            yield batch
+
+
+def _columns_of(batch: RecordBatch) -> RecordBatch:
+    """The columns of a journal. Those that the file does not have, and those without a value, are
+    null, and take no memory."""
+    columns: list[Array] = []
+    for field in COMPACT_SCHEMA:
+        at = batch.schema.get_field_index(field.name)
+        column = None if at < 0 else batch.column(at)
+        if column is None or column.null_count == batch.num_rows:
+            columns.append(nulls(batch.num_rows, field.type))
+            continue
+        if column.type != field.type:
+            raise ValueError(f"its column {field.name} is of the type {column.type}")
+        column.validate(full=True)
+        if field.name in _TEXTS:
+            longest = pc.max(pc.binary_length(column.dictionary)).as_py()
+            if longest is not None and longest > _LONGEST_TEXT:
+                raise ValueError(f"its column {field.name} has a text of {longest} bytes")
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=COMPACT_SCHEMA)
 
 
 def _place_of_digest(file: BinaryIO) -> int | None:
@@ -174,6 +235,8 @@ def _place_of_digest(file: BinaryIO) -> int | None:
     length = int.from_bytes(end[:4], "little")
     if len(end) < 8 or length > size:
         return None
+    if length > _LARGEST_FOOTER:
+        raise ValueError(f"its footer has {length} bytes, more than any that is written")
     begin = max(0, size - 8 - length)
     file.seek(begin)
     found = list(_FOUND.finditer(file.read(length)))

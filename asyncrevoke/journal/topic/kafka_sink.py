@@ -15,6 +15,7 @@ from asyncrevoke.config.checks import addresses
 from asyncrevoke.errors import ConfigError, JournalError
 from asyncrevoke.journal.format.frames import Frame, SegmentHeader, header_frame
 from asyncrevoke.journal.topic.collected_folder import MOST_SESSIONS, CollectedFolder
+from asyncrevoke.printable import shown_option
 from asyncrevoke.runtime.net.kafka_clients import kafka_admin, kafka_consumer, kafka_producer
 
 if TYPE_CHECKING:
@@ -46,8 +47,8 @@ class KafkaSink:
         refused = {"acks", "enable_idempotence", "transactional_id"} & options.keys()
         if refused:
             raise ConfigError(
-                f"KafkaSink({topic!r}): {', '.join(sorted(refused))} cannot be set: what "
-                "is committed has to be in the topic once, on all replicas"
+                f"KafkaSink({shown_option(topic)}): {', '.join(sorted(refused))} cannot be set: "
+                "what is committed has to be in the topic once, on all replicas"
             )
         if "bootstrap_servers" in options:
             addresses("bootstrap_servers", options["bootstrap_servers"])
@@ -148,7 +149,7 @@ async def collect(
             strange += value is None or not collected.take(value)
         collected.seal()
     except KafkaError as error:
-        raise JournalError(f"topic {topic!r} cannot be read: {error}") from error
+        raise JournalError(f"topic {shown_option(topic)} cannot be read: {error}") from error
     finally:
         collected.abandon()
         await consumer.stop()
@@ -168,7 +169,9 @@ async def _partitions(topic: str, options: dict[str, object]) -> list[TopicParti
         await admin.close()
     numbers = sorted(each["partition"] for each in described["partitions"])
     if not numbers:
-        raise ConfigError(f"the broker has no topic {topic!r}, or it may not be described")
+        raise ConfigError(
+            f"the broker has no topic {shown_option(topic)}, or it may not be described"
+        )
     return [TopicPartition(topic, number) for number in numbers]
 
 

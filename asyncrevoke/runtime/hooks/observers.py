@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.printable import shown_option
 from asyncrevoke.runtime.hooks.observer import ConsumerSnapshot, HandledItem, Observer, Tracer
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def check_observer(observer: object) -> Observer:
     if not isinstance(observer, Observer):
         call = getattr(observer, "__name__", "it")
         hint = f": call it, {call}()" if isinstance(observer, type) else ""
-        raise ConfigError(f"{observer!r} is no Observer{hint}")
+        raise ConfigError(f"{shown_option(observer)} is no Observer{hint}")
     return observer
 
 

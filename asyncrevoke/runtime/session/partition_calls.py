@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import OffsetAndMetadata, Record, TopicPartition
+from asyncrevoke.printable import shown_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -174,7 +175,9 @@ def to_partition(given: object) -> TopicPartition:
         case (str(topic), int(partition)):
             return TopicPartition(topic, partition)
         case _:
-            raise ConfigError(f"a partition is TopicPartition(topic, partition), not {given!r}")
+            raise ConfigError(
+                f"a partition is TopicPartition(topic, partition), not {shown_option(given)}"
+            )
 
 
 def to_partitions(given: Iterable[object]) -> list[TopicPartition]:
@@ -200,14 +203,17 @@ def to_offsets(what: object, mode: CommitMode) -> dict[TopicPartition, OffsetAnd
     if isinstance(what, Record):
         return {what.topic_partition: OffsetAndMetadata(what.offset + 1)}
     if not isinstance(what, Mapping):
-        raise ConfigError(f"commit takes a Record or {{TopicPartition: offset}}, not {what!r}")
+        raise ConfigError(
+            f"commit takes a Record or {{TopicPartition: offset}}, not {shown_option(what)}"
+        )
     offsets: dict[TopicPartition, OffsetAndMetadata] = {}
     for partition, offset in cast("Mapping[object, object]", what).items():
         if isinstance(offset, int) and not isinstance(offset, bool):
             offset = OffsetAndMetadata(offset)  # noqa: PLW2901 - the same, in full
         if not isinstance(offset, OffsetAndMetadata) or offset.offset < 0:
             raise ConfigError(
-                f"commit: {partition}: {offset!r} is no offset: give the next one to read"
+                f"commit: {partition}: {shown_option(offset)} is no offset: give the next one to "
+                "read"
             )
         offsets[to_partition(partition)] = offset
     return offsets

@@ -364,6 +364,12 @@ class Session:
         if self.core.owns(record):
             self.core.pause([record.topic_partition])
 
+    def resume(self, partition: TopicPartition) -> None:
+        """Deliver records of this partition again, if it is assigned and paused."""
+        if self.is_paused(partition):
+            self.core.resume(self._driver.now(), [partition])
+            self._driver.flush()
+
     def parked(self) -> AbstractContextManager[None]:
         """Inside, the caller awaits the library; see :func:`poll_boundary`."""
         return poll_boundary(self.core, self._driver)

@@ -14,6 +14,7 @@ from asyncrevoke.groups.cluster import GroupsClient
 from asyncrevoke.groups.observer import committed_offsets
 from asyncrevoke.groups.retry import retry_until_settled
 from asyncrevoke.model import TopicPartition
+from asyncrevoke.printable import shown_option
 from asyncrevoke.ranges.consumers import consumer_of
 from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.runtime.net.single_request import run_blocking
@@ -190,17 +191,18 @@ def check_place(name: str, place: object) -> None:
         return
     if isinstance(place, GroupOffsets) or place in ("earliest", "latest"):
         return
-    offsets = [place]
+    offsets, shown = [place], shown_option(place)
     if isinstance(place, Mapping):
         offsets = list(cast("Mapping[object, object]", place).values())
     if not all(isinstance(each, int) and not isinstance(each, bool) for each in offsets):
         raise ConfigError(
-            f'{name}={place!r}: use "earliest", "latest", an offset, a dictionary of offsets by '
+            f'{name}={shown}: use "earliest", "latest", an offset, a dictionary of offsets by '
             'partition, a datetime with a time zone, or GroupOffsets("group")'
         )
     if any(cast("int", each) < 0 for each in offsets):
-        raise ConfigError(f'{name}={place!r}: offsets begin at 0; for the ends use "earliest" or '
-                          '"latest"')  # fmt: skip
+        raise ConfigError(
+            f'{name}={shown}: offsets begin at 0; for the ends use "earliest" or "latest"'
+        )
 
 
 class LogBounds(NamedTuple):
@@ -216,7 +218,8 @@ class LogBounds(NamedTuple):
         numbers = await consumer.partitions_for_topic(topic)
         if not numbers:
             raise ConfigError(
-                f"there is no topic {topic!r} at {', '.join(consumer.config.bootstrap_servers)}, "
+                f"there is no topic {shown_option(topic)} at "
+                f"{', '.join(consumer.config.bootstrap_servers)}, "
                 "or this user may not describe it: check the name and the address"
             )
         partitions = [TopicPartition(topic, number) for number in sorted(numbers)]
@@ -244,7 +247,8 @@ class LogBounds(NamedTuple):
             committed = await group_offsets(config, place.group_id)
             if not any(tp in committed for tp in self.first):
                 raise ConfigError(
-                    f"group {place.group_id!r} has committed nothing for topic {self.topic!r}: "
+                    f"group {shown_option(place.group_id)} has committed nothing for topic "
+                    f"{shown_option(self.topic)}: "
                     f'check its name with `asyncrevoke groups`, or use {name}="earliest"'
                 )
             return {tp: committed.get(tp, self.first[tp]) for tp in self.first}
@@ -257,7 +261,7 @@ class LogBounds(NamedTuple):
         known = {tp.partition for tp in self.first}
         if set(given) != known:
             raise ConfigError(
-                f"{name}= names the partitions {sorted(given)}, and {self.topic!r} has "
+                f"{name}= names the partitions {sorted(given)}, and {shown_option(self.topic)} has "
                 f"{sorted(known)}: give an offset for each of them"
             )
         return {tp: given[tp.partition] for tp in self.first}

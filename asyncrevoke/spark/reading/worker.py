@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
 
 from asyncrevoke.config.inherit import INHERIT, Inherit
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.printable import shown_option
 from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.spark.errors import ReplayError
 from asyncrevoke.target import find_consumer
@@ -209,7 +210,7 @@ def with_errors(router: Router, errors: Errors) -> Router:
     if errors == "policy":
         return router
     if errors not in ("record", "fail"):
-        raise ConfigError(f'errors={errors!r}: use "record", "policy" or "fail"')
+        raise ConfigError(f'errors={shown_option(errors)}: use "record", "policy" or "fail"')
 
     def change(handler: Handler) -> Handler:
         on_error: Literal["skip", "stop"] = "skip" if errors == "record" else "stop"

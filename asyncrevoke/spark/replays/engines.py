@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.printable import shown_option
 from asyncrevoke.spark.arrow import map_in_arrow
 from asyncrevoke.spark.reading.range_reader import FETCH_BYTES
 from asyncrevoke.spark.reading.record_columns import UNREADABLE
@@ -51,7 +52,9 @@ class ReplayJob:
 
     def __post_init__(self) -> None:
         if self.engine not in get_args(Engine):
-            raise ConfigError(f'engine={self.engine!r}: use "direct", "source" or "jvm"')
+            raise ConfigError(
+                f'engine={shown_option(self.engine)}: use "direct", "source" or "jvm"'
+            )
         if self.source_options and self.engine == "direct":
             raise ConfigError(
                 'source_options= is for engine="source" and "jvm": "direct" reads with the '

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
 
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.printable import shown_option
 from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.spark.errors import ReplayError
 from asyncrevoke.spark.reading.offsets import OffsetRange
@@ -117,7 +118,8 @@ def check_target(target: str) -> None:
     """Raise ConfigError if this does not name a consumer."""
     if not isinstance(cast("object", target), str) or ":" not in target:
         raise ConfigError(
-            f'target={target!r}: name the consumer by its import path, as "app:consumer"; a '
+            f"target={shown_option(target)}: name the consumer by its import path, as "
+            '"app:consumer"; a '
             "Consumer itself cannot travel to the workers"
         )
 
@@ -125,7 +127,9 @@ def check_target(target: str) -> None:
 def check_plan(ranges: Sequence[OffsetRange], run_id: str | None) -> None:
     """Raise ConfigError for a run id or ranges that no run can have."""
     if run_id is not None and not _RUN_ID.fullmatch(run_id):
-        raise ConfigError(f"run_id={run_id!r} names a folder: use letters, digits, '.', '_', '-'")
+        raise ConfigError(
+            f"run_id={shown_option(run_id)} names a folder: use letters, digits, '.', '_', '-'"
+        )
     if len({each.topic for each in ranges}) > 1:
         raise ConfigError("the ranges are of several topics: replay one topic at a time")
     by_partition = sorted((each.partition, each.start, each.end) for each in ranges)

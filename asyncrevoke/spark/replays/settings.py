@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypedDict, get_args
 
 from asyncrevoke.config.inherit import INHERIT
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.printable import shown_option
 from asyncrevoke.spark.reading.range_reader import NO_PROGRESS_TIMEOUT
 from asyncrevoke.spark.reading.worker import Errors, ReplayOrder, Target
 
@@ -73,10 +74,13 @@ class StreamReplaySettings:
 
     def __post_init__(self) -> None:
         if self.errors not in get_args(Errors):
-            raise ConfigError(f'errors={self.errors!r}: use "record", "policy" or "fail"')
+            raise ConfigError(
+                f'errors={shown_option(self.errors)}: use "record", "policy" or "fail"'
+            )
         if self.order_by not in ("key", "partition", None, INHERIT):
             raise ConfigError(
-                f'order_by={self.order_by!r}: use "key", "partition", None, or INHERIT for the '
+                f'order_by={shown_option(self.order_by)}: use "key", "partition", None, or INHERIT '
+                "for the "
                 "order of the consumer"
             )
         check_least("concurrency", self.concurrency, 1)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.printable import shown_option
 from asyncrevoke.spark.reading.offsets import GroupOffsets, OffsetRange, Place, check_place
 from asyncrevoke.spark.reading.range_reader import NO_PROGRESS_TIMEOUT
 from asyncrevoke.spark.source.hidden_options import HiddenOptions
@@ -146,7 +147,8 @@ def _offsets(name: str, text: str) -> object:
         return {int(number): offset for number, offset in json.loads(text).items()}
     except (ValueError, TypeError, AttributeError) as error:
         raise ConfigError(
-            f'{name}={text}: as JSON, give the offset of each partition: {{"0": 17, "1": 4}}'
+            f"{name}={shown_option(text)}: as JSON, give the offset of each partition: "
+            '{"0": 17, "1": 4}'
         ) from error
 
 
@@ -155,8 +157,8 @@ def _time(name: str, text: str) -> datetime:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise ConfigError(
-            f'{name}={text!r}: use "earliest", "latest", an offset, {{"0": 17}}, "group:NAME", or '
-            'a time like "2026-11-01T00:00+01:00"'
+            f'{name}={shown_option(text)}: use "earliest", "latest", an offset, {{"0": 17}}, '
+            '"group:NAME", or a time like "2026-11-01T00:00+01:00"'
         ) from error
     return moment if moment.tzinfo is not None else moment.astimezone()
 
@@ -170,7 +172,7 @@ def _check_name(name: str) -> None:
         raise ConfigError(f"{name} is of Spark's Kafka connector: here it is {_CONNECTORS[name]}")
     close = difflib.get_close_matches(name.removeprefix("kafka.").replace(".", "_"), _NAMES, n=1)
     hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(_NAMES)}"
-    raise ConfigError(f"the source asyncrevoke has no option {name}: {hint}")
+    raise ConfigError(f"the source asyncrevoke has no option {shown_option(name)}: {hint}")
 
 
 def _ranges(text: str | None) -> tuple[OffsetRange, ...] | None:
@@ -178,7 +180,7 @@ def _ranges(text: str | None) -> tuple[OffsetRange, ...] | None:
         return None if text is None else tuple(OffsetRange(*each) for each in json.loads(text))
     except (ValueError, TypeError) as error:
         raise ConfigError(
-            f'ranges={text}: as JSON, [["topic", partition, start, end], ...]'
+            f'ranges={shown_option(text)}: as JSON, [["topic", partition, start, end], ...]'
         ) from error
 
 
@@ -186,19 +188,21 @@ def _missing(text: str) -> Missing:
     if text == "clip":
         return "clip"
     if text != "error":
-        raise ConfigError(f'missing={text!r}: use "error" or "clip"')
+        raise ConfigError(f'missing={shown_option(text)}: use "error" or "clip"')
     return "error"
 
 
 def _boolean(name: str, text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise ConfigError(f"{name}={text!r}: use true or false")
+        raise ConfigError(f"{name}={shown_option(text)}: use true or false")
     return text.lower() == "true"
 
 
 def _count(text: str | None) -> int | None:
     if text is not None and not (text.isdecimal() and int(text)):
-        raise ConfigError(f"max_offsets_per_trigger={text!r}: use a whole number of at least 1")
+        raise ConfigError(
+            f"max_offsets_per_trigger={shown_option(text)}: use a whole number of at least 1"
+        )
     return None if text is None else int(text)
 
 
@@ -208,5 +212,5 @@ def _seconds(text: str | None) -> float:
     except ValueError:
         seconds = 0.0
     if not seconds > 0:
-        raise ConfigError(f"no_progress_timeout={text!r}: use seconds, more than 0")
+        raise ConfigError(f"no_progress_timeout={shown_option(text)}: use seconds, more than 0")
     return seconds

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def test_unknown_choice_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match="=podman: use HOST:PORT, jvm or docker"):
+    with pytest.raises(ConfigError, match="='podman': use HOST:PORT, jvm or docker"):
         start_broker(environ={"ASYNCREVOKE_BROKER": "podman"})
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import ast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from asyncrevoke import Consumer, ConsumerConfig
+import asyncrevoke
+from asyncrevoke import Consumer, ConsumerConfig, Retry
+from asyncrevoke.broker.choice import VARIABLE, start_broker
 from asyncrevoke.config.topics import check_pattern, check_topics
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
-from asyncrevoke.journal import KafkaSink
-from asyncrevoke.printable import printable
+from asyncrevoke.journal import Journal, KafkaSink
+from asyncrevoke.printable import printable, shown_option
 from asyncrevoke.runtime.net.kafka_clients import kafka_producer
 
 if TYPE_CHECKING:
@@ -96,3 +100,56 @@ def test_a_url_in_any_error_or_log_line_is_shown_without_user_and_password() -> 
 def test_a_text_of_many_urls_is_read_in_linear_time() -> None:
     text = "://a" * 1900 + "@"
     assert str(AsyncRevokeError(text)) == "://…@"
+
+
+def _calls_with(value: str) -> dict[str, Callable[[], object]]:
+    """Calls that refuse ``value``."""
+    consumer = Consumer(group_id="billing")
+    options: dict[str, Any] = {value: 1}
+    return {
+        "topic": lambda: consumer.handler(value),
+        "topic-object": lambda: consumer.handler(cast("Any", [value])),
+        "unknown-option": lambda: consumer.handler("orders", **options),
+        "on-error": lambda: consumer.handler("orders", on_error=cast("Any", value)),
+        "retry": lambda: consumer.handler("orders", retry=cast("Any", value)),
+        "rate-limit": lambda: consumer.handler("orders", rate_limit=cast("Any", value)),
+        "dead-letter": lambda: consumer.handler("orders", dead_letter=value),
+        "publish-to": lambda: consumer.handler("orders", publish_to=value),
+        "retry-seconds": lambda: Retry(backoff=cast("Any", value)),
+        "journal-content": lambda: Journal("nowhere", content=cast("Any", value)),
+        "broker": lambda: start_broker(environ={VARIABLE: value.replace(":", "=")}),
+    }
+
+
+@pytest.mark.parametrize("call", _calls_with("x"))
+def test_what_is_refused_is_quoted_short_and_without_user_and_password(call: str) -> None:
+    for value in (f"user:{PASSWORD}@kafka-1", f"user:{PASSWORD}@" + "\x1b]0;\n" * 50_000):
+        with pytest.raises(AsyncRevokeError) as error:
+            _calls_with(value)[call]()
+        message = str(error.value)
+        assert PASSWORD not in message
+        assert message.isprintable()
+        assert len(message) < 1000
+
+
+def test_errors_about_options_quote_values_by_one_function() -> None:
+    """``{value!r}`` shows passwords, and as much as there is."""
+    found = [
+        f"{path.name}:{node.lineno}: {ast.unparse(part.value)}"
+        for path in Path(asyncrevoke.__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("ConfigError", "TargetError")
+        for part in ast.walk(node)
+        if isinstance(part, ast.FormattedValue) and part.conversion == ord("r")
+    ]
+    assert not found
+
+
+def test_an_option_whose_repr_fails_is_named_by_its_type() -> None:
+    class Broken:
+        def __repr__(self) -> str:
+            raise RuntimeError(PASSWORD)
+
+    assert shown_option(Broken()) == "a Broken, whose repr() raises RuntimeError"

@@ -7,6 +7,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from unit.journal.journal_rows import plain_table
 from unit.journal.written_journal import A, clean_run
 
 from asyncrevoke.journal.format.arrow import pa, pc, pq
@@ -41,7 +42,7 @@ def write_version_1(folder: Path, table: Any, *, in_runs: tuple[str, ...] = ()) 
 def test_a_log_of_version_1_is_read_and_sealed(tmp_path: Path, in_runs: tuple[str, ...]) -> None:
     member, _ = clean_run()
     member.write(tmp_path)
-    now = read_journal(tmp_path).table
+    now = plain_table(tmp_path)
     (tmp_path / A / "000001.log").unlink()
     write_version_1(tmp_path / A, now, in_runs=in_runs)
     content = read_journal(tmp_path)
@@ -58,7 +59,7 @@ def test_journals_without_columns_of_record_batches_are_read(tmp_path: Path, sea
     member, _ = clean_run()
     member.write(tmp_path)
     log = tmp_path / A / "000001.log"
-    now = read_journal(tmp_path).table
+    now = plain_table(tmp_path)
     rows_now = now.to_pylist()
     old = now.drop_columns(["last_offset", "records", "checksum"])
     log.unlink()
@@ -91,7 +92,7 @@ def damaged_log(folder: Path, spoil: Callable[[Any], Any], **options: Any) -> Se
     """What is read of a log of version 1 whose batch ``spoil`` has changed."""
     member, _ = clean_run()
     member.write(folder)
-    table = read_journal(folder).table.drop_columns(["session_id", "group"])
+    table = plain_table(folder).drop_columns(["session_id", "group"])
     batch = spoil(table.combine_chunks().to_batches()[0])
     blob = io.BytesIO()
     with pa.ipc.new_stream(blob, batch.schema, options=pa.ipc.IpcWriteOptions(**options)) as out:
@@ -149,7 +150,7 @@ def test_a_refused_log_of_version_1_is_not_sealed(tmp_path: Path) -> None:
 def test_changed_bytes_of_a_log_of_version_1_are_read_or_refused(tmp_path: Path) -> None:
     member, _ = clean_run()
     member.write(tmp_path)
-    write_version_1(tmp_path / A, read_journal(tmp_path).table, in_runs=("kind", "topic", "at_us"))
+    write_version_1(tmp_path / A, plain_table(tmp_path), in_runs=("kind", "topic", "at_us"))
     blob = (tmp_path / A / "000001.arrow").read_bytes()
     draw = random.Random(17)
     for _ in range(400):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
 
-from asyncrevoke.config.topics import is_legal_topic
+from asyncrevoke.config.topics import MAX_TOPICS, is_legal_topic
 from asyncrevoke.core.assignors.ownership import encode_generation, generation_of
 from asyncrevoke.core.assignors.sticky import StickyAssignor, with_last_assignment
 from asyncrevoke.protocol.subscription import (
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 # A broker stores all subscriptions of a group in one record, of 1 MiB by default.
 MAX_BYTES = 4 * 2**20
-MAX_TOPICS = 100_000
 MAX_OWNED = 250_000
 # Characters of another member's data in a log line.
 _QUOTED = 60

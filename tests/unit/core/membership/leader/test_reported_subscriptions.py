@@ -11,12 +11,12 @@ from msgspec import structs
 from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import MEMBER, ScriptedGroup, orders
 
+from asyncrevoke.config.topics import MAX_TOPICS
 from asyncrevoke.core.assignors import ASSIGNORS
 from asyncrevoke.core.assignors.ownership import generation_of
 from asyncrevoke.core.membership.classic.leader.reported_subscription import (
     MAX_BYTES,
     MAX_OWNED,
-    MAX_TOPICS,
     read_subscription,
 )
 from asyncrevoke.core.membership.classic.state_table import ClassicState
