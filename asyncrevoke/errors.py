@@ -77,11 +77,15 @@ class BrokerError(AsyncRevokeError):
 
 
 class PublishError(AsyncRevokeError):
-    """A result was not published to ``topic``; the message says why. Its record is not done."""
+    """A result was not published to ``topic``; the message says why. Its record is not done.
 
-    def __init__(self, topic: str, reason: str) -> None:
+    ``in_doubt``: it may have been written, because a request got no usable answer.
+    """
+
+    def __init__(self, topic: str, reason: str, *, in_doubt: bool = False) -> None:
         super().__init__(f"the result for {topic} is not published: {reason}")
         self.topic = topic
+        self.in_doubt = in_doubt
 
 
 class RequestTimeoutError(AsyncRevokeError, TimeoutError):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import typer
 
 from asyncrevoke.cli.audit import audit
-from asyncrevoke.cli.broker import broker
+from asyncrevoke.cli.broker.command import broker
 from asyncrevoke.cli.dashboard import dashboard
+from asyncrevoke.cli.dead_letters import dead_letters
 from asyncrevoke.cli.demo.command import demo
 from asyncrevoke.cli.groups.command import groups
 from asyncrevoke.cli.handover import handover
@@ -28,6 +29,7 @@ app.command()(broker)
 app.command()(groups)
 app.add_typer(journal, name="journal")
 app.command()(dashboard)
+app.add_typer(dead_letters, name="dead-letters")
 app.command()(replay)
 app.command()(handover)
 app.command()(audit)

@@ -76,6 +76,10 @@ class ConsumerWatch(Observer):
             where = f"{record.topic_partition} at {record.offset}"
             self._history.note(self._name, f"dead letter: {where}")
 
+    def on_dead_letter(self, record: Record, topic: str, error: BaseException) -> None:
+        """Count dead letters by topic, origin and error."""
+        self._history.count_dead_letter(topic, record.topic, type(error).__name__)
+
     def on_event(self, event: str, fields: Mapping[str, object]) -> None:
         """Note the event, and read the states of partitions."""
         note = _NOTES.get(event)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
+from collections import Counter, deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
@@ -19,6 +19,7 @@ _MOST_NOTES = 500
 # With more owners, those without a span or sample are removed: members may come and go for ever.
 _MOST_OWNERS = 1000
 _LONGEST_NAME = 256
+_MOST_DEAD_LETTERS = 200
 
 # "held" by its owner, in a step of a revocation, or "lost": then it has no owner at once.
 State: TypeAlias = Literal["held", "requested", "draining", "committing", "lost"]
@@ -95,6 +96,8 @@ class History:
         self._samples: dict[str, deque[Sample]] = {}
         self._notes: deque[Note] = deque(maxlen=_MOST_NOTES)
         self._listeners: set[asyncio.Event] = set()
+        # By dead letter topic, origin topic and error.
+        self.dead_letters: Counter[tuple[str, str, str]] = Counter()
 
     # --- writing ---------------------------------------------------------------------------------
 
@@ -107,6 +110,14 @@ class History:
             taken = f"{name} #{number}"
         self._know(taken)
         return taken
+
+    def count_dead_letter(self, topic: str, origin: str, error: str) -> None:
+        """One more dead letter; those of further origins and errors are counted as "others"."""
+        names = (topic, origin, printable(error, _LONGEST_NAME))
+        if names not in self.dead_letters and len(self.dead_letters) >= _MOST_DEAD_LETTERS:
+            names = ("others", "", "")
+        self.dead_letters[names] += 1
+        self.changed()
 
     def _know(self, owner: str) -> None:
         if owner and owner not in self.owners:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.effects import Node
+    from asyncrevoke.model import TopicPartition
     from asyncrevoke.producing.message import Headers
     from asyncrevoke.producing.producer_core import Outgoing
     from asyncrevoke.producing.record_batch import ResultSink
@@ -43,14 +44,14 @@ class Delivery:
 
     async def wait(self) -> None:
         """Raises the error of the first result that has failed."""
-        self.results_acknowledged((None,))
+        self._count(1)
         await self._ended
 
-    def results_acknowledged(self, tokens: Sequence[object], /) -> None:
+    def results_acknowledged(
+        self, tokens: Sequence[object], _partition: TopicPartition, _offset: int, /
+    ) -> None:
         """So many of them."""
-        self._left -= len(tokens)
-        if not self._left and not self._ended.done():
-            self._ended.set_result(None)
+        self._count(len(tokens))
 
     def results_failed(self, tokens: Sequence[object], error: Exception, /) -> None:
         """The waiting ends with the error, if there is any."""
@@ -59,6 +60,37 @@ class Delivery:
             self._ended.set_exception(error)
             # Whoever was to wait may have been cancelled.
             self._ended.exception()
+
+    def _count(self, results: int) -> None:
+        self._left -= results
+        if not self._left and not self._ended.done():
+            self._ended.set_result(None)
+
+
+class CompleteDelivery(Delivery):
+    """Waits until each of several results is acknowledged or has failed.
+
+    ``acknowledged`` are their tokens with the partition and the offset of each, which is negative
+    if the broker has not said it; ``failed`` are the tokens of others with their errors.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.acknowledged: list[tuple[object, TopicPartition, int]] = []
+        self.failed: list[tuple[object, Exception]] = []
+
+    def results_acknowledged(
+        self, tokens: Sequence[object], partition: TopicPartition, offset: int, /
+    ) -> None:
+        """Remember where they are."""
+        for number, token in enumerate(tokens):
+            self.acknowledged.append((token, partition, offset + number if offset >= 0 else -1))
+        self._count(len(tokens))
+
+    def results_failed(self, tokens: Sequence[object], error: Exception, /) -> None:
+        """Remember why, and wait for the others."""
+        self.failed += [(token, error) for token in tokens]
+        self._count(len(tokens))
 
 
 class Producer:
@@ -136,12 +168,16 @@ class Producer:
         headers: list[tuple[str, bytes | None]],
         timestamp: int | None,
         delivery: Delivery,
+        token: object = None,
     ) -> None:
         """Queue a record, when its topic is known and there is memory; ``delivery`` waits for its
-        acknowledgement. Raises PublishError after ``request_timeout`` for a topic that does not
-        exist, and after three of them for memory."""
+        acknowledgement, and is told of it with ``token``.
+
+        Raises PublishError after ``request_timeout`` for a topic that does not exist, and after
+        three of them for memory.
+        """
         started = self._loop.time()
-        while not self.try_queue(topic, partition, key, value, headers, timestamp, delivery, None):
+        while not self.try_queue(topic, partition, key, value, headers, timestamp, delivery, token):
             known = self._core.is_known(topic)
             seconds = self._config.request_timeout * (_DELIVERY_ATTEMPTS if known else 1)
             in_time = await self._change(started + seconds)

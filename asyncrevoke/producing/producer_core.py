@@ -338,7 +338,7 @@ class ProducerCore:
             if answer is None:
                 self._not_answered(now, (queue,), unsent=False)
                 continue
-            error, detail = answer
+            error, detail, offset = answer
             batch = queue.batches[0]
             action = action_for(error)
             if action is ProduceAction.SPLIT and batch.count == 1:
@@ -347,7 +347,7 @@ class ProducerCore:
                 self._trouble = f"the broker answers {error.name}"
             match action:
                 case ProduceAction.ACKNOWLEDGED:
-                    self._ended(queue, queue.acknowledged()).acknowledged()
+                    self._ended(queue, queue.acknowledged()).acknowledged(queue.partition, offset)
                 case ProduceAction.RETRY:
                     queue.retry(now, in_doubt=False)
                 case ProduceAction.RETRY_IN_DOUBT:
@@ -371,8 +371,8 @@ class ProducerCore:
         self._refresh(now)
 
     def _fail_first(self, queue: PartitionQueue, why: str) -> None:
-        error = PublishError(queue.partition.topic, why)
-        self._ended(queue, queue.failed()).failed(error)
+        batch = self._ended(queue, queue.failed())
+        batch.failed(PublishError(queue.partition.topic, why, in_doubt=batch.in_doubt))
 
     def _ended(self, queue: PartitionQueue, batch: ResultBatch) -> ResultBatch:
         self.queued_bytes -= batch.size

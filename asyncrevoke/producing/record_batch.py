@@ -11,6 +11,8 @@ from aiokafka.record.util import calc_crc32c
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from asyncrevoke.model import TopicPartition
+
 # Bytes of records before compression; a single larger record is a batch of its own.
 BATCH_BYTES: Final = 256 * 1024
 _CRC_AT: Final = 17
@@ -45,8 +47,11 @@ class _Builder(Protocol):
 class ResultSink(Protocol):
     """Learns what has become of results. ``tokens`` are what it gave with each of them."""
 
-    def results_acknowledged(self, tokens: Sequence[object], /) -> None:
-        """All in-sync replicas have them."""
+    def results_acknowledged(
+        self, tokens: Sequence[object], partition: TopicPartition, offset: int, /
+    ) -> None:
+        """All in-sync replicas have them: in this partition, from this offset on, one after
+        another; the offset is negative if the broker has not said it."""
         ...
 
     def results_failed(self, tokens: Sequence[object], error: Exception, /) -> None:
@@ -170,10 +175,12 @@ class ResultBatch:
             halves.append(half)
         return halves
 
-    def acknowledged(self) -> None:
-        """Tell the sinks."""
+    def acknowledged(self, partition: TopicPartition, offset: int) -> None:
+        """Tell the sinks; ``offset`` is that of the first record, negative if it is unknown."""
         for sink, tokens in self.runs:
-            sink.results_acknowledged(tokens)
+            sink.results_acknowledged(tokens, partition, offset)
+            if offset >= 0:
+                offset += len(tokens)
 
     def failed(self, error: Exception) -> None:
         """Tell the sinks."""

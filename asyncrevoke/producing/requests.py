@@ -42,10 +42,14 @@ class InitProducerIdRequest(EntityRequest[InitProducerIdResponse], frozen=True, 
 
 
 class PartitionAnswer(NamedTuple):
-    """What a broker says of one partition of a Produce request."""
+    """What a broker says of one partition of a Produce request.
+
+    ``offset`` is that of the first written record, -1 if the broker does not say it.
+    """
 
     error: ErrorCode
     detail: str | None
+    offset: int
 
 
 def produce_request(
@@ -79,7 +83,9 @@ def partition_answers(response: ProduceResponse) -> dict[TopicPartition, Partiti
             partition = TopicPartition(topic.name, each.index)
             if partition in answers:
                 repeated.add(partition)
-            answers[partition] = PartitionAnswer(each.error_code, each.error_message)
+            answers[partition] = PartitionAnswer(
+                each.error_code, each.error_message, each.base_offset
+            )
     for partition in repeated:
         del answers[partition]
     return answers
@@ -96,15 +102,18 @@ def produced_batches(request: ProduceRequest) -> Iterator[tuple[TopicPartition, 
             yield TopicPartition(topic.name, each.index), bytes(each.records)
 
 
-def produce_response(answers: Mapping[TopicPartition, ErrorCode]) -> ProduceResponse:
-    """A response that has these errors."""
+def produce_response(
+    answers: Mapping[TopicPartition, ErrorCode],
+    offsets: Mapping[TopicPartition, int] | None = None,
+) -> ProduceResponse:
+    """A response that has these errors; ``offsets`` are those of the first written records."""
     topics: dict[str, list[produced.PartitionProduceResponse]] = {}
     for partition, error in answers.items():
         topics.setdefault(partition.topic, []).append(
             produced.PartitionProduceResponse(
                 index=i32(partition.partition),
                 error_code=error,
-                base_offset=i64(0),
+                base_offset=i64(0 if offsets is None else offsets.get(partition, -1)),
                 record_errors=(),
             )
         )

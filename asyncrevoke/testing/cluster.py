@@ -202,11 +202,14 @@ class Cluster(Brokers):
 
     def _produce(self, message: ProduceRequest) -> ProduceResponse:
         errors: dict[TopicPartition, ErrorCode] = {}
+        offsets: dict[TopicPartition, int] = {}
         for partition, records in produced_batches(message):
-            if self.written(partition) is None:
+            log = self.written(partition)
+            if log is None:
                 errors[partition] = ErrorCode.unknown_topic_or_partition
                 continue
             errors[partition] = ErrorCode.none
+            offsets[partition] = log.end
             for record in DefaultRecordBatch(records):
                 self.write(
                     partition.topic,
@@ -216,7 +219,7 @@ class Cluster(Brokers):
                     partition.partition,
                     record.timestamp,
                 )
-        return produce_response(errors)
+        return produce_response(errors, offsets)
 
     def decode(self, fetched: FetchedPartition, read_committed: bool) -> list[RecordBatch]:
         """Decode a partition of a Fetch response of this cluster."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from asyncrevoke.consumer import Consumer
+    from asyncrevoke.dead_letters.replay import ReplayOptions, ReplayResult
     from asyncrevoke.model import OffsetAndMetadata, Record, TopicPartition
     from asyncrevoke.runtime.session.session import Session
     from asyncrevoke.testing.calls import Call
@@ -138,16 +139,7 @@ class TestConsumer:
         def opened(session: Session) -> None:
             self._opened = session, connections
 
-        world = Environment(
-            bootstrap=cluster.bootstrap(),
-            requests=connections,
-            decode=cluster.decode,
-            call_recorder=self._calls,
-            jitter=Random(0),  # noqa: S311 - reproducible
-            wall_clock=cluster.wall_time,
-            opened=opened,
-        )
-        with in_environment(world):
+        with in_environment(self._environment(connections, opened)):
             await consumer.start()
         # No request was sent yet.
         for topic in sorted(consumer.subscription()):
@@ -156,6 +148,19 @@ class TestConsumer:
             cluster.have(topic)
             cluster.create_topic(topic, number + 1)
         await self._until(self._has_its_share)
+
+    def _environment(
+        self, connections: Connections, opened: Callable[[Session], None]
+    ) -> Environment:
+        return Environment(
+            bootstrap=self._cluster.bootstrap(),
+            requests=connections,
+            decode=self._cluster.decode,
+            call_recorder=self._calls,
+            jitter=Random(0),  # noqa: S311 - reproducible
+            wall_clock=self._cluster.wall_time,
+            opened=opened,
+        )
 
     @asynccontextmanager
     async def _time_passes(self) -> AsyncGenerator[None]:
@@ -194,6 +199,28 @@ class TestConsumer:
         )
         await self._settled()
         return published
+
+    async def replay_dead_letters(
+        self, topic: str, options: ReplayOptions | None = None
+    ) -> ReplayResult:
+        """Write the dead letters of a topic back to where their records were, as the command
+        ``dead-letters replay`` does, and let the consumer process them.
+
+        There is no journal: a second call sends them again, unless they were replayed too often.
+        """
+        from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
+        from asyncrevoke.dead_letters.replay import Replay, ReplayOptions
+
+        cluster = self._cluster
+        connections = Connections(cluster, self._clients)
+        self._clients += 1
+        cluster.have(topic)
+        with in_environment(self._environment(connections, lambda _session: None)):
+            async with self._time_passes(), DeadLetterTopic(topic) as letters:
+                running = Replay(letters, options or ReplayOptions(), with_journal=False)
+                result = await running.run()
+        await self._settled()
+        return result
 
     async def advance(self, seconds: float) -> None:
         """Let virtual time pass. Timers expire one by one, and all their effects run before the

@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 
 from asyncrevoke.cli.audit import audit_topic, missing_packages, print_audit
-from asyncrevoke.cli.broker_startup import StartDisplay
+from asyncrevoke.cli.broker.startup import StartDisplay
 from asyncrevoke.cli.demo.display.live_view import View
 from asyncrevoke.cli.demo.display.report import faults, print_json, print_result
 from asyncrevoke.cli.demo.display.timeline import Panel, draw

@@ -166,6 +166,8 @@ class FailurePolicy:
             attempts=history.calls,
         )
         self._report("dead_lettered", record, error)
+        if self._observers is not None and not returns:
+            self._observers.on_dead_letter(history.record, topic, error)
 
     # -- failures --------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.context import HandlerContext
     from asyncrevoke.handlers.policy.registration import Handler
     from asyncrevoke.handlers.policy.signature import BatchHandlerCall, HandlerCall
-    from asyncrevoke.model import Record
+    from asyncrevoke.model import Record, TopicPartition
     from asyncrevoke.producing.message import Headers
     from asyncrevoke.producing.producer import Producer
 
@@ -147,7 +147,9 @@ class ResultPublisher:
 
     # -- ResultSink of direct calls ---------------------------------------------------------------
 
-    def results_acknowledged(self, tokens: Sequence[object], /) -> None:
+    def results_acknowledged(
+        self, tokens: Sequence[object], _partition: TopicPartition, _offset: int, /
+    ) -> None:
         """The tokens are the records."""
         self._reactions.results_acknowledged(cast("Sequence[Record]", tokens))
 

@@ -95,6 +95,10 @@ class Observer:
     def on_failure_decision(self, record: Record, decision: FailureDecision) -> None:
         """What happens to a record whose handler has failed, or whose value does not decode."""
 
+    def on_dead_letter(self, record: Record, topic: str, error: BaseException) -> None:
+        """A record was written to this dead letter topic after this error; with the topic, the
+        partition and the offset that it was first read from."""
+
 
 class Tracer(Observer):
     """An observer that makes the calls of handlers, for example in a span."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Hook: TypeAlias = Literal[
     "on_close",
+    "on_dead_letter",
     "on_event",
     "on_failure_decision",
     "on_handler_error",
@@ -120,6 +121,10 @@ class Observers:
     def on_failure_decision(self, record: Record, decision: FailureDecision) -> None:
         """This becomes of a record whose call has failed."""
         self._call_each(lambda observer: observer.on_failure_decision(record, decision))
+
+    def on_dead_letter(self, record: Record, topic: str, error: BaseException) -> None:
+        """A record was written to a dead letter topic."""
+        self._call_each(lambda observer: observer.on_dead_letter(record, topic, error))
 
     def _call_each(self, call: Callable[[Observer], None]) -> None:
         for observer in list(self._observers):

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from asyncrevoke.cli import main
 from asyncrevoke.cli.app import app
-from asyncrevoke.cli.broker import topic_argument
+from asyncrevoke.cli.broker.command import topic_argument
 
 
 @pytest.mark.parametrize("module", ["typer", "rich"])

@@ -47,6 +47,9 @@ def test_every_command_that_connects_has_all_options_of_a_connection() -> None:
     assert connecting - AS_THE_APPLICATION == {
         "audit",
         "dashboard",
+        "dead-letters list",
+        "dead-letters replay",
+        "dead-letters show",
         "groups",
         "handover",
         "journal collect",

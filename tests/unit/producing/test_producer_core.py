@@ -40,9 +40,13 @@ class Sink:
     def __init__(self) -> None:
         self.acknowledged: list[object] = []
         self.failed: list[tuple[object, str]] = []
+        self.offsets: list[tuple[TopicPartition, int]] = []
 
-    def results_acknowledged(self, tokens: Sequence[object], /) -> None:
+    def results_acknowledged(
+        self, tokens: Sequence[object], partition: TopicPartition, offset: int, /
+    ) -> None:
         self.acknowledged += tokens
+        self.offsets += [(partition, offset + number) for number in range(len(tokens))]
 
     def results_failed(self, tokens: Sequence[object], error: Exception, /) -> None:
         self.failed += [(token, str(error)) for token in tokens]
@@ -113,7 +117,8 @@ class Setting:
     def answer(self, outgoing: Outgoing, *errors: ErrorCode) -> None:
         partitions = [queue.partition for queue in outgoing.queues]
         answers = dict(zip(partitions, errors, strict=True))
-        self.reply(outgoing, EntityResponse(entity=produce_response(answers)))
+        offsets = {each: 1000 * each.partition for each in partitions}
+        self.reply(outgoing, EntityResponse(entity=produce_response(answers, offsets)))
 
 
 def batches(outgoing: Outgoing) -> dict[TopicPartition, Any]:
@@ -277,6 +282,28 @@ def test_a_batch_that_is_too_large_is_split_until_one_record_is_refused() -> Non
     # Numbers are used up by what is written only.
     assert sequences == [(77, 0, n) for n in (0, 0, 2, 2, 2)]
     assert setting.core.queued_bytes == 0
+
+
+def test_sinks_learn_where_their_records_were_written() -> None:
+    setting = Setting()
+    other = Sink()
+    for partition in (0, 1):
+        for sink in (setting.sink, setting.sink, other, setting.sink):
+            assert setting.core.append(0, "t", partition, None, b"v", [], 0, sink, None)
+    setting.start()
+    for outgoing in setting.core.requests(0):
+        if isinstance(outgoing.message, ProduceRequest):
+            setting.answer(outgoing, E.none)
+    tp1 = TopicPartition("t", 1)
+    assert setting.sink.offsets == [
+        (TP, 0),
+        (TP, 1),
+        (TP, 3),
+        (tp1, 1000),
+        (tp1, 1001),
+        (tp1, 1003),
+    ]
+    assert other.offsets == [(TP, 2), (tp1, 1002)]
 
 
 def test_a_full_memory_takes_nothing_until_something_is_acknowledged() -> None:

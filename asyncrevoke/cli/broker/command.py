@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from asyncrevoke.cli.broker_startup import StartDisplay
+from asyncrevoke.cli.broker.startup import StartDisplay
 from asyncrevoke.cli.terminal import print_error, print_line
 from asyncrevoke.errors import AsyncRevokeError
 

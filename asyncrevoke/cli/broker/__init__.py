@@ -1,0 +1,1 @@
+"""``asyncrevoke broker``: a real Apache Kafka on this machine."""

@@ -1,0 +1,373 @@
+"""``asyncrevoke dead-letters``: what is in a dead letter topic, and its way back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
+from asyncrevoke.cli.options.option_groups import takes
+from asyncrevoke.cli.terminal import add_row, failed_with
+from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
+from asyncrevoke.dead_letters.stored_dead_letter import NoDeadLetter, StoredDeadLetter
+from asyncrevoke.errors import AsyncRevokeError, ConfigError
+from asyncrevoke.printable import printable, printable_json
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    from asyncrevoke.config import ConsumerOptions
+    from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
+    from asyncrevoke.dead_letters.listing import Listing, Named
+    from asyncrevoke.dead_letters.replay import Replay, ReplayOptions, ReplayResult
+
+FAILED = 1
+USAGE = 2
+INCONCLUSIVE = 3
+# Characters of a value or a key.
+_LONGEST = 100_000
+_NAMED = 20
+
+dead_letters = typer.Typer(
+    help="Records that have failed for good: list, show and replay them.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+_Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The dead letter topic.")]
+_Json = Annotated[bool, typer.Option("--json", help="One JSON value for machines.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilterOptions:
+    """The options that select dead letters."""
+
+    origin_topic: Annotated[
+        list[str] | None, typer.Option(help="Only of records of this topic; several are possible.")
+    ] = None
+    partition: Annotated[
+        list[int] | None, typer.Option(help="Only of records of this partition of their topic.")
+    ] = None
+    error: Annotated[
+        list[str] | None, typer.Option(help="Only of this type, with or without its module.")
+    ] = None
+    since: Annotated[
+        str | None, typer.Option(help="Only of records from this time on: 2026-11-01T08:00.")
+    ] = None
+    until: Annotated[str | None, typer.Option(help="Only of records before this time.")] = None
+
+    def chosen(self) -> DeadLetterFilter:
+        """These options as a filter. Raises ConfigError."""
+        return DeadLetterFilter(
+            origin_topics=frozenset(self.origin_topic or ()),
+            origin_partitions=frozenset(self.partition or ()),
+            errors=frozenset(self.error or ()),
+            since=_time("--since", self.since),
+            until=_time("--until", self.until),
+        )
+
+
+filters = takes("filtered", FilterOptions)
+
+
+@dead_letters.command("list")
+@connects
+@filters
+def list_(
+    topic: _Topic, *, filtered: FilterOptions, connection: ConnectionOptions, as_json: _Json = False
+) -> None:
+    """Count dead letters by origin and error, with the times of their records.
+
+    Times without an offset from UTC are of this machine's time zone. The exit code is 0 if the
+    topic is read, 1 if that fails, 2 if an option is wrong.
+
+    Example: `asyncrevoke dead-letters list orders.dlq --error ValueError --since 2026-11-01`
+    """
+
+    async def count(chosen: DeadLetterFilter, letters: DeadLetterTopic) -> Listing:
+        async with letters:
+            return await letters.counts(chosen)
+
+    with _errors():
+        listing = asyncio.run(count(filtered.chosen(), _opened(topic, connection)))
+    if as_json:
+        print(printable_json(msgspec.json.encode(listing).decode()))
+    else:
+        _print_listing(listing)
+
+
+@dead_letters.command()
+@connects
+@filters
+def show(
+    topic: _Topic,
+    place: Annotated[
+        str | None,
+        typer.Argument(metavar="[PARTITION:OFFSET]", help="One of them, in the dead letter topic."),
+    ] = None,
+    *,
+    filtered: FilterOptions,
+    connection: ConnectionOptions,
+    limit: Annotated[int, typer.Option(min=1, help="So many, without PARTITION:OFFSET.")] = 10,
+    value: Annotated[bool, typer.Option("--value", help="Key and value, too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON object a line.")] = False,
+) -> None:
+    """Show where dead letters come from, why they failed, and their headers.
+
+    Key and value are shown with `--value` only. Without PARTITION:OFFSET the first dead letters
+    that agree with the options are shown. The exit code is 1 if there is none.
+
+    Example: `asyncrevoke dead-letters show orders.dlq 0:42 --value`
+    """
+    with _errors():
+        chosen, wanted = filtered.chosen(), None if place is None else _place(place)
+        found = asyncio.run(_find(_opened(topic, connection), wanted, chosen, limit))
+    if not found:
+        raise failed_with(f"{topic} has no such dead letters", FAILED)
+    for letter in found:
+        facts = _facts(letter, value=value)
+        if as_json:
+            print(printable_json(msgspec.json.encode(facts).decode()))
+            continue
+        for name, text in facts.items():
+            if name == "headers":
+                for header, content in letter.record.headers:
+                    print(f"  header {printable(header)}: {printable(_shown(content) or 'null')}")
+            else:
+                shown = printable("null" if text is None else str(text), _LONGEST)
+                print(f"{name}: {shown}")
+        print()
+
+
+@dead_letters.command()
+@connects
+@filters
+def replay(
+    topic: _Topic,
+    *,
+    filtered: FilterOptions,
+    connection: ConnectionOptions,
+    to: Annotated[
+        str | None, typer.Option(help="Write to this topic instead of the origin's.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be sent, and send nothing.")
+    ] = False,
+    limit: Annotated[int | None, typer.Option(help="Send so many at most.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Send so many a second at most.")] = None,
+    max_attempts: Annotated[
+        int, typer.Option(help="Do not send what was replayed so often and has failed again.")
+    ] = 3,
+    journal: Annotated[
+        Path | None,
+        typer.Option(help="What was sent; it is not sent again. Default: TOPIC.replay.jsonl."),
+    ] = None,
+    resend_in_doubt: Annotated[
+        bool,
+        typer.Option("--resend-in-doubt", help="Send again what a killed replay may have sent."),
+    ] = False,
+    as_json: _Json = False,
+) -> None:
+    """Write dead letters back to the topics of their records, with key, value and headers.
+
+    A replay that was interrupted goes on when it is started again: the journal has what was sent.
+    SIGINT ends it when what is being sent is acknowledged; a second one at once. The exit code is 0
+    if all selected ones are sent, 1 if a broker or a file has failed, 2 if an option is wrong, 3 if
+    some were not sent for a reason that is named, or if it was interrupted.
+
+    Example: `asyncrevoke dead-letters replay orders.dlq --error TimeoutError --rate 100`
+    """
+    from asyncrevoke.dead_letters.replay import ReplayOptions
+
+    with _errors():
+        options = ReplayOptions(
+            chosen=filtered.chosen(),
+            to=to,
+            limit=limit,
+            rate=rate,
+            max_attempts=max_attempts,
+            dry_run=dry_run,
+            journal=journal,
+            resend_in_doubt=resend_in_doubt,
+        )
+        result = _run_replay(_opened(topic, connection), options)
+    if as_json:
+        print(printable_json(msgspec.json.encode(asdict(result)).decode()))
+    else:
+        _print_result(result, dry_run=dry_run)
+    if result.error is not None:
+        raise failed_with(result.error, FAILED)
+    if result.not_sent or result.stopped:
+        raise typer.Exit(INCONCLUSIVE)
+
+
+# --- what is read and sent -----------------------------------------------------------------------
+
+
+def _opened(topic: str, connection: ConnectionOptions) -> DeadLetterTopic:
+    from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
+
+    logging.getLogger("asyncrevoke").addHandler(logging.NullHandler())
+    config = connection.config(client_id="asyncrevoke-dead-letters")
+    options = {each.name: getattr(config, each.name) for each in fields(config)}
+    return DeadLetterTopic(topic, **cast("ConsumerOptions", options))
+
+
+async def _find(
+    letters: DeadLetterTopic, place: tuple[int, int] | None, chosen: DeadLetterFilter, limit: int
+) -> Sequence[StoredDeadLetter | NoDeadLetter]:
+    found: list[StoredDeadLetter | NoDeadLetter] = []
+    async with letters:
+        if place is not None:
+            return [await letters.letter(*place)]
+        async for letter in letters.letters(chosen):
+            found.append(letter)
+            if len(found) == limit:
+                break
+    return found
+
+
+def _run_replay(letters: DeadLetterTopic, options: ReplayOptions) -> ReplayResult:
+    from asyncrevoke.dead_letters.replay import Replay
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task("reading", total=None)
+
+        def progress(now: ReplayResult) -> None:
+            bar.update(task, total=now.total, completed=now.read, description=f"{now.sent} sent")
+
+        running = Replay(letters, options, progress)
+        with suppress(KeyboardInterrupt):
+            return asyncio.run(_replay(letters, running))
+    raise failed_with("interrupted: what was being sent is in doubt", INCONCLUSIVE)
+
+
+async def _replay(letters: DeadLetterTopic, running: Replay) -> ReplayResult:
+    loop = asyncio.get_running_loop()
+    # The second one is Python's: KeyboardInterrupt.
+    with suppress(NotImplementedError):
+        loop.add_signal_handler(signal.SIGINT, _stop_once, loop, running)
+    async with letters:
+        return await running.run()
+
+
+def _stop_once(loop: asyncio.AbstractEventLoop, running: Replay) -> None:
+    running.stop()
+    loop.remove_signal_handler(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# --- what is typed and printed -------------------------------------------------------------------
+
+
+@contextmanager
+def _errors() -> Generator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        raise failed_with(error, USAGE) from error
+    except AsyncRevokeError as error:
+        raise failed_with(error, FAILED) from error
+
+
+def _time(option: str, text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError) as error:
+        raise ConfigError(f"{option} {text}: write 2026-11-01 or 2026-11-01T08:00+01:00") from error
+
+
+def _place(text: str) -> tuple[int, int]:
+    partition, _, offset = text.partition(":")
+    if not (partition.isdecimal() and offset.isdecimal() and len(text) <= 30):
+        raise ConfigError(f"{text}: write PARTITION:OFFSET, 0:42 for example")
+    return int(partition), int(offset)
+
+
+def _facts(letter: StoredDeadLetter | NoDeadLetter, *, value: bool) -> dict[str, object]:
+    record = letter.record
+    facts: dict[str, object] = {"dead_letter": f"{record.topic_partition} offset {record.offset}"}
+    if isinstance(letter, NoDeadLetter):
+        facts["no_dead_letter"] = letter.why
+    else:
+        facts |= {
+            "origin": f"{letter.origin_topic}-{letter.origin_partition} offset "
+            f"{letter.origin_offset}",
+            "time": _shown_time(letter.origin_timestamp),
+            "error_type": letter.error_type,
+            "error_message": letter.error_message,
+            "attempts": letter.attempts,
+            "replays": letter.replays,
+        }
+    facts["headers"] = [[name, _shown(content)] for name, content in record.headers]
+    if value:
+        facts |= {"key": _shown(record.key), "value": _shown(record.value)}
+    return facts
+
+
+def _shown(content: bytes | None) -> str | None:
+    return None if content is None else content.decode("utf-8", "backslashreplace")
+
+
+def _shown_time(ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat() if ms >= 0 else ""
+    except (ValueError, OverflowError, OSError):
+        return f"{ms} ms"
+
+
+def _print_listing(listing: Listing) -> None:
+    table = Table("origin", "partition", "error", "count", "first", "last")
+    for row in listing.rows:
+        add_row(
+            table,
+            row.origin_topic,
+            str(row.origin_partition),
+            row.error_type,
+            f"{row.count:,}",
+            _shown_time(row.first_timestamp),
+            _shown_time(row.last_timestamp),
+        )
+    if listing.rows:
+        Console(width=None if Console().is_terminal else 240).print(table)
+    print(f"{listing.count:,} dead letters in {listing.topic}")
+    if listing.other:
+        print(f"{listing.other:,} of them are of further origins and errors")
+    if listing.no_dead_letters:
+        print(f"{listing.no_dead_letters:,} records are no dead letters")
+        _print_named(listing.named)
+
+
+def _print_result(result: ReplayResult, *, dry_run: bool) -> None:
+    what = "would be sent" if dry_run else "sent"
+    where = ", ".join(f"{count:,} to {topic}" for topic, count in sorted(result.by_topic.items()))
+    print(printable(f"{result.sent:,} {what}{f' ({where})' if where else ''}"))
+    if result.sent_before:
+        print(f"{result.sent_before:,} were sent before")
+    if result.stopped:
+        print("interrupted; start it again to go on")
+    if result.not_sent:
+        print(f"{result.not_sent:,} not sent")
+        _print_named(result.named)
+
+
+def _print_named(named: Sequence[Named]) -> None:
+    for each in named[:_NAMED]:
+        print(printable(f"  {each.partition}:{each.offset}: {each.why}"))
+    if len(named) > _NAMED:
+        print("  ...")

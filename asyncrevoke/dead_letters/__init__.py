@@ -1,0 +1,1 @@
+"""Dead letter topics: what is in them, and how their records come back."""

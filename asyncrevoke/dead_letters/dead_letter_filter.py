@@ -1,0 +1,49 @@
+"""Selects dead letters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime  # noqa: TC003 - a public field
+from typing import TYPE_CHECKING
+
+from asyncrevoke.config.topics import check_topics
+from asyncrevoke.errors import ConfigError
+
+if TYPE_CHECKING:
+    from asyncrevoke.dead_letters.stored_dead_letter import StoredDeadLetter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterFilter:
+    """All dead letters, or those that agree with each given field.
+
+    ``origin_topics`` and ``origin_partitions`` say where their records were. ``errors`` are types
+    of errors, with or without their modules. ``since`` (inclusive) and ``until`` (exclusive)
+    compare the timestamp of the records, and have a time zone. Raises ConfigError.
+    """
+
+    origin_topics: frozenset[str] = field(default=frozenset())
+    origin_partitions: frozenset[int] = field(default=frozenset())
+    errors: frozenset[str] = field(default=frozenset())
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def __post_init__(self) -> None:
+        check_topics(tuple(self.origin_topics), "origin_topics")
+        for name, time in (("since", self.since), ("until", self.until)):
+            if time is not None and time.tzinfo is None:
+                raise ConfigError(f"{name}={time.isoformat()} has no time zone")
+        if any(partition < 0 for partition in self.origin_partitions):
+            raise ConfigError("origin_partitions: partitions are numbered from 0 on")
+
+    def takes(self, letter: StoredDeadLetter) -> bool:
+        """Whether a dead letter agrees."""
+        kind = letter.error_type
+        timestamp = letter.origin_timestamp
+        return (
+            (not self.origin_topics or letter.origin_topic in self.origin_topics)
+            and (not self.origin_partitions or letter.origin_partition in self.origin_partitions)
+            and (not self.errors or kind in self.errors or kind.rpartition(".")[2] in self.errors)
+            and (self.since is None or timestamp >= self.since.timestamp() * 1000)
+            and (self.until is None or timestamp < self.until.timestamp() * 1000)
+        )

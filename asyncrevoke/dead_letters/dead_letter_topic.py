@@ -1,0 +1,150 @@
+"""One dead letter topic: read, counted and replayed."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.config.topics import check_topics
+from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
+from asyncrevoke.dead_letters.errors import DeadLettersError
+from asyncrevoke.dead_letters.listing import Counting, Listing
+from asyncrevoke.dead_letters.stored_dead_letter import (
+    NoDeadLetter,
+    StoredDeadLetter,
+    read_dead_letter,
+)
+from asyncrevoke.errors import IllegalStateError
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.ranges.consumers import consumer_of
+from asyncrevoke.ranges.reader import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping, Sequence
+    from typing import Self, Unpack
+
+    from asyncrevoke.config import ConsumerOptions
+    from asyncrevoke.consumer import Consumer
+    from asyncrevoke.producing.producer import Producer
+
+_RECORDS: Final = 500
+_ALL: Final = DeadLetterFilter()
+
+
+class DeadLetterTopic:
+    """A dead letter topic, inside ``async with``; without a group, nothing is committed.
+
+    ::
+
+        async with DeadLetterTopic("orders.dlq", bootstrap_servers="kafka-1:9092") as letters:
+            for row in (await letters.counts()).rows:
+                print(row.origin_topic, row.error_type, row.count)
+
+    ``options`` are those of a Consumer that say how to connect. Reading is ``read_committed``, up
+    to the end of the topic when it begins; it fails with DeadLettersError after
+    ``no_progress_timeout`` seconds without progress.
+    """
+
+    def __init__(
+        self, topic: str, *, no_progress_timeout: float = 30.0, **options: Unpack[ConsumerOptions]
+    ) -> None:
+        config = ConsumerConfig(**options)
+        (self.topic,) = check_topics((topic,), "DeadLetterTopic")
+        self._no_progress_timeout = no_progress_timeout
+        self._config = replace(
+            config,
+            group_id=None,
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
+            max_poll_records=_RECORDS,
+        )
+        self._stack = AsyncExitStack()
+        self._consumer: Consumer | None = None
+
+    async def __aenter__(self) -> Self:
+        consumer = consumer_of(self._config, unreadable=True)
+        self._consumer = await self._stack.enter_async_context(consumer)
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        self._consumer = None
+        await self._stack.aclose()
+
+    async def ends(self) -> dict[TopicPartition, range]:
+        """The offsets of each partition that can be read now. DeadLettersError if there is no such
+        topic."""
+        consumer = self._entered()
+        numbers = await consumer.partitions_for_topic(self.topic)
+        if not numbers:
+            raise DeadLettersError(
+                f"there is no topic {self.topic!r} at "
+                f"{', '.join(self._config.bootstrap_servers)}, or this user may not describe it"
+            )
+        partitions = [TopicPartition(self.topic, number) for number in sorted(numbers)]
+        first = await consumer.beginning_offsets(*partitions)
+        last = await consumer.end_offsets(*partitions)
+        return {each: range(first[each], last[each]) for each in partitions}
+
+    async def read(
+        self, ranges: Mapping[TopicPartition, range]
+    ) -> AsyncGenerator[Sequence[StoredDeadLetter | NoDeadLetter]]:
+        """The records of these ranges, in the order of each partition, some at a time."""
+        consumer = self._entered()
+        reader = Reader(consumer, ranges, self._no_progress_timeout)
+        reader.begin()
+        while reader.left:
+            step = await reader.next(_RECORDS)
+            if step is None:
+                (partition, end), *_ = reader.left.items()
+                raise DeadLettersError(
+                    f"{partition} cannot be read beyond offset {reader.positions[partition]}, and "
+                    f"ends at {end}: no progress for {self._no_progress_timeout:g} s"
+                )
+            if step.lost:
+                raise DeadLettersError(f"{self.topic} was deleted or made anew while it was read")
+            yield [
+                read_dead_letter(record)
+                for record in step.records
+                if record.offset < ranges[record.topic_partition].stop
+            ]
+
+    async def letters(
+        self, chosen: DeadLetterFilter = _ALL
+    ) -> AsyncGenerator[StoredDeadLetter | NoDeadLetter]:
+        """The selected dead letters, and records that are none."""
+        async for found in self.read(await self.ends()):
+            for letter in found:
+                if isinstance(letter, NoDeadLetter) or chosen.takes(letter):
+                    yield letter
+
+    async def letter(self, partition: int, offset: int) -> StoredDeadLetter | NoDeadLetter:
+        """The record at one offset. DeadLettersError if there is none."""
+        where = TopicPartition(self.topic, partition)
+        known = (await self.ends()).get(where, range(0))
+        if offset in known:
+            async for found in self.read({where: range(offset, offset + 1)}):
+                for letter in found:
+                    return letter
+        raise DeadLettersError(f"{where} has no record at offset {offset}")
+
+    async def counts(self, chosen: DeadLetterFilter = _ALL) -> Listing:
+        """How many dead letters there are by origin and error."""
+        counting = Counting(self.topic)
+        async for letter in self.letters(chosen):
+            if isinstance(letter, NoDeadLetter):
+                counting.add_other(letter)
+            else:
+                counting.add(letter)
+        return counting.end()
+
+    @property
+    def producer(self) -> Producer:
+        """Writes over the same connections."""
+        return self._entered().producer
+
+    def _entered(self) -> Consumer:
+        if self._consumer is None:
+            raise IllegalStateError("a DeadLetterTopic is used inside `async with`")
+        return self._consumer

@@ -1,0 +1,279 @@
+"""Writes dead letters back to the topics that they come from."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from asyncrevoke.config.topics import check_topics
+from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
+from asyncrevoke.dead_letters.errors import DeadLettersError
+from asyncrevoke.dead_letters.listing import MAX_NAMED, Named
+from asyncrevoke.dead_letters.replay_journal import ReplayJournal
+from asyncrevoke.dead_letters.stored_dead_letter import (
+    NoDeadLetter,
+    StoredDeadLetter,
+    why_not_replayed,
+)
+from asyncrevoke.errors import ConfigError, PublishError
+from asyncrevoke.producing.producer import CompleteDelivery
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
+    from asyncrevoke.model import Record, TopicPartition
+
+# Dead letters that are sent at once, and acknowledged before the next ones are.
+_AT_ONCE: Final = 200
+# Seconds of ``rate`` in which that many are sent at most.
+_PACE: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOptions:
+    """What is replayed, where to, and how fast.
+
+    ``to`` is another topic than that of each dead letter's origin. ``limit`` is the most that are
+    sent, ``rate`` the most in a second. A dead letter that was replayed ``max_attempts`` times is
+    not sent again. With ``dry_run`` nothing is sent or written. ``journal`` is a file that has what
+    was sent, by default ``TOPIC.replay.jsonl`` in the current folder: what it names is not sent
+    again. What may have been sent before, by a replay that was killed, is sent again only with
+    ``resend_in_doubt``. Raises ConfigError.
+    """
+
+    chosen: DeadLetterFilter = field(default_factory=DeadLetterFilter)
+    to: str | None = None
+    limit: int | None = None
+    rate: float | None = None
+    max_attempts: int = 3
+    dry_run: bool = False
+    journal: Path | None = None
+    resend_in_doubt: bool = False
+
+    def __post_init__(self) -> None:
+        if self.to is not None:
+            check_topics((self.to,), "to")
+        if self.limit is not None and self.limit < 1:
+            raise ConfigError(f"limit={self.limit}: at least 1")
+        if self.rate is not None and not 0 < self.rate < float("inf"):
+            raise ConfigError(f"rate={self.rate}: more than 0 a second")
+        if self.max_attempts < 1:
+            raise ConfigError(f"max_attempts={self.max_attempts}: at least 1")
+
+
+@dataclass(slots=True)
+class ReplayResult:
+    """What a replay has done so far.
+
+    ``read`` of ``total`` offsets are read; ``selected`` dead letters agree with the filter. Of
+    these, ``sent`` are acknowledged (with ``dry_run``: would be sent), ``sent_before`` are in the
+    journal, and ``not_sent`` are refused for a reason, as are records that are no dead letters:
+    ``named`` are the first of them. ``error`` says why the replay has ended early.
+    """
+
+    total: int = 0
+    read: int = 0
+    selected: int = 0
+    sent: int = 0
+    sent_before: int = 0
+    not_sent: int = 0
+    stopped: bool = False
+    error: str | None = None
+    by_topic: dict[str, int] = field(default_factory=dict)
+    named: list[Named] = field(default_factory=list)
+
+
+class Replay:
+    """One replay of a dead letter topic, which is entered; ``progress`` gets the result so far.
+
+    Without a journal, another replay sends the same dead letters again.
+    """
+
+    def __init__(
+        self,
+        letters: DeadLetterTopic,
+        options: ReplayOptions,
+        progress: Callable[[ReplayResult], object] | None = None,
+        *,
+        with_journal: bool = True,
+    ) -> None:
+        if options.to == letters.topic:
+            raise ConfigError(f"to={options.to}: that is the dead letter topic itself")
+        self._letters = letters
+        self._options = options
+        self._progress = progress
+        self._with_journal = with_journal and not options.dry_run
+        self._stopping = False
+        self._next_at = 0.0
+        self.result = ReplayResult()
+
+    def stop(self) -> None:
+        """End when what is being sent is acknowledged."""
+        self._stopping = True
+
+    async def run(self) -> ReplayResult:
+        """Replay what is in the topic now.
+
+        Records of one partition are sent in their order. ``result.error`` has the first error of a
+        broker, after which nothing is sent. Raises DeadLettersError if the topic cannot be read or
+        the journal cannot be written. If cancelled, what was being sent is in doubt.
+        """
+        if not self._with_journal:
+            return await self._run(None)
+        path = self._options.journal or Path(f"{self._letters.topic}.replay.jsonl")
+        with ReplayJournal(path, self._letters.topic) as journal:
+            return await self._run(journal)
+
+    async def _run(self, journal: ReplayJournal | None) -> ReplayResult:
+        ranges = await self._letters.ends()
+        result = self.result
+        result.total = sum(len(each) for each in ranges.values())
+        _check_journal(journal, ranges)
+        async for found in self._letters.read(ranges):
+            chosen = [each for letter in found if (each := self._choose(letter, journal))]
+            size = self._at_once()
+            for first in range(0, len(chosen), size):
+                if self._is_over():
+                    break
+                await self._send(chosen[first : first + size], journal)
+            result.read += len(found)
+            self._report()
+            if self._is_over():
+                break
+        return result
+
+    def _choose(
+        self, letter: StoredDeadLetter | NoDeadLetter, journal: ReplayJournal | None
+    ) -> StoredDeadLetter | None:
+        result, options = self.result, self._options
+        if isinstance(letter, NoDeadLetter):
+            self._name(letter.record, letter.why)
+            return None
+        if not options.chosen.takes(letter):
+            return None
+        result.selected += 1
+        place = letter.record.partition, letter.record.offset
+        if journal is not None and journal.has_sent(*place):
+            result.sent_before += 1
+            return None
+        if journal is not None and journal.is_in_doubt(*place) and not options.resend_in_doubt:
+            self._name(
+                letter.record,
+                "it may have been sent by a replay that was interrupted (--resend-in-doubt)",
+            )
+            return None
+        if (why := why_not_replayed(letter, self._target(letter), options.max_attempts)) is None:
+            return letter
+        self._name(letter.record, why)
+        return None
+
+    async def _send(
+        self, letters: Sequence[StoredDeadLetter], journal: ReplayJournal | None
+    ) -> None:
+        left = self._left()
+        letters = letters[:left] if left is not None else letters
+        if self._options.dry_run:
+            for letter in letters:
+                self._count(self._target(letter))
+            return
+        await self._keep_rate(len(letters))
+        if journal is not None:
+            journal.sending((each.record.partition, each.record.offset) for each in letters)
+        delivery = CompleteDelivery()
+        queued = 0
+        try:
+            for letter in letters:
+                await self._queue(letter, delivery)
+                queued += 1
+        except PublishError as error:
+            # Those that follow were not sent either.
+            delivery.failed += [(letter, error) for letter in letters[queued:]]
+        await delivery.wait()
+        self._delivered(delivery, journal)
+        self._report()
+
+    async def _queue(self, letter: StoredDeadLetter, delivery: CompleteDelivery) -> None:
+        record = letter.record
+        await self._letters.producer.queue(
+            self._target(letter),
+            None,
+            record.key,
+            record.value,
+            letter.replay_headers(),
+            record.timestamp if record.timestamp >= 0 else None,
+            delivery,
+            letter,
+        )
+
+    def _delivered(self, delivery: CompleteDelivery, journal: ReplayJournal | None) -> None:
+        sent: list[tuple[int, int, TopicPartition, int]] = []
+        for token, where, offset in delivery.acknowledged:
+            if isinstance(token, StoredDeadLetter):
+                sent.append((token.record.partition, token.record.offset, where, offset))
+                self._count(where.topic)
+        not_sent: list[tuple[int, int]] = []
+        for token, error in delivery.failed:
+            if not isinstance(token, StoredDeadLetter):
+                continue
+            in_doubt = not isinstance(error, PublishError) or error.in_doubt
+            if not in_doubt:
+                not_sent.append((token.record.partition, token.record.offset))
+            self._name(token.record, f"{error}{' (it may be written)' if in_doubt else ''}")
+            self.result.error = self.result.error or str(error)
+        if journal is not None:
+            journal.ended(sent, not_sent)
+
+    def _count(self, topic: str) -> None:
+        self.result.sent += 1
+        by_topic = self.result.by_topic
+        if topic in by_topic or len(by_topic) < MAX_NAMED:
+            by_topic[topic] = by_topic.get(topic, 0) + 1
+
+    def _name(self, record: Record, why: str) -> None:
+        self.result.not_sent += 1
+        if len(self.result.named) < MAX_NAMED:
+            self.result.named.append(Named(record.partition, record.offset, why))
+
+    def _target(self, letter: StoredDeadLetter) -> str:
+        return self._options.to or letter.origin_topic
+
+    def _left(self) -> int | None:
+        limit = self._options.limit
+        return None if limit is None else limit - self.result.sent
+
+    def _is_over(self) -> bool:
+        return self._stops() or self._left() == 0
+
+    def _stops(self) -> bool:
+        self.result.stopped = self._stopping
+        return self._stopping or self.result.error is not None
+
+    def _at_once(self) -> int:
+        rate = self._options.rate
+        return _AT_ONCE if rate is None else max(1, min(_AT_ONCE, int(rate * _PACE)))
+
+    async def _keep_rate(self, count: int) -> None:
+        if self._options.rate is None:
+            return
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(max(0.0, self._next_at - loop.time()))
+        self._next_at = max(self._next_at, loop.time()) + count / self._options.rate
+
+    def _report(self) -> None:
+        if self._progress is not None:
+            self._progress(self.result)
+
+
+def _check_journal(journal: ReplayJournal | None, ranges: dict[TopicPartition, range]) -> None:
+    """DeadLettersError if the journal names offsets that the topic does not have yet."""
+    if journal is None:
+        return
+    for partition, offsets in ranges.items():
+        if (highest := journal.highest(partition.partition)) >= offsets.stop:
+            raise DeadLettersError(
+                f"{journal.path} has offset {highest} of {partition}, which ends at "
+                f"{offsets.stop}: the topic was created anew; name another file by --journal"
+            )

@@ -1,0 +1,136 @@
+"""Dead letters as they are read from their topic, and the records that they are replayed as."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from asyncrevoke.config.topics import is_legal_topic
+from asyncrevoke.handlers.dead_letters.dead_letter import (
+    ATTEMPTS,
+    ERROR_MESSAGE,
+    ERROR_TYPE,
+    ORIGIN_OFFSET,
+    ORIGIN_PARTITION,
+    ORIGIN_TIMESTAMP,
+    ORIGIN_TOPIC,
+)
+from asyncrevoke.model import Record, UnreadableRecord
+
+# How often a record was replayed: a header of replayed records, and of their dead letters.
+REPLAYS: Final = "asyncrevoke-replays"
+
+_ADDED: Final = frozenset(
+    (
+        ORIGIN_TOPIC,
+        ORIGIN_PARTITION,
+        ORIGIN_OFFSET,
+        ORIGIN_TIMESTAMP,
+        ERROR_TYPE,
+        ERROR_MESSAGE,
+        ATTEMPTS,
+    )
+)
+# The dead letter of a record that could not be read has no key and no value.
+_UNREADABLE: Final = "asyncrevoke.errors.UnreadableRecordError"
+_MAX_INT32: Final = 2**31 - 1
+_MAX_INT64: Final = 2**63 - 1
+
+
+class StoredDeadLetter(NamedTuple):
+    """A dead letter: ``record`` as it is in the dead letter topic, and what its headers say.
+
+    ``origin_timestamp`` is in milliseconds since the epoch, -1 if unknown. ``attempts`` counts the
+    calls of the handler, ``replays`` how often the record was replayed before it failed. Any
+    program may write to the topic: the texts are not to be trusted.
+    """
+
+    record: Record
+    origin_topic: str
+    origin_partition: int
+    origin_offset: int
+    origin_timestamp: int
+    error_type: str
+    error_message: str
+    attempts: int
+    replays: int
+
+    def replay_headers(self) -> list[tuple[str, bytes | None]]:
+        """The headers of the record before it failed, and the count of its replays, this one
+        included."""
+        kept: list[tuple[str, bytes | None]] = []
+        left = set(_ADDED)
+        for header in reversed(self.record.headers):
+            # Of two headers with the same name, the last one was added to this dead letter.
+            if header[0] in left:
+                left.discard(header[0])
+            elif header[0] != REPLAYS:
+                kept.append(header)
+        kept.reverse()
+        return [*kept, (REPLAYS, b"%d" % (self.replays + 1))]
+
+
+class NoDeadLetter(NamedTuple):
+    """A record of a dead letter topic that cannot be listed or replayed."""
+
+    record: Record
+    why: str
+
+
+def read_dead_letter(record: Record) -> StoredDeadLetter | NoDeadLetter:
+    """What the headers of a record say; NoDeadLetter if another program has written it."""
+    if isinstance(record, UnreadableRecord):
+        return NoDeadLetter(record, "the record cannot be read")
+    headers = dict(record.headers)
+    topic = _text(headers.get(ORIGIN_TOPIC))
+    partition = _number(headers.get(ORIGIN_PARTITION), _MAX_INT32)
+    offset = _number(headers.get(ORIGIN_OFFSET), _MAX_INT64)
+    if not topic:
+        return NoDeadLetter(record, "it has no headers of a dead letter")
+    if not is_legal_topic(topic):
+        return NoDeadLetter(record, f"its origin {topic!r} is no name of a topic")
+    if partition is None or offset is None:
+        return NoDeadLetter(record, "its origin has no valid partition and offset")
+    timestamp = _number(headers.get(ORIGIN_TIMESTAMP), _MAX_INT64)
+    return StoredDeadLetter(
+        record,
+        topic,
+        partition,
+        offset,
+        -1 if timestamp is None else timestamp,
+        _text(headers.get(ERROR_TYPE)),
+        _text(headers.get(ERROR_MESSAGE)),
+        _number(headers.get(ATTEMPTS), _MAX_INT32) or 0,
+        _replays(headers),
+    )
+
+
+def why_not_replayed(letter: StoredDeadLetter, to: str, max_replays: int) -> str | None:
+    """Why a dead letter is not written to the topic ``to``; None if it may be."""
+    if to == letter.record.topic:
+        return "it would be written to the dead letter topic itself"
+    if to.startswith("__"):
+        return f"its origin {to} is an internal topic"
+    if letter.replays >= max_replays:
+        return f"it was replayed {letter.replays} times and failed again (--max-attempts)"
+    if letter.error_type == _UNREADABLE and letter.record.value is None:
+        return "it has no content: the record could not be read when it failed"
+    return None
+
+
+def _replays(headers: dict[str, bytes | None]) -> int:
+    """A count that cannot be read is taken as the highest: the loop guard has to end."""
+    if REPLAYS not in headers:
+        return 0
+    number = _number(headers[REPLAYS], _MAX_INT32)
+    return _MAX_INT32 if number is None else number
+
+
+def _text(value: bytes | None) -> str:
+    return (value or b"").decode("utf-8", "replace")
+
+
+def _number(value: bytes | None, largest: int) -> int | None:
+    if value is None or not value.isdigit() or len(value) > 19:
+        return None
+    number = int(value)
+    return number if number <= largest else None

@@ -1,0 +1,153 @@
+"""``asyncrevoke dead-letters`` on a real Apache Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from broker.handlers.test_handlers_on_a_real_broker import HandlerTopic
+from typer.testing import CliRunner
+
+from asyncrevoke import ConsumerConfig, Record
+from asyncrevoke.cli.app import app
+from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
+from asyncrevoke.dead_letters.replay import Replay, ReplayOptions, ReplayResult
+from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
+from asyncrevoke.producing.own_connections import producer_with_own_connections
+from asyncrevoke.producing.producer import Delivery
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from typer.testing import Result
+
+    from asyncrevoke.broker import RunningBroker
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(60)]
+
+
+@pytest.fixture
+def kafka(
+    kafka_broker: RunningBroker,
+    kafka_topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> HandlerTopic:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ASYNCREVOKE_BOOTSTRAP_SERVERS", kafka_broker.bootstrap_servers)
+    return HandlerTopic(kafka_broker.bootstrap_servers, kafka_topic)
+
+
+def command(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["dead-letters", *arguments])
+
+
+async def write(kafka: HandlerTopic, count: int) -> None:
+    """So many dead letters of records 0, 1, 2, ..., every other one a KeyError."""
+    await kafka.create(kafka.dead)
+    config = ConsumerConfig(bootstrap_servers=kafka.address)
+    async with producer_with_own_connections(config) as producer:
+        sent = Delivery()
+        for number in range(count):
+            place = kafka.topic, 0, number, 1_700_000_000_000 + number, 0
+            record = Record(*place, b"k", b"%d" % number, (("n", b"1"),))
+            error = KeyError("\x1b[2J") if number % 2 else ValueError("boom")
+            letter = DeadLetter(record, error, 3)
+            await producer.queue(
+                kafka.dead, None, letter.key, letter.value, letter.headers, letter.timestamp, sent
+            )
+        await sent.wait()
+
+
+async def written(kafka: HandlerTopic) -> list[Record]:
+    async with DeadLetterTopic(kafka.topic, bootstrap_servers=kafka.address) as topic:
+        return [each.record async for each in topic.letters()]
+
+
+@pytest.mark.kafka_topic(partitions=1)
+def test_dead_letters_are_listed_shown_and_replayed_once(kafka: HandlerTopic) -> None:
+    asyncio.run(write(kafka, 5))
+    listing: Any = json.loads(command("list", kafka.dead, "--json").stdout)
+    assert [(row["error_type"], row["count"]) for row in listing["rows"]] == [
+        ("KeyError", 2),
+        ("ValueError", 3),
+    ]
+    shown = command("show", kafka.dead, "0:1")
+    assert "\x1b" not in shown.stdout
+    assert f"origin: {kafka.topic}-0 offset 1" in shown.stdout
+    assert "\nvalue: " not in shown.stdout
+    assert "\nvalue: 1\n" in command("show", kafka.dead, "0:1", "--value").stdout
+
+    dry = command("replay", kafka.dead, "--dry-run")
+    assert f"5 would be sent (5 to {kafka.topic})" in dry.stdout
+    first = command("replay", kafka.dead, "--error", "KeyError", "--json")
+    assert (first.exit_code, json.loads(first.stdout)["sent"]) == (0, 2)
+    again = command("replay", kafka.dead)
+    assert again.exit_code == 0, again.output
+    assert "3 sent" in again.stdout
+    assert "2 were sent before" in again.stdout
+    records = asyncio.run(written(kafka))
+    assert [each.value for each in records] == [b"1", b"3", b"0", b"2", b"4"]
+    assert {each.headers for each in records} == {(("n", b"1"), ("asyncrevoke-replays", b"1"))}
+    assert records[0].timestamp == 1_700_000_000_001
+    with open(f"{kafka.dead}.replay.jsonl", encoding="utf-8") as file:
+        sent = [line for line in map(json.loads, file) if line["line"] == "sent"]
+    assert [(line["offset"], line["to_topic"], line["to_offset"]) for line in sent] == [
+        (offset, kafka.topic, number) for number, offset in enumerate((1, 3, 0, 2, 4))
+    ]
+
+
+@pytest.mark.kafka_topic(partitions=1)
+def test_an_interrupted_replay_goes_on_without_sending_twice(
+    kafka: HandlerTopic, tmp_path: Path
+) -> None:
+    async def interrupted() -> ReplayResult:
+        await write(kafka, 500)
+        async with DeadLetterTopic(kafka.dead, bootstrap_servers=kafka.address) as letters:
+            replay = Replay(letters, ReplayOptions(rate=1000), lambda _now: replay.stop())
+            return await replay.run()
+
+    result = asyncio.run(interrupted())
+    assert result.stopped
+    assert 0 < result.sent < 500
+    # As a process leaves it that was killed before the answer.
+    with (tmp_path / f"{kafka.dead}.replay.jsonl").open("ab") as file:
+        file.write(b'{"line":"sending","partition":0,"offsets":[499]}\n')
+    resumed = command("replay", kafka.dead)
+    assert resumed.exit_code == 3, resumed.output
+    assert "0:499: it may have been sent by a replay that was interrupted" in resumed.stdout
+    assert command("replay", kafka.dead, "--resend-in-doubt").exit_code == 0
+    records = asyncio.run(written(kafka))
+    assert [int(each.value or b"") for each in records] == list(range(500))
+
+
+@pytest.mark.kafka_topic(partitions=1)
+def test_dead_letters_that_a_broker_refuses_are_sent_by_the_next_replay(
+    kafka: HandlerTopic,
+) -> None:
+    asyncio.run(write(kafka, 3))
+    small = f"{kafka.topic}.compacted"
+    asyncio.run(kafka.create(small, settings={"max.message.bytes": "10"}))
+    refused = command("replay", kafka.dead, "--to", small)
+    assert refused.exit_code == 1, refused.output
+    assert "max.message.bytes" in refused.output
+    assert command("replay", kafka.dead).exit_code == 0
+    assert len(asyncio.run(written(kafka))) == 3
+
+
+def test_a_topic_that_does_not_exist_and_wrong_options_are_named(kafka: HandlerTopic) -> None:
+    missing = command("list", f"{kafka.topic}.nowhere")
+    assert missing.exit_code == 1
+    assert "there is no topic" in missing.output
+    for arguments in (
+        ["list", "no topic"],
+        ["list", "dlq", "--since", "yesterday"],
+        ["show", "dlq", "1-2"],
+        ["replay", "dlq", "--to", "dlq"],
+        ["replay", "dlq", "--rate", "0"],
+        ["replay", "dlq", "--limit", "0"],
+    ):
+        result = command(*arguments)
+        assert result.exit_code == 2, (arguments, result.output)

@@ -1,0 +1,240 @@
+"""Dead letters are listed, and replayed to the topics of their records."""
+
+from __future__ import annotations
+
+import os
+import stat
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from asyncrevoke import Consumer, TopicPartition
+from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
+from asyncrevoke.dead_letters.errors import DeadLettersError
+from asyncrevoke.dead_letters.replay import ReplayOptions
+from asyncrevoke.dead_letters.replay_journal import ReplayJournal
+from asyncrevoke.dead_letters.stored_dead_letter import (
+    NoDeadLetter,
+    StoredDeadLetter,
+    read_dead_letter,
+    why_not_replayed,
+)
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
+from asyncrevoke.model import Record
+from asyncrevoke.testing import TestConsumer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def stored(record: Record, error: Exception | None = None) -> Record:
+    """The record that a dead letter is in its topic."""
+    letter = DeadLetter(record, error or ValueError("boom"), 2)
+    return Record("dlq", 0, 5, letter.timestamp, 0, letter.key, letter.value, tuple(letter.headers))
+
+
+def failing(calls: list[tuple[int, bytes]]) -> Consumer:
+    """A consumer whose handler fails for negative values while ``calls`` has fewer than four."""
+    consumer = Consumer(group_id="billing")
+
+    @consumer.handler("orders", dead_letter="orders.dlq")
+    async def bill(value: int, record: Record) -> None:
+        calls.append((value, dict(record.headers).get("asyncrevoke-replays") or b""))
+        if value < 0 and len(calls) < 5:
+            raise ValueError("negative")
+
+    return consumer
+
+
+# -- what a dead letter says ----------------------------------------------------------------------
+
+
+def test_a_dead_letter_is_replayed_with_the_headers_that_its_record_had() -> None:
+    record = Record("orders", 3, 42, 1234, 0, b"k", b"v", (("trace", b"1"), ("trace", None)))
+    letter = read_dead_letter(stored(record))
+    assert isinstance(letter, StoredDeadLetter)
+    assert letter[1:] == ("orders", 3, 42, 1234, "ValueError", "boom", 2, 0)
+    assert letter.replay_headers() == [
+        ("trace", b"1"),
+        ("trace", None),
+        ("asyncrevoke-replays", b"1"),
+    ]
+
+
+def test_the_dead_letter_of_a_dead_letter_keeps_the_headers_of_the_first() -> None:
+    first = stored(Record("orders", 3, 42, 1234, 0, b"k", b"v", ()))
+    letter = read_dead_letter(stored(first, KeyError("x")))
+    assert isinstance(letter, StoredDeadLetter)
+    assert (letter.origin_topic, letter.error_type) == ("dlq", "KeyError")
+    assert letter.replay_headers() == [*first.headers, ("asyncrevoke-replays", b"1")]
+
+
+@pytest.mark.parametrize(
+    ("header", "value", "why"),
+    [
+        ("asyncrevoke-origin-topic", None, "no headers of a dead letter"),
+        ("asyncrevoke-origin-topic", b"../etc\x1b[2J", "no name of a topic"),
+        ("asyncrevoke-origin-topic", b"\xff", "no name of a topic"),
+        ("asyncrevoke-origin-partition", b"-1", "no valid partition"),
+        ("asyncrevoke-origin-offset", b"9" * 400, "no valid partition"),
+    ],
+)
+def test_a_record_with_other_headers_is_named_and_is_no_dead_letter(
+    header: str, value: bytes | None, why: str
+) -> None:
+    record = stored(Record("orders", 3, 42, 1234, 0, b"k", b"v", ()))
+    others = [each for each in record.headers if each[0] != header]
+    changed = Record("dlq", 0, 5, 1, 0, None, None, (*others, (header, value)))
+    found = read_dead_letter(changed)
+    assert isinstance(found, NoDeadLetter)
+    assert why in found.why
+
+
+@pytest.mark.parametrize(
+    ("to", "replays", "why"),
+    [
+        ("dlq", b"0", "dead letter topic itself"),
+        ("__consumer_offsets", b"0", "internal topic"),
+        ("orders", b"3", "replayed 3 times"),
+        ("orders", b"many", "times and failed again"),
+    ],
+)
+def test_what_would_fail_for_ever_is_not_replayed(to: str, replays: bytes, why: str) -> None:
+    record = Record("orders", 3, 42, 1, 0, b"k", b"v", (("asyncrevoke-replays", replays),))
+    letter = read_dead_letter(stored(record))
+    assert isinstance(letter, StoredDeadLetter)
+    assert why in (why_not_replayed(letter, to, 3) or "")
+    fresh = letter._replace(replays=0)
+    assert why_not_replayed(fresh, "orders", 3) is None
+
+
+def test_a_filter_takes_what_agrees_with_each_of_its_fields() -> None:
+    letter = read_dead_letter(stored(Record("orders", 3, 42, 1000, 0, None, b"v", ())))
+    assert isinstance(letter, StoredDeadLetter)
+    letter = letter._replace(error_type="app.errors.Refused")
+    second = datetime.fromtimestamp(1, UTC)
+    taken = [
+        DeadLetterFilter(),
+        DeadLetterFilter(origin_topics=frozenset(["orders"]), errors=frozenset(["Refused"])),
+        DeadLetterFilter(errors=frozenset(["app.errors.Refused"]), since=second),
+        DeadLetterFilter(origin_partitions=frozenset([3])),
+    ]
+    refused = [
+        DeadLetterFilter(origin_topics=frozenset(["clicks"])),
+        DeadLetterFilter(errors=frozenset(["errors.Refused"])),
+        DeadLetterFilter(until=second),
+        DeadLetterFilter(origin_partitions=frozenset([0]), errors=frozenset(["Refused"])),
+    ]
+    assert all(each.takes(letter) for each in taken)
+    assert not any(each.takes(letter) for each in refused)
+    with pytest.raises(ConfigError, match="no time zone"):
+        DeadLetterFilter(since=datetime(2026, 1, 1))  # noqa: DTZ001 - what is refused
+
+
+# -- replays --------------------------------------------------------------------------------------
+
+
+async def test_a_replayed_dead_letter_is_handled_again_and_counts_its_replays() -> None:
+    calls: list[tuple[int, bytes]] = []
+    async with TestConsumer(failing(calls), partitions=1) as t:
+        for value in (1, -1, -2):
+            await t.publish("orders", value, key="k", headers={"trace": "7"})
+        assert len(t.dead_letters("orders.dlq")) == 2
+        chosen = DeadLetterFilter(errors=frozenset(["ValueError"]))
+        result = await t.replay_dead_letters("orders.dlq", ReplayOptions(chosen=chosen, limit=1))
+        assert (result.sent, result.by_topic) == (1, {"orders": 1})
+        assert calls[3:] == [(-1, b"1")], "it fails a second time"
+        result = await t.replay_dead_letters("orders.dlq", ReplayOptions(max_attempts=1))
+        assert (result.selected, result.sent, result.not_sent) == (3, 2, 1)
+        assert "replayed 1 times" in result.named[0].why
+        assert sorted(calls[4:]) == [(-2, b"1"), (-1, b"1")]
+        again = t.records("orders")[-1]
+        assert (again.key, again.headers) == (
+            b"k",
+            (("trace", b"7"), ("asyncrevoke-replays", b"1")),
+        )
+
+
+async def test_a_dry_run_sends_nothing_and_the_dead_letter_topic_is_no_target() -> None:
+    calls: list[tuple[int, bytes]] = []
+    async with TestConsumer(failing(calls), partitions=1) as t:
+        await t.publish("orders", -1)
+        result = await t.replay_dead_letters("orders.dlq", ReplayOptions(dry_run=True))
+        assert (result.sent, result.by_topic) == (1, {"orders": 1})
+        assert len(t.records("orders")) == 1
+        with pytest.raises(ConfigError, match="dead letter topic itself"):
+            await t.replay_dead_letters("orders.dlq", ReplayOptions(to="orders.dlq"))
+
+
+async def test_a_record_of_another_program_is_named_and_the_others_are_replayed() -> None:
+    calls: list[tuple[int, bytes]] = []
+    async with TestConsumer(failing(calls), partitions=1) as t:
+        await t.publish("orders.dlq", "by hand")
+        await t.publish("orders", -1)
+        result = await t.replay_dead_letters("orders.dlq", ReplayOptions(to="repaired"))
+        assert (result.sent, result.by_topic) == (1, {"repaired": 1})
+        assert [(each.offset, each.why) for each in result.named] == [
+            (0, "it has no headers of a dead letter")
+        ]
+
+
+async def test_a_rate_limits_how_many_are_sent_in_a_second() -> None:
+    calls: list[tuple[int, bytes]] = []
+    async with TestConsumer(failing(calls), partitions=1) as t:
+        for value in (-1, -2, -3):
+            await t.publish("orders", value)
+        before = t.time
+        result = await t.replay_dead_letters("orders.dlq", ReplayOptions(rate=0.5))
+        assert result.sent == 3
+        assert t.time - before >= 4
+
+
+# -- the journal ----------------------------------------------------------------------------------
+
+
+def test_the_journal_knows_what_was_sent_and_what_may_have_been(tmp_path: Path) -> None:
+    path, to = tmp_path / "j", TopicPartition("orders", 1)
+    with ReplayJournal(path, "dlq") as journal:
+        journal.sending([(0, 5), (0, 6), (1, 0), (0, 7)])
+        journal.ended([(1, 0, to, 9), (0, 5, to, -1)], [(0, 6)])
+        with pytest.raises(DeadLettersError, match="another replay"), ReplayJournal(path, "dlq"):
+            raise AssertionError
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    with path.open("ab") as file:
+        file.write(b'{"line":"sent","partition":0,"off')  # torn by a crash
+    for _ in range(2):
+        with ReplayJournal(path, "dlq") as journal:
+            assert journal.has_sent(0, 5)
+            assert journal.has_sent(1, 0)
+            assert not journal.has_sent(0, 6)
+            assert not journal.is_in_doubt(0, 6)
+            assert journal.is_in_doubt(0, 7)
+            assert journal.highest(0) == 7
+            assert journal.highest(2) == -1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"no json\n", b'{"line":"sent"}\n', b"[1]\n", b"x" * 2_000_000],
+    ids=["text", "no first line", "list", "long"],
+)
+def test_a_file_that_is_no_journal_is_refused_and_not_changed(
+    tmp_path: Path, content: bytes
+) -> None:
+    path = tmp_path / "j"
+    path.write_bytes(content)
+    with pytest.raises(DeadLettersError, match="no journal of replays"), ReplayJournal(path, "dlq"):
+        raise AssertionError
+    assert path.read_bytes() == content
+
+
+def test_the_journal_of_another_topic_is_refused(tmp_path: Path) -> None:
+    with ReplayJournal(tmp_path / "j", "dlq"):
+        pass
+    with (
+        pytest.raises(DeadLettersError, match="is the journal of dlq, not of other"),
+        ReplayJournal(tmp_path / "j", "other"),
+    ):
+        raise AssertionError
