@@ -40,15 +40,17 @@ if TYPE_CHECKING:
         PublishError,
         RequestTimeoutError,
         TopicAuthorizationError,
+        UnmatchedRecordError,
         UnreadableRecordError,
         UnsupportedVersionError,
     )
     from asyncrevoke.handlers.lifespans.assigned_partition import AssignedPartition
+    from asyncrevoke.handlers.matching.header_match import by_header
     from asyncrevoke.handlers.policy.batch import BatchError
     from asyncrevoke.handlers.policy.context import HandlerContext
     from asyncrevoke.handlers.policy.limits import RateLimit
     from asyncrevoke.handlers.policy.middleware import CallNext
-    from asyncrevoke.handlers.policy.retry import Retry
+    from asyncrevoke.handlers.policy.retry import Pause, Retry
     from asyncrevoke.handlers.policy.retry_topic import RetryTopic
     from asyncrevoke.handlers.registry import Router
     from asyncrevoke.model import (
@@ -105,6 +107,7 @@ __all__ = [
     "OffsetOutOfRangeError",
     "PartitionLostError",
     "PartitionsError",
+    "Pause",
     "PollResult",
     "Probe",
     "PublishError",
@@ -118,8 +121,10 @@ __all__ = [
     "RunningHandler",
     "TopicAuthorizationError",
     "TopicPartition",
+    "UnmatchedRecordError",
     "UnreadableRecordError",
     "UnsupportedVersionError",
+    "by_header",
 ]
 
 _ERRORS = "asyncrevoke.errors"
@@ -139,6 +144,7 @@ _MODULES = {
     "Message": "asyncrevoke.producing.message",
     "OffsetAndMetadata": _MODEL,
     "OffsetAndTimestamp": _MODEL,
+    "Pause": "asyncrevoke.handlers.policy.retry",
     "PollResult": _MODEL,
     "Probe": "asyncrevoke.runtime.session.probe",
     "RateLimit": "asyncrevoke.handlers.policy.limits",
@@ -149,6 +155,7 @@ _MODULES = {
     "Router": "asyncrevoke.handlers.registry",
     "RunningHandler": _MODEL,
     "TopicPartition": _MODEL,
+    "by_header": "asyncrevoke.handlers.matching.header_match",
 }
 
 

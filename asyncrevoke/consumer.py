@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from asyncrevoke.config import ConsumerConfig
@@ -159,7 +160,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
             session.core.assignment.lifespans.enter_lifespans()
         router = self._handler_host.router
         if router is not None:
-            if session.dead_letters is None:  # else a test takes them
+            if session.checks_output_topics:
                 session.core.set_output_topics(self._handler_host.output_topics())
             if delays := self._handler_host.retry_topic_delays():
                 session.delay(delays)
@@ -203,7 +204,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
             self._session.core.leave_at_close(leave)
         try:
             await self._session.aclose()
-            await self._handler_host.close_producer()
+            await self._handler_host.close_producer(self._session)
         except Exception as closing:
             # The error of a handler came first; a FatalError is the same for both.
             failure = self._handlers_failure()
@@ -233,7 +234,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         session = self._entered_once()
         try:
             await session.aclose(graceful=False)
-            await self._handler_host.close_producer()
+            await self._handler_host.close_producer(session)
         except Exception as closing:
             session.log.exception(
                 "closing failed after another error, which is raised", exc_info=closing
@@ -391,9 +392,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
                 'a task group counts records by itself: it needs commit_mode="processed", this '
                 f'consumer has "{config.commit_mode}"'
             )
-        from asyncrevoke.handlers.dead_letters.producer import (
-            DeadLetterProducer,
-        )
+        from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
         from asyncrevoke.handlers.execution.runner_context import RunnerContext
         from asyncrevoke.handlers.policy.options import check_failure_options
         from asyncrevoke.handlers.task_group import TrackedTaskGroup
@@ -408,7 +407,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
             )
         if running < 1:
             raise ConfigError(f"concurrency={running}: at least 1")
-        letters = session.dead_letters or DeadLetterProducer(session.config, session.log)
+        letters = DeadLetterProducer(partial(self._handler_host.open_producer, session))
         context = RunnerContext(
             concurrency=running,
             max_in_flight=most,

@@ -200,6 +200,18 @@ class DecodeError(AsyncRevokeError):
         super().__init__(f"{_names([partition])} at offset {offset}: {detail}")
 
 
+class UnmatchedRecordError(AsyncRevokeError):
+    """No handler of the topic takes the record, and ``unmatched`` does not say what follows."""
+
+    def __init__(self, partition: TopicPartition, offset: int) -> None:
+        self.partition = partition
+        self.offset = offset
+        super().__init__(
+            f"{_names([partition])} at offset {offset}: no handler of the topic takes the record: "
+            'register one without where= for all others, or say unmatched="skip" or "dead_letter"'
+        )
+
+
 class HandlerCancelledError(AsyncRevokeError):
     """A handler raised CancelledError without being cancelled by this library: it has failed."""
 

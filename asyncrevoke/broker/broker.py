@@ -18,7 +18,9 @@ from typing_extensions import override
 
 from asyncrevoke.broker.admin import RETRY_INTERVAL, Admin
 from asyncrevoke.broker.errors import BrokerRequestError, BrokerStartError
+from asyncrevoke.broker.installation.class_archive import ClassArchive
 from asyncrevoke.broker.installation.class_path import class_path
+from asyncrevoke.broker.installation.jars import cache_folder
 from asyncrevoke.broker.installation.java import find_java
 from asyncrevoke.broker.listeners.ports import HOST, free_ports, is_free
 from asyncrevoke.broker.listeners.private_file import write_private
@@ -98,6 +100,7 @@ class KafkaBroker(RunningBroker):
         self._node_id = 1
         self._cluster_id = new_cluster_id()
         self._java: tuple[str, ...] = ()
+        self._archive: ClassArchive | None = None
         self._process: BrokerProcess | None = None
         self._remove: weakref.finalize[..., KafkaBroker] | None = None
 
@@ -240,7 +243,8 @@ class KafkaBroker(RunningBroker):
         self._write_config(directory, config)
         if not (directory / "data" / "meta.properties").exists():
             self._format(config)
-        command = (*self._java, *self._jvm_options(), "kafka.Kafka", str(config))
+        archive = () if self._archive is None else self._archive.options()
+        command = (*self._java, *archive, *self._jvm_options(), "kafka.Kafka", str(config))
         self._process = BrokerProcess(command, self.log_path, None if self._keep else directory)
 
     def wait_until_ready(self, node_ids: set[int]) -> None:
@@ -291,6 +295,7 @@ class KafkaBroker(RunningBroker):
             java = find_java()
             jars = class_path(tools=self._tools, on_progress=self._on_progress)
             self._java = (str(java.path), "-cp", jars)
+            self._archive = ClassArchive(cache_folder(), java.path, jars)
 
     def _choose_ports(self) -> None:
         if self._port is not None and not is_free(self._port):
@@ -319,8 +324,10 @@ class KafkaBroker(RunningBroker):
         write_private(config, properties_text(properties).encode())
 
     def _format(self, config: Path) -> None:
+        archive = self._archive
+        loading = () if archive is None else archive.options() or archive.recording()
         arguments = [
-            "-Xmx128m", *_QUICK_JAVA, *_LOGGING, "kafka.tools.StorageTool", "format",
+            *loading, "-Xmx128m", *_QUICK_JAVA, *_LOGGING, "kafka.tools.StorageTool", "format",
             f"--cluster-id={self._cluster_id}", "--config", str(config),
         ]  # fmt: skip
         # Every user of this machine can see the arguments of a process: those with passwords are
@@ -333,6 +340,8 @@ class KafkaBroker(RunningBroker):
             code = run_to_end((*self._java, *arguments), self.log_path, self.start_timeout)
         finally:
             passwords.unlink(missing_ok=True)
+            if archive is not None:
+                archive.keep()
         if code != 0:
             raise BrokerStartError(
                 f"Apache Kafka's storage could not be formatted (exit code {code}); last lines:",

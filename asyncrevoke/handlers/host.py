@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.errors import ConfigError, ConsumerClosedError
 from asyncrevoke.printable import shown_option
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ class HandlerHost:
         self.router: Router | None = None
         self._runner: HandlerRunner | None = None
         self._producer: Producer | None = None
+        # Its producer is closed. A test may enter the consumer again, with another session.
+        self._disconnected: Session | None = None
 
     @property
     def failure(self) -> BaseException | None:
@@ -92,7 +94,7 @@ class HandlerHost:
             from asyncrevoke.handlers.policy.options import (
                 check_consumer_limits,
             )
-            from asyncrevoke.handlers.policy.results import check_results_are_published
+            from asyncrevoke.handlers.policy.results import check_results
 
             if not self.router.handlers:
                 raise ConfigError(
@@ -102,7 +104,7 @@ class HandlerHost:
             for topic in topics:
                 self.router.find(topic)
             for handler in self.router.handlers:
-                check_results_are_published(handler)
+                check_results(handler.function, handler.name, handler.publish_to)
                 check_consumer_limits(handler, self._config.concurrency, self._config.max_in_flight)
         elif self._open_lifespan is not None:
             raise ConfigError(
@@ -144,14 +146,12 @@ class HandlerHost:
         Raises what has stopped them, also if it is cancelled after that. If cancelled, handlers are
         cancelled too.
         """
-        from asyncrevoke.handlers.dead_letters.producer import (
-            DeadLetterProducer,
-        )
+        from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
         from asyncrevoke.handlers.execution.runner_context import RunnerContext
         from asyncrevoke.handlers.runner import HandlerRunner
 
         config, log = self._config, session.log
-        dead_letters = session.dead_letters or DeadLetterProducer(session.config, log)
+        open_producer = partial(self.open_producer, session)
         lifespans = self._lifespans(session)
         try:
             async with self.open_resources(log, session.deadline) as (state, worker_resources):
@@ -164,8 +164,8 @@ class HandlerHost:
                     state=state,
                     worker_resources=worker_resources,
                     lifespans=lifespans,
-                    dead_letters=dead_letters,
-                    open_producer=partial(self.open_producer, session),
+                    dead_letters=DeadLetterProducer(open_producer),
+                    open_producer=open_producer,
                     wall_clock=session.wall_clock,
                     call_recorder=session.call_recorder,
                     observers=session.observers,
@@ -193,12 +193,16 @@ class HandlerHost:
             if lifespans is not None:
                 # If resources could not be opened, the core still waits for them.
                 await lifespans.aclose()
-            await self.close_producer()
-            await dead_letters.aclose()
+            await self.close_producer(session)
 
     def open_producer(self, session: Session) -> Producer:
-        """The producer of results, made when it is first needed."""
+        """The producer of results and dead letters, made when it is first needed.
+
+        Raises ConsumerClosedError after :meth:`close_producer`.
+        """
         if self._producer is None:
+            if session is self._disconnected:
+                raise ConsumerClosedError("the consumer is closed: nothing more is published")
             from asyncrevoke.producing.producer import Producer
 
             self._producer = Producer(
@@ -206,8 +210,9 @@ class HandlerHost:
             )
         return self._producer
 
-    async def close_producer(self) -> None:
+    async def close_producer(self, session: Session) -> None:
         """Send nothing more; what is not acknowledged fails."""
+        self._disconnected = session
         producer, self._producer = self._producer, None
         if producer is not None:
             await producer.aclose()

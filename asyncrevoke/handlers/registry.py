@@ -6,21 +6,23 @@ import re
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.handlers.matching.shared_topic import SharedTopic, check_shared_topic, is_shared
 from asyncrevoke.handlers.policy.decoding import Decoder, check_decoder
 from asyncrevoke.handlers.policy.handler_function import HandlerFunction
 from asyncrevoke.handlers.policy.middleware import M, Middleware, check_middleware
 from asyncrevoke.handlers.policy.options import CheckedOptions, check_options
 from asyncrevoke.handlers.policy.registration import BatchOptions, Handler, HandlerOptions
-from asyncrevoke.handlers.policy.results import check_publish_to, collecting
+from asyncrevoke.handlers.policy.results import check_results, collecting
 from asyncrevoke.handlers.policy.signature import (
     compile_batch_call,
     compile_call,
     handler_name,
     takes_records,
+    value_type,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 F = TypeVar("F", bound=HandlerFunction)
 
@@ -36,7 +38,9 @@ class Router:
             check_decoder(decoder)
         self._decoder = decoder
         self._handlers: list[Handler] = []
-        self._by_topic: dict[str, Handler] = {}
+        self._by_topic: dict[str, list[Handler]] = {}
+        self._shared: dict[str, SharedTopic] = {}
+        self._replace: Callable[[Handler], Handler] | None = None
         self._middleware: list[Middleware] = []
 
     @property
@@ -103,38 +107,60 @@ class Router:
         return (*self._middleware, *handler.middleware)
 
     def include_router(self, router: Router) -> None:
-        """Add the handlers of another router; ConfigError if both handle a topic.
+        """Add the handlers of another router; ConfigError if both handle a topic and predicates do
+        not tell its records apart.
 
         Handlers without a decoder, of their own or of that router, get the decoder of this one. The
         middleware of that router runs inside of this one's, for its own handlers only. Whatever is
         registered with that router later is not added.
         """
-        for handler in router.handlers:
-            self._check_not_registered(handler)
-        for handler in router.handlers:
-            with_decoder = _with_decoder(handler, self._decoder)
-            self._add(with_decoder._replace(middleware=router.middleware_of(handler)))
+        included = [
+            _with_decoder(handler, self._decoder)._replace(middleware=router.middleware_of(handler))
+            for handler in router.handlers
+        ]
+        self._check_topics(included)
+        for handler in included:
+            self._add(handler)
 
     def map_handlers(self, change: Callable[[Handler], Handler]) -> Router:
-        """Return a router with the same middleware, and each handler as ``change`` returns it."""
+        """Return a router with the same middleware, and each handler as ``change`` returns it; also
+        the policy for records that no handler takes."""
         router = Router(decoder=self._decoder)
+        router._replace = change
         router._middleware.extend(self._middleware)
         for handler in self._handlers:
             router._add(change(handler))
         return router
 
     def get(self, topic: str) -> Handler | None:
-        """The handler of a topic, None if there is none."""
-        handler = self._by_topic.get(topic)
-        if handler is not None:
-            return handler
+        """The handler of a topic, the first one of several, None if there is none."""
+        handlers = self.handlers_of(topic)
+        return handlers[0] if handlers else None
+
+    def handlers_of(self, topic: str) -> Sequence[Handler]:
+        """The handlers of a topic, in the order of registration: those that name it, or those with
+        the first pattern that matches it."""
+        handlers = self._by_topic.get(topic)
+        if handlers is not None:
+            return handlers
         for candidate in self._handlers:
-            if candidate.pattern is not None and candidate.pattern.fullmatch(topic):
-                return candidate
-        return None
+            pattern = candidate.pattern
+            if pattern is not None and pattern.fullmatch(topic):
+                return [each for each in self._handlers if each.pattern == pattern]
+        return ()
+
+    def matcher_of(self, topic: str) -> SharedTopic | None:
+        """Chooses the handler of each record of a topic; None if one handler gets all of them."""
+        handlers = self.handlers_of(topic)
+        if not is_shared(handlers) or _is_retry_topic(topic, handlers[0]):
+            return None
+        shared = self._shared.get(topic)
+        if shared is None:
+            shared = self._shared[topic] = SharedTopic(handlers, self._replace)
+        return shared
 
     def find(self, topic: str) -> Handler:
-        """The handler of a topic; ConfigError if there is none."""
+        """The handler of a topic, the first one of several; ConfigError if there is none."""
         handler = self.get(topic)
         if handler is not None:
             return handler
@@ -144,19 +170,34 @@ class Router:
         )
 
     def _add(self, handler: Handler) -> None:
-        self._check_not_registered(handler)
+        self._check_topics([handler])
         self._handlers.append(handler)
+        self._shared.clear()
         for topic in handler.names:
-            self._by_topic[topic] = handler
+            self._by_topic.setdefault(topic, []).append(handler)
 
-    def _check_not_registered(self, handler: Handler) -> None:
-        for topic in handler.names:
-            if topic in self._by_topic:
-                raise ConfigError(
-                    f'topic "{topic}" is handled by {self._by_topic[topic].name} already, and '
-                    f"{handler.name} would handle it too: a topic has one handler, which may call "
-                    "several functions, and a retry topic belongs to one handler"
-                )
+    def _check_topics(self, added: Sequence[Handler]) -> None:
+        for topic in dict.fromkeys(topic for handler in added for topic in handler.names):
+            new = [handler for handler in added if topic in handler.names]
+            _check_topic(topic, [*self._by_topic.get(topic, ()), *new])
+        patterns = dict.fromkeys(handler.pattern for handler in added if handler.pattern)
+        for pattern in patterns:
+            of_pattern = [each for each in (*self._handlers, *added) if each.pattern == pattern]
+            check_shared_topic(pattern.pattern, of_pattern)
+
+
+def _is_retry_topic(topic: str, handler: Handler) -> bool:
+    return handler.retry_topic is not None and handler.retry_topic.topic == topic
+
+
+def _check_topic(topic: str, handlers: Sequence[Handler]) -> None:
+    if not any(_is_retry_topic(topic, handler) for handler in handlers):
+        check_shared_topic(topic, handlers)
+    elif len(handlers) > 1:
+        raise ConfigError(
+            f'topic "{topic}" is handled by {handlers[0].name} already, and {handlers[-1].name} '
+            "would handle it too: a retry topic belongs to one handler"
+        )
 
 
 def _compiled(
@@ -166,7 +207,6 @@ def _compiled(
     default_decoder: Decoder | None,
 ) -> Handler:
     name = handler_name(function)
-    check_publish_to(function, name, options.publish_to)
     if options.publish_to is not None:
         function = collecting(function)
     call, wants_context, batch = None, False, None
@@ -180,6 +220,7 @@ def _compiled(
             f"the first parameter of {name} is annotated Record, which receives the record "
             "as it is: leave out decoder=, or annotate what the decoder returns"
         )
+    check_results(function, name, options.publish_to)
     return Handler(
         name=name,
         function=function,
@@ -197,6 +238,9 @@ def _compiled(
         order_by=options.order_by,
         limits=options.limits,
         publish_to=options.publish_to,
+        where=options.where,
+        unmatched=options.unmatched,
+        value_type=value_type(function, name, batch=batch is not None),
     )
 
 

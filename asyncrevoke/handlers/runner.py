@@ -13,12 +13,13 @@ from asyncrevoke.model import UnreadableRecord
 from asyncrevoke.runtime.hooks.running_calls import RunningCall
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
-    from asyncrevoke.handlers.policy.registration import HandlerLookup
+    from asyncrevoke.handlers.policy.registration import HandlerLookup, RecordMatcher
+    from asyncrevoke.handlers.scheduling.ordering import HandlerOrdering
     from asyncrevoke.handlers.scheduling.record_source import RecordSource
-    from asyncrevoke.model import PollResult, TopicPartition
+    from asyncrevoke.model import PollResult, Record, TopicPartition
 
 
 class HandlerRunner:
@@ -118,14 +119,14 @@ class HandlerRunner:
         """The calls that have begun and not ended."""
         pipeline = self._pipeline
         for _, item in pipeline.pool.running():
-            handler = pipeline.dispatcher.prepare(item.topic)
+            handler = pipeline.dispatcher.handler_of(item)
             attempt = pipeline.backlog.calls_of(item)
             where = item.topic, item.partition, first_unfinished_offset(item)
             yield RunningCall(item, attempt, handler.name, *where, handler.max_handler_time)
 
-    def name_of(self, partition: TopicPartition, _offset: int) -> str | None:
-        """The name of the handler of a partition's records."""
-        return self._pipeline.dispatcher.prepare(partition.topic).name
+    def name_of(self, partition: TopicPartition, offset: int) -> str | None:
+        """The name of the handler of a record, the names of all of its topic if that is unknown."""
+        return self._pipeline.dispatcher.name_at(partition, offset)
 
     def stop_after_failure(self, error: BaseException) -> None:
         """Start no record, let handlers that run end, and let :meth:`run` raise the first error."""
@@ -161,6 +162,10 @@ class HandlerRunner:
         for partition, records in batch.by_partition().items():
             handler = dispatcher.prepare(partition.topic)
             ordering = self._orderings[id(handler)]
+            matcher = dispatcher.matchers.get(partition.topic)
+            if matcher is not None:
+                self._take_matched(partition, records, matcher, ordering)
+                continue
             # Of a partition's records, only the last one may be unreadable.
             last = records[-1]
             readable = records[:-1] if isinstance(last, UnreadableRecord) else records
@@ -175,3 +180,30 @@ class HandlerRunner:
         self._pipeline.pool.notify()
         for partition in sorted(batch.to_be_revoked):
             backlog.revocation_announced(partition)
+
+    def _take_matched(
+        self,
+        partition: TopicPartition,
+        records: Sequence[Record],
+        matcher: RecordMatcher,
+        ordering: HandlerOrdering,
+    ) -> None:
+        """Choose the handler of each record. All of them share the lanes of the partition."""
+        backlog = self._pipeline.backlog
+        batch = matcher.handlers[0].batch
+        collected: list[Record] = []
+        single: list[Record] = []
+        for record in records:
+            if isinstance(record, UnreadableRecord):
+                error: BaseException | None = UnreadableRecordError.of(record)
+                handler = matcher.fallback
+            else:
+                handler, error = matcher.choose(record)
+            if batch is not None and error is None:
+                collected.append(record)
+            else:
+                backlog.choose_handler(record, handler, error)
+                single.append(record)
+        if batch is not None and collected:
+            backlog.put_for_batches(partition, collected, batch, ordering)
+        backlog.put(partition, single, ordering)

@@ -47,6 +47,9 @@ class _TaskHandler:
     def find(self, _topic: str) -> Handler:
         return self.handlers[0]
 
+    def matcher_of(self, _topic: str) -> None:
+        return None
+
     def middleware_of(self, _handler: Handler) -> tuple[Middleware, ...]:
         return ()
 
@@ -327,8 +330,4 @@ class TrackedTaskGroup:
         return HandlerOrdering(keys, None, one_batch_at_a_time=True)
 
     async def _close(self) -> None:
-        try:
-            await self._pipeline.close()
-        finally:
-            if self._context.dead_letters is not None:
-                await self._context.dead_letters.aclose()
+        await self._pipeline.close()

@@ -19,7 +19,8 @@ class ProduceAction(enum.Enum):
     RETRY_IN_DOUBT = "retry in doubt"  # perhaps written: send it again with the same sequence
     REFRESH = "refresh"  # the metadata are old: learn the leader, and send it again
     NEW_SEQUENCE = "new sequence"  # the broker knows another sequence: begin a new epoch
-    SPLIT = "split"  # too large: send its halves; refused if it has one record
+    # Too large, or one of its records is rejected: send its halves; refused if it has one record.
+    SPLIT = "split"
     REFUSED = "refused"  # its records fail
 
 
@@ -48,6 +49,8 @@ PRODUCE_ERRORS: Final[Mapping[ErrorCode, ProduceAction]] = {
     ErrorCode.producer_fenced: ProduceAction.NEW_SEQUENCE,
     ErrorCode.message_too_large: ProduceAction.SPLIT,
     ErrorCode.record_list_too_large: ProduceAction.SPLIT,
+    ErrorCode.invalid_record: ProduceAction.SPLIT,
+    ErrorCode.invalid_timestamp: ProduceAction.SPLIT,
 }
 
 REFUSALS: Final[Mapping[ErrorCode, str]] = {

@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     )
     from asyncrevoke.protocol.messages import FetchedPartition, Request, Response
     from asyncrevoke.protocol.records import RecordBatch
-    from asyncrevoke.runtime.hooks.dead_letter_writer import DeadLetterContent
     from asyncrevoke.testing.fake_kafka.clock import Clock
     from asyncrevoke.testing.fake_kafka.group_state import Reply
 
@@ -224,25 +223,6 @@ class Cluster(Brokers):
         log = self.written(fetched.partition)
         assert log is not None
         return [_WrittenBatch(batch, log) for batch in decode_simulated(fetched, read_committed)]
-
-
-class DeadLetterTopics:
-    """Dead letter topics and retry topics of the cluster; writes are acknowledged at once."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-
-    async def send(self, topic: str, letter: DeadLetterContent) -> None:
-        """Write one message to a topic, which is created if it does not exist."""
-        self._cluster.have(topic)
-        headers = tuple(letter.headers)
-        timestamp = letter.timestamp if letter.timestamp >= 0 else None
-        self._cluster.write(
-            topic, letter.key, letter.value, headers, partition=None, timestamp=timestamp
-        )
-
-    async def aclose(self) -> None:
-        """Nothing has to be closed."""
 
 
 def encode(value: object) -> bytes | None:

@@ -15,7 +15,6 @@ from asyncrevoke.testing.calls import Calls
 from asyncrevoke.testing.cluster import (
     Cluster,
     Connections,
-    DeadLetterTopics,
     Published,
     encode,
     encode_headers,
@@ -143,7 +142,6 @@ class TestConsumer:
             bootstrap=cluster.bootstrap(),
             requests=connections,
             decode=cluster.decode,
-            dead_letters=DeadLetterTopics(cluster),
             call_recorder=self._calls,
             jitter=Random(0),  # noqa: S311 - reproducible
             wall_clock=cluster.wall_time,

@@ -3,6 +3,7 @@
 python tests/documentation/option_reference.py
 """
 
+import argparse
 import ast
 import dataclasses
 import inspect
@@ -113,4 +114,6 @@ def with_reference(page: str) -> str:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Write the options into docs/configuration.md.")
+    parser.parse_args()
     PAGE.write_text(with_reference(PAGE.read_text()))

@@ -31,7 +31,7 @@ def note(name, text):
         file.write(text + "\\n")
 
 @consumer.handler(pattern="plain.*", retry=Retry(attempts=2, backoff=0.01))
-async def plain(value: bytes, record: Record, context: HandlerContext) -> str | None:
+async def plain(value: bytes, record: Record, context: HandlerContext) -> object:
     note("effects", "%s %d %d" % context.idempotency_key)
     if value == b"bad":
         raise KeyError("bad")

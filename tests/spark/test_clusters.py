@@ -52,7 +52,7 @@ from asyncrevoke import Consumer
 consumer = Consumer(group_id="billing")
 
 @consumer.handler(pattern="plain.*")
-async def handle(value: bytes) -> bytes:
+async def handle(value: bytes) -> object:
     return value
 """
 

@@ -46,7 +46,7 @@ from asyncrevoke import Consumer
 consumer = Consumer(group_id="billing")
 
 @consumer.handler(pattern="plain.*")
-async def handle(value: bytes) -> str:
+async def handle(value: bytes) -> object:
     return asyncrevoke.__file__ + " " + sys.prefix
 """
 

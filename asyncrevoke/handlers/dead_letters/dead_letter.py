@@ -32,10 +32,6 @@ class DeadLetterSender(Protocol):
         """
         ...
 
-    async def aclose(self) -> None:
-        """Disconnect; nothing more is sent."""
-        ...
-
 
 class DeadLetter:
     """A record's key, value, timestamp and headers, followed by headers that say why it failed.

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.config.inherit import INHERIT
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.errors import ConfigError, UnmatchedRecordError
 from asyncrevoke.handlers.execution.batch_invocation import invoke_batch
 from asyncrevoke.handlers.policy.batch import HandlerBatch, Item, unfinished_records
 from asyncrevoke.handlers.policy.results import returns_unsaid
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.execution.invocation import HandlerInvoker
     from asyncrevoke.handlers.execution.result_publisher import ResultPublisher
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
-    from asyncrevoke.handlers.policy.registration import Handler, HandlerLookup
+    from asyncrevoke.handlers.policy.registration import Handler, HandlerLookup, RecordMatcher
     from asyncrevoke.handlers.scheduling.attempt_state import AttemptState
     from asyncrevoke.handlers.scheduling.backlog import Backlog
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
     from asyncrevoke.handlers.scheduling.record_source import TakenRecords
-    from asyncrevoke.model import Record
+    from asyncrevoke.model import Record, TopicPartition
     from asyncrevoke.runtime.hooks.journal_hooks import HandlerRecorder
     from asyncrevoke.runtime.session.membership_guard import MembershipGuard
 
@@ -74,6 +74,8 @@ class Dispatcher:
         self._sending: set[Item] = set()
         self._sent: list[tuple[str, int]] = []
         self._handlers: dict[str, Handler] = {}
+        # Of prepared topics, those that have several handlers.
+        self.matchers: dict[str, RecordMatcher] = {}
         self._first_calls: dict[str, Callable[[Item], Awaitable[object]]] = {}
         # Topics whose first calls are direct, and whose records may be chosen for tracing.
         self._direct: set[str] = set()
@@ -94,24 +96,58 @@ class Dispatcher:
         self.worker_has_failed = False
 
     def prepare(self, topic: str) -> Handler:
-        """The handler of a topic, ready to be called; ConfigError if there is none."""
+        """The handler of a topic, the first of several, ready to be called; ConfigError if there is
+        none."""
         known = self._handlers.get(topic)
         if known is not None:
             return known
         handler = self._lookup.find(topic)
-        sends = handler.dead_letter is not None or handler.retry_topic is not None
-        if sends and not self._can_send:
-            raise ConfigError(
-                f"{handler.name} has a dead letter topic or a retry topic, and nothing sends to it"
-            )
+        matcher = self._lookup.matcher_of(topic)
+        handlers = (handler,) if matcher is None else matcher.handlers
+        for each in handlers:
+            sends = each.dead_letter is not None or each.retry_topic is not None
+            if sends and not self._can_send:
+                raise ConfigError(
+                    f"{each.name} has a dead letter topic or a retry topic, and nothing sends to it"
+                )
         self._handlers[topic] = handler
         if self.call_times is not None:
             self.call_times[topic] = []
         if self._recorder is not None:
             order_by = self._order_by if handler.order_by is INHERIT else handler.order_by
             order = "function" if callable(order_by) else order_by
-            self._recorder.handler_registered(topic, handler.name, order)
-        publisher = self._publisher if handler.publish_to is not None else None
+            names = ", ".join(each.name for each in handlers)
+            self._recorder.handler_registered(topic, names, order)
+        if matcher is None:
+            self._prepare_calls(topic, handler)
+        else:
+            self.matchers[topic] = matcher
+            for each in handlers:
+                # Calls look up the handler of a record in the state of its attempts.
+                self._invoker.prepare(topic, each, self._publisher_for(each))
+            self._first_calls[topic] = lambda item: self._call(item, handler, 1)
+        return handler
+
+    def handler_of(self, item: Item) -> Handler:
+        """The handler of an item of a prepared topic."""
+        if self.matchers and (chosen := self._backlog.handler_of(item)) is not None:
+            return chosen
+        return self._handlers[item.topic]
+
+    def name_at(self, partition: TopicPartition, offset: int) -> str:
+        """The name of the handler of a record, the names of all of its topic if that is unknown."""
+        handler = self.prepare(partition.topic)
+        matcher = self.matchers.get(partition.topic)
+        if matcher is None:
+            return handler.name
+        chosen = self._backlog.handler_at(partition, offset)
+        return ", ".join(each.name for each in matcher.handlers) if chosen is None else chosen.name
+
+    def _publisher_for(self, handler: Handler) -> ResultPublisher | None:
+        return self._publisher if handler.publish_to is not None else None
+
+    def _prepare_calls(self, topic: str, handler: Handler) -> None:
+        publisher = self._publisher_for(handler)
         first = self._invoker.prepare(topic, handler, publisher)
         if first is not None and publisher is not None:
             if self._publishes_later:
@@ -126,7 +162,6 @@ class Dispatcher:
             self._first_calls[topic] = cast("Callable[[Item], Awaitable[object]]", first)
         if self._publishes and handler.publish_to is None and returns_unsaid(handler):
             self._first_calls[topic] = self._checked_first_call(topic, handler)
-        return handler
 
     def _checked_first_call(
         self, topic: str, handler: Handler
@@ -156,15 +191,21 @@ class Dispatcher:
     # -- ItemDispatch ----------------------------------------------------------------------------
 
     def call_raised(self, item: Item, seconds: float, error: BaseException, /) -> None:
-        """Report the error to observers, except one of writing to another topic."""
+        """Report the error to observers, except one of writing to another topic, or if no handler
+        takes the record."""
         if item in self._sending:
             self._sending.remove(item)
-        elif self._observers is not None:
+        elif self._observers is not None and not isinstance(error, UnmatchedRecordError):
             self._observers.on_handler_error(item, seconds, error)
 
     def records_completed(self, records: Sequence[Record]) -> None:
         """Calls that report their records themselves have completed these."""
         self._completed.extend(records)
+
+    def turn_began(self) -> None:
+        """Handlers may start in this turn of the event loop."""
+        if self._recorder is not None:
+            self._recorder.loop_turn_began()
 
     def flush_completed(self) -> None:
         """Count all records as done whose handlers have returned since the last call."""
@@ -179,11 +220,11 @@ class Dispatcher:
 
     def handle_failure(self, entry: Entry[Item], error: BaseException, /) -> bool:
         """Apply the handler's policy; True if the item is done all the same."""
-        return self._failures.apply(entry, self._handlers[entry[1].topic], error)
+        return self._failures.apply(entry, self.handler_of(entry[1]), error)
 
     def call_cancelled(self, item: Item, error: BaseException, /) -> None:
         """The item is not done."""
-        self._failures.call_cancelled(item, self._handlers[item.topic], error)
+        self._failures.call_cancelled(item, self.handler_of(item), error)
 
     def worker_failed(self, error: BaseException, /) -> None:
         """Stop without waiting for calls that run."""
@@ -276,7 +317,7 @@ class Dispatcher:
         return self._next_attempt(item, state)
 
     async def _next_attempt(self, item: Item, state: AttemptState) -> None:
-        handler = self._handlers[item.topic]
+        handler = state.handler or self._handlers[item.topic]
         if state.send_for is not None and not isinstance(item, HandlerBatch):
             await self._send_to_topic(item, handler, state.send_for, state.calls)
         elif (error := state.take_result_error()) is not None:
@@ -286,7 +327,7 @@ class Dispatcher:
         else:
             self._backlog.retry_started(item)
             await self._call(item, handler, state.start_call())
-        self._backlog.forget_attempts(item)
+        self._backlog.attempt_succeeded(item)
 
     async def _send_to_topic(
         self, record: Record, handler: Handler, error: BaseException, calls: int

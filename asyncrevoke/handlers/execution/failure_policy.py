@@ -5,7 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Protocol
 
-from asyncrevoke.errors import DecodeError, HandlerExitError, UnreadableRecordError
+from asyncrevoke.errors import (
+    DecodeError,
+    HandlerExitError,
+    UnmatchedRecordError,
+    UnreadableRecordError,
+)
 from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
 from asyncrevoke.handlers.dead_letters.retry_message import RetryMessage
 from asyncrevoke.handlers.execution.worker_resources import WorkerResourceError
@@ -16,6 +21,7 @@ from asyncrevoke.handlers.policy.batch import (
     log_fields,
     unfinished_records,
 )
+from asyncrevoke.handlers.policy.retry import Pause
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,6 +70,8 @@ class FailurePolicy:
         self._backlog = backlog
         self._histories = histories
         self._reactions = reactions
+        # Topics of which a record was skipped because no handler takes it.
+        self._with_unmatched: set[str] = set()
 
     def apply(self, entry: Entry[Item], handler: Handler, error: BaseException) -> bool:
         """Decide about a failed item. True if it is done: skipped, or nothing of it has failed."""
@@ -115,7 +123,10 @@ class FailurePolicy:
 
     def skip(self, record: Record, handler: Handler, error: BaseException) -> None:
         """Count a failed record as done."""
-        self._warn("handler failed; record skipped", record, handler, error)
+        if isinstance(error, UnmatchedRecordError):
+            self._log_unmatched(record)
+        else:
+            self._warn("handler failed; record skipped", record, handler, error)
         self._report("skipped", record, error)
         self._source.complete(record)
 
@@ -127,7 +138,7 @@ class FailurePolicy:
         assert topic is not None
         assert self._dead_letters is not None
         history = self._histories.of(record)
-        if not isinstance(error, (DecodeError, UnreadableRecordError)):
+        if not isinstance(error, (DecodeError, UnmatchedRecordError, UnreadableRecordError)):
             history = history._replace(calls=history.calls + calls)
         later = handler.retry_topic
         returns = later is not None and later.topic == topic
@@ -143,7 +154,9 @@ class FailurePolicy:
         except Exception as failure:
             raise _NotSentError(topic) from failure
         self._warn(
-            "handler failed; record sent to the retry topic"
+            "no handler matches the record; record sent to the dead letter topic"
+            if isinstance(error, UnmatchedRecordError)
+            else "handler failed; record sent to the retry topic"
             if returns
             else "handler failed; record sent to the dead letter topic",
             record,
@@ -250,7 +263,9 @@ class FailurePolicy:
 
     def _apply_on_error(self, entry: Entry[Item], error: BaseException, handler: Handler) -> None:
         """``on_error`` is not "skip"."""
-        if handler.on_error == "pause":
+        if isinstance(handler.on_error, Pause):
+            self._pause_and_probe(entry, error, handler, handler.on_error)
+        elif handler.on_error == "pause":
             self._pause_partition(entry, error, handler)
         else:
             self._stop_consumer(entry, error, handler)
@@ -258,10 +273,35 @@ class FailurePolicy:
     def _stop_consumer(self, entry: Entry[Item], error: BaseException, handler: Handler) -> None:
         item = entry[1]
         where = f"{item.topic_partition} at offset {first_unfinished_offset(item)}"
-        error.add_note(f"while {handler.name} handled {where}")
+        if not isinstance(error, UnmatchedRecordError):
+            error.add_note(f"while {handler.name} handled {where}")
         self._report("stopped", item, error)
         self._backlog.abandon(item)
         self.stop(error)
+
+    def _pause_and_probe(
+        self, entry: Entry[Item], error: BaseException, handler: Handler, pause: Pause
+    ) -> None:
+        """Start nothing more of the partition until another attempt at this item succeeds. A record
+        that cannot be read or decoded would never succeed: its partition waits for ``resume``."""
+        item = entry[1]
+        if isinstance(error, (DecodeError, UnreadableRecordError)):
+            self._pause_partition(entry, error, handler)
+        elif not self._backlog.may_retry(item):
+            self._abandon(entry, error, handler)
+        else:
+            calls, delay = self._backlog.calls_of(item), pause.probe_after
+            self._report("paused", item, error)
+            self._warn(
+                "handler failed; partition paused until the record succeeds"
+                if self._backlog.pause_until_success(entry, delay, calls)
+                else "handler failed; partition stays paused until the record succeeds",
+                item,
+                handler,
+                error,
+                attempt=calls,
+                seconds=delay,
+            )
 
     def _pause_partition(
         self,
@@ -298,6 +338,16 @@ class FailurePolicy:
                 self._call_recorder.failure_decided(record, decision, error)
             if self._observers is not None:
                 self._observers.on_failure_decision(record, decision)
+
+    def _log_unmatched(self, record: Record) -> None:
+        """Name the first such record of a topic only: there may be many, and they are unwanted."""
+        if record.topic not in self._with_unmatched:
+            self._with_unmatched.add(record.topic)
+            self._log.info(
+                "no handler matches some records of a topic; they are skipped",
+                partition=str(record.topic_partition),
+                offset=record.offset,
+            )
 
     def _warn(
         self, event: str, item: Item, handler: Handler, error: BaseException, **fields: object

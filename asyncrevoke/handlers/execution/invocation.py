@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class HandlerInvoker:
-    """Makes the calls of all handlers. The middleware of a topic is composed once."""
+    """Makes the calls of all handlers. The middleware of a handler is composed once for a topic."""
 
     def __init__(
         self,
@@ -50,9 +50,10 @@ class HandlerInvoker:
         self._lifespans = context.lifespans
         self._call_recorder = context.call_recorder
         self._tracer = None if context.observers is None else context.observers.tracer
-        self._middleware: dict[str, MiddlewareChain | None] = {}
-        # The calls of handlers that publish, by their topics.
-        self._publishing: dict[str, HandlerCall] = {}
+        # By the ids of handlers: several may have one topic.
+        self._middleware: dict[int, MiddlewareChain | None] = {}
+        # The calls of handlers that publish.
+        self._publishing: dict[int, HandlerCall] = {}
         self._publisher_of_batches: ResultPublisher | None = None
 
     def prepare(
@@ -66,10 +67,10 @@ class HandlerInvoker:
         and resources of its own; None if there is none. Traced records are not called by it.
         """
         middleware = compose_middleware(self._lookup.middleware_of(handler))
-        self._middleware[topic] = middleware
+        self._middleware[id(handler)] = middleware
         call = handler.call
         if publisher is not None and call is not None:
-            self._publishing[topic] = publisher.awaited(handler)
+            self._publishing[id(handler)] = publisher.awaited(handler)
         elif publisher is not None:
             self._publisher_of_batches = publisher
         if call is None or middleware is not None:
@@ -95,7 +96,7 @@ class HandlerInvoker:
         if self._histories is not None:
             record, calls_before, _ = self._histories.of(item)
             attempt += calls_before
-        call = partial(self._publishing.get(item.topic, handler.call), record)
+        call = partial(self._publishing.get(id(handler), handler.call), record)
         return self._call(item, handler, _Arguments(record, attempt, None, call))
 
     async def call_batch(
@@ -117,7 +118,7 @@ class HandlerInvoker:
         await self._call(batch, handler, _Arguments(records[0], attempt, records, call))
 
     def _call(self, item: Item, handler: Handler, arguments: _Arguments) -> Awaitable[object]:
-        has_context = handler.wants_context or self._middleware[item.topic] is not None
+        has_context = handler.wants_context or self._middleware[id(handler)] is not None
         if self._workers is not None and has_context:
             return self._call_with_worker_resource(self._workers, item, handler, arguments)
         return self._call_inside(item, handler, arguments, None)
@@ -153,7 +154,7 @@ class HandlerInvoker:
             partition_state,
             self._open_producer,
         )
-        middleware, call_recorder = self._middleware[item.topic], self._call_recorder
+        middleware, call_recorder = self._middleware[id(handler)], self._call_recorder
         longest, tracer = handler.max_handler_time, self._tracer
         if tracer is not None and records is None and not tracer.wants(record):
             tracer = None

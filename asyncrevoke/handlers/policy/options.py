@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, cast, get_args
 
 from asyncrevoke.config import OrderBy, checks
 from asyncrevoke.config.inherit import INHERIT, Inherit
+from asyncrevoke.config.record_function import check_record_function
 from asyncrevoke.config.topics import check_topics
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.policy.decoding import Decoder, check_decoder
 from asyncrevoke.handlers.policy.limits import HandlerLimits, check_limits
-from asyncrevoke.handlers.policy.registration import HandlerOptions, OnError
-from asyncrevoke.handlers.policy.retry import Retry
+from asyncrevoke.handlers.policy.registration import HandlerOptions, OnError, Unmatched
+from asyncrevoke.handlers.policy.retry import Pause, Retry
 from asyncrevoke.handlers.policy.retry_topic import RetryTopic
 from asyncrevoke.handlers.policy.signature import handler_name
+from asyncrevoke.model import Record
 from asyncrevoke.printable import shown_option
 
 if TYPE_CHECKING:
@@ -33,13 +36,15 @@ class CheckedOptions(NamedTuple):
     retry: Retry | None
     retry_topic: RetryTopic | None
     dead_letter: str | None
-    on_error: OnError
+    on_error: OnError | Pause
     batch: tuple[int, float] | None
     max_handler_time: float | None
     decoder: Decoder | None
     order_by: OrderBy | Inherit | None
     limits: HandlerLimits
     publish_to: str | None
+    where: Callable[[Record], object] | None
+    unmatched: Unmatched | None
 
 
 def check_options(topics: tuple[str, ...], options: HandlerOptions) -> CheckedOptions:
@@ -49,7 +54,8 @@ def check_options(topics: tuple[str, ...], options: HandlerOptions) -> CheckedOp
     pattern = _checked_pattern(options.get("pattern"))
     retry, retry_topic = options.get("retry"), options.get("retry_topic")
     dead_letter, on_error = options.get("dead_letter"), options.get("on_error")
-    check_failure_options(retry, dead_letter, on_error)
+    pauses = isinstance(on_error, Pause)
+    check_failure_options(retry, dead_letter, "pause" if pauses else on_error)
     decoder, order_by = options.get("decoder"), options.get("order_by", INHERIT)
     batch = options.get("batch", False)
     if decoder is not None:
@@ -78,6 +84,8 @@ def check_options(topics: tuple[str, ...], options: HandlerOptions) -> CheckedOp
         order_by=order_by,
         limits=limits,
         publish_to=_checked_publish_to(options.get("publish_to"), topics, pattern),
+        where=_checked_where(options.get("where")),
+        unmatched=_checked_unmatched(options.get("unmatched"), dead_letter),
     )
 
 
@@ -184,6 +192,28 @@ def _checked_publish_to(
             "results for ever: use another topic"
         )
     return publish_to
+
+
+def _checked_where(
+    where: Callable[[Record], object] | None,
+) -> Callable[[Record], object] | None:
+    if where is not None:
+        instead = "match by what the record has, or decide in the handler"
+        check_record_function("where", where, "value", instead)
+    return where
+
+
+def _checked_unmatched(unmatched: Unmatched | None, dead_letter: str | None) -> Unmatched | None:
+    if unmatched is not None and unmatched not in get_args(Unmatched):
+        raise ConfigError(
+            f'unmatched={shown_option(unmatched)} is unknown: use "stop", "skip" or "dead_letter"'
+        )
+    if unmatched == "dead_letter" and dead_letter is None:
+        raise ConfigError(
+            'unmatched="dead_letter" sends records that no handler takes to the dead letter topic '
+            'of this handler: give it dead_letter="..."'
+        )
+    return unmatched
 
 
 def _check_retry_topic(

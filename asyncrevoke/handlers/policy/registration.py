@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, TypedDict
 
 from asyncrevoke.config import OrderBy
@@ -11,14 +12,16 @@ from asyncrevoke.handlers.policy.decoding import Decoder
 from asyncrevoke.handlers.policy.handler_function import HandlerFunction
 from asyncrevoke.handlers.policy.limits import HandlerLimits
 from asyncrevoke.handlers.policy.middleware import Middleware
-from asyncrevoke.handlers.policy.retry import Retry
+from asyncrevoke.handlers.policy.retry import Pause, Retry
 from asyncrevoke.handlers.policy.retry_topic import RetryTopic
 from asyncrevoke.handlers.policy.signature import BatchHandlerCall, HandlerCall
+from asyncrevoke.model import Record
 
 if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.limits import RateLimit
 
 OnError: TypeAlias = Literal["stop", "skip", "pause"]
+Unmatched: TypeAlias = Literal["stop", "skip", "dead_letter"]
 
 
 class HandlerOptions(TypedDict, total=False):
@@ -28,16 +31,26 @@ class HandlerOptions(TypedDict, total=False):
     """A regular expression for topics, instead of their names."""
     retry: Retry | None
     """Calls the function again if it raises. The lane of the record waits meanwhile."""
+    where: Callable[[Record], object] | None
+    """A sync predicate of the record whose value is not decoded, or ``by_header("type", "paid")``.
+    Of several handlers of a topic, the first whose predicate is true gets the record; a handler
+    without ``where`` gets what no other one takes. If it raises, the record has failed."""
+    unmatched: Unmatched | None
+    """What follows for records of its topics that no handler takes. ``"stop"`` (default): the
+    consumer ends, ``run`` raises UnmatchedRecordError. ``"skip"``: the record is done.
+    ``"dead_letter"``: it goes to the ``dead_letter`` topic of this handler. Say it once a topic."""
     retry_topic: RetryTopic | None
     """Takes a record after the last attempt of ``retry``. The consumer reads it from there after a
     delay; later records of its partition do not wait for that."""
     dead_letter: str | None
     """A topic for records that have failed for good, or do not decode. Such a record is done when
     the topic has it. If it cannot be written, its partition is paused."""
-    on_error: OnError | None
+    on_error: OnError | Pause | None
     """What follows without ``dead_letter``. ``"stop"`` (default): the consumer ends, ``run`` raises
     the error, and the next owner reads the record again. ``"skip"``: the error is logged, and the
-    record is done. ``"pause"``: its partition is paused until ``resume`` reads the record again."""
+    record is done. ``"pause"``: its partition is paused until ``resume`` reads the record again.
+    ``Pause(probe_after=30.0)``: its partition is paused until the record succeeds, which is tried
+    again and again."""
     publish_to: str | None
     """A topic for what the function returns or yields, see :class:`~asyncrevoke.Message`: a value,
     or several in a list; None publishes nothing. The record is done when all in-sync replicas have
@@ -87,8 +100,9 @@ class Handler(NamedTuple):
     """A registered function. ``call`` decodes a record's value and calls the function with it.
 
     Either ``topics`` or ``pattern`` is given, and either ``call`` or ``batch``. ``decoder`` is None
-    if values are decoded by annotation. ``middleware`` is that of the routers through which the
-    handler was included, the outermost first.
+    if values are decoded by annotation; ``value_type`` is the annotation of one value.
+    ``middleware`` is that of the routers through which the handler was included, the outermost
+    first.
     """
 
     name: str
@@ -98,7 +112,7 @@ class Handler(NamedTuple):
     retry: Retry | None
     retry_topic: RetryTopic | None
     dead_letter: str | None
-    on_error: OnError
+    on_error: OnError | Pause
     call: HandlerCall | None
     wants_context: bool
     batch: BatchOptions | None
@@ -108,11 +122,29 @@ class Handler(NamedTuple):
     limits: HandlerLimits
     middleware: tuple[Middleware, ...] = ()
     publish_to: str | None = None
+    where: Callable[[Record], object] | None = None
+    unmatched: Unmatched | None = None
+    value_type: object = None
 
     @property
     def names(self) -> tuple[str, ...]:
         """The topics that it handles by name, its retry topic included."""
         return self.topics if self.retry_topic is None else (*self.topics, self.retry_topic.topic)
+
+
+class RecordMatcher(Protocol):
+    """The handlers of a topic, each record of which goes to exactly one of them.
+
+    The policy of ``fallback`` decides about records that cannot be read.
+    """
+
+    handlers: tuple[Handler, ...]
+    fallback: Handler
+
+    def choose(self, record: Record, /) -> tuple[Handler, BaseException | None]:
+        """The handler that gets a record, or whose policy decides about it, and the error in the
+        second case."""
+        ...
 
 
 class HandlerLookup(Protocol):
@@ -124,11 +156,15 @@ class HandlerLookup(Protocol):
         ...
 
     def get(self, topic: str, /) -> Handler | None:
-        """The handler of a topic, None if there is none."""
+        """The handler of a topic, the first one of several, None if there is none."""
         ...
 
     def find(self, topic: str, /) -> Handler:
-        """The handler of a topic; ConfigError if there is none."""
+        """The handler of a topic, the first one of several; ConfigError if there is none."""
+        ...
+
+    def matcher_of(self, topic: str, /) -> RecordMatcher | None:
+        """Chooses the handler of each record of a topic; None if one handler gets all of them."""
         ...
 
     def middleware_of(self, handler: Handler, /) -> tuple[Middleware, ...]:

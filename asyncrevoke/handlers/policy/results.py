@@ -21,27 +21,24 @@ _NOTHING = (None, type(None), typing.NoReturn, typing.Never)
 _UNSAID = (*_NOTHING, object, typing.Any)
 
 
-def check_publish_to(function: HandlerFunction, name: str, publish_to: str | None) -> None:
-    """ConfigError for a handler that has ``publish_to`` and returns nothing, or yields without it.
+def check_results(function: HandlerFunction, name: str, publish_to: str | None) -> None:
+    """ConfigError for a handler with ``publish_to`` that is annotated to return nothing, and for
+    one without it that is annotated to return something, which would be lost.
 
-    Handlers without a return annotation pass, and so do annotations that are unknown at run time.
+    Functions without a return annotation pass, and so do annotations that cannot be resolved yet:
+    those are to be checked again when the consumer is entered.
     """
-    if publish_to is not None and _return_annotation(function) in _NOTHING:
+    annotation = _return_annotation(function)
+    if publish_to is None:
+        if annotation is not inspect.Signature.empty and annotation not in _UNSAID:
+            raise ConfigError(
+                f"{name} returns {annotation_name(annotation)}, and publishes it nowhere: give "
+                "the handler publish_to=..., or annotate it `-> None`"
+            )
+    elif annotation in _NOTHING:
         raise ConfigError(
             f"{name} has publish_to, and is annotated `-> None`: annotate what it returns, or "
             "leave out publish_to"
-        )
-
-
-def check_results_are_published(handler: Handler) -> None:
-    """ConfigError for a handler whose results would be lost. A replay keeps them."""
-    if handler.publish_to is not None:
-        return
-    written = _return_annotation(handler.function)
-    if written is not inspect.Signature.empty and written not in _UNSAID:
-        raise ConfigError(
-            f"{handler.name} returns {annotation_name(written)}, and publishes it nowhere: give "
-            "the handler publish_to=..., or annotate it `-> None`"
         )
 
 

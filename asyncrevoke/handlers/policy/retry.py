@@ -95,6 +95,25 @@ class Retry:
         return min(doubled, self.max_backoff) * (1 + self.jitter * (2 * random() - 1))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """Pause the partition of a failed record until the handler succeeds: ``on_error=Pause()``.
+
+    For handlers that fail when something that they depend on is down. The record is tried again
+    every ``probe_after`` seconds; no other record of its partition is delivered or started
+    meanwhile. When it succeeds, the partition is resumed. Raises ConfigError.
+    """
+
+    probe_after: float = 30.0
+
+    def __post_init__(self) -> None:
+        if not _is_number(self.probe_after) or self.probe_after <= 0:
+            raise ConfigError(
+                f"Pause(probe_after={shown_option(self.probe_after)}) is in seconds, "
+                "a number of more than 0"
+            )
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 

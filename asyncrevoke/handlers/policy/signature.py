@@ -109,6 +109,14 @@ def compile_call(
     return _bind(function, decode, extra), extra.context
 
 
+def value_type(function: HandlerFunction, name: str, *, batch: bool) -> object:
+    """The annotation of the value that a checked handler receives, of a batch that of one value;
+    None if it is missing or unknown at run time."""
+    _, annotation, _ = _checked_parameters(function, name, whole_record)
+    inside = typing.get_args(annotation)
+    return (inside[0] if len(inside) == 1 else None) if batch else annotation
+
+
 def compile_batch_call(
     function: HandlerFunction, name: str, decoder: Decoder | None = None
 ) -> tuple[Decoder, BatchHandlerCall]:

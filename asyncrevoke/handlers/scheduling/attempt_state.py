@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from asyncrevoke.handlers.policy.registration import Handler
 
 
 class AttemptState:
@@ -14,11 +17,19 @@ class AttemptState:
 
     ``result_error``: the last call has returned, and its result could not be published; the record
     fails with this error when a worker takes it.
+
+    ``handler`` was chosen for it, if its topic has several; otherwise None.
     """
 
-    __slots__ = ("calls", "fails_with", "result_error", "send_for")
+    __slots__ = ("calls", "fails_with", "handler", "result_error", "send_for")
 
-    def __init__(self, calls: int, fails_with: BaseException | None = None) -> None:
+    def __init__(
+        self,
+        calls: int,
+        fails_with: BaseException | None = None,
+        handler: Handler | None = None,
+    ) -> None:
+        self.handler = handler
         self.calls = calls
         self.fails_with = fails_with
         self.send_for: BaseException | None = None

@@ -12,12 +12,16 @@ from asyncrevoke.handlers.policy.batch import (
 )
 from asyncrevoke.handlers.scheduling.attempt_state import TRACED, AttemptState
 from asyncrevoke.handlers.scheduling.batch_assembler import BatchAssembler, BatchReactions
-from asyncrevoke.handlers.scheduling.retry_queue import RetryQueue, RetryReactions
+from asyncrevoke.handlers.scheduling.retry_queue import (
+    ProbedPause,
+    RetryQueue,
+    RetryReactions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from asyncrevoke.handlers.policy.registration import BatchOptions
+    from asyncrevoke.handlers.policy.registration import BatchOptions, Handler
     from asyncrevoke.handlers.scheduling.clock import HandlerClock
     from asyncrevoke.handlers.scheduling.lanes import LaneQueue
     from asyncrevoke.handlers.scheduling.ordering import HandlerOrdering
@@ -56,6 +60,8 @@ class Backlog:
         self.attempts: dict[Item, AttemptState] = {}
         # Partitions that a failure has paused, with the offset tracker of that time.
         self._paused_by_failure: dict[TopicPartition, int] = {}
+        # Partitions that are paused until a failed item succeeds.
+        self._probed_pauses: dict[TopicPartition, ProbedPause] = {}
         # The offset tracker that each lost partition had.
         self._lost: dict[TopicPartition, int | None] = {}
         self._stopping = False
@@ -87,7 +93,24 @@ class Backlog:
 
     def fail_when_taken(self, record: Record, error: BaseException) -> None:
         """This record is about to be put; its first attempt fails with ``error`` without a call."""
-        self.attempts[record] = AttemptState(0, fails_with=error)
+        self.attempts[record] = AttemptState(0, error, self.handler_of(record))
+
+    def choose_handler(self, record: Record, handler: Handler, error: BaseException | None) -> None:
+        """This record is about to be put, and this one of its topic's handlers gets it, or decides
+        about it if its first attempt fails with ``error``."""
+        self.attempts[record] = AttemptState(0, error, handler)
+
+    def handler_of(self, item: Item) -> Handler | None:
+        """The handler that was chosen for an item; None if its topic has only one."""
+        state = self.attempts.get(item)
+        return None if state is None else state.handler
+
+    def handler_at(self, partition: TopicPartition, offset: int) -> Handler | None:
+        """The handler that was chosen for the record at this offset; None if none is known."""
+        for item, state in self.attempts.items():
+            if item.topic_partition == partition and first_unfinished_offset(item) == offset:
+                return state.handler
+        return None
 
     def put_failed_result(
         self, record: Record, error: BaseException, ordering: HandlerOrdering
@@ -131,7 +154,12 @@ class Backlog:
 
     def retry_due(self, entry: Entry[Item]) -> None:
         """The wait of an entry is over."""
-        self._lanes.requeue(entry)
+        pause = self._probed_pauses.get(entry[0].partition)
+        if pause is not None and pause.is_probe(entry[1]):
+            pause.attempt_due()
+            self._lanes.requeue_in_pause(entry)
+        else:
+            self._lanes.requeue(entry)
 
     def retry_started(self, item: Item) -> None:
         """The next attempt begins."""
@@ -181,6 +209,11 @@ class Backlog:
         """Abandon the items of a partition, or of all, that wait for another attempt."""
         for entry in self._retries.remove(partition):
             self.abandon_lane(entry)
+        # There is nothing left to probe.
+        for paused in [partition] if partition is not None else list(self._probed_pauses):
+            pause = self._probed_pauses.pop(paused, None)
+            if pause is not None and not pause.by_user and not self._stopping:
+                self._source.resume(paused)
 
     def abandon_queued(self) -> None:
         """Abandon every item that does not run."""
@@ -261,14 +294,68 @@ class Backlog:
         """
         if self._stopping or self._source.is_revoking(partition):
             return
+        probed = self._probed_pauses.get(partition)
+        if probed is not None:
+            probed.pause_by_user()
+            if not probed.probing:
+                self._retries.stop_timer(probed.probe)
+        self._pause_lanes(partition)
+
+    def _pause_lanes(self, partition: TopicPartition) -> None:
         self._drop_unstarted(partition)
         self._lanes.pause(partition)
         self._reactions.entries_ready()
 
     def resume(self, partition: TopicPartition) -> None:
-        """End a pause."""
+        """End a pause. Items that wait for a probe are tried again."""
+        pause = self._probed_pauses.pop(partition, None)
         self._lanes.resume(partition)
+        if pause is not None:
+            if not pause.probing:
+                self._retries.stop_timer(pause.probe)
+                self._lanes.requeue(pause.probe)
+            for entry in pause.waiting:
+                self._lanes.requeue(entry)
         self._reactions.entries_ready()
+
+    def pause_until_success(self, entry: Entry[Item], delay: float, calls: int) -> bool:
+        """Start nothing more of this failed entry's partition until another attempt succeeds, which
+        is made after ``delay`` seconds. Of several such entries, the first one is tried.
+
+        Returns whether the partition was not paused before.
+        """
+        partition = entry[0].partition
+        self.attempts.setdefault(entry[1], AttemptState(calls))
+        pause = self._probed_pauses.get(partition)
+        if pause is None:
+            by_user = self._source.is_paused(partition)
+            self._probed_pauses[partition] = ProbedPause(entry, by_user=by_user)
+            if by_user:
+                self._retries.hold(entry)
+                return False
+            self._source.pause(unfinished_records(entry[1])[0])
+            self._pause_lanes(partition)
+        elif not pause.is_probe(entry[1]):
+            pause.waiting.append(entry)
+            self._retries.hold(entry)
+            return False
+        else:
+            pause.attempt_failed()
+        if pause is not None and pause.by_user:
+            self._retries.hold(entry)
+        else:
+            self._retries.put(entry, delay)
+        return pause is None
+
+    def attempt_succeeded(self, item: Item) -> None:
+        """The item needs no further attempt. If its partition is paused until it succeeds, that is
+        resumed."""
+        self.forget_attempts(item)
+        partition = item.topic_partition
+        pause = self._probed_pauses.get(partition)
+        if pause is not None and pause.is_probe(item) and not pause.by_user:
+            self._source.resume(partition)
+            self.resume(partition)
 
     def is_paused_by_failure(self, item: Item) -> bool:
         """Whether a failure has paused its partition, and the user has not resumed it since."""
@@ -279,6 +366,8 @@ class Backlog:
     def pause_after_failure(self, item: Item) -> None:
         """Start nothing more of this item's partition; the partition stays assigned."""
         partition = item.topic_partition
+        # What waits for a probe is abandoned with the rest.
+        self._probed_pauses.pop(partition, None)
         self._paused_by_failure[partition] = item.tracker_id
         self._source.pause(unfinished_records(item)[0])
         self._stop_partition(partition, 0)
@@ -297,6 +386,7 @@ class Backlog:
     def lose(self, partition: TopicPartition) -> None:
         """The partition is lost: forget what does not run."""
         self._lost[partition] = self._lanes.tracker_of(partition)
+        self._probed_pauses.pop(partition, None)
         self._lanes.resume(partition)
         self._assembler.drop(partition)
         for entry in self._retries.remove(partition):

@@ -7,8 +7,8 @@ behind that one. An item whose lane does not exist is ready at once. When it has
 item of the lane is ready, and an empty lane is removed. So an idle key costs nothing, and a record
 costs one tuple, one dictionary entry and a place in a deque.
 
-The next item of a lane goes before everything that was put later: keys that came later do not delay
-a busy key, and the committed offset moves on.
+The next item of a lane goes before everything of its partition that was put later: keys that came
+later do not delay a busy key, and the committed offset moves on. Partitions take turns.
 
 When a revocation is announced, items that have not started are dropped. If some of them have to be
 handled first (see :meth:`LaneQueue.drop_for_revocation`), the longest lane runs last, so that the
@@ -34,6 +34,7 @@ from asyncrevoke.handlers.scheduling.lane_order import (
     lane_keys_by_name,
 )
 from asyncrevoke.handlers.scheduling.partition_lanes import Entry, PartitionLanes
+from asyncrevoke.handlers.scheduling.ready_entries import ReadyEntries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -57,6 +58,7 @@ class LaneQueue(Generic[T]):
 
     __slots__ = (
         "_by_key",
+        "_exempt",
         "_has_default_keys",
         "_lane_keys",
         "_last_started",
@@ -78,19 +80,29 @@ class LaneQueue(Generic[T]):
         self._by_key = order_by == "key"
         # Whether the key of an item's lane can be read from the item.
         self._has_default_keys = not (self._by_key and null_keys == "unordered")
-        self._ready: deque[Entry[T]] = deque()
+        self._ready: ReadyEntries[T] = ReadyEntries()
         self._parts: dict[TopicPartition, PartitionLanes[T]] = {}
         # For each value of _parts the highest offset that was taken, -1 if none.
         self._last_started: dict[PartitionLanes[T], int] = {}
         self._limiters: dict[HandlerLimiter[Entry[T]], None] = {}
         # Entries of each paused partition that would be ready, in order.
         self._paused: dict[TopicPartition, deque[Entry[T]]] = {}
+        # The item of a paused partition that may start all the same.
+        self._exempt: dict[TopicPartition, T] = {}
         self._puts = 0
 
     @property
     def ready(self) -> int:
         """How many entries ``take`` would return now."""
-        return len(self._ready)
+        return self._ready.count()
+
+    def count_ready(self, most: int) -> int:
+        """How many entries ``take`` would return now; counting may end at ``most``."""
+        return self._ready.count(most)
+
+    def turn_ended(self) -> None:
+        """Another turn of the event loop begins."""
+        self._ready.turn_ended()
 
     @property
     def limited(self) -> list[tuple[TopicPartition, T]]:
@@ -154,9 +166,10 @@ class LaneQueue(Generic[T]):
             self._put_with_keys(part, items, lane_keys or self._lane_keys)
             return
         if not self._ordered:
-            self._ready.extend([(part, item, put_number) for item in items])
+            part.ready.extend([(part, item, put_number) for item in items])
+            self._ready.added(part)
             return
-        ready = self._ready.append
+        ready = part.ready.append
         lanes = part.lanes
         by_key = self._by_key
         for item in items:
@@ -171,6 +184,7 @@ class LaneQueue(Generic[T]):
             else:
                 lanes[key] = None
                 ready(entry)
+        self._ready.added(part)
 
     def _put_with_keys(
         self, part: PartitionLanes[T], items: Sequence[T], lane_keys: LaneKeys[T]
@@ -183,17 +197,19 @@ class LaneQueue(Generic[T]):
                 if key is not NO_LANE:
                     lanes[key] = None
                 if part.limiter is None or part.limiter.try_start(entry):
-                    self._ready.append(entry)
+                    part.ready.append(entry)
             elif (waiting := lanes[key]) is None:
                 lanes[key] = deque((entry,))
             else:
                 waiting.append(entry)
+        self._ready.added(part)
 
     def take(self) -> Entry[T] | None:
         """Start and return the next ready entry, None if there is none."""
-        if not self._ready:
+        ready = self._ready
+        if not ready.next and not ready.refill():
             return None
-        entry = self._ready.popleft()
+        entry = ready.next.popleft()
         part = entry[0]
         if part.check_on_take:
             return self._take_checked(entry)
@@ -206,7 +222,7 @@ class LaneQueue(Generic[T]):
     def _take_checked(self, entry: Entry[T]) -> Entry[T] | None:
         part = entry[0]
         paused = self._paused.get(part.partition)
-        if paused is not None:
+        if paused is not None and self._exempt.get(part.partition) is not entry[1]:
             paused.append(entry)
             self.free_limiter(entry)
             return self.take()
@@ -225,6 +241,7 @@ class LaneQueue(Generic[T]):
     def resume(self, partition: TopicPartition) -> None:
         """Entries of this partition may start again, before all that are ready."""
         paused = self._paused.pop(partition, None)
+        self._exempt.pop(partition, None)
         if paused is None:
             return
         for part in self._parts_of(partition):
@@ -255,11 +272,7 @@ class LaneQueue(Generic[T]):
         successor = waiting.popleft()
         if not waiting:
             lanes[key] = None
-        ready = self._ready
-        if ready and successor[2] <= ready[0][2]:
-            ready.appendleft(successor)
-        else:
-            ready.append(successor)
+        self._ready.put_in_order(successor, successor[2])
 
     def _free_lane_with_key(self, entry: Entry[T]) -> None:
         part, key = entry[0], self._key(entry)
@@ -271,7 +284,7 @@ class LaneQueue(Generic[T]):
             if part.runs_last is not NO_LANE:
                 self._run_next_during_revocation(part, key, successor)
             elif part.limiter is None or part.limiter.try_start(successor, "put_order"):
-                self._make_ready(successor, successor[2])
+                self._ready.put_in_order(successor, successor[2])
         elif key is not NO_LANE:
             del part.lanes[key]
         self.free_limiter(entry)
@@ -284,14 +297,10 @@ class LaneQueue(Generic[T]):
         if part.limiter is not None and not part.limiter.try_start(successor, place):
             return
         if is_last:
-            self._ready.insert(self._end_of(part), successor)
+            part.ready.append(successor)
+            self._ready.added(part)
         else:
-            self._ready.appendleft(successor)
-
-    def _end_of(self, part: PartitionLanes[T]) -> int:
-        """The index after the last ready entry of one partition."""
-        ends = (at + 1 for at, entry in enumerate(self._ready) if entry[0] is part)
-        return max(ends, default=0)
+            self._ready.next.appendleft(successor)
 
     def _key(self, entry: Entry[T]) -> Hashable:
         if len(entry) == _DEFAULT_LENGTH:
@@ -309,14 +318,7 @@ class LaneQueue(Generic[T]):
     def queue_permitted(self, limiter: HandlerLimiter[Entry[T]]) -> None:
         """Make the entries ready that this limiter permits now."""
         while (entry := limiter.next_permitted()) is not None:
-            self._make_ready(entry, entry[2] + 1)
-
-    def _make_ready(self, entry: Entry[T], put_number: int) -> None:
-        """Add an entry to the ready ones: in front if the first of these was not put before."""
-        if self._ready and put_number <= self._ready[0][2]:
-            self._ready.appendleft(entry)
-        else:
-            self._ready.append(entry)
+            self._ready.put_in_order(entry, entry[2] + 1)
 
     def requeue(self, entry: Entry[T], *, limited: bool = True) -> None:
         """A started entry is to be taken once more, before all ready ones; its lane waits.
@@ -325,13 +327,19 @@ class LaneQueue(Generic[T]):
         """
         limiter = entry[0].limiter
         if limiter is None or not limited or limiter.try_start(entry, "first"):
-            self._ready.appendleft(entry)
+            self._ready.next.appendleft(entry)
+
+    def requeue_in_pause(self, entry: Entry[T]) -> None:
+        """Like :meth:`requeue`, for the one entry of a paused partition that may start."""
+        self._exempt[entry[0].partition] = entry[1]
+        self.requeue(entry)
 
     def drop_lane(self, entry: Entry[T]) -> list[T]:
         """Remove a started entry's lane, and return what waited in it behind the entry."""
-        for entries in (self._ready, self._paused.get(entry[0].partition, ())):
-            if entry in entries:
-                cast("deque[Entry[T]]", entries).remove(entry)
+        self._ready.remove(entry)
+        paused = self._paused.get(entry[0].partition, ())
+        if entry in paused:
+            cast("deque[Entry[T]]", paused).remove(entry)
         part, key = entry[0], self._key(entry)
         if part.limiter is not None:
             part.limiter.drop(lambda waiting: waiting is entry)
@@ -385,12 +393,13 @@ class LaneQueue(Generic[T]):
             return
         runs_last = max(left, key=lambda key: left[key])
         part.run_last(runs_last)
-        for entries in (self._ready, *([] if part.limiter is None else [part.limiter.waiting])):
-            late = [e for e in entries if e[0] is part and self._key(e) == runs_last]
-            for entry in late:
-                entries.remove(entry)
-                ends = (at + 1 for at, e in enumerate(entries) if e[0] is part)
-                entries.insert(max(ends, default=0), entry)
+        self._ready.run_last(part, lambda entry: self._key(entry) == runs_last)
+        waiting = deque[Entry[T]]() if part.limiter is None else part.limiter.waiting
+        late = [e for e in waiting if e[0] is part and self._key(e) == runs_last]
+        for entry in late:
+            waiting.remove(entry)
+            ends = (at + 1 for at, e in enumerate(waiting) if e[0] is part)
+            waiting.insert(max(ends, default=0), entry)
 
     def last_started(self, partition: TopicPartition) -> int:
         """The highest offset of the partition that was taken, -1 if none."""
@@ -426,9 +435,7 @@ class LaneQueue(Generic[T]):
                     dropped.extend(entry[1] for entry in waiting if unwanted(entry))
                     kept = deque(entry for entry in waiting if not unwanted(entry))
                     lanes[key] = kept or None
-        before = self._ready
-        self._ready = deque(entry for entry in before if not unwanted(entry))
-        gone = [entry for entry in before if unwanted(entry)]
+        gone = self._ready.drop(unwanted)
         for partition, paused in self._paused.items():
             gone += [entry for entry in paused if unwanted(entry)]
             self._paused[partition] = deque(entry for entry in paused if not unwanted(entry))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from asyncrevoke.handlers.scheduling.lane_order import NO_LANE, LaneItem
 
 if TYPE_CHECKING:
-    from collections import deque
-
     from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter
     from asyncrevoke.model import TopicPartition
 
@@ -22,8 +21,8 @@ class PartitionLanes(Generic[T]):
     After a seek the partition has another tracker, and another object of this class with the same
     ``lanes``: order holds across the seek. ``default_keys``: the lane keys are those of the queue,
     and there is no limiter. ``check_on_take``: there is a limiter, or the partition is paused, or
-    another object has taken this one's place. ``runs_last``: while the partition is revoked, the
-    key of the lane that runs last.
+    another object has taken this one's place. ``ready``: entries of :class:`ReadyEntries`.
+    ``runs_last``: while the partition is revoked, the key of the lane that runs last.
     """
 
     __slots__ = (
@@ -33,6 +32,7 @@ class PartitionLanes(Generic[T]):
         "lanes",
         "limiter",
         "partition",
+        "ready",
         "runs_last",
         "tracker_id",
     )
@@ -51,6 +51,7 @@ class PartitionLanes(Generic[T]):
         self.partition = partition
         self.tracker_id = tracker_id
         self.lanes = lanes
+        self.ready: deque[Entry[T]] = deque()
         self.check_on_take = limiter is not None
         self._superseded = False
         self.runs_last: Hashable = NO_LANE

@@ -87,6 +87,10 @@ class TakenRecords(Protocol):
         """
         ...
 
+    def resume(self, partition: TopicPartition) -> None:
+        """End a pause that was not the user's. Without effect if it is lost or released."""
+        ...
+
 
 class RecordSource(TakenRecords, Protocol):
     """A consumer as handlers see it.

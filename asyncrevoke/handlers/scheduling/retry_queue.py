@@ -1,4 +1,4 @@
-"""Failed records and batches that wait for their next attempt."""
+"""Failed records and batches that wait for their next attempt, and partitions that wait for it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class RetryQueue:
     def __init__(self, clock: HandlerClock, reactions: RetryReactions) -> None:
         self._clock = clock
         self._reactions = reactions
-        self._entries: dict[Item, tuple[Entry[Item], Timer]] = {}
+        # Without a timer, an entry waits for another one.
+        self._entries: dict[Item, tuple[Entry[Item], Timer | None]] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -37,6 +38,17 @@ class RetryQueue:
         """The next attempt of this entry is due after ``delay`` seconds."""
         timer = self._clock.call_later(delay, lambda: self._reactions.retry_due(entry))
         self._entries[entry[1]] = entry, timer
+
+    def hold(self, entry: Entry[Item]) -> None:
+        """No time is set for the next attempt of this entry."""
+        self._entries[entry[1]] = entry, None
+
+    def stop_timer(self, entry: Entry[Item]) -> None:
+        """The next attempt does not begin by time any more."""
+        _, timer = self._entries[entry[1]]
+        if timer is not None:
+            timer.cancel()
+        self.hold(entry)
 
     def attempt_started(self, item: Item) -> None:
         """A worker has begun the next attempt."""
@@ -47,7 +59,42 @@ class RetryQueue:
         removed: list[Entry[Item]] = []
         for item, (entry, timer) in list(self._entries.items()):
             if partition is None or entry[0].partition == partition:
-                timer.cancel()
+                if timer is not None:
+                    timer.cancel()
                 del self._entries[item]
                 removed.append(entry)
         return removed
+
+
+class ProbedPause:
+    """A partition that is paused until a failed item succeeds.
+
+    ``probe`` is tried again after a while; ``waiting`` have failed, too, and wait for that.
+
+    ``probing``: the next attempt is due, and its end is not known yet. ``by_user``: the user has
+    paused the partition as well, so that only the user resumes it.
+    """
+
+    __slots__ = ("by_user", "probe", "probing", "waiting")
+
+    def __init__(self, probe: Entry[Item], *, by_user: bool) -> None:
+        self.probe = probe
+        self.waiting: list[Entry[Item]] = []
+        self.probing = False
+        self.by_user = by_user
+
+    def is_probe(self, item: Item) -> bool:
+        """Whether the pause ends when this item succeeds."""
+        return self.probe[1] is item
+
+    def attempt_due(self) -> None:
+        """The next attempt may begin."""
+        self.probing = True
+
+    def attempt_failed(self) -> None:
+        """It has failed."""
+        self.probing = False
+
+    def pause_by_user(self) -> None:
+        """The user has paused the partition."""
+        self.by_user = True

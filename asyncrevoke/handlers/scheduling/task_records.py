@@ -143,3 +143,7 @@ class TaskRecords:
     def pause(self, record: Record) -> None:
         """Deliver nothing more of this record's partition; the partition stays assigned."""
         self._source.pause(record)
+
+    def resume(self, partition: TopicPartition) -> None:
+        """End such a pause."""
+        self._source.resume(partition)

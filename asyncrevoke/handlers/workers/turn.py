@@ -19,6 +19,10 @@ _LONGEST_TURN = _MAX_RUN_WITHOUT_YIELD + _MAX_YIELDED_EXTENSION
 class TurnReactions(Protocol):
     """What a turn reports."""
 
+    def turn_began(self) -> None:
+        """Entries may start in this turn of the event loop."""
+        ...
+
     def turn_ended(self) -> None:
         """The event loop has got to its other callbacks."""
         ...
@@ -71,6 +75,7 @@ class Turn:
             return last != self.number and now <= self._latest
         self._begun = True
         self.number += 1
+        self._reactions.turn_began()
         now = monotonic()
         self.ends = now + _MAX_RUN_WITHOUT_YIELD
         self._latest = self.ends + _MAX_YIELDED_EXTENSION

@@ -50,6 +50,10 @@ class ItemDispatch(Protocol[T]):
         """The handler has raised. Called only if ``call_times`` is not None."""
         ...
 
+    def turn_began(self) -> None:
+        """Items may start in this turn of the event loop."""
+        ...
+
     def flush_completed(self) -> None:
         """Items may have completed since the last call. Called once in each turn of the event loop
         in which something ran, when a worker has ended, and before workers are cancelled."""

@@ -65,7 +65,7 @@ class WorkerPool(Generic[T]):
         """Entries may be ready, or nothing is left to wait for."""
         if self.closing or self._failed:
             return
-        if self._lanes.ready:
+        if self._lanes.count_ready(1):
             self._wake_one()
         elif self._turn.unconfirmed:
             # Entries that waited for the membership may have been dropped.
@@ -121,7 +121,7 @@ class WorkerPool(Generic[T]):
     # -- the workers -----------------------------------------------------------------------------
 
     def _is_idle(self) -> bool:
-        nothing_queued = not (self._lanes.ready or self._lanes.limited)
+        nothing_queued = not (self._lanes.count_ready(1) or self._lanes.limited)
         nothing_runs = len(self._parked) == len(self._workers)
         return (nothing_queued and nothing_runs) or self._failed
 
@@ -142,7 +142,7 @@ class WorkerPool(Generic[T]):
 
     def worker_found_entries(self) -> None:
         """Wake two others, as long as there are entries for them."""
-        for _ in range(min(2, self._lanes.ready)):
+        for _ in range(min(2, self._lanes.count_ready(2))):
             self._wake_one()
 
     def worker_parked(self, worker: Worker[T], /) -> None:
@@ -154,8 +154,13 @@ class WorkerPool(Generic[T]):
         """Run it by a new task."""
         self._begin(worker)
 
+    def turn_began(self) -> None:
+        """Entries may start in this turn."""
+        self._dispatch.turn_began()
+
     def turn_ended(self) -> None:
         """Report what has completed in this turn."""
+        self._lanes.turn_ended()
         self.flush_completed()
 
     def membership_confirmed(self) -> None:

@@ -100,3 +100,13 @@ class EncodedRows(NamedTuple):
 # Each with the number of its first row. Only the event loop's thread appends; entries that come
 # after another have numbers that do.
 Queue: TypeAlias = "deque[tuple[int, Entry | EncodedRows]]"
+
+
+class WrittenCount:
+    """How many items of a list were written."""
+
+    __slots__ = ("count", "done")
+
+    def __init__(self, done: list[Record]) -> None:
+        self.done = done
+        self.count = 0

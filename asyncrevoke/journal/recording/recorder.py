@@ -20,7 +20,9 @@ from asyncrevoke.journal.recording.entries import (
     Packed,
     Starts,
     Turn,
+    WrittenCount,
 )
+from asyncrevoke.journal.recording.turn_times import TurnTimes
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import ErrorCode, OffsetCommitRequest, OffsetCommitResponse
 
@@ -93,12 +95,13 @@ class Recorder:
         # Handlers started in this turn of the event loop; ``_open`` has the time of those that run.
         self._began: list[Record] = []
         self.handler_started: Callable[[Record], object] = self._began.append
+        self._turn = TurnTimes()
         self._open: dict[Record, int] = {}
         # With ``strict``: handlers about to be called, and the task that waits until that is on
         # disk.
         self._starting: list[Record] = []
         self._starts: asyncio.Task[None] | None = None
-        self._seen: list[_WrittenCount] = []
+        self._seen: list[WrittenCount] = []
         # The number of the next attempt, of records that have failed.
         self._next_attempt: dict[Record, int] = {}
         # When records were delivered that no acknowledgement has named yet.
@@ -242,7 +245,7 @@ class Recorder:
 
     def watch_completed(self, done: list[Record]) -> None:
         """Read the records of successful calls from ``done`` at the end of each turn."""
-        self._seen.append(_WrittenCount(done))
+        self._seen.append(WrittenCount(done))
 
     def handlers_started(self, records: Sequence[Record]) -> None:
         """Handlers of these records were called; calls that run already keep their start."""
@@ -276,13 +279,20 @@ class Recorder:
         self._open.update(dict.fromkeys(starting, now))
         self._put(Starts(starting, now))
 
+    def loop_turn_began(self) -> None:
+        """Handlers may start in this turn of the event loop."""
+        self._turn.turn_began(self._clock())
+
     def loop_turn_ended(self, done: Sequence[Record]) -> None:
         """A turn of the event loop has ended, in which the handlers of these records returned."""
         now = self._clock()
         began = self._began
         if began and began == done and not (self._open or self._next_attempt or self._is_split()):
             # Nothing was waited for: all of it began and ended in this turn.
-            self._put_well(began, now, now)
+            started = self._turn.calls_began(began, now)
+            if started < now and len(began) > 1:
+                self._put_well(began[:-1], started, started)
+            self._put_well(began[-1:] if started < now else began, started, now)
             began.clear()
             return
         self._settle(now)
@@ -298,17 +308,20 @@ class Recorder:
         """Queue all of this turn so far, so that a later start never seems to precede an end.
         ``starts``: also queue the calls that are about to start."""
         began = self._began
+        started = self._turn.calls_began(began, now)
         if began:
             opened = self._open
             if self.strict:  # since before
                 began = [record for record in began if record not in opened]
-            opened.update(dict.fromkeys(began, now))
+            opened.update(dict.fromkeys(began, started))
             self._began.clear()
         for seen in self._seen:
             if len(seen.done) > seen.count:
                 ended = seen.done[seen.count :]
                 seen.count = len(seen.done)
-                self._ended(ended, now)
+                early = self._turn.ended_early(ended)
+                self._ended(early, started)
+                self._ended([r for r in ended if r not in early] if early else ended, now)
         if starts and self._starting:
             self._put_starts(now)
 
@@ -469,16 +482,6 @@ def _retrieved(task: asyncio.Task[None]) -> None:
     """Mark the error as retrieved: the writer reports it to the consumer."""
     if not task.cancelled():
         task.exception()
-
-
-class _WrittenCount:
-    """How many items of a list were written."""
-
-    __slots__ = ("count", "done")
-
-    def __init__(self, done: list[Record]) -> None:
-        self.done = done
-        self.count = 0
 
 
 def _strings(names: object) -> Iterable[str]:

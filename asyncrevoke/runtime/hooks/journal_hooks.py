@@ -31,8 +31,8 @@ class HandlerRecorder(Protocol):
     """Records the calls of handlers. Call its methods in the event loop's thread.
 
     A call of a handler costs one ``handler_started``, and an iteration of the event loop one
-    :meth:`loop_turn_ended`. Times are those of the end of the iteration, or of the first other
-    entry in it.
+    :meth:`loop_turn_began` and one :meth:`loop_turn_ended`. Times are those of the end of the
+    iteration, or of the first other entry in it; calls of one that took long began with it.
     """
 
     # Call it with each record whose handler is called.
@@ -51,6 +51,9 @@ class HandlerRecorder(Protocol):
 
     async def record_start(self, records: Sequence[Record]) -> None:
         """Record that handlers of these will be called; returns when that is on disk."""
+
+    def loop_turn_began(self) -> None:
+        """Handlers may start in this iteration of the event loop."""
 
     def loop_turn_ended(self, done: Sequence[Record]) -> None:
         """An iteration of the event loop ends, in which handlers have completed these records."""

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.protocol.records import RecordDecoder
     from asyncrevoke.runtime.hooks.call_recorder import CallRecorder
-    from asyncrevoke.runtime.hooks.dead_letter_writer import DeadLetterWriter
     from asyncrevoke.runtime.hooks.journal_hooks import SessionJournal, SessionRecorder
     from asyncrevoke.runtime.hooks.observer import Observer
     from asyncrevoke.runtime.net.requests import Requests
@@ -47,14 +46,14 @@ if TYPE_CHECKING:
 class Environment:
     """Replaces sockets and brokers in tests.
 
-    ``jitter`` spreads timers, ``dead_letters`` takes dead letters, ``call_recorder`` records the
-    calls of handlers, ``wall_clock`` returns seconds since the epoch, ``opened`` gets the session.
+    ``jitter`` spreads timers, ``call_recorder`` records the calls of handlers, ``wall_clock``
+    returns seconds since the epoch, ``opened`` gets the session. Topics that are written to are
+    created when the first record is.
     """
 
     bootstrap: Sequence[Node]
     requests: Requests
     decode: RecordDecoder
-    dead_letters: DeadLetterWriter
     call_recorder: CallRecorder
     jitter: Random
     wall_clock: Callable[[], float]
@@ -128,7 +127,7 @@ def open_session(
             requests=requests,
             bootstrap=bootstrap,
             hooks=hooks,
-            dead_letters=None if environment is None else environment.dead_letters,
+            checks_output_topics=environment is None,
             call_recorder=None if environment is None else environment.call_recorder,
             wall_clock=time.time if environment is None else environment.wall_clock,
         )

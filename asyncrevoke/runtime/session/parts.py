@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from asyncrevoke.core.consumer_core import ConsumerCore
     from asyncrevoke.core.io.effects import Node
     from asyncrevoke.runtime.hooks.call_recorder import CallRecorder
-    from asyncrevoke.runtime.hooks.dead_letter_writer import DeadLetterWriter
     from asyncrevoke.runtime.hooks.event_log import EventLog
     from asyncrevoke.runtime.hooks.journal_hooks import SessionRecorder
     from asyncrevoke.runtime.hooks.lifespan_events import LifespanEvents
@@ -49,7 +48,8 @@ class SessionParts:
 
     ``requests`` sends over its connections, and ``bootstrap`` are the addresses to begin with.
     ``config`` has the user's options, also for other clients that the consumer needs.
-    ``dead_letters`` and ``call_recorder`` are those of a test's environment, else None.
+    ``checks_output_topics``: whether topics that are written to have to exist at the start.
+    ``call_recorder`` is that of a test's environment, else None.
     ``wall_clock`` returns seconds since the epoch.
     """
 
@@ -59,6 +59,6 @@ class SessionParts:
     requests: Requests
     bootstrap: Sequence[Node]
     hooks: SessionHooks
-    dead_letters: DeadLetterWriter | None = None
+    checks_output_topics: bool = True
     call_recorder: CallRecorder | None = None
     wall_clock: Callable[[], float] = time.time

@@ -46,7 +46,7 @@ class Session:
         self.status = parts.hooks.status
         self.observers = parts.hooks.observers
         self.recorder = parts.hooks.recorder
-        self.dead_letters = parts.dead_letters
+        self.checks_output_topics = parts.checks_output_topics
         self.call_recorder = parts.call_recorder
         self.wall_clock = parts.wall_clock
         self.requests = parts.requests
@@ -363,6 +363,12 @@ class Session:
         """Deliver no further records of this record's partition until the user resumes it."""
         if self.core.owns(record):
             self.core.pause([record.topic_partition])
+
+    def resume(self, partition: TopicPartition) -> None:
+        """Deliver records of this partition again, if it is assigned and paused."""
+        if self.is_paused(partition):
+            self.core.resume(self._driver.now(), [partition])
+            self._driver.flush()
 
     def parked(self) -> AbstractContextManager[None]:
         """Inside, the caller awaits the library; see :func:`poll_boundary`."""

@@ -113,9 +113,8 @@ class PythonWorker:
         return opened
 
     async def _open(self, consumer: Consumer, target: Target) -> Opened:
-        from asyncrevoke.handlers.dead_letters.producer import (
-            DeadLetterProducer,
-        )
+        from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
+        from asyncrevoke.producing.own_connections import producer_with_own_connections
 
         log, config = EventLog(), consumer.config
         if target.bootstrap_servers is not None:
@@ -123,6 +122,10 @@ class PythonWorker:
         hosting = consumer.handler_host
         router = with_errors(checked_router(consumer, target.name), target.errors)
         state, workers = await self._stack.enter_async_context(hosting.open_resources(log))
+        dead_letters = None
+        if target.errors == "policy":
+            producer = await self._stack.enter_async_context(producer_with_own_connections(config))
+            dead_letters = DeadLetterProducer(lambda: producer)
         concurrency = target.concurrency or config.concurrency
         return Opened(
             config=config,
@@ -133,7 +136,7 @@ class PythonWorker:
             max_in_flight=max(config.max_in_flight, 16 * concurrency),
             state=state,
             workers=workers,
-            dead_letters=DeadLetterProducer(config, log) if target.errors == "policy" else None,
+            dead_letters=dead_letters,
         )
 
     @classmethod

@@ -154,6 +154,10 @@ class RangeSource:
         )
         self._wake()
 
+    def resume(self, partition: TopicPartition) -> None:
+        """Nothing is resumed: a pause has failed the replay."""
+        del partition
+
     @contextmanager
     def parked(self) -> Generator[None]:
         """Does nothing: there is no max_poll_interval here."""

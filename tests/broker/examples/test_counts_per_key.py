@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -37,12 +37,15 @@ class Members:
         self._log = folder / "log"
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, name: str) -> None:
+    async def start(self, name: str) -> None:
+        """Start a process, and wait until it owns a partition: SIGTERM would kill it before."""
+        owners = self.owners()
         arguments = [*self._places, "--database", str(self._database), "--instance", name]
         with self._log.open("ab") as log:
             self.processes[name] = subprocess.Popen(
                 [sys.executable, "-u", str(EXAMPLE), *arguments], stdout=log, stderr=log
             )
+        await self.until(lambda _: bool(self.owners() - owners))
 
     def end(self, name: str, number: signal.Signals) -> int:
         process = self.processes.pop(name)
@@ -50,13 +53,19 @@ class Members:
         return process.wait(DEADLINE)
 
     def counted(self) -> Counter[bytes]:
+        return Counter(dict(self._rows("SELECT key, count FROM counts")))
+
+    def owners(self) -> set[str]:
+        return {owner for (owner,) in self._rows("SELECT owner FROM positions")}
+
+    def _rows(self, query: str) -> list[tuple[Any, ...]]:
         if not self._database.exists():
-            return Counter()
+            return []
         with closing(sqlite3.connect(self._database, timeout=10)) as database:
             try:
-                return Counter(dict(database.execute("SELECT key, count FROM counts")))
+                return database.execute(query).fetchall()
             except sqlite3.OperationalError:  # no member has made the table yet
-                return Counter()
+                return []
 
     async def until(self, condition: Callable[[Counter[bytes]], bool]) -> None:
         deadline = time.monotonic() + DEADLINE
@@ -81,18 +90,18 @@ async def test_each_record_is_counted_once_through_joins_leaves_and_kills(
 
         try:
             await produce(2000)
-            members.start("a")
+            await members.start("a")
             await members.until(lambda counted: counted.total() > 0)
-            members.start("b")
+            await members.start("b")
             await produce(2000)
             half = produced.total() // 2
             await members.until(lambda counted: counted.total() >= half)
             await produce(2000)
             members.end("a", signal.SIGKILL)
-            members.start("a")
+            await members.start("a")
             await produce(2000)
             assert members.end("b", signal.SIGTERM) == 0
-            members.start("b")
+            await members.start("b")
             await produce(2000)
             await members.until(lambda counted: counted.total() >= produced.total())
             assert members.end("a", signal.SIGTERM) == 0

@@ -68,7 +68,7 @@ async def test_a_range_ends_when_all_of_it_is_handled_and_each_record_has_a_row(
     consumer = Consumer(group_id="g")
 
     @consumer.handler("orders")
-    async def handle(value: bytes) -> bytes:
+    async def handle(value: bytes) -> object:
         await asyncio.sleep(0.001)
         return value + b"!"
 
@@ -124,7 +124,7 @@ async def test_batches_are_formed_and_only_their_failed_values_are_errors() -> N
     sizes: list[int] = []
 
     @consumer.handler("orders", batch=True, max_records=4, max_wait=0.01)
-    async def handle(values: list[bytes]) -> str:
+    async def handle(values: list[bytes]) -> object:
         sizes.append(len(values))
         if b"bad" in values:
             raise BatchError({values.index(b"bad"): ValueError("bad")})

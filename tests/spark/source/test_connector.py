@@ -37,7 +37,7 @@ from asyncrevoke import Consumer, Record
 consumer = Consumer(group_id="billing")
 
 @consumer.handler(pattern="plain.*")
-async def handle(value: bytes, record: Record) -> str:
+async def handle(value: bytes, record: Record) -> object:
     return repr((record.key, value, record.headers, record.timestamp, record.timestamp_type))
 """
 

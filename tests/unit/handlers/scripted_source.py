@@ -209,6 +209,9 @@ class ScriptedSource:
     def pause(self, record: Record) -> None:
         self.paused.append(record.topic_partition)
 
+    def resume(self, partition: TopicPartition) -> None:
+        self.paused.remove(partition)
+
     @contextlib.contextmanager
     def parked(self) -> Generator[None]:
         self.parks += 1

@@ -1,201 +1,146 @@
-"""The producer of dead letters: when it connects, what ends it, and how long anything may take."""
+"""Dead letters and records of retry topics are written by the consumer's one producer."""
 
 from __future__ import annotations
 
 import asyncio
-import socket
-import ssl
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator  # noqa: TC003 - fixtures' annotations are read
 
 import pytest
-from aiokafka.errors import (
-    KafkaConnectionError,
-    MessageSizeTooLargeError,
-    OutOfOrderSequenceNumber,
-    ProducerClosed,
-)
-from unit.handlers.scripted_source import LogLines, record, turns, until
+from unit.handlers.results.scripted_results_broker import ScriptedResultsBroker
+from unit.handlers.scripted_runner import running
+from unit.handlers.scripted_source import Fate, record, turns, until
 
-from asyncrevoke.config import ConsumerConfig
+from asyncrevoke import Consumer
+from asyncrevoke.errors import ConsumerClosedError, PublishError
 from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
 from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
-
-class FakeBatch:
-    def __init__(self) -> None:
-        self.key: bytes | None = None
-
-    def append(self, *, key: bytes | None, **_: object) -> None:
-        self.key = key
-
-
-class FakePart:
-    def __init__(self) -> None:
-        self.closed = False
-
-    async def close(self) -> None:
-        self.closed = True
-
-
-class FakeProducer:
-    """Answers as it is told; ``sent`` has the keys, and the partitions they went to."""
-
-    def __init__(self, **options: Any) -> None:
-        self.options = options
-        self.sent: list[tuple[bytes | None, int]] = []
-        self.answer: asyncio.Future[None] | Exception | None = None
-        self.stopped = False
-        self.hangs = False
-        self.client = FakePart()
-        self._sender = FakePart()
-
-    async def start(self) -> None:
-        await asyncio.sleep(0)
-
-    async def stop(self) -> None:
-        self.stopped = True
-        if self.hangs:
-            await asyncio.Event().wait()
-
-    async def partitions_for(self, topic: str) -> set[int]:
-        return {0, 1, 2}
-
-    def create_batch(self) -> FakeBatch:
-        return FakeBatch()
-
-    async def send_batch(self, batch: FakeBatch, topic: str, *, partition: int) -> Awaitable[None]:
-        self.sent.append((batch.key, partition))
-        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if isinstance(self.answer, Exception):
-            answer.set_exception(self.answer)
-        elif self.answer is not None:
-            return self.answer
-        else:
-            answer.set_result(None)
-        return answer
-
-
-class Fakes(list[FakeProducer]):
-    def __call__(self, **options: Any) -> FakeProducer:
-        self.append(FakeProducer(**options))
-        return self[-1]
+from asyncrevoke.producing.producer import Producer
+from asyncrevoke.protocol.messages import ErrorCode
+from asyncrevoke.testing import TestConsumer
 
 
 @pytest.fixture
-def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
-    made = Fakes()
-    monkeypatch.setattr("aiokafka.AIOKafkaProducer", made)
-    return made
+async def broker() -> AsyncIterator[ScriptedResultsBroker]:
+    broker = ScriptedResultsBroker()
+    yield broker
+    await broker.open_producer().aclose()
 
 
-def producer(**options: Any) -> DeadLetterProducer:
-    return DeadLetterProducer(ConsumerConfig(**options), LogLines())
+def letter(number: int) -> DeadLetter:
+    return DeadLetter(record(number, b"k", value=b"%d" % number), ValueError("boom"), 1)
 
 
-def letter(key: bytes | None = b"k") -> DeadLetter:
-    return DeadLetter(record(0, key), ValueError("boom"), 1)
-
-
-async def test_the_producer_connects_once_for_the_first_dead_letter(fakes: Fakes) -> None:
-    letters = producer()
-    await letters.aclose()
-    assert fakes == []
-    await asyncio.gather(*(letters.send("dlq", letter()) for _ in range(5)))
-    await letters.aclose()
-    (only,) = fakes
-    assert len(only.sent) == 5
-    assert len(set(only.sent)) == 1, "one key goes to one partition"
-    assert only.stopped
-
-
-async def test_the_producer_has_the_consumers_connection_options_and_acks_all(fakes: Fakes) -> None:
-    context = ssl.create_default_context()
-    letters = producer(
-        bootstrap_servers=["a:1", "b:2"],
-        security_protocol="SASL_SSL",
-        ssl_context=context,
-        sasl_mechanism="SCRAM-SHA-256",
-        sasl_plain_username="me",
-        sasl_plain_password="secret",
-        client_id="billing",
-        request_timeout=7,
-    )
-    await letters.send("dlq", letter())
-    await letters.aclose()
-    expected = {
-        "bootstrap_servers": ["a:1", "b:2"],
-        "acks": "all",
-        "enable_idempotence": True,
-        "security_protocol": "SASL_SSL",
-        "ssl_context": context,
-        "sasl_mechanism": "SCRAM-SHA-256",
-        "sasl_plain_username": "me",
-        "sasl_plain_password": "secret",
-        "client_id": "billing",
-        "request_timeout_ms": 7000,
-    }
-    options = fakes[0].options
-    assert {name: options[name] for name in expected} == expected
-
-
-async def test_after_a_rejected_message_the_next_one_goes_by_another_producer(fakes: Fakes) -> None:
-    letters = producer()
-    await letters.send("dlq", letter())
-    fakes[0].answer = MessageSizeTooLargeError()
-    with pytest.raises(MessageSizeTooLargeError):
-        await letters.send("dlq", letter())
-    assert len(fakes[0].sent) == 2, "what the broker refuses is not sent again"
-    await letters.send("dlq", letter())
-    await letters.aclose()
-    assert [len(each.sent) for each in fakes] == [2, 1]
-    assert all(each.stopped for each in fakes)
-
-
-@pytest.mark.parametrize("error", [OutOfOrderSequenceNumber(), ProducerClosed()], ids=repr)
-async def test_a_message_stopped_by_the_rejection_of_another_is_sent_again(
-    fakes: Fakes, error: Exception
+async def test_sending_returns_when_the_dead_letter_is_acknowledged(
+    broker: ScriptedResultsBroker,
 ) -> None:
-    letters = producer()
-    await letters.send("dlq", letter())
-    fakes[0].answer = error
-    await letters.send("dlq", letter())
-    await letters.aclose()
-    assert [len(each.sent) for each in fakes] == [2, 1]
-
-
-async def test_sending_a_dead_letter_is_limited_by_request_timeout(fakes: Fakes) -> None:
-    letters = producer(request_timeout=0.05, fetch_max_wait=0.01)
-    await letters.send("dlq", letter())
-    fakes[0].answer = asyncio.get_running_loop().create_future()
-    with pytest.raises(TimeoutError):
-        await letters.send("dlq", letter())
-    await letters.aclose()
-
-
-async def test_a_producer_that_does_not_stop_is_closed_part_by_part(
-    fakes: Fakes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("asyncrevoke.handlers.dead_letters.producer._STOP_TIMEOUT", 0.02)
-    letters = producer()
-    await letters.send("dlq", letter())
-    fakes[0].hangs = True
-    await letters.aclose()
-    await until(lambda: fakes[0].client.closed)
-    assert fakes[0]._sender.closed
+    letters = DeadLetterProducer(broker.open_producer)
+    broker.answering.clear()
+    sending = asyncio.create_task(letters.send("dlq", letter(7)))
+    await until(lambda: broker.received == 1)
     await turns()
-    mine = asyncio.current_task()
-    assert [task for task in asyncio.all_tasks() if task is not mine] == []
+    assert not sending.done()
+    broker.answering.set()
+    await sending
+    assert broker.written == [("dlq", b"k", b"7")]
+    assert dict(broker.headers[0])["asyncrevoke-error-type"] == b"ValueError"
 
 
-async def test_without_a_broker_sending_fails_at_once_and_closing_works() -> None:
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        port = nobody.getsockname()[1]
-        letters = producer(bootstrap_servers=f"127.0.0.1:{port}")
-        async with asyncio.timeout(5):
-            with pytest.raises(KafkaConnectionError):
-                await letters.send("dlq", letter())
-            await letters.aclose()
+@pytest.mark.parametrize(
+    "error",
+    [ErrorCode.message_too_large, ErrorCode.invalid_record, ErrorCode.invalid_timestamp],
+    ids=lambda each: str(each.name),
+)
+async def test_a_dead_letter_that_the_broker_rejects_fails_alone(
+    broker: ScriptedResultsBroker, error: ErrorCode
+) -> None:
+    broker.errors[b"3"] = error
+    letters = DeadLetterProducer(broker.open_producer)
+    sent = await asyncio.gather(
+        *(letters.send("dlq", letter(number)) for number in range(6)), return_exceptions=True
+    )
+    assert [type(each) for each in sent] == [
+        PublishError if number == 3 else type(None) for number in range(6)
+    ]
+    assert sorted(value or b"" for _, _, value in broker.written) == [
+        b"%d" % number for number in range(6) if number != 3
+    ]
+
+
+async def test_a_topic_that_does_not_exist_is_named_with_the_command_that_creates_it(
+    broker: ScriptedResultsBroker,
+) -> None:
+    broker.missing.add("dlq")
+    letters = DeadLetterProducer(broker.open_producer)
+    with pytest.raises(PublishError, match="kafka-topics --create --topic dlq"):
+        await letters.send("dlq", letter(0))
+
+
+async def test_results_and_dead_letters_of_a_consumer_share_one_producer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[Producer] = []
+    create = Producer.__init__
+
+    def counted(self: Producer, *args: object) -> None:
+        made.append(self)
+        create(self, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Producer, "__init__", counted)
+    consumer = Consumer(group_id="billing")
+
+    @consumer.handler("orders", publish_to="invoices", dead_letter="orders.dlq")
+    async def bill(value: int) -> int:
+        return 1 // value
+
+    async with TestConsumer(consumer, partitions=1) as t:
+        assert len(made) == 1, "the producer of results"
+        for value in (1, 0):
+            await t.publish("orders", value)
+        assert [each.value for each in t.records("invoices")] == [b"1"]
+        assert [each.value for each in t.dead_letters("orders.dlq")] == [b"0"]
+        await t.advance(10)
+        assert t.committed("orders", 0) == 2
+    assert len(made) == 1
+
+
+async def test_no_producer_is_made_before_a_handler_has_failed() -> None:
+    consumer = Consumer(group_id="billing")
+
+    @consumer.handler("orders", dead_letter="orders.dlq")
+    async def bill(value: int) -> None:
+        assert value
+
+    async with TestConsumer(consumer, partitions=1) as t:
+        await t.publish("orders", 1)
+        assert consumer.handler_host._producer is None
+        await t.publish("orders", 0)
+        assert consumer.handler_host._producer is not None
+    assert consumer.handler_host._producer is None
+
+
+async def test_a_task_group_that_outlives_its_consumer_sends_nothing() -> None:
+    consumer = Consumer("orders", group_id="billing")
+    async with TestConsumer(consumer, partitions=1) as t:
+        session = t._session
+        consumer.producer  # noqa: B018 - it is made
+    with pytest.raises(ConsumerClosedError, match="nothing more is published"):
+        consumer.handler_host.open_producer(session)
+
+
+async def test_a_stopped_runner_abandons_a_record_whose_dead_letter_is_not_acknowledged(
+    broker: ScriptedResultsBroker,
+) -> None:
+    async def fail(_value: bytes) -> None:
+        raise ValueError("boom")
+
+    broker.answering.clear()
+    letters = DeadLetterProducer(broker.open_producer)
+    async with running(fail, dead_letter="dlq", dead_letters=letters) as run:
+        fails = record(0)
+        run.source.feed(fails)
+        await until(lambda: broker.received == 1)
+        run.task.cancel()
+        await asyncio.wait([run.task])
+        broker.answering.set()
+        await turns()
+        assert run.source.fate(fails) is Fate.ABANDONED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
 from unit.handlers.dead_letters.failing_handler import LATER, FailingHandler
@@ -16,7 +17,16 @@ from asyncrevoke import (
     TopicPartition,
 )
 from asyncrevoke.model import OffsetAndMetadata
+from asyncrevoke.producing.requests import (
+    ProduceRequest,
+    produce_response,
+    produced_batches,
+)
+from asyncrevoke.protocol.messages import ErrorCode
 from asyncrevoke.testing import TestConsumer
+
+if TYPE_CHECKING:
+    from kio.schema.produce.v8.response import ProduceResponse
 
 
 async def test_after_the_attempts_in_place_a_record_comes_back_when_its_delay_has_passed() -> None:
@@ -240,12 +250,12 @@ async def test_a_retry_message_that_cannot_be_sent_pauses_its_partition_and_drop
 ) -> None:
     failing = FailingHandler(1, retry_topic=LATER)
     async with failing.running() as t:
-        letters = t._session.dead_letters
 
-        async def refuse(topic: str, letter: object) -> None:
-            raise TimeoutError(f"{topic} is not there")
+        def refuse(message: ProduceRequest) -> ProduceResponse:
+            answers = {tp: ErrorCode.policy_violation for tp, _ in produced_batches(message)}
+            return produce_response(answers)
 
-        monkeypatch.setattr(letters, "send", refuse)
+        monkeypatch.setattr(t._cluster, "_produce", refuse)
         await t.publish("orders", "bad")
         await t.advance(5)
         assert failing.consumer.health().paused_partitions == {TopicPartition("orders", 0)}

@@ -32,9 +32,40 @@ async def enter(function: HandlerFunction) -> None:
         pass
 
 
-async def test_a_result_that_is_published_nowhere_is_refused_with_the_fix() -> None:
+@pytest.mark.parametrize("registry", [Router(), Consumer(group_id="g")])
+def test_registering_refuses_a_result_that_is_published_nowhere(registry: Any) -> None:
     with pytest.raises(ConfigError, match=r"returns bytes, and publishes it nowhere: .*publish_to"):
-        await enter(returns_bytes)
+        registry.handler("orders")(returns_bytes)
+
+
+def test_registering_refuses_a_result_of_a_batch_that_is_published_nowhere() -> None:
+    async def several(values: list[bytes]) -> list[bytes]:
+        return values
+
+    with pytest.raises(ConfigError, match=r"returns list\[bytes\], and publishes it nowhere"):
+        Router().handler("orders", batch=True)(several)
+
+
+async def test_a_return_annotation_that_is_defined_later_is_checked_at_entering() -> None:
+    async def bill(value: bytes) -> Any: ...
+
+    bill.__annotations__["return"] = "Invoice"
+    consumer = Consumer(group_id="g")
+    consumer.handler("orders")(bill)
+    bill.__globals__["Invoice"] = bytes
+    try:
+        with pytest.raises(ConfigError, match="returns bytes, and publishes it nowhere"):
+            async with TestConsumer(consumer):
+                pass
+    finally:
+        del bill.__globals__["Invoice"]
+
+
+async def test_a_return_annotation_that_is_never_defined_passes() -> None:
+    async def bill(value: bytes) -> Any: ...
+
+    bill.__annotations__["return"] = "Invoice"
+    await enter(bill)
 
 
 async def test_publish_to_without_a_result_is_refused() -> None:

@@ -124,8 +124,6 @@ async def test_a_result_that_the_broker_rejects_later_fails_its_record_only(
         async def send(self, topic: str, message: DeadLetter, /) -> None:
             letters.append((topic, message.value))
 
-        async def aclose(self) -> None: ...
-
     records = [record(n, value=b"%d" % n) for n in range(5)]
     async with running(
         echo,

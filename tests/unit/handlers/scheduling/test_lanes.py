@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import pytest
@@ -58,7 +59,7 @@ def test_null_keys_share_one_lane_per_partition() -> None:
     lanes: Lanes = LaneQueue("key")
     lanes.put(ORDERS, [record(0, None), record(1, None), record(2, b"")])
     lanes.put(OTHERS, [record(7, None, partition=OTHERS)])
-    assert offsets(take_all(lanes)) == [0, 2, 7]
+    assert offsets(take_all(lanes)) == [0, 7, 2], "partitions take turns"
 
 
 def test_null_keys_may_opt_out_of_order() -> None:
@@ -173,12 +174,41 @@ def test_a_revocation_keeps_started_entries_that_were_requeued() -> None:
     assert take(lanes) is failed
 
 
+@pytest.mark.parametrize("order_by", ["key", "partition", None])
+def test_a_record_does_not_wait_behind_the_backlog_of_other_partitions(
+    order_by: Literal["key", "partition"] | None,
+) -> None:
+    lanes: Lanes = LaneQueue(order_by)
+    backlogs = [TopicPartition("orders", number) for number in range(6)]
+    for partition in backlogs:
+        keys = enumerate([b"%d" % key for key in range(300)])
+        lanes.put(partition, [record(i, key, partition=partition) for i, key in keys])
+    running = [take(lanes) for _ in range(64 if order_by != "partition" else 6)]
+    lanes.put(OTHERS, [record(0, b"a", partition=OTHERS)])
+    taken: list[Entry[Record]] = []
+    for entry in running:  # each call ends once
+        lanes.turn_ended()
+        lanes.free_lane(entry)
+        taken.append(take(lanes))
+    assert OTHERS in [entry[0].partition for entry in taken][:7]
+
+
+def test_partitions_alternate_by_chunks_in_a_long_turn_of_the_event_loop() -> None:
+    lanes: Lanes = LaneQueue(None)
+    for partition in (ORDERS, OTHERS):
+        lanes.put(partition, [record(i, b"", partition=partition) for i in range(416)])
+    taken = [entry[0].partition for entry in take_all(lanes)]
+    assert taken.count(ORDERS) == taken.count(OTHERS) == 416
+    changes = [at for at in range(1, 832) if taken[at] != taken[at - 1]]
+    assert changes[:64] == list(range(1, 65)), "one by one"
+    assert min(b - a for a, b in itertools.pairwise(changes[64:])) == 64
+
+
 def test_during_a_revocation_the_longest_lane_runs_last() -> None:
     """One worker: the lagging key runs, and has most of what is left."""
     lanes: Lanes = LaneQueue("key")
     keys = [b"slow", b"slow", b"slow", b"x", b"y", b"x", b"slow", b"fast"]
     lanes.put(ORDERS, [record(i, key) for i, key in enumerate(keys)])
-    lanes.put(OTHERS, [record(0, b"a", partition=OTHERS)])
     entries = [take(lanes) for _ in range(4)]  # slow 0, x 3, y 4, fast 7
     assert offsets(entries) == [0, 3, 4, 7]
     slow, x, y, fast = entries
@@ -192,7 +222,7 @@ def test_during_a_revocation_the_longest_lane_runs_last() -> None:
     while (following := lanes.take()) is not None:
         order.append(following[1].offset)
         lanes.free_lane(following)
-    assert order[:5] == [5, 1, 2, 6, 0], "the other key, then the lagging one, then the others"
+    assert order == [5, 1, 2, 6], "the other key, then the lagging one"
 
 
 def test_during_a_revocation_a_ready_entry_of_the_longest_lane_moves_behind_the_others() -> None:

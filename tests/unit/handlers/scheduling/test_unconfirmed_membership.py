@@ -194,7 +194,8 @@ class SlowStrictJournal:
         """Of anything else."""
 
     handler_registered = watch_completed = handler_started = handlers_started = took_note
-    loop_turn_ended = batch_completed = failure_decided = handler_cancelled = took_note
+    loop_turn_began = loop_turn_ended = batch_completed = took_note
+    failure_decided = handler_cancelled = took_note
 
 
 async def test_a_handler_whose_row_is_written_while_membership_is_unconfirmed_waits() -> None:

@@ -28,15 +28,11 @@ class SentDeadLetters:
     def __init__(self) -> None:
         self.sent: list[tuple[str, DeadLetter]] = []
         self.refuses: Exception | None = None
-        self.closed = False
 
     async def send(self, topic: str, letter: DeadLetter) -> None:
         if self.refuses is not None:
             raise self.refuses
         self.sent.append((topic, letter))
-
-    async def aclose(self) -> None:
-        self.closed = True
 
 
 class Setting:

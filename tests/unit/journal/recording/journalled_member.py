@@ -79,13 +79,27 @@ class JournalledMember:
     async def handle(self, records: Sequence[Record], called: Callable[[int], None]) -> None:
         """Call a handler for each of them, all in one turn, and flush as a commit does."""
         await asyncio.gather(*(self.recorder.record_start([each]) for each in records))
+        self.turn_began()
+        for each in records:
+            self.called([each])
+            called(each.offset)
+        self.turn_ended(records)
+        await self.recorder.flush()
+
+    def turn_began(self) -> None:
+        """An iteration of the event loop begins."""
+        self.recorder.loop_turn_began()
+
+    def called(self, records: Sequence[Record]) -> None:
+        """Handlers of these are called."""
         for each in records:
             self.recorder.handler_started(each)
-            called(each.offset)
-        self._done += records
+
+    def turn_ended(self, done: Sequence[Record]) -> None:
+        """An iteration ends, in which the handlers of these returned."""
+        self._done += done
         self.recorder.loop_turn_ended(self._done)
         self._done.clear()
-        await self.recorder.flush()
 
     def committed(self, offset: int) -> None:
         """The broker has accepted it."""
