@@ -8,6 +8,7 @@ from kio.schema.init_producer_id.v2.response import InitProducerIdResponse
 from kio.schema.produce.v8.response import ProduceResponse
 
 from asyncrevoke.backoff import Backoff
+from asyncrevoke.config.topics import is_legal_topic
 from asyncrevoke.core.io.answer_checks import find_contradiction
 from asyncrevoke.core.io.effects import Failed, FailureKind, Node, Replied
 from asyncrevoke.errors import PublishError
@@ -120,6 +121,9 @@ class ProducerCore:
         """
         known = self._topics.get(topic)
         if known is None or not known.queues:
+            if not is_legal_topic(topic):
+                # A request that names it could not be encoded, and would end the producer.
+                raise PublishError(topic, "no topic can have this name")
             self.want(now, topic)
             return False
         if self.queued_bytes >= self._memory:

@@ -467,3 +467,11 @@ def test_an_answer_that_comes_after_all_has_failed_changes_nothing() -> None:
     setting.reply(sent[0], EntityResponse(entity=produce_response({TP: E.none})))
     setting.core.answered(setting.now, sent[1], Failed(0, FailureKind.DISCONNECTED, ""))
     assert (len(setting.sink.failed), setting.sink.acknowledged) == (2, [])
+
+
+@pytest.mark.parametrize("topic", ["", ".", "x" * 40_000, "\ud800", "a b"])
+def test_a_result_for_a_name_that_no_topic_can_have_fails_alone(topic: str) -> None:
+    setting = Setting()
+    with pytest.raises(PublishError):
+        setting.core.append(0.0, topic, None, None, b"", [], 0, setting.sink, 1)
+    assert setting.core.requests(0.0) == []
