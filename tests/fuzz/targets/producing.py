@@ -65,7 +65,9 @@ class Results:
         self.ended: Counter[object] = Counter()
         self.acknowledged: set[object] = set()
 
-    def results_acknowledged(self, tokens: Sequence[object], /) -> None:
+    def results_acknowledged(
+        self, tokens: Sequence[object], _partition: TopicPartition, _offset: int, /
+    ) -> None:
         """They are in the log, the producer says."""
         self.ended.update(tokens)
         self.acknowledged.update(tokens)
