@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import BrokerPattern
 from asyncrevoke.printable import shown_option
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 # Of one subscription. The leader of a group reads 4 MiB of a member, with the partitions that it
 # owns.
@@ -36,13 +39,18 @@ def check_topics(topics: tuple[object, ...], call: str) -> tuple[str, ...]:
             f"{call} takes names of topics, not {shown_option(topic)} ({type(topic).__name__})"
         )
     distinct = tuple(dict.fromkeys(cast("tuple[str, ...]", topics)))
-    size = sum(len(name) + 2 for name in distinct)
+    size = subscription_bytes(distinct)
     if len(distinct) > MAX_TOPICS or size > MAX_TOPIC_BYTES:
         raise ConfigError(
             f"{call} got {len(distinct):,} topics, whose names have {size:,} bytes: at most "
             f"{MAX_TOPICS:,} topics with {MAX_TOPIC_BYTES:,} bytes can be assigned to a member"
         )
     return distinct
+
+
+def subscription_bytes(topics: Iterable[str]) -> int:
+    """The bytes that the names of topics take in a subscription, each with its length."""
+    return sum(len(name) + 2 for name in topics)
 
 
 def check_pattern(pattern: object) -> str | BrokerPattern | None:

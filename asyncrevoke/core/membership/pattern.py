@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from asyncrevoke.config.topics import MAX_TOPIC_BYTES, MAX_TOPICS, is_legal_topic
+from asyncrevoke.config.topics import (
+    MAX_TOPIC_BYTES,
+    MAX_TOPICS,
+    is_legal_topic,
+    subscription_bytes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from asyncrevoke.core.io.outbox import Outbox
-
-# Of each name, its length in a subscription.
-_LENGTH_BYTES = 2
 
 
 class PatternSubscription:
@@ -35,7 +37,7 @@ class PatternSubscription:
         """The topics to subscribe to, of all that the cluster has."""
         found = {topic for topic in topics if self._match(topic) and is_legal_topic(topic)}
         chosen = frozenset(found)
-        if len(found) > MAX_TOPICS or _size(found) > MAX_TOPIC_BYTES:
+        if len(found) > MAX_TOPICS or subscription_bytes(found) > MAX_TOPIC_BYTES:
             chosen = self._first(found)
         self._subscribed = chosen
         self._log(len(found), len(chosen))
@@ -45,7 +47,7 @@ class PatternSubscription:
         chosen: list[str] = []
         left = MAX_TOPIC_BYTES
         for topic in (*sorted(found & self._subscribed), *sorted(found - self._subscribed)):
-            left -= len(topic) + _LENGTH_BYTES
+            left -= subscription_bytes([topic])
             if left < 0 or len(chosen) == MAX_TOPICS:
                 break
             chosen.append(topic)
@@ -62,7 +64,3 @@ class PatternSubscription:
                 subscribed=subscribed,
             )
         self._is_exceeded = is_exceeded
-
-
-def _size(topics: Iterable[str]) -> int:
-    return sum(len(topic) + _LENGTH_BYTES for topic in topics)
