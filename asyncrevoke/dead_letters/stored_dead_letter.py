@@ -9,6 +9,7 @@ from asyncrevoke.handlers.dead_letters.dead_letter import (
     ATTEMPTS,
     ERROR_MESSAGE,
     ERROR_TYPE,
+    HEADERS,
     ORIGIN_OFFSET,
     ORIGIN_PARTITION,
     ORIGIN_TIMESTAMP,
@@ -19,17 +20,6 @@ from asyncrevoke.model import Record, UnreadableRecord
 # How often a record was replayed: a header of replayed records, and of their dead letters.
 REPLAYS: Final = "asyncrevoke-replays"
 
-_ADDED: Final = frozenset(
-    (
-        ORIGIN_TOPIC,
-        ORIGIN_PARTITION,
-        ORIGIN_OFFSET,
-        ORIGIN_TIMESTAMP,
-        ERROR_TYPE,
-        ERROR_MESSAGE,
-        ATTEMPTS,
-    )
-)
 # The dead letter of a record that could not be read has no key and no value.
 _UNREADABLE: Final = "asyncrevoke.errors.UnreadableRecordError"
 _MAX_INT32: Final = 2**31 - 1
@@ -58,7 +48,7 @@ class StoredDeadLetter(NamedTuple):
         """The headers of the record before it failed, and the count of its replays, this one
         included."""
         kept: list[tuple[str, bytes | None]] = []
-        left = set(_ADDED)
+        left = set(HEADERS)
         for header in reversed(self.record.headers):
             # Of two headers with the same name, the last one was added to this dead letter.
             if header[0] in left:

@@ -18,6 +18,17 @@ ERROR_TYPE: Final = "asyncrevoke-error-type"
 ERROR_MESSAGE: Final = "asyncrevoke-error-message"
 ATTEMPTS: Final = "asyncrevoke-attempts"
 
+# All of them, in the order in which they follow a record's own.
+HEADERS: Final = (
+    ORIGIN_TOPIC,
+    ORIGIN_PARTITION,
+    ORIGIN_OFFSET,
+    ORIGIN_TIMESTAMP,
+    ERROR_TYPE,
+    ERROR_MESSAGE,
+    ATTEMPTS,
+)
+
 # The longest value of a header about the error (bytes).
 _MAX_BYTES = 1024
 

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from asyncrevoke.handlers.dead_letters.dead_letter import (
-    ATTEMPTS,
-    ERROR_MESSAGE,
-    ERROR_TYPE,
-    ORIGIN_OFFSET,
-    ORIGIN_PARTITION,
-    ORIGIN_TIMESTAMP,
-    ORIGIN_TOPIC,
-    DeadLetter,
-)
+from asyncrevoke.handlers.dead_letters.dead_letter import HEADERS, DeadLetter
 from asyncrevoke.model import Record
 
 if TYPE_CHECKING:
@@ -25,17 +16,7 @@ DELAYED_ATTEMPT: Final = "asyncrevoke-delayed-attempt"
 DUE: Final = "asyncrevoke-due"
 
 # The headers that follow a record's own, in this order.
-_HEADERS = (
-    ORIGIN_TOPIC,
-    ORIGIN_PARTITION,
-    ORIGIN_OFFSET,
-    ORIGIN_TIMESTAMP,
-    ERROR_TYPE,
-    ERROR_MESSAGE,
-    ATTEMPTS,
-    DELAYED_ATTEMPT,
-    DUE,
-)
+_HEADERS = (*HEADERS, DELAYED_ATTEMPT, DUE)
 _MAX_DIGITS = 19
 _MAX_INT32 = 2**31 - 1
 _MAX_INT64 = 2**63 - 1
