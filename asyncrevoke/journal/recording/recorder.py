@@ -22,7 +22,7 @@ from asyncrevoke.journal.recording.entries import (
     Turn,
     WrittenCount,
 )
-from asyncrevoke.journal.recording.turn_times import TurnTimes
+from asyncrevoke.journal.recording.turn_times import TurnTimes, ended_early
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import ErrorCode, OffsetCommitRequest, OffsetCommitResponse
 
@@ -287,12 +287,11 @@ class Recorder:
         """A turn of the event loop has ended, in which the handlers of these records returned."""
         now = self._clock()
         began = self._began
-        if began and began == done and not (self._open or self._next_attempt or self._is_split()):
+        started = self._turn.start_of_calls(now)
+        in_one = began and began == done and started == now
+        if in_one and not (self._open or self._next_attempt or self._is_split()):
             # Nothing was waited for: all of it began and ended in this turn.
-            started = self._turn.calls_began(began, now)
-            if started < now and len(began) > 1:
-                self._put_well(began[:-1], started, started)
-            self._put_well(began[-1:] if started < now else began, started, now)
+            self._put_well(began, now, now)
             began.clear()
             return
         self._settle(now)
@@ -308,7 +307,8 @@ class Recorder:
         """Queue all of this turn so far, so that a later start never seems to precede an end.
         ``starts``: also queue the calls that are about to start."""
         began = self._began
-        started = self._turn.calls_began(began, now)
+        started = self._turn.start_of_calls(now)
+        began_before = began.copy() if started < now else []
         if began:
             opened = self._open
             if self.strict:  # since before
@@ -319,9 +319,10 @@ class Recorder:
             if len(seen.done) > seen.count:
                 ended = seen.done[seen.count :]
                 seen.count = len(seen.done)
-                early = self._turn.ended_early(ended)
-                self._ended(early, started)
-                self._ended([r for r in ended if r not in early] if early else ended, now)
+                if early := ended_early(began_before, ended):
+                    self._ended(early, started)
+                    ended = [record for record in ended if record not in early]
+                self._ended(ended, now)
         if starts and self._starting:
             self._put_starts(now)
 
