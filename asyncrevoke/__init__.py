@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from asyncrevoke.model import (
         BlockingRecord,
         BrokerPattern,
+        FailurePause,
         GroupMetadata,
         Health,
         OffsetAndMetadata,
@@ -87,6 +88,7 @@ __all__ = [
     "ConsumerConfig",
     "CorruptRecordError",
     "DecodeError",
+    "FailurePause",
     "FatalError",
     "FencedInstanceError",
     "GroupAuthorizationError",
@@ -137,6 +139,7 @@ _MODULES = {
     "CallNext": "asyncrevoke.handlers.policy.middleware",
     "Consumer": "asyncrevoke.consumer",
     "ConsumerConfig": "asyncrevoke.config",
+    "FailurePause": _MODEL,
     "GroupMetadata": _MODEL,
     "HandlerContext": "asyncrevoke.handlers.policy.context",
     "Health": _MODEL,

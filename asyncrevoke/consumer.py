@@ -259,9 +259,8 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
     def health(self) -> Health:
         """The state of the consumer, for a health check."""
         session = self._entered_once()
-        return session.core.health(session.now())._replace(
-            blocking_records=session.status.blocking(), running=session.status.running()
-        )
+        status = session.status
+        return status.snapshot().health._replace(running=status.running())
 
     def probe(self, *, max_handler_age: float | None = None) -> Probe:
         """Liveness and readiness, for an orchestrator; not ready before it is entered.

@@ -94,6 +94,22 @@ class RunningHandler(NamedTuple):
     max_handler_time: float | None = None
 
 
+class FailurePause(NamedTuple):
+    """A partition that is paused until the handler of a failed record succeeds (``Pause``).
+
+    ``offset`` is the record's, ``error`` the type and message of its last exception, ``attempts``
+    how often it was handled, and ``probe_after`` the seconds between two attempts.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    handler: str
+    error: str
+    attempts: int
+    probe_after: float
+
+
 class Health(NamedTuple):
     """How the consumer is, for a health check.
 
@@ -105,7 +121,8 @@ class Health(NamedTuple):
     counts records that were not delivered, because the completion map of a commit said that a
     former owner of their partition had finished them. ``running`` are the calls of handlers, the
     longest first. ``missing_topics`` are subscribed to and do not exist; the brokers refuse to
-    describe ``refused_topics`` to this consumer. ``unreachable_brokers`` (``host:port``) lead a
+    describe ``refused_topics`` to this consumer. ``failure_pauses`` says why partitions are paused
+    that go on by themselves. ``unreachable_brokers`` (``host:port``) lead a
     partition and did not answer the last request; if no broker answers, those that were tried.
     """
 
@@ -124,6 +141,7 @@ class Health(NamedTuple):
     missing_topics: frozenset[str] = frozenset()
     refused_topics: frozenset[str] = frozenset()
     unreachable_brokers: tuple[str, ...] = ()
+    failure_pauses: tuple[FailurePause, ...] = ()
 
 
 class Record(msgspec.Struct, frozen=True, gc=False, eq=False):

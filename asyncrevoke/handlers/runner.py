@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.registration import HandlerLookup, RecordMatcher
     from asyncrevoke.handlers.scheduling.ordering import HandlerOrdering
     from asyncrevoke.handlers.scheduling.record_source import RecordSource
-    from asyncrevoke.model import PollResult, Record, TopicPartition
+    from asyncrevoke.model import FailurePause, PollResult, Record, TopicPartition
 
 
 class HandlerRunner:
@@ -123,6 +123,10 @@ class HandlerRunner:
             attempt = pipeline.backlog.calls_of(item)
             where = item.topic, item.partition, first_unfinished_offset(item)
             yield RunningCall(item, attempt, handler.name, *where, handler.max_handler_time)
+
+    def failure_pauses(self) -> Sequence[FailurePause]:
+        """Why partitions are paused until a failed record succeeds."""
+        return self._pipeline.backlog.failure_pauses()
 
     def name_of(self, partition: TopicPartition, offset: int) -> str | None:
         """The name of the handler of a record, the names of all of its topic if that is unknown."""

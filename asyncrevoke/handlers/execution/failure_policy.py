@@ -22,6 +22,7 @@ from asyncrevoke.handlers.policy.batch import (
     unfinished_records,
 )
 from asyncrevoke.handlers.policy.retry import Pause
+from asyncrevoke.model import FailurePause
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.scheduling.record_source import TakenRecords
     from asyncrevoke.model import Record
     from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
+
+
+# The most characters of an error that health() shows.
+_MAX_REASON = 200
 
 
 class StopReactions(Protocol):
@@ -293,10 +298,18 @@ class FailurePolicy:
             self._abandon(entry, error, handler)
         else:
             calls, delay = self._backlog.calls_of(item), pause.probe_after
+            reason = FailurePause(
+                *item.topic_partition,
+                first_unfinished_offset(item),
+                handler.name,
+                f"{type(error).__name__}: {error}"[:_MAX_REASON],
+                calls,
+                delay,
+            )
             self._report("paused", item, error)
             self._warn(
                 "handler failed; partition paused until the record succeeds"
-                if self._backlog.pause_until_success(entry, delay, calls)
+                if self._backlog.pause_until_success(entry, reason)
                 else "handler failed; partition stays paused until the record succeeds",
                 item,
                 handler,

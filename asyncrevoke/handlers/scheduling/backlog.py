@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.scheduling.ordering import HandlerOrdering
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
     from asyncrevoke.handlers.scheduling.record_source import TakenRecords
-    from asyncrevoke.model import Record, TopicPartition
+    from asyncrevoke.model import FailurePause, Record, TopicPartition
 
 
 class BacklogReactions(BatchReactions, RetryReactions, Protocol):
@@ -318,18 +318,22 @@ class Backlog:
                 self._lanes.requeue(entry)
         self._reactions.entries_ready()
 
-    def pause_until_success(self, entry: Entry[Item], delay: float, calls: int) -> bool:
+    def failure_pauses(self) -> list[FailurePause]:
+        """Why partitions are paused until a failed item succeeds."""
+        return [pause.reason for pause in self._probed_pauses.values()]
+
+    def pause_until_success(self, entry: Entry[Item], reason: FailurePause) -> bool:
         """Start nothing more of this failed entry's partition until another attempt succeeds, which
-        is made after ``delay`` seconds. Of several such entries, the first one is tried.
+        is made after ``probe_after`` seconds. Of several such entries, the first one is tried.
 
         Returns whether the partition was not paused before.
         """
         partition = entry[0].partition
-        self.attempts.setdefault(entry[1], AttemptState(calls))
+        self.attempts.setdefault(entry[1], AttemptState(reason.attempts))
         pause = self._probed_pauses.get(partition)
         if pause is None:
             by_user = self._source.is_paused(partition)
-            self._probed_pauses[partition] = ProbedPause(entry, by_user=by_user)
+            self._probed_pauses[partition] = ProbedPause(entry, reason, by_user=by_user)
             if by_user:
                 self._retries.hold(entry)
                 return False
@@ -340,11 +344,11 @@ class Backlog:
             self._retries.hold(entry)
             return False
         else:
-            pause.attempt_failed()
+            pause.attempt_failed(reason)
         if pause is not None and pause.by_user:
             self._retries.hold(entry)
         else:
-            self._retries.put(entry, delay)
+            self._retries.put(entry, reason.probe_after)
         return pause is None
 
     def attempt_succeeded(self, item: Item) -> None:

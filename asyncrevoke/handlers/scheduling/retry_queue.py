@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.batch import Item
     from asyncrevoke.handlers.scheduling.clock import HandlerClock, Timer
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.model import FailurePause, TopicPartition
 
 
 class RetryReactions(Protocol):
@@ -75,10 +75,11 @@ class ProbedPause:
     paused the partition as well, so that only the user resumes it.
     """
 
-    __slots__ = ("by_user", "probe", "probing", "waiting")
+    __slots__ = ("by_user", "probe", "probing", "reason", "waiting")
 
-    def __init__(self, probe: Entry[Item], *, by_user: bool) -> None:
+    def __init__(self, probe: Entry[Item], reason: FailurePause, *, by_user: bool) -> None:
         self.probe = probe
+        self.reason = reason
         self.waiting: list[Entry[Item]] = []
         self.probing = False
         self.by_user = by_user
@@ -91,8 +92,9 @@ class ProbedPause:
         """The next attempt may begin."""
         self.probing = True
 
-    def attempt_failed(self) -> None:
+    def attempt_failed(self, reason: FailurePause) -> None:
         """It has failed."""
+        self.reason = reason
         self.probing = False
 
     def pause_by_user(self) -> None:

@@ -10,7 +10,7 @@ from asyncrevoke.runtime.hooks.running_calls import ReportsRunningCalls
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from asyncrevoke.model import BlockingRecord, PollResult, TopicPartition
+    from asyncrevoke.model import BlockingRecord, FailurePause, PollResult, TopicPartition
     from asyncrevoke.runtime.hooks.running_calls import RunningCall
 
 
@@ -52,6 +52,15 @@ class NamesHandler(Protocol):
 
     def name_of(self, partition: TopicPartition, offset: int) -> str | None:
         """The handler or function that has it; None if unknown."""
+        ...
+
+
+@runtime_checkable
+class ReportsPauses(Protocol):
+    """Pauses partitions until failed records succeed."""
+
+    def failure_pauses(self) -> Iterable[FailurePause]:
+        """Why they are paused."""
         ...
 
 
@@ -104,6 +113,12 @@ class RecordOwners:
         for owner in list(self._owners):
             if isinstance(owner, QueuesRecords):
                 owner.leave(partitions)
+
+    def failure_pauses(self) -> Iterator[FailurePause]:
+        """Why partitions are paused until failed records succeed."""
+        for owner in self._owners:
+            if isinstance(owner, ReportsPauses):
+                yield from owner.failure_pauses()
 
     def name_of(self, record: BlockingRecord) -> str | None:
         """The handler or function that has a record; None if unknown."""

@@ -11,7 +11,7 @@ from asyncrevoke.runtime.hooks.running_calls import RunningCalls
 
 if TYPE_CHECKING:
     from asyncrevoke.core.consumer_core import ConsumerCore
-    from asyncrevoke.model import BlockingRecord, RunningHandler
+    from asyncrevoke.model import BlockingRecord, FailurePause, RunningHandler
     from asyncrevoke.runtime.session.record_owners import RecordOwners
 
 
@@ -36,8 +36,14 @@ class SessionStatus:
         """The calls of handlers that have not ended, the longest first."""
         return tuple(self._running.update(self._loop.time(), list(self._owners.running())))
 
+    def failure_pauses(self) -> tuple[FailurePause, ...]:
+        """Why partitions are paused until failed records succeed."""
+        return tuple(self._owners.failure_pauses())
+
     def snapshot(self) -> ConsumerSnapshot:
         """Health and partitions at this moment."""
         now = self._loop.time()
-        health = self._core.health(now)._replace(blocking_records=self.blocking())
+        health = self._core.health(now)._replace(
+            blocking_records=self.blocking(), failure_pauses=self.failure_pauses()
+        )
         return ConsumerSnapshot(now, health, partition_statuses(self._core.assignment))

@@ -218,11 +218,16 @@ async def test_a_pause_takes_virtual_time_and_health_names_the_partition() -> No
         assert [str(each) for each in consumer.health().paused_partitions] == ["orders-0"]
         await t.advance(70)
         assert not t.committed("orders", 0)
+        (pause,) = consumer.health().failure_pauses
+        assert pause[:3] == ("orders", 0, 0)
+        assert pause.handler.endswith("bill")
+        assert pause[4:] == ("ConnectionError: the database is down", 2, 60)
         down = False
         await t.advance(60)
         assert t.committed("orders", 0) == 2
         assert t.committed("orders", 1) == 1
         assert consumer.health().paused_partitions == frozenset()
+        assert consumer.health().failure_pauses == ()
         assert [call.outcome for call in t.calls_of(bill)] == ["paused", "ok", "paused", "ok", "ok"]
     assert seen == [("x", 0), ("z", 0), ("x", 60), ("x", 120), ("y", 120)]
 
