@@ -33,16 +33,14 @@ class ServingError(Exception):
 
 def load(target: str) -> Consumer:
     """The Consumer that ``MODULE:ATTRIBUTE`` names. Raises ServingError."""
-    from asyncrevoke.target import (
-        TargetError,
-        find_consumer,
-        from_the_module,
-    )
+    from asyncrevoke.target import TargetError, find_consumer, from_the_module, line_of_the_module
 
     try:
         return find_consumer(target)
     except TargetError as error:
         raise print_user_error(error, USAGE) from error
+    except ConfigError as error:
+        raise print_user_error(error, USAGE, line_of_the_module(error)) from error
     except Exception as error:
         log().exception("%s could not be imported", target, exc_info=from_the_module(error))
         raise ServingError(FAILED, error) from error
@@ -91,9 +89,11 @@ def serve(
         raise ServingError(FAILED, error) from error
 
 
-def print_user_error(error: Exception, code: int) -> ServingError:
-    """Print a user's error; returns the exception to raise."""
-    print(f"error: {printable_lines(str(error))}", file=sys.stderr)
+def print_user_error(error: Exception, code: int, line: str = "") -> ServingError:
+    """Print a user's error, and which ``line`` of their files it concerns; returns the exception to
+    raise."""
+    place = f"{line}: " if line else ""
+    print(f"error: {printable_lines(f'{place}{error}')}", file=sys.stderr)
     return ServingError(code, error)
 
 
