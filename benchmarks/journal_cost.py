@@ -106,7 +106,7 @@ async def turn(
     recorder: SessionRecorder | None = None
     decode: RecordDecoder = decode_batches
     if folder is not None:
-        journal = Journal(folder, segment_bytes=2**40, segment_seconds=9e9, content=content)
+        journal = Journal(folder, segment_bytes=2**32, segment_seconds=9e9, content=content)
         recorder = journal.begin(_FACTS, wall_clock=None)
         decode = recorder.decoder(decode)
         recorder.session_opened(Nobody(), print)

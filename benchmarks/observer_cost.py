@@ -30,6 +30,7 @@ from asyncrevoke.integrations.opentelemetry_tracing import OpenTelemetryTracing
 from asyncrevoke.integrations.prometheus import PrometheusMetrics
 from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.runtime.hooks.observers import Observers
+from asyncrevoke.runtime.session.membership_guard import NoMembership
 from benchmarks.surroundings import table
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class InMemory:
 
     in_flight = 0
     stopping = False
+    membership = NoMembership()
 
     def __init__(self, batches: Iterable[PollResult], observers: Observers | None) -> None:
         self._batches = iter(batches)
