@@ -35,8 +35,7 @@ import uvloop
 from aiokafka.admin import AIOKafkaAdminClient
 
 from asyncrevoke.broker.installation.jars import KAFKA_VERSION
-from benchmarks.broker import measured_broker, topic_name
-from benchmarks.handler_clients import (
+from benchmarks.clients.handler_clients import (
     BARE_JOURNAL,
     CLIENTS,
     CONFLUENT,
@@ -58,23 +57,24 @@ from benchmarks.handler_clients import (
     Client,
     Group,
 )
-from benchmarks.handler_work import HANDLER_TIME, WORK, Measured
-from benchmarks.load import fill_keyed, stream_stamped
-from benchmarks.publishing_clients import (
+from benchmarks.clients.publishing_clients import (
     AIOKAFKA_SEND,
     FASTSTREAM_PUBLISHER,
     PUBLISHING,
     results_topic,
 )
-from benchmarks.surroundings import surroundings, table
+from benchmarks.report.surroundings import surroundings, table
+from benchmarks.workload.broker import measured_broker, topic_name
+from benchmarks.workload.handler_work import HANDLER_TIME, WORK, Measured
+from benchmarks.workload.load import fill_keyed, stream_stamped
 
 if TYPE_CHECKING:
     from collections.abc import Generator
     from multiprocessing.context import SpawnProcess
 
     from asyncrevoke.broker.running import RunningBroker
-    from benchmarks.aiokafka_types import Groups
-    from benchmarks.stall_member import Pipe
+    from benchmarks.clients.aiokafka_types import Groups
+    from benchmarks.workload.stall_member import Pipe
 
 PARTITIONS = 8
 SIZE = 100

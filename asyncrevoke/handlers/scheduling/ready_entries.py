@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=LaneItem)
 
-# In one turn of the event loop so many entries are taken one by one from alternating partitions, and
-# further ones by chunks of this size: handlers that never wait end thousands of calls in a turn, and
-# none of them is late.
+# In one turn of the event loop so many entries are taken one by one from alternating partitions,
+# and further ones by chunks of this size: handlers that never wait end thousands of calls in a
+# turn, and none of them is late.
 _ONE_BY_ONE: Final = 64
 _CHUNK: Final = 64
 # After a turn with more entries than that, the first ones are taken by chunks, too: so small ones

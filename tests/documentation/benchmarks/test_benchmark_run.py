@@ -16,13 +16,14 @@ import pytest
 
 from asyncrevoke.broker.installation.java import Java
 from benchmarks import __main__ as run
-from benchmarks import handlers, java_clients
-from benchmarks.report import HANDLERS
+from benchmarks import handlers
+from benchmarks.clients import java_clients
+from benchmarks.report.results import HANDLERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from benchmarks.report import Found
+    from benchmarks.report.results import Found
 
 PRINTS = "import json; print(json.dumps({'failed': {}}))"
 

@@ -1,6 +1,6 @@
 """Replaying a topic, a row per record to Parquet: ranges read in the task, and two bridges.
 
-``python -m benchmarks.spark_replay --packages``; ``BENCHMARK_SECONDS=0`` for handlers that do
+``python -m benchmarks.spark.replay --packages``; ``BENCHMARK_SECONDS=0`` for handlers that do
 nothing.
 """
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.spark.reading.offsets import resolve_ranges
 from asyncrevoke.spark.replays.run import replay
-from benchmarks.spark_topic import TOPIC, compare, parser, running
+from benchmarks.spark.topic import TOPIC, compare, parser, running
 
 if TYPE_CHECKING:
     from asyncrevoke.spark.replays.engines import Engine
@@ -30,7 +30,7 @@ def main() -> None:
         def run(engine: Engine) -> None:
             report = replay(
                 spark,
-                "benchmarks.spark_handlers:consumer",
+                "benchmarks.spark.handlers:consumer",
                 ranges,
                 sink=folder,
                 run_id=str(next(numbers)),

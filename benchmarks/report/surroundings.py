@@ -9,7 +9,7 @@ from pathlib import Path
 
 from asyncrevoke.broker.errors import BrokerMissingError
 from asyncrevoke.broker.installation.java import find_java
-from benchmarks.java_clients import PEERS, origin
+from benchmarks.clients.java_clients import PEERS, origin
 
 PACKAGES = (
     "asyncrevoke",

@@ -1,6 +1,6 @@
 """What it costs to make records of fetched bytes, and which part of it costs how much.
 
-    python -m benchmarks.decode [--size BYTES] [--records N]
+    python -m benchmarks.costs.decode [--size BYTES] [--records N]
 
 Without a broker, by CPU time: the least of many times, which moves little on a busy machine.
 """
@@ -18,7 +18,7 @@ from crc32c import crc32c
 from asyncrevoke.model import Record, TopicPartition
 from asyncrevoke.protocol.messages import ErrorCode, FetchedPartition
 from asyncrevoke.protocol.records import decode_batches
-from benchmarks.surroundings import table
+from benchmarks.report.surroundings import table
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,6 +1,6 @@
 """What comparing by fingerprints costs: a live topic, and rows that Spark makes.
 
-    python -m benchmarks.audit [--records N] [--runs R] [--synthetic 1,4,16,64]
+    python -m benchmarks.spark.audit [--records N] [--runs R] [--synthetic 1,4,16,64]
 
 ``topic``: a topic is read and compared with a journal of the same records, by tasks of Spark and on
 one machine: from what is to be compared to the list of ranges that differ, which is empty, cold and
@@ -37,8 +37,8 @@ from asyncrevoke.spark.audits.database import SparkDatabase, over
 from asyncrevoke.spark.audits.journal import SCHEMA, for_the_rules, journal_frame
 from asyncrevoke.spark.audits.run import differing
 from asyncrevoke.spark.audits.sources import TopicSource
-from benchmarks.spark_topic import PARTITIONS, TOPIC, parser, running
-from benchmarks.surroundings import surroundings
+from benchmarks.report.surroundings import surroundings
+from benchmarks.spark.topic import PARTITIONS, TOPIC, parser, running
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

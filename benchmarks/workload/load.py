@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from multiprocessing.synchronize import Event
 
-    from benchmarks.aiokafka_types import Sender
+    from benchmarks.clients.aiokafka_types import Sender
 
 
 # Records that are waited for together.

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from benchmarks.aiokafka_types import Reader, Received
-    from benchmarks.java_clients import Told
+    from benchmarks.clients.aiokafka_types import Reader, Received
+    from benchmarks.clients.java_clients import Told
 
 
 class Log(NamedTuple):
@@ -220,7 +220,7 @@ async def kafka_python(log: Log, meter: Meter) -> None:
 
 async def java(log: Log, meter: Meter) -> None:
     """The Java client's ``poll()``, in a JVM that has just started."""
-    from benchmarks.java_clients import kafka_class_path, run
+    from benchmarks.clients.java_clients import kafka_class_path, run
 
     jars = kafka_class_path()
     meter.report(await run("ReadAll.java", jars, log.bootstrap, log.topic, log.group, log.total))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
-from benchmarks.surroundings import table
+from benchmarks.report.surroundings import table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -70,7 +70,7 @@ HANDLERS: dict[str, tuple[str, str]] = {
 
 def write_report(results: Mapping[str, Found], folder: Path) -> None:
     """Write ``results.md`` and a picture for each of its sections into ``folder``."""
-    from benchmarks.pictures import draw
+    from benchmarks.report.pictures import draw
 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "results.md").write_text(page(results), encoding="utf-8")

@@ -7,8 +7,8 @@ import threading
 import traceback
 from typing import NamedTuple, Protocol
 
-from benchmarks.stall_clients import CLIENTS, Group
-from benchmarks.stall_work import Work
+from benchmarks.clients.stall_clients import CLIENTS, Group
+from benchmarks.workload.stall_work import Work
 
 
 class Pipe(Protocol):

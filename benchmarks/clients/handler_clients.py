@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable
 
     from asyncrevoke.journal import Journal
-    from benchmarks.aiokafka_types import Reader, Received
-    from benchmarks.java_clients import Told
+    from benchmarks.clients.aiokafka_types import Reader, Received
+    from benchmarks.clients.java_clients import Told
 
 
 class Group(NamedTuple):
@@ -314,7 +314,7 @@ async def parallel_consumer_unordered(group: Group, handler: Handler) -> None:
 
 
 async def _parallel_consumer(group: Group, handler: Handler, ordering: str) -> None:
-    from benchmarks.java_clients import PARALLEL_CONSUMER, handle_all
+    from benchmarks.clients.java_clients import PARALLEL_CONSUMER, handle_all
 
     told = await handle_all(
         PARALLEL_CONSUMER,
@@ -331,7 +331,7 @@ async def _parallel_consumer(group: Group, handler: Handler, ordering: str) -> N
 
 async def decaton(group: Group, handler: Handler) -> None:
     """LINE's Decaton on the JVM, in the order of keys; its threads are those of a partition."""
-    from benchmarks.java_clients import DECATON, handle_all
+    from benchmarks.clients.java_clients import DECATON, handle_all
 
     told = await handle_all(
         DECATON,
@@ -347,7 +347,7 @@ async def decaton(group: Group, handler: Handler) -> None:
 
 async def kpipe(group: Group, handler: Handler) -> None:
     """KPipe on the JVM, in the order of keys; as many handlers run at once as there are keys."""
-    from benchmarks.java_clients import KPIPE, handle_all
+    from benchmarks.clients.java_clients import KPIPE, handle_all
 
     told = await handle_all(
         KPIPE,

@@ -1,6 +1,6 @@
 """What a record costs in a replay's task: processor time of its process, without Spark.
 
-``python -m benchmarks.spark_task``: 512 handlers that wait 5 ms, then handlers that do nothing.
+``python -m benchmarks.spark.task``: 512 handlers that wait 5 ms, then handlers that do nothing.
 Processor time tells the same on a machine that has other work, where records per second do not.
 """
 
@@ -18,7 +18,7 @@ from asyncrevoke.spark.arrow import pa
 from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.reading.worker import Target
 from asyncrevoke.spark.replays.range_task import RangeTask
-from benchmarks.spark_topic import PARTITIONS, TOPIC, fill
+from benchmarks.spark.topic import PARTITIONS, TOPIC, fill
 
 _WARM_UP = 2000
 
@@ -39,7 +39,7 @@ def main() -> None:
         asyncio.run(fill(broker.bootstrap_servers, arguments.records * PARTITIONS, 100))
         for seconds in ("0.005", "0"):
             for _ in range(arguments.runs):
-                words = [sys.executable, "-m", "benchmarks.spark_task"]
+                words = [sys.executable, "-m", "benchmarks.spark.task"]
                 words += ["--address", broker.bootstrap_servers]
                 words += ["--records", str(arguments.records)]
                 words += ["--concurrency", str(arguments.concurrency)]
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def _run(address: str, records: int, concurrency: int) -> None:
-    target = Target("benchmarks.spark_handlers:consumer", "record", address, concurrency)
+    target = Target("benchmarks.spark.handlers:consumer", "record", address, concurrency)
     task = RangeTask(
         target,
         [OffsetRange(TOPIC, 0, 0, _WARM_UP), OffsetRange(TOPIC, 0, _WARM_UP, records)],

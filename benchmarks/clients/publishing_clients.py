@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
-from benchmarks.handler_clients import OURS
+from benchmarks.clients.handler_clients import OURS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from benchmarks.aiokafka_types import Reader
-    from benchmarks.handler_clients import Client, Group, Handler
+    from benchmarks.clients.aiokafka_types import Reader
+    from benchmarks.clients.handler_clients import Client, Group, Handler
 
 
 def results_topic(topic: str) -> str:

@@ -1,6 +1,6 @@
 """How long it takes to begin: imports, and `asyncrevoke run` until its first record is handled.
 
-    python -m benchmarks.startup [--rounds R] [--json]
+    python -m benchmarks.costs.startup [--rounds R] [--json]
 
 Each round is made of new processes. The broker is warm, has ten records waiting, and lets a group
 begin at once (``group.initial.rebalance.delay.ms=0``; Apache Kafka's own default waits 3 s for
@@ -25,10 +25,10 @@ from pathlib import Path
 
 from asyncrevoke.broker import KafkaBroker
 from asyncrevoke.broker.installation.jars import KAFKA_VERSION
-from benchmarks.load import fill_keyed
-from benchmarks.surroundings import surroundings, table
+from benchmarks.report.surroundings import surroundings, table
+from benchmarks.workload.load import fill_keyed
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 DEADLINE = 60.0
 APP = """
 import os

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from asyncrevoke.config import ConsumerOptions
-    from benchmarks.aiokafka_types import Partition, Reader
-    from benchmarks.stall_work import Work
+    from benchmarks.clients.aiokafka_types import Partition, Reader
+    from benchmarks.workload.stall_work import Work
 
 
 class Group(NamedTuple):

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from benchmarks.report import Section
+    from benchmarks.report.results import Section
 
 _OURS = "#1f77b4"
 _OTHERS = "#b0b7bf"

@@ -6,7 +6,7 @@ tens of thousands of records.
 
 It uses the public API alone, so that it runs with any version of the library on ``PYTHONPATH``.
 
-    python benchmarks/version_client.py STYLE BOOTSTRAP TOPIC GROUP RECORDS
+    python benchmarks/clients/version_client.py STYLE BOOTSTRAP TOPIC GROUP RECORDS
 """
 
 from __future__ import annotations

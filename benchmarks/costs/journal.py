@@ -1,6 +1,6 @@
 """What a journal costs a record on its way through the handlers, in CPU, without a broker.
 
-    python -m benchmarks.journal_cost [--turns T] [--records N]
+    python -m benchmarks.costs.journal [--turns T] [--records N]
 
 Batches as a broker sends them are decoded and given to handlers, which await nothing or the next
 turn of the event loop. With a journal and without one take turns in one process; the threads of the
@@ -31,8 +31,8 @@ from asyncrevoke.model import GroupMetadata
 from asyncrevoke.protocol.messages import ErrorCode, FetchedPartition
 from asyncrevoke.protocol.records import decode_batches
 from asyncrevoke.runtime.hooks.event_log import EventLog
-from benchmarks.observer_cost import KEYS, PARTITIONS, POLL, InMemory
-from benchmarks.surroundings import table
+from benchmarks.costs.observer import KEYS, PARTITIONS, POLL, InMemory
+from benchmarks.report.surroundings import table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,6 +1,6 @@
 """Reading a topic into Spark: this library's source, and Spark's Kafka connector beside it.
 
-``python -m benchmarks.spark_read --packages``
+``python -m benchmarks.spark.read --packages``
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from asyncrevoke.spark.source.data_source import register
-from benchmarks.spark_topic import TOPIC, compare, parser, running
+from benchmarks.spark.topic import TOPIC, compare, parser, running
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

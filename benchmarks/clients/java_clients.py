@@ -1,4 +1,4 @@
-"""Clients in Java: programs of one file each (``benchmarks/java``).
+"""Clients in Java: programs of one file each (``benchmarks/clients/java``).
 
 The Java client is that of the broker's own jars; the others come from Maven, each with the client
 that it asks for. Where Maven does not have one of them, a variable may name its jars instead.

@@ -1,6 +1,6 @@
 """How long the leader of a classic group takes to assign with ``cooperative-sticky``, by size.
 
-    python -m benchmarks.assignor [--json] [--times N] [--largest N]
+    python -m benchmarks.costs.assignor [--json] [--times N] [--largest N]
 
 Four sizes, each twice the one before, up to 2,000 members and 100,000 partitions. Measured is the
 CPU time of the whole turn of a leader: it reads all subscriptions, plans, withholds, checks the
@@ -33,7 +33,7 @@ from asyncrevoke.protocol.subscription import (
     encode_assignment,
     encode_subscription,
 )
-from benchmarks.surroundings import surroundings, table
+from benchmarks.report.surroundings import surroundings, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -181,7 +181,9 @@ def measure(
 
 def main() -> int:
     """Measure, print, and return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.assignor", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.costs.assignor", description=__doc__
+    )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--times", type=int, default=2, help="runs per figure, 2 by default")
     parser.add_argument("--largest", type=int, default=MEMBERS, help="members of the largest group")

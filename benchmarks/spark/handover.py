@@ -1,6 +1,6 @@
 """Handing a topic from Spark to a consumer group while it is written to, again and again.
 
-``python -m benchmarks.spark_handover --runs 20``: in each run handlers work on a topic as a stream,
+``python -m benchmarks.spark.handover --runs 20``: in each run handlers work on a topic as a stream,
 the query ends by itself or is stopped in mid-run, its offsets are handed to a group, and the same
 handlers go on as a live consumer. Exits with 1 if any record was lost, or stands in the rows of
 both.
@@ -123,7 +123,7 @@ def _run(
         _wait(lambda: sum(load.written.values()) > rate)
         query = replay_stream(
             spark,
-            "benchmarks.spark_handlers:consumer",
+            "benchmarks.spark.handlers:consumer",
             topic=topic,
             checkpoint=f"{folder}/checkpoint",
             sink=folder,

@@ -1,6 +1,6 @@
 """What looking on costs a record on its way through the handlers, in CPU, without a broker.
 
-    python -m benchmarks.observer_cost [--turns T] [--records N]
+    python -m benchmarks.costs.observer [--turns T] [--records N]
 
 Handlers that await nothing run on records that are in memory already; the variants take turns in
 one process, and the best turn of each counts, so that what else the machine does matters little.
@@ -31,7 +31,7 @@ from asyncrevoke.integrations.prometheus import PrometheusMetrics
 from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.runtime.hooks.observers import Observers
 from asyncrevoke.runtime.session.membership_guard import NoMembership
-from benchmarks.surroundings import table
+from benchmarks.report.surroundings import table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence

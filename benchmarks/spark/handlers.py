@@ -1,4 +1,4 @@
-"""The consumer that ``benchmarks.spark_replay`` replays."""
+"""The consumer that ``benchmarks.spark.replay`` replays."""
 
 from __future__ import annotations
 

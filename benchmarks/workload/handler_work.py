@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from benchmarks.java_clients import Told
+    from benchmarks.clients.java_clients import Told
 
 HANDLER_TIME = 0.005  # seconds that a slow handler awaits
 CATCHING_UP = 3.0  # seconds
