@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.fetch.delayed_topic import TopicDelay
+    from asyncrevoke.handlers.decoding.decoders import Decoder
     from asyncrevoke.handlers.execution.worker_resources import OpenWorkerResource, WorkerResources
     from asyncrevoke.handlers.lifespans.lifespan_function import L, OpenLifespan
     from asyncrevoke.handlers.lifespans.partition_lifespans import PartitionLifespans
-    from asyncrevoke.handlers.policy.decoding import Decoder
     from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.handlers.registry import Router
     from asyncrevoke.handlers.runner import HandlerRunner
@@ -274,7 +274,7 @@ def _check_resources(resources: object) -> AbstractAsyncContextManager[object] |
 
 def _check_decoder(decoder: Decoder | None) -> Decoder | None:
     if decoder is not None:
-        from asyncrevoke.handlers.policy.decoding import check_decoder
+        from asyncrevoke.handlers.decoding.decoders import check_decoder
 
         check_decoder(decoder)
     return decoder

@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.handlers.decoding.decoders import Decoder, check_decoder
 from asyncrevoke.handlers.matching.shared_topic import SharedTopic, check_shared_topic, is_shared
-from asyncrevoke.handlers.policy.decoding import Decoder, check_decoder
 from asyncrevoke.handlers.policy.handler_function import HandlerFunction
 from asyncrevoke.handlers.policy.middleware import M, Middleware, check_middleware
 from asyncrevoke.handlers.policy.options import CheckedOptions, check_options

@@ -12,7 +12,7 @@ from asyncrevoke.config.inherit import INHERIT, Inherit
 from asyncrevoke.config.record_function import check_record_function
 from asyncrevoke.config.topics import check_topics
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.handlers.policy.decoding import Decoder, check_decoder
+from asyncrevoke.handlers.decoding.decoders import Decoder, check_decoder
 from asyncrevoke.handlers.policy.limits import HandlerLimits, check_limits
 from asyncrevoke.handlers.policy.registration import HandlerOptions, OnError, Unmatched
 from asyncrevoke.handlers.policy.retry import Pause, Retry

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, Type
 
 from asyncrevoke.config import OrderBy
 from asyncrevoke.config.inherit import Inherit
-from asyncrevoke.handlers.policy.decoding import Decoder
+from asyncrevoke.handlers.decoding.decoders import Decoder
 from asyncrevoke.handlers.policy.handler_function import HandlerFunction
 from asyncrevoke.handlers.policy.limits import HandlerLimits
 from asyncrevoke.handlers.policy.middleware import Middleware

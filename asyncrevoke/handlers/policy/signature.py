@@ -9,8 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.handlers.policy.context import HandlerContext
-from asyncrevoke.handlers.policy.decoding import (
+from asyncrevoke.handlers.decoding.decoders import (
     BytesDecoder,
     Decoder,
     annotation_name,
@@ -18,6 +17,7 @@ from asyncrevoke.handlers.policy.decoding import (
     decoder_for,
     whole_record,
 )
+from asyncrevoke.handlers.policy.context import HandlerContext
 from asyncrevoke.handlers.policy.dependencies import HandlerWithDependencies, is_dependency
 from asyncrevoke.model import Record
 from asyncrevoke.printable import shown_option

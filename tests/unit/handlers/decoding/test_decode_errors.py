@@ -16,7 +16,7 @@ from unit.handlers.scripted_source import record
 
 from asyncrevoke import Consumer
 from asyncrevoke.errors import DecodeError
-from asyncrevoke.handlers.policy.decoding import custom_decoder, decoder_for
+from asyncrevoke.handlers.decoding.decoders import custom_decoder, decoder_for
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:

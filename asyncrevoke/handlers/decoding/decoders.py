@@ -10,7 +10,7 @@ import msgspec
 
 from asyncrevoke.config.record_function import check_record_function, function_name
 from asyncrevoke.errors import ConfigError, DecodeError
-from asyncrevoke.handlers.policy.decode_failure import decode_error
+from asyncrevoke.handlers.decoding.decode_failure import decode_error
 from asyncrevoke.model import Record
 
 # Gives the value of a record, or raises DecodeError.
