@@ -148,6 +148,7 @@ class HandlerHost:
         """
         from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
         from asyncrevoke.handlers.execution.runner_context import RunnerContext
+        from asyncrevoke.handlers.registry import inline
         from asyncrevoke.handlers.runner import HandlerRunner
 
         config, log = self._config, session.log
@@ -172,6 +173,9 @@ class HandlerHost:
                     recorder=session.recorder,
                     deadline=session.deadline,
                 )
+                if session.call_recorder is not None:
+                    # In a test, in which time is virtual.
+                    router = router.map_handlers(inline)
                 runner = self._runner = HandlerRunner(session, router, context)
                 session.add_owner(runner)
                 session.core.fetcher.record_drain.deliver_unreadable()
