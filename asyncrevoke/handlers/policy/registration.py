@@ -144,6 +144,8 @@ class RecordMatcher(Protocol):
     """The handlers of a topic, each record of which goes to exactly one of them.
 
     The policy of ``fallback`` decides about records that cannot be read.
+
+    Implemented by :class:`SharedTopic`.
     """
 
     handlers: tuple[Handler, ...]
@@ -156,7 +158,7 @@ class RecordMatcher(Protocol):
 
 
 class HandlerLookup(Protocol):
-    """All handlers of a consumer, and the handler of each topic; a Router is one."""
+    """All handlers of a consumer, and the handler of each topic. Implemented by :class:`Router`."""
 
     @property
     def handlers(self) -> tuple[Handler, ...]:

@@ -58,7 +58,8 @@ def _check_is_async(function: object, name: str) -> None:
 class HandlerCall(Protocol):
     """Decodes a record's value and calls the handler with it.
 
-    ``context`` is required if the handler has a parameter for it, and ignored otherwise.
+    ``context`` is required if the handler has a parameter for it, and ignored otherwise. Implemented
+    by the functions that :func:`compile_call` returns.
     """
 
     def __call__(
@@ -69,7 +70,8 @@ class HandlerCall(Protocol):
 
 
 class BatchHandlerCall(Protocol):
-    """Calls a batch handler with values and their records, in offset order."""
+    """Calls a batch handler with values and their records, in offset order. Implemented by the
+    functions that :func:`compile_batch_call` returns."""
 
     def __call__(
         self, values: list[object], records: list[Record], context: HandlerContext, /

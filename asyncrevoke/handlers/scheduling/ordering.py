@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 class OrderingReactions(Protocol):
-    """What follows when a user's ``order_by`` function fails."""
+    """What follows when a user's ``order_by`` function fails.
+
+    Implemented by :class:`HandlerPipeline`.
+    """
 
     def ordering_failed(self, record: Record, error: BaseException) -> None:
         """The lane of this record is unknown; it is about to be put without a lane."""

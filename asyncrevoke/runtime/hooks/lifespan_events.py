@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 
 class RunsLifespans(Protocol):
-    """Enters and exits lifespans, in tasks of its own."""
+    """Enters and exits lifespans, in tasks of its own.
+
+    Implemented by :class:`PartitionLifespans`.
+    """
 
     def lifespan_due(self, event: LifespanEvent) -> None:
         """A lifespan is to be entered or exited, or is lost. Returns at once."""
