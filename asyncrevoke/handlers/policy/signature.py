@@ -58,8 +58,8 @@ def _check_is_async(function: object, name: str) -> None:
 class HandlerCall(Protocol):
     """Decodes a record's value and calls the handler with it.
 
-    ``context`` is required if the handler has a parameter for it, and ignored otherwise. Implemented
-    by the functions that :func:`compile_call` returns.
+    ``context`` is required if the handler has a parameter for it, and ignored otherwise.
+    Implemented by the functions that :func:`compile_call` returns.
     """
 
     def __call__(
