@@ -29,7 +29,8 @@ async def test_all_consumers_stop_at_once_and_the_last_one_is_closed_first() -> 
         assert not first.requests.closed
         ended.append("second")
 
-    async with asyncio.timeout(10), consumer_lifespan(first, second)(object()):
+    lifespan = consumer_lifespan(first, second, on_failure="report")
+    async with asyncio.timeout(10), lifespan(object()):
         first.deliver(result(1))
         second.deliver(result(1))
         await until(lambda: len(started) == 2)
