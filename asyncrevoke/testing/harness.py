@@ -67,7 +67,7 @@ class TestConsumer:
     loop.
 
     Afterwards the consumer is as if it had never been entered, so that the one of a module can be
-    tested many times (``resources`` made by ``@asynccontextmanager`` can be entered only once).
+    tested many times (if ``resources`` is a function: what it returns can be entered only once).
     """
 
     __test__ = False  # for pytest: not a test class
