@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerOptions, GroupProtocol, OrderBy
     from asyncrevoke.config.inherit import Inherit
+    from asyncrevoke.handlers.decoding.decoders import Decoder
     from asyncrevoke.handlers.execution.worker_resources import OpenWorkerResource, Resources
     from asyncrevoke.handlers.lifespans.lifespan_function import L
-    from asyncrevoke.handlers.policy.decoding import Decoder
     from asyncrevoke.handlers.policy.middleware import M
     from asyncrevoke.handlers.policy.registration import HandlerOptions, OnError
     from asyncrevoke.handlers.policy.retry import Retry

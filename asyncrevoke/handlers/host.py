@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.fetch.delayed_topic import TopicDelay
+    from asyncrevoke.handlers.decoding.decoders import Decoder
     from asyncrevoke.handlers.execution.worker_resources import (
         OpenResources,
         OpenWorkerResource,
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     )
     from asyncrevoke.handlers.lifespans.lifespan_function import L, OpenLifespan
     from asyncrevoke.handlers.lifespans.partition_lifespans import PartitionLifespans
-    from asyncrevoke.handlers.policy.decoding import Decoder
     from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.handlers.registry import Router
     from asyncrevoke.handlers.runner import HandlerRunner
@@ -154,6 +154,7 @@ class HandlerHost:
         """
         from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
         from asyncrevoke.handlers.execution.runner_context import RunnerContext
+        from asyncrevoke.handlers.registry import inline
         from asyncrevoke.handlers.runner import HandlerRunner
 
         config, log = self._config, session.log
@@ -178,6 +179,9 @@ class HandlerHost:
                     recorder=session.recorder,
                     deadline=session.deadline,
                 )
+                if session.call_recorder is not None:
+                    # In a test, in which time is virtual.
+                    router = router.map_handlers(inline)
                 runner = self._runner = HandlerRunner(session, router, context)
                 session.add_owner(runner)
                 session.core.fetcher.record_drain.deliver_unreadable()
@@ -311,7 +315,7 @@ def _name_of(given: object) -> str:
 
 def _check_decoder(decoder: Decoder | None) -> Decoder | None:
     if decoder is not None:
-        from asyncrevoke.handlers.policy.decoding import check_decoder
+        from asyncrevoke.handlers.decoding.decoders import check_decoder
 
         check_decoder(decoder)
     return decoder

@@ -13,7 +13,8 @@ from typing import Annotated
 
 import typer
 
-USAGE = 2
+from asyncrevoke.cli.terminal import USAGE
+
 _FILES = {
     "app.py": "app.py.txt",
     "tests/test_app.py": "test_app.py.txt",

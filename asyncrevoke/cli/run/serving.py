@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING
 from asyncrevoke.cli.run.health_server import HealthPortError
 from asyncrevoke.cli.run.log_output import LogOutput
 from asyncrevoke.cli.run.process_exit import end_process_within
+from asyncrevoke.cli.terminal import FAILED, USAGE
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 from asyncrevoke.printable import printable_lines
 
 if TYPE_CHECKING:
     from asyncrevoke.consumer import Consumer
-
-FAILED = 1
-USAGE = 2
 
 
 class ServingError(Exception):
