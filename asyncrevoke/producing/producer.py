@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from asyncrevoke.core.io.effects import Channel, Send
 from asyncrevoke.errors import ConsumerClosedError
@@ -30,10 +30,23 @@ _DELIVERY_ATTEMPTS: Final = 3
 _COMPRESSIONS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
-class Delivery:
-    """Waits until all of several results are acknowledged, or one has failed."""
+class ResultObserver(Protocol):
+    """Counts results."""
 
-    def __init__(self) -> None:
+    def on_results_published(self, handler: str, topic: str, count: int) -> None:
+        """So many results of a handler for this topic are acknowledged."""
+        ...
+
+
+class Delivery:
+    """Waits until all of several results are acknowledged, or one has failed.
+
+    ``observer`` counts those that are acknowledged as results of ``handler``.
+    """
+
+    def __init__(self, handler: str = "", observer: ResultObserver | None = None) -> None:
+        self._handler = handler
+        self._observer = observer
         # One more until all are queued.
         self._left = 1
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -48,9 +61,11 @@ class Delivery:
         await self._ended
 
     def results_acknowledged(
-        self, tokens: Sequence[object], _partition: TopicPartition, _offset: int, /
+        self, tokens: Sequence[object], partition: TopicPartition, _offset: int, /
     ) -> None:
         """So many of them."""
+        if self._observer is not None:
+            self._observer.on_results_published(self._handler, partition.topic, len(tokens))
         self._count(len(tokens))
 
     def results_failed(self, tokens: Sequence[object], error: Exception, /) -> None:
@@ -106,10 +121,12 @@ class Producer:
         requests: Requests,
         bootstrap: Sequence[Node],
         wall_clock: Callable[[], float],
+        observer: ResultObserver | None = None,
     ) -> None:
         self._config = config
         self._requests = requests
         self._wall_clock = wall_clock
+        self.observer = observer
         self._loop = asyncio.get_running_loop()
         self._core = ProducerCore(
             bootstrap,
@@ -139,15 +156,16 @@ class Producer:
         headers: Headers = (),
         partition: int | None = None,
         timestamp: int | None = None,
+        handler: str = "",
     ) -> None:
         """Write a record, and return when all in-sync replicas have it.
 
         Bytes and None are written unchanged, text as UTF-8, pydantic models and all else as JSON.
         Without ``partition`` the key decides, as in Java's producer. ``timestamp`` is in
-        milliseconds since the epoch. Raises PublishError. If cancelled, it may be written all the
-        same.
+        milliseconds since the epoch. Metrics count it as a result of ``handler``. Raises
+        PublishError. If cancelled, it may be written all the same.
         """
-        delivery = Delivery()
+        delivery = Delivery(handler, self.observer)
         await self.queue(
             topic,
             partition,

@@ -94,6 +94,7 @@ class HandlerContext(Generic[StateT, WorkerT, PartitionT]):
             headers=result_headers(topic, self.record, headers),
             partition=partition,
             timestamp=timestamp,
+            handler=self.handler,
         )
 
     @property

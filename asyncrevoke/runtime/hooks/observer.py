@@ -99,6 +99,10 @@ class Observer:
         """A record was written to this dead letter topic after this error; with the topic, the
         partition and the offset that it was first read from."""
 
+    def on_results_published(self, handler: str, topic: str, count: int) -> None:
+        """The brokers have acknowledged so many results of a handler for this topic; ``handler`` is
+        empty for what code outside of handlers publishes. Called for each batch."""
+
 
 class Tracer(Observer):
     """An observer that makes the calls of handlers, for example in a span."""
