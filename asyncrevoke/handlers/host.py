@@ -213,6 +213,7 @@ class HandlerHost:
                 session.bootstrap,
                 session.wall_clock,
                 observers if counts else None,
+                None if observers is None else observers.tracer,
             )
         return self._producer
 

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from asyncrevoke.core.io.effects import Channel, Send
 from asyncrevoke.errors import ConsumerClosedError
-from asyncrevoke.producing.encoding import encode_headers, encode_key, encode_value
+from asyncrevoke.producing.encoding import encode_key, encode_value
 from asyncrevoke.producing.producer_core import ProducerCore
+from asyncrevoke.producing.trace_context import result_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import TypeAlias
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.effects import Node
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from asyncrevoke.producing.producer_core import Outgoing
     from asyncrevoke.producing.record_batch import ResultSink
     from asyncrevoke.runtime.net.requests import Requests
+
+    EncodedHeaders: TypeAlias = Sequence[tuple[str, bytes | None]]
 
 # Bytes of results that are not acknowledged; beyond them, calls wait.
 _MEMORY: Final = 32 * 1024 * 1024
@@ -35,6 +39,14 @@ class ResultObserver(Protocol):
 
     def on_results_published(self, handler: str, topic: str, count: int) -> None:
         """So many results of a handler for this topic are acknowledged."""
+        ...
+
+
+class ResultTracer(Protocol):
+    """Carries the current span on to results."""
+
+    def current_headers(self, *, in_call: bool) -> EncodedHeaders:
+        """The headers that do; ``in_call``: only those of a span of a handler's call."""
         ...
 
 
@@ -122,11 +134,13 @@ class Producer:
         bootstrap: Sequence[Node],
         wall_clock: Callable[[], float],
         observer: ResultObserver | None = None,
+        tracer: ResultTracer | None = None,
     ) -> None:
         self._config = config
         self._requests = requests
         self._wall_clock = wall_clock
         self.observer = observer
+        self._tracer = tracer
         self._loop = asyncio.get_running_loop()
         self._core = ProducerCore(
             bootstrap,
@@ -156,26 +170,34 @@ class Producer:
         headers: Headers = (),
         partition: int | None = None,
         timestamp: int | None = None,
-        handler: str = "",
     ) -> None:
         """Write a record, and return when all in-sync replicas have it.
 
         Bytes and None are written unchanged, text as UTF-8, pydantic models and all else as JSON.
         Without ``partition`` the key decides, as in Java's producer. ``timestamp`` is in
-        milliseconds since the epoch. Metrics count it as a result of ``handler``. Raises
-        PublishError. If cancelled, it may be written all the same.
+        milliseconds since the epoch. A tracer adds the context of the current span, unless
+        ``headers`` have one. Raises PublishError. If cancelled, it may be written all the same.
         """
-        delivery = Delivery(handler, self.observer)
+        delivery = self.delivery("")
+        carried = () if self._tracer is None else self._tracer.current_headers(in_call=False)
         await self.queue(
             topic,
             partition,
             encode_key(topic, key),
             encode_value(topic, value),
-            encode_headers(topic, headers) if headers else [],
+            result_headers(topic, carried, headers),
             timestamp,
             delivery,
         )
         await delivery.wait()
+
+    def delivery(self, handler: str) -> Delivery:
+        """Waits for results of this handler, which are counted as such."""
+        return Delivery(handler, self.observer)
+
+    def trace_of_call(self) -> EncodedHeaders:
+        """What carries the span that is current in a handler's call on to its results."""
+        return () if self._tracer is None else self._tracer.current_headers(in_call=True)
 
     async def queue(
         self,

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from asyncrevoke.producing.encoding import encode_key, encode_value
 from asyncrevoke.producing.message import SAME_KEY, Message
-from asyncrevoke.producing.producer import Delivery
 from asyncrevoke.producing.trace_context import result_headers, trace_headers
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.signature import BatchHandlerCall, HandlerCall
     from asyncrevoke.model import Record, TopicPartition
     from asyncrevoke.producing.message import Headers
-    from asyncrevoke.producing.producer import Producer, ResultObserver
+    from asyncrevoke.producing.producer import Delivery, EncodedHeaders, Producer, ResultObserver
 
 _NO_HEADERS: list[tuple[str, bytes | None]] = []
 
@@ -80,7 +79,7 @@ class ResultPublisher:
         """The call of a batch handler, which returns when the results are acknowledged.
 
         If there are as many results as records, each has the key and the trace context of the
-        record at its place; otherwise they have none.
+        record at its place; otherwise they have none. A tracer's span replaces the trace contexts.
         """
 
         async def call(
@@ -88,9 +87,11 @@ class ResultPublisher:
         ) -> None:
             results = _several(await function(values, records, context))
             of_records = records if len(results) == len(records) else [None] * len(results)
-            delivery = Delivery(handler, self._producer.observer)
+            delivery = self._producer.delivery(handler)
+            of_call = self._producer.trace_of_call()
             for value, record in zip(results, of_records, strict=True):
-                await self._queue(topic, value, record, delivery)
+                carried = of_call if of_call or record is None else trace_headers(record)
+                await self._queue(topic, value, record, carried, delivery)
             await delivery.wait()
 
         return call
@@ -125,13 +126,19 @@ class ResultPublisher:
         """Publish a value, or several in a list; returns when they are acknowledged."""
         if value is None:
             return
-        delivery = Delivery(handler, self._producer.observer)
+        delivery = self._producer.delivery(handler)
+        carried = self._producer.trace_of_call() or trace_headers(record)
         for each in _several(value):
-            await self._queue(topic, each, record, delivery)
+            await self._queue(topic, each, record, carried, delivery)
         await delivery.wait()
 
     async def _queue(
-        self, topic: str, value: object, record: Record | None, delivery: Delivery
+        self,
+        topic: str,
+        value: object,
+        record: Record | None,
+        carried: EncodedHeaders,
+        delivery: Delivery,
     ) -> None:
         key = None if record is None else record.key
         own: Headers = ()
@@ -143,7 +150,7 @@ class ResultPublisher:
             own = message.headers
             partition, timestamp, value = message.partition, message.timestamp, message.value
         encoded = encode_value(topic, value)
-        headers = result_headers(topic, record, own)
+        headers = result_headers(topic, carried, own)
         await self._producer.queue(topic, partition, key, encoded, headers, timestamp, delivery)
 
 

@@ -126,6 +126,14 @@ class Tracer(Observer):
         """Make this call. What it raises must be raised."""
         raise NotImplementedError
 
+    def current_headers(self, *, in_call: bool) -> Headers:  # noqa: ARG002
+        """The headers that carry the current span on to a result, none if there is no span.
+
+        ``in_call``: only a span that :meth:`call` has begun, or one inside of it. What the task
+        that runs handlers was started in is none of theirs.
+        """
+        return ()
+
     def headers(self, topic: str, headers: Headers, error: BaseException) -> Headers:
         """The headers of a failed record that is sent to another topic."""
         raise NotImplementedError
