@@ -7,10 +7,11 @@ import itertools
 from typing import TYPE_CHECKING, Final, Protocol
 
 from asyncrevoke.core.io.effects import Channel, Send
-from asyncrevoke.errors import ConsumerClosedError
+from asyncrevoke.errors import ConsumerClosedError, PublishError
 from asyncrevoke.producing.encoding import encode_key, encode_value
 from asyncrevoke.producing.producer_core import ProducerCore
 from asyncrevoke.producing.trace_context import result_headers
+from asyncrevoke.producing.waiting_results import WaitingResults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from asyncrevoke.producing.message import Headers
     from asyncrevoke.producing.producer_core import Outgoing
     from asyncrevoke.producing.record_batch import ResultSink
+    from asyncrevoke.producing.waiting_results import WaitingResult
     from asyncrevoke.runtime.net.requests import Requests
 
     EncodedHeaders: TypeAlias = Sequence[tuple[str, bytes | None]]
@@ -157,7 +159,8 @@ class Producer:
         self._exchanges: set[asyncio.Task[None]] = set()
         self._pump_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
-        # Those who wait for metadata, for memory or for the last acknowledgement.
+        # Those who wait for metadata or for memory, and those for the last acknowledgement.
+        self._waiting_results = WaitingResults()
         self._waiting: set[asyncio.Future[None]] = set()
         self._closed: Exception | None = None
 
@@ -214,16 +217,19 @@ class Producer:
         acknowledgement, and is told of it with ``token``.
 
         Raises PublishError after ``request_timeout`` for a topic that does not exist, and after
-        three of them for memory.
+        three of them for memory. Results for one topic are queued in the order of the calls.
         """
-        started = self._loop.time()
-        while not self.try_queue(topic, partition, key, value, headers, timestamp, delivery, token):
-            known = self._core.is_known(topic)
-            seconds = self._config.request_timeout * (_DELIVERY_ATTEMPTS if known else 1)
-            in_time = await self._change(started + seconds)
-            if (error := self._core.why_not(topic, in_time=in_time)) is not None:
-                raise error
-        delivery.expect()
+
+        def try_queue() -> bool:
+            queued = self.try_queue(
+                topic, partition, key, value, headers, timestamp, delivery, token
+            )
+            if queued:
+                delivery.expect()
+            return queued
+
+        if topic in self._waiting_results or not try_queue():
+            await self._wait_until_queued(topic, self._waiting_results.add(topic, try_queue))
 
     def try_queue(
         self,
@@ -342,6 +348,25 @@ class Producer:
 
     # --- waiting ---------------------------------------------------------------------------------
 
+    async def _wait_until_queued(self, topic: str, waiting: WaitingResult) -> None:
+        started = self._loop.time()
+        try:
+            while not waiting.queued.done():
+                known = self._core.is_known(topic)
+                seconds = self._config.request_timeout * (_DELIVERY_ATTEMPTS if known else 1)
+                left = started + seconds - self._loop.time()
+                if left > 0:
+                    await asyncio.wait([waiting.queued], timeout=left)
+                else:
+                    self._waiting_results.remove(topic, waiting)
+                    others = topic in self._waiting_results
+                    error = self._core.why_not(topic, in_time=False, others_wait=others)
+                    raise error or PublishError(topic, "its partitions are unknown")
+            waiting.queued.result()
+        finally:
+            waiting.queued.cancel()
+            self._waiting_results.remove(topic, waiting)
+
     async def _change(self, until: float) -> bool:
         """Wait until something was answered; False if that takes until ``until``."""
         if self._loop.time() >= until:
@@ -358,6 +383,10 @@ class Producer:
         return True
 
     def _changed(self) -> None:
+        self._waiting_results.retry(self._why_not_now)
         for change in self._waiting:
             if not change.done():
                 change.set_result(None)
+
+    def _why_not_now(self, topic: str, others_wait: bool) -> PublishError | None:
+        return self._core.why_not(topic, in_time=True, others_wait=others_wait)

@@ -173,19 +173,25 @@ class ProducerCore:
         known = self._topics.get(topic)
         return known is not None and bool(known.queues)
 
-    def why_not(self, topic: str, *, in_time: bool) -> PublishError | None:
-        """Why a result that waits to be queued fails; None if it may wait longer (``in_time``)."""
+    def why_not(
+        self, topic: str, *, in_time: bool, others_wait: bool = False
+    ) -> PublishError | None:
+        """Why a result that waits to be queued fails; None if it may wait longer (``in_time``).
+
+        A topic that cannot be written to is asked for no more, unless ``others_wait`` for it.
+        """
         known = self._topics.get(topic)
         if known is None or (known.queues and in_time):
             return None
         if known.queues:
             return PublishError(topic, f"the producer's memory stays full: {self._trouble}")
-        if known.error in _TOPIC_REFUSALS:
-            del self._topics[topic]
-            return PublishError(topic, refusal(known.error, None))
-        if in_time:
+        refused = known.error in _TOPIC_REFUSALS
+        if in_time and not refused:
             return None
-        del self._topics[topic]
+        if not others_wait:
+            del self._topics[topic]
+        if refused:
+            return PublishError(topic, refusal(known.error, None))
         if known.error is ErrorCode.unknown_topic_or_partition:
             return PublishError(
                 topic,
