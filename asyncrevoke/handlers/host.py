@@ -214,6 +214,7 @@ class HandlerHost:
                 session.wall_clock,
                 observers if counts else None,
                 None if observers is None else observers.tracer,
+                compress_in_thread=session.uses_threads,
             )
         return self._producer
 

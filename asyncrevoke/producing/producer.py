@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, Protocol
 
 from asyncrevoke.core.io.effects import Channel, Send
@@ -126,7 +127,8 @@ class Producer:
     """Writes with ``acks=all`` and idempotence; nothing is sent before something is published.
 
     A result is tried for three times ``request_timeout``, a topic that does not exist is waited
-    for ``request_timeout``. ``wall_clock`` returns seconds since the epoch.
+    for ``request_timeout``. ``wall_clock`` returns seconds since the epoch. With
+    ``compress_in_thread``, large batches are compressed there.
     """
 
     def __init__(
@@ -137,6 +139,8 @@ class Producer:
         wall_clock: Callable[[], float],
         observer: ResultObserver | None = None,
         tracer: ResultTracer | None = None,
+        *,
+        compress_in_thread: bool = True,
     ) -> None:
         self._config = config
         self._requests = requests
@@ -151,11 +155,15 @@ class Producer:
             metadata_max_age=config.metadata_max_age,
             compression=_COMPRESSIONS[config.compression],
             memory=_MEMORY,
+            compress_apart=compress_in_thread,
         )
         self._append = self._core.append
         self._now = 0.0
         self._timestamp = 0
         self._ids = itertools.count()
+        # A thread, when the first large batch is compressed.
+        self._compressor: ThreadPoolExecutor | None = None
+        self._compressions: set[asyncio.Future[None]] = set()
         self._exchanges: set[asyncio.Task[None]] = set()
         self._pump_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
@@ -271,11 +279,11 @@ class Producer:
     async def aclose(self) -> None:
         """Send nothing more, and end all requests."""
         self.stop()
-        exchanges = list(self._exchanges)
-        for task in exchanges:
+        for task in self._exchanges:
             task.cancel()
-        if exchanges:
-            await asyncio.wait(exchanges)
+        # The thread ends with the batch that it compresses now.
+        if under_way := [*self._exchanges, *self._compressions]:
+            await asyncio.wait(under_way)
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -308,6 +316,12 @@ class Producer:
             task = self._loop.create_task(self._exchange(outgoing), name="asyncrevoke produce")
             self._exchanges.add(task)
             task.add_done_callback(self._exchange_ended)
+        for batch in core.to_compress():
+            if self._compressor is None:
+                self._compressor = ThreadPoolExecutor(1, "asyncrevoke compress")
+            compressed = self._loop.run_in_executor(self._compressor, batch.compress)
+            self._compressions.add(compressed)
+            compressed.add_done_callback(self._compressed)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -329,6 +343,16 @@ class Producer:
         self._changed()
         self._pump()
 
+    def _compressed(self, compressed: asyncio.Future[None]) -> None:
+        self._compressions.discard(compressed)
+        if compressed.cancelled() or self._closed is not None:
+            return
+        error = compressed.exception()
+        if error is not None:
+            self._end(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+        else:
+            self._pump()
+
     def _exchange_ended(self, task: asyncio.Task[None]) -> None:
         self._exchanges.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -343,6 +367,8 @@ class Producer:
         self._pump_scheduled = False
         if self._timer is not None:
             self._timer.cancel()
+        if self._compressor is not None:
+            self._compressor.shutdown(wait=False, cancel_futures=True)
         self._core.fail_all(error)
         self._changed()
 

@@ -66,7 +66,9 @@ class Outgoing(NamedTuple):
 class ProducerCore:
     """Queues results by partition, and sends one Produce at a time to each broker.
 
-    ``queued_bytes`` are the bytes of records that are neither acknowledged nor have failed.
+    ``queued_bytes`` are the bytes of records that are neither acknowledged nor have failed. With
+    ``compress_apart``, large batches are sent after :meth:`to_compress` has returned them, and they
+    are compressed.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class ProducerCore:
         metadata_max_age: float,
         compression: int,
         memory: int,
+        compress_apart: bool = False,
     ) -> None:
         self._bootstrap = list(bootstrap)
         self._request_timeout = request_timeout
@@ -85,6 +88,8 @@ class ProducerCore:
         self._metadata_max_age = metadata_max_age
         self._compression = compression
         self._memory = memory
+        self._compress_apart = compress_apart
+        self._uncompressed: list[ResultBatch] = []
         self._nodes: dict[int, Node] = {}
         self._turn = -1
         self._topics: dict[str, ResultTopic] = {}
@@ -144,6 +149,8 @@ class ProducerCore:
             size = last.append(timestamp, key, value, headers, sink, token)
             if not size:
                 last.close()
+                if self._compress_apart:
+                    self._begin_compression(last)
                 known.partitioner.batch_closed(partition, known.led, count)
         if not size:
             if value is not None and len(value) > LARGEST_RECORD:
@@ -233,6 +240,11 @@ class ProducerCore:
                     self._refresh(now)
                 continue
             batch = queue.batches[0]
+            if self._compress_apart and batch.is_slow_to_compress:
+                if batch.open:
+                    topic.partitioner.batch_closed(number, topic.led, len(topic.queues))
+                self._begin_compression(batch)
+                continue
             size = sizes.get(leader, 0)
             if size and size + batch.size > _REQUEST_BYTES:
                 continue
@@ -245,6 +257,16 @@ class ProducerCore:
             batches = [(queue.partition, queue.start(producer_id)) for queue in queues]
             message = produce_request(batches, self._request_timeout)
             yield Outgoing(self._nodes[leader], message, tuple(queues))
+
+    def to_compress(self) -> list[ResultBatch]:
+        """The batches to call :meth:`ResultBatch.compress` of, before :meth:`requests` is called
+        again. Each is returned once."""
+        batches, self._uncompressed = self._uncompressed, []
+        return batches
+
+    def _begin_compression(self, batch: ResultBatch) -> None:
+        if batch.is_slow_to_compress and batch.begin_compression():
+            self._uncompressed.append(batch)
 
     def next_at(self, now: float) -> float:
         """When :meth:`requests` or :meth:`expire`, which were called now, may have something to do
