@@ -172,10 +172,9 @@ class ResultBatch:
         """It was sent, and there is no answer that says what became of it."""
         self.in_doubt = True
 
-    def not_written(self) -> None:
-        """It needs another sequence."""
+    def forget_sequence(self) -> None:
+        """It needs another sequence. What may have been written stays in doubt."""
         self.sequence = None
-        self.in_doubt = False
 
     def halves(self) -> list[ResultBatch]:
         """Two batches with the same records, which have no sequence yet."""
