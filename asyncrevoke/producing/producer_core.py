@@ -153,10 +153,8 @@ class ProducerCore:
                     self._begin_compression(last)
                 known.partitioner.batch_closed(partition, known.led, count)
         if not size:
-            if value is not None and len(value) > LARGEST_RECORD:
-                raise PublishError(
-                    topic, f"the value has {len(value)} bytes, which no broker takes"
-                )
+            if (length := _record_bytes(key, value, headers)) > LARGEST_RECORD:
+                raise PublishError(topic, f"the record has {length} bytes, which no broker takes")
             batch = ResultBatch(now + self._delivery_timeout, self._compression)
             size = batch.append(timestamp, key, value, headers, sink, token)
             batches.append(batch)
@@ -422,6 +420,14 @@ class ProducerCore:
         """The metadata are old: learn others, unless that is timed."""
         if self._metadata_due > now + _LONGEST_BACKOFF:
             self._metadata_due = now + self._metadata_backoff.failed()
+
+
+def _record_bytes(
+    key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]
+) -> int:
+    """The bytes of a record, without those of its lengths and of its offset and timestamp."""
+    texts = sum(len(name.encode()) + len(content or b"") for name, content in headers)
+    return len(key or b"") + len(value or b"") + texts
 
 
 def _contradiction(request: Request, answer: Response) -> str | None:

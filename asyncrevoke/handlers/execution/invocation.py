@@ -165,7 +165,7 @@ class HandlerInvoker:
         call: CallNext = partial(function, context)
         if call_recorder is not None:
             call = partial(
-                call_recorder.call, handler.name, handler.function, context.records, attempt, call
+                call_recorder.call, handler.name, handler.registered, context.records, attempt, call
             )
         if middleware is not None:
             call = partial(middleware, context, call)

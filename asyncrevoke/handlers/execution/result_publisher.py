@@ -22,7 +22,10 @@ _NO_HEADERS: list[tuple[str, bytes | None]] = []
 
 
 class ResultReactions(Protocol):
-    """What follows from results that were queued when their handlers had returned."""
+    """What follows from results that were queued when their handlers had returned.
+
+    Implemented by :class:`HandlerPipeline`.
+    """
 
     def record_completed(self, record: Record) -> None:
         """The handler has returned nothing to publish, or all of it is acknowledged."""

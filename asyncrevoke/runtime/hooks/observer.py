@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 class HandledItem(Protocol):
-    """The argument of a handler: a record, or a batch of one partition."""
+    """The argument of a handler: a record, or a batch of one partition.
+
+    Implemented by :class:`Record` and :class:`HandlerBatch`.
+    """
 
     @property
     def topic(self) -> str:
@@ -42,7 +45,7 @@ class ConsumerSnapshot(NamedTuple):
 
 
 class Observed(Protocol):
-    """An entered consumer, as observers see it."""
+    """An entered consumer, as observers see it. Implemented by :class:`Observers`."""
 
     @property
     def group_id(self) -> str | None:

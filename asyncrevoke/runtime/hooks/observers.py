@@ -36,7 +36,7 @@ _PATIENCE = 1.0
 
 
 class Status(Protocol):
-    """The consumer, as far as observers ask it."""
+    """The consumer, as far as observers ask it. Implemented by :class:`SessionStatus`."""
 
     def snapshot(self) -> ConsumerSnapshot:
         """Health and partitions at this moment."""
