@@ -215,8 +215,16 @@ class HandlerHost:
                 raise ConsumerClosedError("the consumer is closed: nothing more is published")
             from asyncrevoke.producing.producer import Producer
 
+            observers = session.observers
+            counts = observers is not None and observers.wants("on_results_published")
             self._producer = Producer(
-                session.config, session.requests, session.bootstrap, session.wall_clock
+                session.config,
+                session.requests,
+                session.bootstrap,
+                session.wall_clock,
+                observers if counts else None,
+                None if observers is None else observers.tracer,
+                compress_in_thread=session.uses_threads,
             )
         return self._producer
 
