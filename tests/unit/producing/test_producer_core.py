@@ -11,7 +11,6 @@ from kio.schema.produce.v8.response import ProduceResponse
 from asyncrevoke.core.io.effects import Failed, FailureKind, Node, Replied
 from asyncrevoke.errors import PublishError
 from asyncrevoke.model import TopicPartition
-from asyncrevoke.producing import producer_core
 from asyncrevoke.producing.producer_core import Outgoing, ProducerCore
 from asyncrevoke.producing.requests import (
     InitProducerIdRequest,
@@ -316,27 +315,6 @@ def test_a_full_memory_takes_nothing_until_something_is_acknowledged() -> None:
     setting.start()
     setting.answer(setting.sent(), E.none)
     assert setting.append(b"y")
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "headers"),
-    [
-        (None, b"x" * 101, []),
-        (b"x" * 60, b"x" * 41, []),
-        (b"x" * 101, None, []),
-        (None, None, [("name", b"x" * 50), ("x" * 47, None)]),
-    ],
-)
-def test_a_record_beyond_what_a_broker_reads_is_refused(
-    key: bytes | None,
-    value: bytes | None,
-    headers: list[tuple[str, bytes | None]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(producer_core, "LARGEST_RECORD", 100)
-    setting = Setting()
-    with pytest.raises(PublishError, match="the record has 101 bytes, which no broker takes"):
-        setting.core.append(0.0, "t", 0, key, value, headers, 1_700_000_000_000, setting.sink, 1)
 
 
 def test_a_partition_that_does_not_exist_is_an_error() -> None:
