@@ -40,7 +40,6 @@ class Sink:
     def __init__(self) -> None:
         self.acknowledged: list[object] = []
         self.failed: list[tuple[object, str]] = []
-        self.in_doubt: list[bool] = []
         self.offsets: list[tuple[TopicPartition, int]] = []
 
     def results_acknowledged(
@@ -51,7 +50,6 @@ class Sink:
 
     def results_failed(self, tokens: Sequence[object], error: Exception, /) -> None:
         self.failed += [(token, str(error)) for token in tokens]
-        self.in_doubt += [isinstance(error, PublishError) and error.in_doubt for _ in tokens]
 
 
 class Setting:
@@ -477,16 +475,3 @@ def test_a_result_for_a_name_that_no_topic_can_have_fails_alone(topic: str) -> N
     with pytest.raises(PublishError):
         setting.core.append(0.0, topic, None, None, b"", [], 0, setting.sink, 1)
     assert setting.core.requests(0.0) == []
-
-
-@pytest.mark.parametrize("error", [E.unknown_producer_id, E.out_of_order_sequence_number])
-def test_a_batch_that_may_be_written_stays_in_doubt_when_the_broker_knows_another_sequence(
-    setting: Setting, error: ErrorCode
-) -> None:
-    lost = setting.sent()
-    setting.core.answered(setting.now, lost, Failed(0, FailureKind.TIMEOUT, "no answer"))
-    setting.now = 1
-    setting.answer(setting.sent(), error)
-    setting.now = 2
-    setting.answer(setting.sent(), E.topic_authorization_failed)
-    assert setting.sink.in_doubt == [True]

@@ -1,0 +1,46 @@
+"""Results of which it is unknown whether they are written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from unit.producing.test_producer_core import Setting, Sink
+
+from asyncrevoke.core.io.effects import Failed, FailureKind
+from asyncrevoke.errors import PublishError
+from asyncrevoke.protocol.messages import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class SinkOfErrors(Sink):
+    def __init__(self) -> None:
+        super().__init__()
+        self.errors: list[Exception] = []
+
+    def results_failed(self, tokens: Sequence[object], error: Exception, /) -> None:
+        super().results_failed(tokens, error)
+        self.errors.append(error)
+
+
+@pytest.mark.parametrize(
+    "error", [ErrorCode.unknown_producer_id, ErrorCode.out_of_order_sequence_number]
+)
+def test_a_batch_that_may_be_written_stays_in_doubt_when_the_broker_knows_another_sequence(
+    error: ErrorCode,
+) -> None:
+    setting = Setting()
+    sink = setting.sink = SinkOfErrors()
+    assert setting.append(b"0")
+    setting.start()
+    lost = setting.sent()
+    setting.core.answered(setting.now, lost, Failed(0, FailureKind.TIMEOUT, "no answer"))
+    setting.now = 1
+    setting.answer(setting.sent(), error)
+    setting.now = 2
+    setting.answer(setting.sent(), ErrorCode.topic_authorization_failed)
+    (failure,) = sink.errors
+    assert isinstance(failure, PublishError)
+    assert failure.in_doubt
