@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerOptions, GroupProtocol, OrderBy
     from asyncrevoke.config.inherit import Inherit
-    from asyncrevoke.handlers.execution.worker_resources import OpenWorkerResource
+    from asyncrevoke.handlers.decoding.decoders import Decoder
+    from asyncrevoke.handlers.execution.worker_resources import OpenWorkerResource, Resources
     from asyncrevoke.handlers.lifespans.lifespan_function import L
-    from asyncrevoke.handlers.policy.decoding import Decoder
     from asyncrevoke.handlers.policy.middleware import M
     from asyncrevoke.handlers.policy.registration import HandlerOptions, OnError
     from asyncrevoke.handlers.policy.retry import Retry
@@ -72,14 +72,13 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
 
     ``pattern`` must match a whole topic name; the broker matches a :class:`BrokerPattern`
     (KIP-848). ``listener`` has the callbacks of rebalances. ``resources`` is an async context
-    manager, open while handlers run; handlers get its value as ``HandlerContext.state``.
-    ``worker_resources`` is called with that value and returns another context manager, whose value
-    is ``HandlerContext.worker_state``: no two calls have the same one at the same time. Up to
-    ``concurrency`` of them are opened when needed; if one cannot be opened, the consumer stops and
-    ``run`` raises the error. ``decoder`` decodes the values for handlers that have none of their
-    own, see :meth:`handler`. ``journal`` records what handlers do, see
-    :class:`~asyncrevoke.journal.Journal`. The options are described at
-    :class:`~asyncrevoke.config.ConsumerConfig`.
+    manager, or a function that returns one, open while handlers run; handlers get its value as
+    ``HandlerContext.state``. ``worker_resources`` is called with that value and returns another
+    context manager, whose value is ``HandlerContext.worker_state``: no two calls have the same one
+    at the same time. Up to ``concurrency`` of them are opened when needed; if one cannot be opened,
+    the consumer stops and ``run`` raises the error. ``decoder`` decodes the values for handlers
+    that have none of their own, see :meth:`handler`. ``journal`` records what handlers do, see
+    :class:`~asyncrevoke.journal.Journal`; options: :class:`~asyncrevoke.config.ConsumerConfig`.
 
     Constructing a consumer does not connect and needs no event loop. Raises ConfigError.
     """
@@ -89,7 +88,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         *topics: str,
         pattern: str | re.Pattern[str] | BrokerPattern | None = None,
         listener: RebalanceListener | None = None,
-        resources: AbstractAsyncContextManager[object] | None = None,
+        resources: Resources | None = None,
         decoder: Decoder | None = None,
         worker_resources: OpenWorkerResource | None = None,
         journal: SessionJournal | None = None,

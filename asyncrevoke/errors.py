@@ -227,6 +227,11 @@ class HandlerTimeoutError(AsyncRevokeError, TimeoutError):
         super().__init__(f"the handler took longer than max_handler_time={seconds:g} s")
 
 
+class HandlerProcessError(AsyncRevokeError):
+    """A call of a handler with ``run_in="process"`` could not reach its process, or its process
+    ended: a value that cannot be pickled, or a process that was killed."""
+
+
 class CallbackTimeoutError(AsyncRevokeError, TimeoutError):
     """A lifespan or a listener that delivery or a revocation waits for took too long."""
 

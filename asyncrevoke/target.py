@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+import traceback
 from pathlib import Path
 from types import FunctionType, ModuleType, TracebackType
 from typing import cast
@@ -42,6 +44,16 @@ def from_the_module(error: Exception) -> Exception:
     while trace is not None and _leads_to_the_module(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     return error.with_traceback(trace)
+
+
+def line_of_the_module(error: Exception) -> str:
+    """``FILE:LINE`` of the user's statement that this package has refused."""
+    found = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        if not file.startswith("<") and not _leads_to_the_module(file):
+            found = f"{os.path.relpath(file)}:{line}"
+    return found
 
 
 def _leads_to_the_module(file: str) -> bool:

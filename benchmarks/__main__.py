@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias, cast
 
 from asyncrevoke.broker.choice import VARIABLE
-from benchmarks.broker import measured_broker
-from benchmarks.report import write_report
+from benchmarks.report.results import write_report
+from benchmarks.workload.broker import measured_broker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -21,8 +21,8 @@ from typing import TypedDict, cast
 
 from asyncrevoke.broker.installation.jars import KAFKA_VERSION
 from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, LogReader, Started
-from benchmarks.surroundings import surroundings, table
-from benchmarks.take_overs import TakeOver, beyond_rounds, take_overs
+from benchmarks.report.surroundings import surroundings, table
+from benchmarks.workload.take_overs import TakeOver, beyond_rounds, take_overs
 
 COMMAND_LINE = "import sys; from asyncrevoke.cli import main; sys.exit(main())"
 PROTOCOLS = ("cooperative", "eager", "consumer")

@@ -22,15 +22,15 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from asyncrevoke.broker.installation.jars import KAFKA_VERSION
-from benchmarks.broker import measured_broker, topic_name
+from benchmarks.clients.stall_clients import CLIENTS, Group
 from benchmarks.rebalance_stall import (
     PARTITIONS,
     Member,
     last_line,
     streaming,
 )
-from benchmarks.stall_clients import CLIENTS, Group
-from benchmarks.surroundings import surroundings, table
+from benchmarks.report.surroundings import surroundings, table
+from benchmarks.workload.broker import measured_broker, topic_name
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnContext

@@ -21,15 +21,15 @@ import time
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from asyncrevoke.broker.installation.jars import KAFKA_VERSION
-from benchmarks.broker import measured_broker, topic_name
-from benchmarks.load import fill
-from benchmarks.raw_clients import Log, Meter
-from benchmarks.surroundings import surroundings, table
+from benchmarks.clients.raw_clients import Log, Meter
+from benchmarks.report.surroundings import surroundings, table
+from benchmarks.workload.broker import measured_broker, topic_name
+from benchmarks.workload.load import fill
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-    from benchmarks.aiokafka_types import Reader
+    from benchmarks.clients.aiokafka_types import Reader
 
 BUSY = 10
 SIZE = 100

@@ -25,14 +25,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from asyncrevoke import Consumer
 from asyncrevoke.broker import KafkaBroker
 from asyncrevoke.broker.installation.jars import KAFKA_VERSION
-from benchmarks.handler_work import WORK, Measured
-from benchmarks.load import fill_keyed
-from benchmarks.surroundings import surroundings, table
+from benchmarks.report.surroundings import surroundings, table
+from benchmarks.workload.handler_work import WORK, Measured
+from benchmarks.workload.load import fill_keyed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from benchmarks.stall_member import Pipe
+    from benchmarks.workload.stall_member import Pipe
 
 PARTITIONS = 8
 SIZE = 100

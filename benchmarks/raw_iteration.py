@@ -19,10 +19,10 @@ import sys
 from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.broker.installation.jars import KAFKA_VERSION
-from benchmarks.broker import measured_broker, topic_name
-from benchmarks.load import fill
-from benchmarks.raw_clients import CLIENTS, FRACTIONS, Log, Meter, Rates
-from benchmarks.surroundings import surroundings, table
+from benchmarks.clients.raw_clients import CLIENTS, FRACTIONS, Log, Meter, Rates
+from benchmarks.report.surroundings import surroundings, table
+from benchmarks.workload.broker import measured_broker, topic_name
+from benchmarks.workload.load import fill
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

@@ -27,11 +27,11 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Self, cast
 
 from asyncrevoke.broker.installation.jars import KAFKA_VERSION
-from benchmarks.broker import measured_broker, topic_name
-from benchmarks.load import stream
-from benchmarks.stall_clients import CLIENTS, Group
-from benchmarks.stall_member import Pipe, Seen, run_member
-from benchmarks.surroundings import surroundings, table
+from benchmarks.clients.stall_clients import CLIENTS, Group
+from benchmarks.report.surroundings import surroundings, table
+from benchmarks.workload.broker import measured_broker, topic_name
+from benchmarks.workload.load import stream
+from benchmarks.workload.stall_member import Pipe, Seen, run_member
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence

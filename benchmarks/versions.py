@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.broker.installation.jars import KAFKA_VERSION
-from benchmarks.broker import measured_broker, topic_name
-from benchmarks.load import fill_keyed
-from benchmarks.surroundings import surroundings, table
-from benchmarks.version_client import STYLES
+from benchmarks.clients.version_client import STYLES
+from benchmarks.report.surroundings import surroundings, table
+from benchmarks.workload.broker import measured_broker, topic_name
+from benchmarks.workload.load import fill_keyed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +40,7 @@ RECORDS = {"batches": 1_000_000, "records": 1_000_000, "handlers": 400_000, "wai
 # Of Student's distribution, the 97.5 % quantile: as good as that of many pairs from 60 on.
 _QUANTILES = {5: 2.776, 10: 2.262, 15: 2.145, 20: 2.093, 30: 2.045, 60: 2.001}
 
-_CLIENT = Path(__file__).with_name("version_client.py")
+_CLIENT = Path(__file__).parent / "clients" / "version_client.py"
 _HERE = Path(__file__).parent.parent
 
 

@@ -16,6 +16,7 @@ import sqlite3
 import uuid
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import closing
+from typing import Literal
 
 from asyncrevoke import AssignedPartition, Consumer, HandlerContext, Record
 
@@ -61,12 +62,19 @@ class Counts:
 
 
 def make_consumer(
-    bootstrap: str, topic: str, group: str, path: str, instance: str | None = None
+    bootstrap: str,
+    topic: str,
+    group: str,
+    path: str,
+    *,
+    instance: str | None = None,
+    protocol: Literal["classic", "consumer"] = "classic",
 ) -> Consumer:
     """A consumer that counts the records of the topic by key in the database at ``path``."""
     consumer = Consumer(
         bootstrap_servers=bootstrap,
         group_id=group,
+        group_protocol=protocol,
         group_instance_id=instance,  # after a restart it has its partitions again at once
         order_by="partition",  # one batch of a partition at a time
     )
@@ -93,9 +101,17 @@ def main() -> None:
     parser.add_argument("--group", default="counts")
     parser.add_argument("--database", default="counts.sqlite", help="the file of the counts")
     parser.add_argument("--instance", help="a name that stays the same after a restart")
+    parser.add_argument("--protocol", default="classic", choices=["classic", "consumer"])
     args = parser.parse_args()
 
-    consumer = make_consumer(args.bootstrap, args.topic, args.group, args.database, args.instance)
+    consumer = make_consumer(
+        args.bootstrap,
+        args.topic,
+        args.group,
+        args.database,
+        instance=args.instance,
+        protocol=args.protocol,
+    )
     asyncio.run(consumer.run())
 
 

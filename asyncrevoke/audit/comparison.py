@@ -18,7 +18,7 @@ from asyncrevoke.journal.reading import SessionState, facts_of
 from asyncrevoke.printable import shown_option
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from asyncrevoke.audit.sql.dialect import SqlDialect
     from asyncrevoke.audit.sql.text import Sql, Text
@@ -109,6 +109,26 @@ class Database(Protocol):
         ...
 
 
+def _put_facts(
+    database: Database,
+    bounds: Mapping[int, Bounds],
+    sessions: Sequence[SessionState],
+    hashless: Collection[str],
+) -> None:
+    """Create the tables of the partitions' bounds and of what sessions say of themselves."""
+    ranges = {"part": "INT", "lo": "BIGINT", "hi": "BIGINT"}
+    database.put("bounds", ranges, [(part, *each) for part, each in bounds.items()])
+    database.put("hashless", {"session": "STRING"}, [(name,) for name in hashless])
+    live = [(state.name,) for state in sessions if state.live]
+    database.put("live", {"session": "STRING"}, live)
+    budgets = [
+        (state.name, float(budget))
+        for state in sessions
+        if isinstance(budget := state.facts.get("revoke_budget"), (int, float))
+    ]
+    database.put("budgets", {"session": "STRING", "budget": "DOUBLE"}, budgets)
+
+
 class Comparison:
     """One audit. The caller defines the table ``source_fingerprints`` if :meth:`in_two_tiers`,
     calls :meth:`compare`, defines the table ``source``, and calls :meth:`result`."""
@@ -145,19 +165,7 @@ class Comparison:
         if missing:
             database.put("incomplete", INCOMPLETE, missing)
             database.define("hidden", HIDDEN)
-        ranges = {"part": "INT", "lo": "BIGINT", "hi": "BIGINT"}
-        database.put("bounds", ranges, [(part, *each) for part, each in bounds.items()])
-        database.put(
-            "hashless", {"session": "STRING"}, [(name,) for name in self._hashless.sessions]
-        )
-        live = [(state.name,) for state in sessions if state.live]
-        database.put("live", {"session": "STRING"}, live)
-        budgets = [
-            (state.name, float(budget))
-            for state in sessions
-            if isinstance(budget := state.facts.get("revoke_budget"), (int, float))
-        ]
-        database.put("budgets", {"session": "STRING", "budget": "DOUBLE"}, budgets)
+        _put_facts(database, bounds, sessions, self._hashless.sessions)
         # Partitions in which some records have no hashes: there, fingerprints cover offsets only.
         self.hashless_partitions = self._hashless.find_partitions()
         stall_us = int(settings.stall * 1e6)

@@ -18,9 +18,8 @@ from typing_extensions import override
 
 from asyncrevoke.broker.admin import RETRY_INTERVAL, Admin
 from asyncrevoke.broker.errors import BrokerRequestError, BrokerStartError
-from asyncrevoke.broker.installation.class_archive import ClassArchive
+from asyncrevoke.broker.installation.class_archive import ClassArchive, cached_class_archive
 from asyncrevoke.broker.installation.class_path import class_path
-from asyncrevoke.broker.installation.jars import cache_folder
 from asyncrevoke.broker.installation.java import find_java
 from asyncrevoke.broker.listeners.ports import HOST, free_ports, is_free
 from asyncrevoke.broker.listeners.private_file import write_private
@@ -295,7 +294,7 @@ class KafkaBroker(RunningBroker):
             java = find_java()
             jars = class_path(tools=self._tools, on_progress=self._on_progress)
             self._java = (str(java.path), "-cp", jars)
-            self._archive = ClassArchive(cache_folder(), java.path, jars)
+            self._archive = cached_class_archive(java.path, jars)
 
     def _choose_ports(self) -> None:
         if self._port is not None and not is_free(self._port):

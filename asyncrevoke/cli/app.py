@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
+from asyncrevoke import __version__
 from asyncrevoke.cli.audit import audit
 from asyncrevoke.cli.broker.command import broker
 from asyncrevoke.cli.dashboard import dashboard
@@ -21,7 +24,26 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
     rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"asyncrevoke {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Options of the command itself."""
+
+
 app.command()(run)
 app.command()(init)
 app.command()(demo)

@@ -14,15 +14,13 @@ from rich.console import Console
 from rich.table import Table
 
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
-from asyncrevoke.cli.terminal import add_row, failed_with, print_line
+from asyncrevoke.cli.terminal import FAILED, USAGE, add_row, failed_with, print_line
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 
 if TYPE_CHECKING:
     from asyncrevoke.audit.comparison import AuditResult, AuditSettings
     from asyncrevoke.config import ConsumerConfig
 
-FAILED = 1
-USAGE = 2
 _NEEDED = ("duckdb", "filelock", "jinja2", "pyarrow", "xxhash")
 _SHOWN = 20
 

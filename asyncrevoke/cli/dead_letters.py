@@ -19,7 +19,7 @@ from rich.table import Table
 
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
 from asyncrevoke.cli.options.option_groups import takes
-from asyncrevoke.cli.terminal import add_row, failed_with
+from asyncrevoke.cli.terminal import FAILED, INCONCLUSIVE, USAGE, add_row, failed_with
 from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
 from asyncrevoke.dead_letters.stored_dead_letter import NoDeadLetter, StoredDeadLetter
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from asyncrevoke.dead_letters.listing import Listing, Named
     from asyncrevoke.dead_letters.replay import Replay, ReplayOptions, ReplayResult
 
-FAILED = 1
-USAGE = 2
-INCONCLUSIVE = 3
 # Characters of a value or a key.
 _LONGEST = 100_000
 _NAMED = 20

@@ -12,15 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
-from asyncrevoke.cli.terminal import add_row, failed_with
+from asyncrevoke.cli.terminal import FAILED, USAGE, add_row, failed_with
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 from asyncrevoke.printable import printable
 
 if TYPE_CHECKING:
     from asyncrevoke.spark.handovers.group_handover import Handover
-
-FAILED = 1
-USAGE = 2
 
 
 @connects

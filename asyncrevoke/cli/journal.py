@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
-from asyncrevoke.cli.terminal import add_row, failed_with
+from asyncrevoke.cli.terminal import FAILED, INCONCLUSIVE, USAGE, add_row, failed_with
 from asyncrevoke.config.security import client_options
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 from asyncrevoke.printable import printable
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
     from asyncrevoke.journal.reading import JournalContent, SessionState
 
-FAILED = 1
-USAGE = 2
-INCONCLUSIVE = 3
 
 journal = typer.Typer(
     help="The journals that consumers write: `Consumer(..., journal=Journal(path))`.",

@@ -18,7 +18,7 @@ from rich.progress import Progress, TextColumn
 
 from asyncrevoke.cli.options.connection_options import Servers
 from asyncrevoke.cli.options.option_groups import takes
-from asyncrevoke.cli.terminal import failed_with, print_line
+from asyncrevoke.cli.terminal import FAILED, USAGE, failed_with, print_line
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 from asyncrevoke.printable import printable
 from asyncrevoke.target import TargetError, find_consumer
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from asyncrevoke.spark.reading.places import Place
     from asyncrevoke.spark.replays.progress import ReplayProgress
     from asyncrevoke.spark.replays.report import ReplayReport
-
-FAILED = 1
-USAGE = 2
 
 
 class EngineName(StrEnum):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import typer
 from rich.console import Console
@@ -12,6 +12,11 @@ from asyncrevoke.printable import printable, printable_lines
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+# Exit codes: what was asked for failed, an option is wrong, or it cannot be said.
+FAILED: Final = 1
+USAGE: Final = 2
+INCONCLUSIVE: Final = 3
 
 
 def add_row(table: Table, *cells: str) -> None:

@@ -80,6 +80,10 @@ class ConsumerWatch(Observer):
         """Count dead letters by topic, origin and error."""
         self._history.count_dead_letter(topic, record.topic, type(error).__name__)
 
+    def on_results_published(self, handler: str, topic: str, count: int) -> None:
+        """Count results by topic and handler."""
+        self._history.count_results(topic, handler, count)
+
     def on_event(self, event: str, fields: Mapping[str, object]) -> None:
         """Note the event, and read the states of partitions."""
         note = _NOTES.get(event)

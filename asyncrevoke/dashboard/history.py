@@ -20,6 +20,7 @@ _MOST_NOTES = 500
 _MOST_OWNERS = 1000
 _LONGEST_NAME = 256
 _MOST_DEAD_LETTERS = 200
+_MOST_RESULTS = 200
 
 # "held" by its owner, in a step of a revocation, or "lost": then it has no owner at once.
 State: TypeAlias = Literal["held", "requested", "draining", "committing", "lost"]
@@ -98,6 +99,8 @@ class History:
         self._listeners: set[asyncio.Event] = set()
         # By dead letter topic, origin topic and error.
         self.dead_letters: Counter[tuple[str, str, str]] = Counter()
+        # By result topic and handler; "" for what code outside of handlers publishes.
+        self.results: Counter[tuple[str, str]] = Counter()
 
     # --- writing ---------------------------------------------------------------------------------
 
@@ -117,6 +120,14 @@ class History:
         if names not in self.dead_letters and len(self.dead_letters) >= _MOST_DEAD_LETTERS:
             names = ("others", "", "")
         self.dead_letters[names] += 1
+        self.changed()
+
+    def count_results(self, topic: str, handler: str, count: int) -> None:
+        """So many more results; those of further topics and handlers are counted as "others"."""
+        names = (topic, printable(handler, _LONGEST_NAME))
+        if names not in self.results and len(self.results) >= _MOST_RESULTS:
+            names = ("others", "")
+        self.results[names] += count
         self.changed()
 
     def _know(self, owner: str) -> None:

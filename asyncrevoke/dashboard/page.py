@@ -44,6 +44,7 @@ def parts(history: History, ago: float) -> dict[str, str]:
         places=sorted(places, key=_behind),
         inside=any(place.in_flight is not None for place in places),
         dead_letters=history.dead_letters.most_common(_MOST_ROWS),
+        results=history.results.most_common(_MOST_ROWS),
         notes=history.notes(until, _NOTES),
     )
 

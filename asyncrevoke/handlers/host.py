@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -15,10 +16,15 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.fetch.delayed_topic import TopicDelay
-    from asyncrevoke.handlers.execution.worker_resources import OpenWorkerResource, WorkerResources
+    from asyncrevoke.handlers.decoding.decoders import Decoder
+    from asyncrevoke.handlers.execution.worker_resources import (
+        OpenResources,
+        OpenWorkerResource,
+        Resources,
+        WorkerResources,
+    )
     from asyncrevoke.handlers.lifespans.lifespan_function import L, OpenLifespan
     from asyncrevoke.handlers.lifespans.partition_lifespans import PartitionLifespans
-    from asyncrevoke.handlers.policy.decoding import Decoder
     from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.handlers.registry import Router
     from asyncrevoke.handlers.runner import HandlerRunner
@@ -36,7 +42,7 @@ class HandlerHost:
     def __init__(
         self,
         config: ConsumerConfig,
-        resources: AbstractAsyncContextManager[object] | None,
+        resources: Resources | None,
         decoder: Decoder | None,
         worker_resources: OpenWorkerResource | None,
     ) -> None:
@@ -148,6 +154,7 @@ class HandlerHost:
         """
         from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
         from asyncrevoke.handlers.execution.runner_context import RunnerContext
+        from asyncrevoke.handlers.registry import inline
         from asyncrevoke.handlers.runner import HandlerRunner
 
         config, log = self._config, session.log
@@ -172,6 +179,9 @@ class HandlerHost:
                     recorder=session.recorder,
                     deadline=session.deadline,
                 )
+                if session.call_recorder is not None:
+                    # In a test, in which time is virtual.
+                    router = router.map_handlers(inline)
                 runner = self._runner = HandlerRunner(session, router, context)
                 session.add_owner(runner)
                 session.core.fetcher.record_drain.deliver_unreadable()
@@ -205,8 +215,16 @@ class HandlerHost:
                 raise ConsumerClosedError("the consumer is closed: nothing more is published")
             from asyncrevoke.producing.producer import Producer
 
+            observers = session.observers
+            counts = observers is not None and observers.wants("on_results_published")
             self._producer = Producer(
-                session.config, session.requests, session.bootstrap, session.wall_clock
+                session.config,
+                session.requests,
+                session.bootstrap,
+                session.wall_clock,
+                observers if counts else None,
+                None if observers is None else observers.tracer,
+                compress_in_thread=session.uses_threads,
             )
         return self._producer
 
@@ -247,10 +265,22 @@ class HandlerHost:
     ) -> AsyncGenerator[tuple[object, WorkerResources | None]]:
         """Open ``resources``, and let calls open ``worker_resources``, until left."""
         async with (
-            nullcontext() if self._resources is None else self._resources as state,
+            self._manager_of_resources() as state,
             self._workers(state, log, deadline) as workers,
         ):
             yield state, workers
+
+    def _manager_of_resources(self) -> AbstractAsyncContextManager[object]:
+        resources = self._resources
+        if resources is None:
+            return nullcontext()
+        manager = resources()
+        if not isinstance(cast("object", manager), AbstractAsyncContextManager):
+            raise ConfigError(
+                f"resources={_name_of(resources)} returned {shown_option(manager)}, which is no "
+                "async context manager: use @asynccontextmanager"
+            )
+        return manager
 
     def _workers(
         self, state: object, log: HandlerLogger, deadline: ShutdownDeadline | None
@@ -264,17 +294,36 @@ class HandlerHost:
         return WorkerResources(self._worker_resources, state, log, deadline)
 
 
-def _check_resources(resources: object) -> AbstractAsyncContextManager[object] | None:
-    if resources is None or isinstance(resources, AbstractAsyncContextManager):
-        return cast("AbstractAsyncContextManager[object] | None", resources)
-    call = f"{getattr(resources, '__name__', 'it')}()"
-    hint = f"call it: resources={call}" if callable(resources) else "use @asynccontextmanager"
-    raise ConfigError(f"resources={shown_option(resources)} is no async context manager: {hint}")
+def _check_resources(given: object) -> OpenResources | None:
+    if given is None:
+        return None
+    if isinstance(given, AbstractAsyncContextManager):
+        manager = cast("AbstractAsyncContextManager[object]", given)
+        return lambda: manager
+    if not callable(given) or inspect.isasyncgenfunction(given):
+        raise ConfigError(
+            f"resources={shown_option(given)} is no async context manager, and no function that "
+            "returns one: use @asynccontextmanager"
+        )
+    try:
+        inspect.signature(given).bind()
+    except TypeError as error:
+        raise ConfigError(
+            f"resources={_name_of(given)} is called without arguments ({error}): call it, "
+            f"resources={_name_of(given)}(...)"
+        ) from error
+    except ValueError:
+        pass  # a built-in without a signature
+    return cast("OpenResources", given)
+
+
+def _name_of(given: object) -> str:
+    return str(getattr(given, "__name__", "it"))
 
 
 def _check_decoder(decoder: Decoder | None) -> Decoder | None:
     if decoder is not None:
-        from asyncrevoke.handlers.policy.decoding import check_decoder
+        from asyncrevoke.handlers.decoding.decoders import check_decoder
 
         check_decoder(decoder)
     return decoder

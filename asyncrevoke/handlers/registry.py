@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, TypeVar, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack, cast
 
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.handlers.blocking.run_in import check_blocking
+from asyncrevoke.handlers.decoding.decoders import Decoder, check_decoder
 from asyncrevoke.handlers.matching.shared_topic import SharedTopic, check_shared_topic, is_shared
-from asyncrevoke.handlers.policy.decoding import Decoder, check_decoder
-from asyncrevoke.handlers.policy.handler_function import HandlerFunction
 from asyncrevoke.handlers.policy.middleware import M, Middleware, check_middleware
 from asyncrevoke.handlers.policy.options import CheckedOptions, check_options
 from asyncrevoke.handlers.policy.registration import BatchOptions, Handler, HandlerOptions
@@ -17,6 +17,7 @@ from asyncrevoke.handlers.policy.signature import (
     compile_batch_call,
     compile_call,
     handler_name,
+    takes_context,
     takes_records,
     value_type,
 )
@@ -24,7 +25,9 @@ from asyncrevoke.handlers.policy.signature import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-F = TypeVar("F", bound=HandlerFunction)
+    from asyncrevoke.handlers.policy.handler_function import HandlerFunction
+
+F = TypeVar("F", bound="Callable[..., object]")
 
 
 class Router:
@@ -66,7 +69,8 @@ class Router:
         return "|".join(f"(?:{alternative})" for alternative in alternatives)
 
     def handler(self, *topics: str, **options: Unpack[HandlerOptions]) -> Callable[[F], F]:
-        """Register an async function for topics, or for every topic that matches ``pattern`` fully.
+        """Register an async function for topics, or for every topic that matches ``pattern`` fully;
+        or a sync one, with ``run_in``.
 
         A topic that a handler names goes to it even if it matches a pattern; of several patterns,
         the first one registered counts. The function is returned unchanged. Its calls are cancelled
@@ -82,7 +86,7 @@ class Router:
         checked = check_options(topics, options)
 
         def register(function: F) -> F:
-            self._add(_compiled(function, topics, checked, self._decoder))
+            self._add(_compiled(cast("HandlerFunction", function), topics, checked, self._decoder))
             return function
 
         return register
@@ -207,8 +211,8 @@ def _compiled(
     default_decoder: Decoder | None,
 ) -> Handler:
     name = handler_name(function)
-    if options.publish_to is not None:
-        function = collecting(function)
+    registered = function
+    function = _called_function(function, name, options)
     call, wants_context, batch = None, False, None
     decoder = options.decoder or default_decoder
     if options.batch is None:
@@ -241,12 +245,47 @@ def _compiled(
         where=options.where,
         unmatched=options.unmatched,
         value_type=value_type(function, name, batch=batch is not None),
+        run_in=options.run_in,
+        registered=registered,
     )
+
+
+def _called_function(
+    function: HandlerFunction, name: str, options: CheckedOptions
+) -> HandlerFunction:
+    """What is called: an async function, whatever was decorated."""
+    run_in = options.run_in
+    if run_in is None:
+        return function if options.publish_to is None else collecting(function)
+    check_blocking(function, name, run_in, publishes=options.publish_to is not None)
+    from asyncrevoke.handlers.blocking.blocking_function import BlockingFunction
+
+    blocking = BlockingFunction(function, name, run_in, options.limits.concurrency)
+    if run_in != "thread" and takes_context(blocking):
+        raise ConfigError(
+            f'{name} has run_in="{run_in}" and a parameter annotated HandlerContext, which belongs '
+            'to this process: leave it out, or use run_in="thread"'
+        )
+    return blocking
+
+
+def inline(handler: Handler) -> Handler:
+    """The handler, whose function runs in the event loop if it is a sync one."""
+    if handler.run_in is None:
+        return handler
+    from asyncrevoke.handlers.blocking.blocking_function import BlockingFunction
+
+    assert isinstance(handler.function, BlockingFunction)
+    return _compiled_again(handler._replace(function=handler.function.inline()), handler.decoder)
 
 
 def _with_decoder(handler: Handler, decoder: Decoder | None) -> Handler:
     if decoder is None or handler.decoder is not None:
         return handler
+    return _compiled_again(handler, decoder)
+
+
+def _compiled_again(handler: Handler, decoder: Decoder | None) -> Handler:
     if handler.batch is None:
         call, _ = compile_call(handler.function, handler.name, decoder)
         return handler._replace(call=call, decoder=decoder)

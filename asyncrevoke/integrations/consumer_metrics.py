@@ -40,6 +40,8 @@ class ConsumerMetrics(Observer):
         )
         self._commits = Histogram(names.BUCKETS)
         self._failures: Counter[tuple[str, str]] = Counter()
+        # By handler and topic.
+        self._results: Counter[tuple[str, str]] = Counter()
         self._revocations: Counter[str] = Counter()
         self._drains = Histogram(names.DRAIN_BUCKETS)
         self._rebalances = 0
@@ -81,6 +83,10 @@ class ConsumerMetrics(Observer):
     def on_failure_decision(self, record: Record, decision: FailureDecision) -> None:
         """Count what becomes of failed records."""
         self._failures[record.topic, decision] += 1
+
+    def on_results_published(self, handler: str, topic: str, count: int) -> None:
+        """Count results that are acknowledged."""
+        self._results[handler, topic] += count
 
     def on_event(self, event: str, fields: Mapping[str, object]) -> None:
         """Count commits and what the group does."""
@@ -132,6 +138,14 @@ class ConsumerMetrics(Observer):
                 for tp, count in list(self._consumed.items())
             ],
         )
+        if self._results:
+            yield (
+                names.SENT,
+                [
+                    (self.of({names.OPERATION: "send", names.HANDLER: handler}, topic), count)
+                    for (handler, topic), count in list(self._results.items())
+                ],
+            )
         yield (
             names.PROCESS,
             [

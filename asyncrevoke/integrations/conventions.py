@@ -48,6 +48,13 @@ CONSUMED: Final = Metric(
     "Records that were delivered to handlers or to the loop.",
     (OPERATION, TOPIC, PARTITION),
 )
+SENT: Final = Metric(
+    "messaging.client.sent.messages",
+    "counter",
+    "{message}",
+    "Results that the brokers have acknowledged.",
+    (OPERATION, TOPIC, HANDLER),
+)
 PROCESS: Final = Metric(
     "messaging.process.duration",
     "histogram",
@@ -135,6 +142,7 @@ LOOP_LAG: Final = Metric(
 
 METRICS: Final = (
     CONSUMED,
+    SENT,
     PROCESS,
     COMMIT,
     FAILURES,

@@ -1,4 +1,4 @@
-"""Routes for a FastAPI application: ``app.include_router(health_router(consumer))``."""
+"""The lifespan and the routes of a FastAPI application with consumers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
 
+from asyncrevoke.integrations.lifespan import consumer_lifespan
 from asyncrevoke.integrations.starlette import dashboard_routes, health_routes
 
 if TYPE_CHECKING:
     from asyncrevoke.consumer import Consumer
+
+__all__ = ["consumer_lifespan", "dashboard_router", "health_router"]
 
 
 def health_router(*consumers: Consumer, max_handler_age: float | None = None) -> APIRouter:

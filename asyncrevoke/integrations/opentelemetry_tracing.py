@@ -41,6 +41,8 @@ __all__ = ["OpenTelemetryTracing"]
 
 # Where an error keeps the context of the span in which it was raised, until its record is sent on.
 _SPAN = "_asyncrevoke_span"
+# Set in the contexts of calls.
+_IN_CALL = contexts.create_key("asyncrevoke-call")
 # A record's headers, if it has any.
 _HEADERS = attrgetter("headers")
 
@@ -56,8 +58,8 @@ class OpenTelemetryTracing(Tracer):
     context for which a trace begins; the SDK's sampler may still refuse. It is the same for all
     attempts.
 
-    Records that go to a dead letter topic or a retry topic have the context of the span in which
-    their handler has failed.
+    Results have the context of the span in which they are published. Records that go to a dead
+    letter topic or a retry topic have that of the span in which their handler has failed.
 
     A recorded span costs tens of microseconds in the SDK: with very short handlers sample at the
     producer, and set ``new_traces``. ``tracer_provider`` is by default the global one as it is when
@@ -125,7 +127,7 @@ class OpenTelemetryTracing(Tracer):
         if traced:
             span = self._span(handler, records, attempt, context)
             context = set_span_in_context(span, context)
-        token = contexts.attach(context)
+        token = contexts.attach(contexts.set_value(_IN_CALL, True, context))
         try:
             _ = await call()
         except BaseException as error:
@@ -137,17 +139,28 @@ class OpenTelemetryTracing(Tracer):
             if span is not None:
                 span.end()
 
+    def current_headers(self, *, in_call: bool) -> Headers:
+        """Those that the application's propagator has for the current context."""
+        context = contexts.get_current()
+        if in_call and contexts.get_value(_IN_CALL, context) is None:
+            return ()
+        return self._injected(context)
+
     def headers(self, topic: str, headers: Headers, error: BaseException) -> Headers:  # noqa: ARG002
         """With the context of the span that has failed, in the place of the one before."""
         found: SpanContext | None = getattr(error, _SPAN, None)
         if found is None:
             return headers
-        carrier: dict[str, str] = {}
-        context = set_span_in_context(NonRecordingSpan(found), Context())
-        self._propagator.inject(carrier, context)  # pyright: ignore[reportArgumentType]
-        kept = [header for header in headers if header[0].lower() not in carrier]
+        own = self._injected(set_span_in_context(NonRecordingSpan(found), Context()))
+        names_of_own = {name.lower() for name, _ in own}
+        kept = [header for header in headers if header[0].lower() not in names_of_own]
         # At the front: what comes last says where the record is from.
-        return [*((name, value.encode()) for name, value in carrier.items()), *kept]
+        return [*own, *kept]
+
+    def _injected(self, context: Context) -> list[tuple[str, bytes | None]]:
+        carrier: dict[str, str] = {}
+        self._propagator.inject(carrier, context)  # pyright: ignore[reportArgumentType]
+        return [(name, value.encode()) for name, value in carrier.items()]
 
     def _span(
         self, handler: str, records: Sequence[Record], attempt: int, context: Context

@@ -75,7 +75,7 @@ class PartitionQueue:
     def begin_epoch(self, now: float) -> None:
         """The broker knows another sequence: send the first batch again in a new epoch."""
         self.retry(now, in_doubt=False)
-        self.batches[0].not_written()
+        self.batches[0].forget_sequence()
         self._begin_epoch()
 
     def split(self) -> int:
@@ -83,6 +83,10 @@ class PartitionQueue:
         bytes they are larger."""
         batch = self._ended()
         halves = batch.halves()
+        if batch.in_doubt:
+            for half in halves:
+                half.may_be_written()
+            self._begin_epoch()
         self.batches.extendleft(reversed(halves))
         return sum(half.size for half in halves) - batch.size
 

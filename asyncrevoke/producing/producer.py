@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from typing import TYPE_CHECKING, Final
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final, Protocol
 
 from asyncrevoke.core.io.effects import Channel, Send
-from asyncrevoke.errors import ConsumerClosedError
-from asyncrevoke.producing.encoding import encode_headers, encode_key, encode_value
+from asyncrevoke.errors import ConsumerClosedError, PublishError
+from asyncrevoke.producing.encoding import encode_key, encode_value
 from asyncrevoke.producing.producer_core import ProducerCore
+from asyncrevoke.producing.trace_context import result_headers
+from asyncrevoke.producing.waiting_results import WaitingResults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import TypeAlias
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.effects import Node
@@ -20,7 +24,10 @@ if TYPE_CHECKING:
     from asyncrevoke.producing.message import Headers
     from asyncrevoke.producing.producer_core import Outgoing
     from asyncrevoke.producing.record_batch import ResultSink
+    from asyncrevoke.producing.waiting_results import WaitingResult
     from asyncrevoke.runtime.net.requests import Requests
+
+    EncodedHeaders: TypeAlias = Sequence[tuple[str, bytes | None]]
 
 # Bytes of results that are not acknowledged; beyond them, calls wait.
 _MEMORY: Final = 32 * 1024 * 1024
@@ -30,10 +37,31 @@ _DELIVERY_ATTEMPTS: Final = 3
 _COMPRESSIONS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
-class Delivery:
-    """Waits until all of several results are acknowledged, or one has failed."""
+class ResultObserver(Protocol):
+    """Counts results."""
 
-    def __init__(self) -> None:
+    def on_results_published(self, handler: str, topic: str, count: int) -> None:
+        """So many results of a handler for this topic are acknowledged."""
+        ...
+
+
+class ResultTracer(Protocol):
+    """Carries the current span on to results."""
+
+    def current_headers(self, *, in_call: bool) -> EncodedHeaders:
+        """The headers that do; ``in_call``: only those of a span of a handler's call."""
+        ...
+
+
+class Delivery:
+    """Waits until all of several results are acknowledged, or one has failed.
+
+    ``observer`` counts those that are acknowledged as results of ``handler``.
+    """
+
+    def __init__(self, handler: str = "", observer: ResultObserver | None = None) -> None:
+        self._handler = handler
+        self._observer = observer
         # One more until all are queued.
         self._left = 1
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -48,9 +76,11 @@ class Delivery:
         await self._ended
 
     def results_acknowledged(
-        self, tokens: Sequence[object], _partition: TopicPartition, _offset: int, /
+        self, tokens: Sequence[object], partition: TopicPartition, _offset: int, /
     ) -> None:
         """So many of them."""
+        if self._observer is not None:
+            self._observer.on_results_published(self._handler, partition.topic, len(tokens))
         self._count(len(tokens))
 
     def results_failed(self, tokens: Sequence[object], error: Exception, /) -> None:
@@ -97,7 +127,8 @@ class Producer:
     """Writes with ``acks=all`` and idempotence; nothing is sent before something is published.
 
     A result is tried for three times ``request_timeout``, a topic that does not exist is waited
-    for ``request_timeout``. ``wall_clock`` returns seconds since the epoch.
+    for ``request_timeout``. ``wall_clock`` returns seconds since the epoch. With
+    ``compress_in_thread``, large batches are compressed there.
     """
 
     def __init__(
@@ -106,10 +137,16 @@ class Producer:
         requests: Requests,
         bootstrap: Sequence[Node],
         wall_clock: Callable[[], float],
+        observer: ResultObserver | None = None,
+        tracer: ResultTracer | None = None,
+        *,
+        compress_in_thread: bool = True,
     ) -> None:
         self._config = config
         self._requests = requests
         self._wall_clock = wall_clock
+        self.observer = observer
+        self._tracer = tracer
         self._loop = asyncio.get_running_loop()
         self._core = ProducerCore(
             bootstrap,
@@ -118,15 +155,20 @@ class Producer:
             metadata_max_age=config.metadata_max_age,
             compression=_COMPRESSIONS[config.compression],
             memory=_MEMORY,
+            compress_apart=compress_in_thread,
         )
         self._append = self._core.append
         self._now = 0.0
         self._timestamp = 0
         self._ids = itertools.count()
+        # A thread, when the first large batch is compressed.
+        self._compressor: ThreadPoolExecutor | None = None
+        self._compressions: set[asyncio.Future[None]] = set()
         self._exchanges: set[asyncio.Task[None]] = set()
         self._pump_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
-        # Those who wait for metadata, for memory or for the last acknowledgement.
+        # Those who wait for metadata or for memory, and those for the last acknowledgement.
+        self._waiting_results = WaitingResults()
         self._waiting: set[asyncio.Future[None]] = set()
         self._closed: Exception | None = None
 
@@ -144,20 +186,29 @@ class Producer:
 
         Bytes and None are written unchanged, text as UTF-8, pydantic models and all else as JSON.
         Without ``partition`` the key decides, as in Java's producer. ``timestamp`` is in
-        milliseconds since the epoch. Raises PublishError. If cancelled, it may be written all the
-        same.
+        milliseconds since the epoch. A tracer adds the context of the current span, unless
+        ``headers`` have one. Raises PublishError. If cancelled, it may be written all the same.
         """
-        delivery = Delivery()
+        delivery = self.delivery("")
+        carried = () if self._tracer is None else self._tracer.current_headers(in_call=False)
         await self.queue(
             topic,
             partition,
             encode_key(topic, key),
             encode_value(topic, value),
-            encode_headers(topic, headers) if headers else [],
+            result_headers(topic, carried, headers),
             timestamp,
             delivery,
         )
         await delivery.wait()
+
+    def delivery(self, handler: str) -> Delivery:
+        """Waits for results of this handler, which are counted as such."""
+        return Delivery(handler, self.observer)
+
+    def trace_of_call(self) -> EncodedHeaders:
+        """What carries the span that is current in a handler's call on to its results."""
+        return () if self._tracer is None else self._tracer.current_headers(in_call=True)
 
     async def queue(
         self,
@@ -174,16 +225,19 @@ class Producer:
         acknowledgement, and is told of it with ``token``.
 
         Raises PublishError after ``request_timeout`` for a topic that does not exist, and after
-        three of them for memory.
+        three of them for memory. Results for one topic are queued in the order of the calls.
         """
-        started = self._loop.time()
-        while not self.try_queue(topic, partition, key, value, headers, timestamp, delivery, token):
-            known = self._core.is_known(topic)
-            seconds = self._config.request_timeout * (_DELIVERY_ATTEMPTS if known else 1)
-            in_time = await self._change(started + seconds)
-            if (error := self._core.why_not(topic, in_time=in_time)) is not None:
-                raise error
-        delivery.expect()
+
+        def try_queue() -> bool:
+            queued = self.try_queue(
+                topic, partition, key, value, headers, timestamp, delivery, token
+            )
+            if queued:
+                delivery.expect()
+            return queued
+
+        if topic in self._waiting_results or not try_queue():
+            await self._wait_until_queued(topic, self._waiting_results.add(topic, try_queue))
 
     def try_queue(
         self,
@@ -225,11 +279,11 @@ class Producer:
     async def aclose(self) -> None:
         """Send nothing more, and end all requests."""
         self.stop()
-        exchanges = list(self._exchanges)
-        for task in exchanges:
+        for task in self._exchanges:
             task.cancel()
-        if exchanges:
-            await asyncio.wait(exchanges)
+        # The thread ends with the batch that it compresses now.
+        if under_way := [*self._exchanges, *self._compressions]:
+            await asyncio.wait(under_way)
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -262,6 +316,12 @@ class Producer:
             task = self._loop.create_task(self._exchange(outgoing), name="asyncrevoke produce")
             self._exchanges.add(task)
             task.add_done_callback(self._exchange_ended)
+        for batch in core.to_compress():
+            if self._compressor is None:
+                self._compressor = ThreadPoolExecutor(1, "asyncrevoke compress")
+            compressed = self._loop.run_in_executor(self._compressor, batch.compress)
+            self._compressions.add(compressed)
+            compressed.add_done_callback(self._compressed)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -283,6 +343,16 @@ class Producer:
         self._changed()
         self._pump()
 
+    def _compressed(self, compressed: asyncio.Future[None]) -> None:
+        self._compressions.discard(compressed)
+        if compressed.cancelled() or self._closed is not None:
+            return
+        error = compressed.exception()
+        if error is not None:
+            self._end(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+        else:
+            self._pump()
+
     def _exchange_ended(self, task: asyncio.Task[None]) -> None:
         self._exchanges.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -297,10 +367,31 @@ class Producer:
         self._pump_scheduled = False
         if self._timer is not None:
             self._timer.cancel()
+        if self._compressor is not None:
+            self._compressor.shutdown(wait=False, cancel_futures=True)
         self._core.fail_all(error)
         self._changed()
 
     # --- waiting ---------------------------------------------------------------------------------
+
+    async def _wait_until_queued(self, topic: str, waiting: WaitingResult) -> None:
+        started = self._loop.time()
+        try:
+            while not waiting.queued.done():
+                known = self._core.is_known(topic)
+                seconds = self._config.request_timeout * (_DELIVERY_ATTEMPTS if known else 1)
+                left = started + seconds - self._loop.time()
+                if left > 0:
+                    await asyncio.wait([waiting.queued], timeout=left)
+                else:
+                    self._waiting_results.remove(topic, waiting)
+                    others = topic in self._waiting_results
+                    error = self._core.why_not(topic, in_time=False, others_wait=others)
+                    raise error or PublishError(topic, "its partitions are unknown")
+            waiting.queued.result()
+        finally:
+            waiting.queued.cancel()
+            self._waiting_results.remove(topic, waiting)
 
     async def _change(self, until: float) -> bool:
         """Wait until something was answered; False if that takes until ``until``."""
@@ -318,6 +409,10 @@ class Producer:
         return True
 
     def _changed(self) -> None:
+        self._waiting_results.retry(self._why_not_now)
         for change in self._waiting:
             if not change.done():
                 change.set_result(None)
+
+    def _why_not_now(self, topic: str, others_wait: bool) -> PublishError | None:
+        return self._core.why_not(topic, in_time=True, others_wait=others_wait)

@@ -66,7 +66,9 @@ class Outgoing(NamedTuple):
 class ProducerCore:
     """Queues results by partition, and sends one Produce at a time to each broker.
 
-    ``queued_bytes`` are the bytes of records that are neither acknowledged nor have failed.
+    ``queued_bytes`` are the bytes of records that are neither acknowledged nor have failed. With
+    ``compress_apart``, large batches are sent after :meth:`to_compress` has returned them, and they
+    are compressed.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class ProducerCore:
         metadata_max_age: float,
         compression: int,
         memory: int,
+        compress_apart: bool = False,
     ) -> None:
         self._bootstrap = list(bootstrap)
         self._request_timeout = request_timeout
@@ -85,6 +88,8 @@ class ProducerCore:
         self._metadata_max_age = metadata_max_age
         self._compression = compression
         self._memory = memory
+        self._compress_apart = compress_apart
+        self._uncompressed: list[ResultBatch] = []
         self._nodes: dict[int, Node] = {}
         self._turn = -1
         self._topics: dict[str, ResultTopic] = {}
@@ -144,12 +149,12 @@ class ProducerCore:
             size = last.append(timestamp, key, value, headers, sink, token)
             if not size:
                 last.close()
+                if self._compress_apart:
+                    self._begin_compression(last)
                 known.partitioner.batch_closed(partition, known.led, count)
         if not size:
-            if value is not None and len(value) > LARGEST_RECORD:
-                raise PublishError(
-                    topic, f"the value has {len(value)} bytes, which no broker takes"
-                )
+            if (length := _record_bytes(key, value, headers)) > LARGEST_RECORD:
+                raise PublishError(topic, f"the record has {length} bytes, which no broker takes")
             batch = ResultBatch(now + self._delivery_timeout, self._compression)
             size = batch.append(timestamp, key, value, headers, sink, token)
             batches.append(batch)
@@ -173,19 +178,25 @@ class ProducerCore:
         known = self._topics.get(topic)
         return known is not None and bool(known.queues)
 
-    def why_not(self, topic: str, *, in_time: bool) -> PublishError | None:
-        """Why a result that waits to be queued fails; None if it may wait longer (``in_time``)."""
+    def why_not(
+        self, topic: str, *, in_time: bool, others_wait: bool = False
+    ) -> PublishError | None:
+        """Why a result that waits to be queued fails; None if it may wait longer (``in_time``).
+
+        A topic that cannot be written to is asked for no more, unless ``others_wait`` for it.
+        """
         known = self._topics.get(topic)
         if known is None or (known.queues and in_time):
             return None
         if known.queues:
             return PublishError(topic, f"the producer's memory stays full: {self._trouble}")
-        if known.error in _TOPIC_REFUSALS:
-            del self._topics[topic]
-            return PublishError(topic, refusal(known.error, None))
-        if in_time:
+        refused = known.error in _TOPIC_REFUSALS
+        if in_time and not refused:
             return None
-        del self._topics[topic]
+        if not others_wait:
+            del self._topics[topic]
+        if refused:
+            return PublishError(topic, refusal(known.error, None))
         if known.error is ErrorCode.unknown_topic_or_partition:
             return PublishError(
                 topic,
@@ -227,6 +238,11 @@ class ProducerCore:
                     self._refresh(now)
                 continue
             batch = queue.batches[0]
+            if self._compress_apart and batch.is_slow_to_compress:
+                if batch.open:
+                    topic.partitioner.batch_closed(number, topic.led, len(topic.queues))
+                self._begin_compression(batch)
+                continue
             size = sizes.get(leader, 0)
             if size and size + batch.size > _REQUEST_BYTES:
                 continue
@@ -239,6 +255,16 @@ class ProducerCore:
             batches = [(queue.partition, queue.start(producer_id)) for queue in queues]
             message = produce_request(batches, self._request_timeout)
             yield Outgoing(self._nodes[leader], message, tuple(queues))
+
+    def to_compress(self) -> list[ResultBatch]:
+        """The batches to call :meth:`ResultBatch.compress` of, before :meth:`requests` is called
+        again. Each is returned once."""
+        batches, self._uncompressed = self._uncompressed, []
+        return batches
+
+    def _begin_compression(self, batch: ResultBatch) -> None:
+        if batch.is_slow_to_compress and batch.begin_compression():
+            self._uncompressed.append(batch)
 
     def next_at(self, now: float) -> float:
         """When :meth:`requests` or :meth:`expire`, which were called now, may have something to do
@@ -394,6 +420,14 @@ class ProducerCore:
         """The metadata are old: learn others, unless that is timed."""
         if self._metadata_due > now + _LONGEST_BACKOFF:
             self._metadata_due = now + self._metadata_backoff.failed()
+
+
+def _record_bytes(
+    key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]
+) -> int:
+    """The bytes of a record, without those of its lengths and of its offset and timestamp."""
+    texts = sum(len(name.encode()) + len(content or b"") for name, content in headers)
+    return len(key or b"") + len(value or b"") + texts
 
 
 def _contradiction(request: Request, answer: Response) -> str | None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 # Bytes of records before compression; a single larger record is a batch of its own.
 BATCH_BYTES: Final = 256 * 1024
+# Larger batches are compressed in a thread: gzip takes about 1 ms for so many bytes.
+_COMPRESSED_AT_ONCE: Final = 16 * 1024
 _CRC_AT: Final = 17
 _ATTRIBUTES_AT: Final = 21
 # Producer id, epoch and base sequence.
@@ -80,6 +82,7 @@ class ResultBatch:
     __slots__ = (
         "_builder",
         "_compression",
+        "_is_compressing",
         "_run",
         "_written",
         "count",
@@ -96,6 +99,7 @@ class ResultBatch:
         builder = DefaultRecordBatchBuilder(2, compression, 0, -1, -1, 0, limit)
         self._builder: _Builder | None = cast("_Builder", builder)
         self._written: bytearray | None = None
+        self._is_compressing = False
         self.expires_at = expires_at
         self.count = 0
         self.size = 0
@@ -131,15 +135,31 @@ class ResultBatch:
         return size
 
     def close(self) -> None:
-        """Take no further records; compresses them."""
-        if self._builder is not None:
+        """Take no further records."""
+        self.open = False
+
+    @property
+    def is_slow_to_compress(self) -> bool:
+        """Whether it is not compressed yet, and that would hold up the event loop."""
+        return self._compression != 0 and self._written is None and self.size > _COMPRESSED_AT_ONCE
+
+    def begin_compression(self) -> bool:
+        """Take no further records; False if :meth:`compress` was begun before."""
+        self.close()
+        begun, self._is_compressing = self._is_compressing, True
+        return not begun
+
+    def compress(self) -> None:
+        """Build the bytes, once. May be called in a thread after :meth:`close`."""
+        if self._written is None:
+            assert self._builder is not None
             self._written = self._builder.build()
             self._builder = None
-            self.open = False
 
     def stamped(self, sequence: Sequence32) -> bytearray:
         """The bytes to send, with this sequence."""
         self.close()
+        self.compress()
         written = self._written
         assert written is not None
         if sequence != self.sequence:
@@ -152,14 +172,12 @@ class ResultBatch:
         """It was sent, and there is no answer that says what became of it."""
         self.in_doubt = True
 
-    def not_written(self) -> None:
-        """It needs another sequence."""
+    def forget_sequence(self) -> None:
+        """It needs another sequence. What may have been written stays in doubt."""
         self.sequence = None
-        self.in_doubt = False
 
     def halves(self) -> list[ResultBatch]:
         """Two batches with the same records, which have no sequence yet."""
-        self.close()
         assert self._written is not None
         records = list(DefaultRecordBatch(bytes(self._written)))
         owners = [(run.sink, token) for run in self.runs for token in run.tokens]

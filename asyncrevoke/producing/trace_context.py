@@ -1,4 +1,4 @@
-"""The headers that a result has of its record."""
+"""The headers that carry a trace on to a result."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Final
 from asyncrevoke.producing.encoding import encode_headers
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from asyncrevoke.model import Record
     from asyncrevoke.producing.message import Headers
 
 # W3C's trace context and baggage.
 _TRACE_HEADERS: Final = frozenset(("traceparent", "tracestate", "baggage"))
+_ADDITIONS: Final = frozenset(("tracestate", "baggage"))
 
 
 def trace_headers(record: Record) -> list[tuple[str, bytes | None]]:
@@ -21,14 +24,17 @@ def trace_headers(record: Record) -> list[tuple[str, bytes | None]]:
 
 def result_headers(
     topic: str,
-    record: Record | None,
+    carried: Sequence[tuple[str, bytes | None]],
     own: Headers,
 ) -> list[tuple[str, bytes | None]]:
-    """A result's own headers, after the trace context of its record, unless they have one.
+    """A result's own headers, after the trace context ``carried``, unless they have one.
 
     Raises PublishError.
     """
-    encoded = encode_headers(topic, own) if own else []
-    if record is None or any(name.lower() == "traceparent" for name, _ in encoded):
+    if not own:
+        return list(carried)
+    encoded = encode_headers(topic, own)
+    begins = {"traceparent", *(name.lower() for name, _ in carried)} - _ADDITIONS
+    if any(name.lower() in begins for name, _ in encoded):
         return encoded
-    return [*trace_headers(record), *encoded]
+    return [*carried, *encoded]

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from asyncrevoke.testing.broker_consumer import BrokerConsumer
-    from asyncrevoke.testing.calls import Call
+    from asyncrevoke.testing.calls import Call, NotHandled
     from asyncrevoke.testing.cluster import Published
     from asyncrevoke.testing.harness import TestConsumer
 
-__all__ = ["BrokerConsumer", "Call", "Published", "TestConsumer"]
+__all__ = ["BrokerConsumer", "Call", "NotHandled", "Published", "TestConsumer"]
 
 _MODULES = {
     "BrokerConsumer": "asyncrevoke.testing.broker_consumer",
     "Call": "asyncrevoke.testing.calls",
+    "NotHandled": "asyncrevoke.testing.calls",
     "Published": "asyncrevoke.testing.cluster",
     "TestConsumer": "asyncrevoke.testing.harness",
 }

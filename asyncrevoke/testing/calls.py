@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from asyncrevoke.handlers.policy.batch import BatchError
+from asyncrevoke.model import Record
+from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
-
-    from asyncrevoke.model import Record
-    from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
 
 Outcome: TypeAlias = Literal[
     "running",
@@ -80,11 +79,25 @@ class Call:
         self._outcomes.update(dict.fromkeys(records or self.records, outcome))
 
 
+class NotHandled(NamedTuple):
+    """A record that no handler was called for, because none takes it or its value does not decode.
+
+    ``outcome`` is what was decided for it: ``"dead_lettered"``, ``"skipped"``, ``"paused"`` (its
+    partition), ``"stopped"`` (the consumer), or ``"abandoned"`` (its partition was being revoked).
+    ``error`` says why.
+    """
+
+    record: Record
+    outcome: FailureDecision
+    error: BaseException
+
+
 class Calls:
-    """All calls, in the order in which they began."""
+    """All calls, in the order in which they began, and the records without a call."""
 
     def __init__(self) -> None:
         self.made: list[Call] = []
+        self.not_handled: list[NotHandled] = []
         self._last: dict[Record, Call] = {}
 
     async def call(
@@ -123,9 +136,11 @@ class Calls:
         """All calls are made in the same way."""
 
     def failure_decided(
-        self, record: Record, decision: FailureDecision, _error: BaseException, /
+        self, record: Record, decision: FailureDecision, error: BaseException, /
     ) -> None:
-        """Set what was decided for a record whose call has failed."""
+        """Set what was decided for a record whose call has failed, or that has no call."""
         made = self._last.get(record)
-        if made is not None and made.outcome_of(record) != "ok":
+        if made is None:
+            self.not_handled.append(NotHandled(record, decision, error))
+        elif made.outcome_of(record) != "ok":
             made.settle(decision, record)

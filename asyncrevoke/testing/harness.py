@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from asyncrevoke.dead_letters.replay import ReplayOptions, ReplayResult
     from asyncrevoke.model import OffsetAndMetadata, Record, TopicPartition
     from asyncrevoke.runtime.session.session import Session
-    from asyncrevoke.testing.calls import Call
+    from asyncrevoke.testing.calls import Call, NotHandled
     from asyncrevoke.testing.virtual_time import VirtualTime
 
 # Virtual seconds that a rebalance may take, in addition to the heartbeat interval.
@@ -67,7 +67,7 @@ class TestConsumer:
     loop.
 
     Afterwards the consumer is as if it had never been entered, so that the one of a module can be
-    tested many times (``resources`` made by ``@asynccontextmanager`` can be entered only once).
+    tested many times (if ``resources`` is a function: what it returns can be entered only once).
     """
 
     __test__ = False  # for pytest: not a test class
@@ -369,7 +369,18 @@ class TestConsumer:
                 for call in self._calls.made
                 if call.handler == handler or call.handler.endswith(f".{handler}")
             ]
-        return [call for call in self._calls.made if call.function is handler]
+        return [call for call in self._calls.made if call.function == handler]  # also a method
+
+    @property
+    def not_handled(self) -> list[NotHandled]:
+        """The records that no handler was called for, with what was decided for them and why:
+        records that no handler takes, values that do not decode, records that cannot be read."""
+        return list(self._calls.not_handled)
+
+    def partition_state(self, topic: str, partition: int) -> object:
+        """What the ``partition_lifespan`` of a partition has yielded; None if it is not entered."""
+        (tp,) = self._existing([(topic, partition)])
+        return self._session.lifespans.state_of(tp)
 
     @property
     def in_flight(self) -> int:
@@ -378,9 +389,12 @@ class TestConsumer:
 
     @property
     def time(self) -> float:
-        """The virtual seconds since this was entered."""
+        """The virtual seconds since this was entered, in whole microseconds.
+
+        Timers are at sums of fractions, so that the clock may be a rounding error ahead.
+        """
         passing, _, began = self._inside
-        return passing.clock.now - began
+        return round(passing.clock.now - began, 6)
 
     # --- time and states -------------------------------------------------------------------------
 

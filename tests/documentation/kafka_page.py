@@ -144,8 +144,9 @@ class _Places(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
-        if node.value == ADDRESS:
-            return ast.copy_location(ast.Constant(self._address), node)
+        if isinstance(node.value, str) and ADDRESS in node.value:
+            found = node.value.replace(ADDRESS, self._address)
+            return ast.copy_location(ast.Constant(found), node)
         if isinstance(node.value, str) and node.value in self._topics:
             return ast.copy_location(ast.Constant(self._topics[node.value]), node)
         return node

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,8 @@ REFERENCE = re.compile(r"`([\w/]+\.py)::([\w.]+)`")
 LATER = "(*later*)"
 # Sections with numbered steps that do not call each other.
 INSTRUCTIONS = ("How to change a state table",)
+# Folders whose parts report by protocols.
+ROOMS = ("core", "handlers", "runtime")
 
 
 def file_of(path: str) -> Path:
@@ -104,3 +106,18 @@ def test_the_page_lists_exactly_the_folders_that_there_are() -> None:
     # What `asyncrevoke init` writes is text, and static files are no modules.
     assert set(listed) == folders
     assert len(listed) == len(set(listed))
+
+
+def test_each_protocol_names_the_class_that_implements_it() -> None:
+    """An editor's "go to definition" ends at a protocol; its docstring leads on."""
+    unnamed: list[str] = []
+    for path in chain.from_iterable((PACKAGE / room).rglob("*.py") for room in ROOMS):
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if not isinstance(node, ast.ClassDef) or node.name.startswith("_"):
+                continue
+            is_protocol = any(ast.unparse(base).startswith("Protocol") for base in node.bases)
+            if is_protocol and "mplemented by" not in " ".join(
+                (ast.get_docstring(node) or "").split()
+            ):
+                unnamed.append(f"{path.relative_to(PACKAGE)}::{node.name}")
+    assert unnamed == []

@@ -8,6 +8,9 @@ import stat
 import sys
 from pathlib import Path
 
+from asyncrevoke.broker.errors import BrokerMissingError
+from asyncrevoke.broker.installation.jars import cache_folder
+
 _SILENT = "-Xlog:disable"
 
 
@@ -55,6 +58,16 @@ class ClassArchive:
         return (
             stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid() and not writable_by_others
         )
+
+
+def cached_class_archive(java: Path, class_path: str) -> ClassArchive | None:
+    """The archive in the cache folder of this user; None without the package that knows the folder,
+    which an installation that ``KAFKA_HOME`` names does not need."""
+    try:
+        folder = cache_folder()
+    except BrokerMissingError:
+        return None
+    return ClassArchive(folder, java, class_path)
 
 
 def _jars(class_path: str) -> list[Path]:

@@ -28,6 +28,7 @@ from asyncrevoke.cli.options.option_groups import takes
 from asyncrevoke.cli.terminal import print_error
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.errors import AsyncRevokeError
+from asyncrevoke.pages.files import write_report_file
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -133,7 +134,7 @@ def _run(options: DemoOptions, messages: Console) -> _Outcome:
 
         results = asyncio.run(judged())
         audited = _audited(servers, groups[0], folder) if options.audit else None
-    options.picture.write_text(draw(_panels(groups, results), run.begin), "utf-8")
+    write_report_file(options.picture, draw(_panels(groups, results), run.begin))
     return _Outcome(results, audited)
 
 

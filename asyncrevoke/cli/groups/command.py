@@ -13,7 +13,7 @@ from rich.console import Console
 
 from asyncrevoke.cli.groups.view import show_group, show_groups
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
-from asyncrevoke.cli.terminal import failed_with
+from asyncrevoke.cli.terminal import FAILED, USAGE, failed_with
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.groups.errors import GroupsError
 from asyncrevoke.groups.facts import GroupFacts, GroupSummary
@@ -22,8 +22,6 @@ from asyncrevoke.printable import printable_json
 if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
 
-FAILED = 1
-USAGE = 2
 _NARROWEST = 100
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import string
 import sys
@@ -12,7 +13,8 @@ from typing import Annotated
 
 import typer
 
-USAGE = 2
+from asyncrevoke.cli.terminal import USAGE
+
 _FILES = {
     "app.py": "app.py.txt",
     "tests/test_app.py": "test_app.py.txt",
@@ -35,7 +37,7 @@ def init(
     Example: `asyncrevoke init billing`
     """
     name = _project_name(folder)
-    there = [path for path in _FILES if (folder / path).exists()]
+    there = [path for path in _FILES if os.path.lexists(folder / path)]
     if there:
         print(
             f"error: {folder} has {' and '.join(there)} already: name another folder",
@@ -48,7 +50,8 @@ def init(
         )
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(template.substitute(name=name), "utf-8")
+        with target.open("x", encoding="utf-8") as file:  # not through a link
+            file.write(template.substitute(name=name))
     if as_json:
         print(json.dumps({"name": name, "folder": str(folder.resolve()), "files": list(_FILES)}))
         return

@@ -13,8 +13,9 @@ import typer
 
 from asyncrevoke.cli.run.health_server import HealthAnswer, HealthServer
 from asyncrevoke.cli.run.log_output import LogFormat, LogLevel, LogOutput
-from asyncrevoke.cli.run.serving import USAGE, ServingError, load, serve
+from asyncrevoke.cli.run.serving import ServingError, load, serve
 from asyncrevoke.cli.run.workers.settings import WorkerSettings
+from asyncrevoke.cli.terminal import USAGE
 
 if TYPE_CHECKING:
     from asyncrevoke.consumer import Consumer

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING
 from asyncrevoke.cli.run.health_server import HealthPortError
 from asyncrevoke.cli.run.log_output import LogOutput
 from asyncrevoke.cli.run.process_exit import end_process_within
+from asyncrevoke.cli.terminal import FAILED, USAGE
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 from asyncrevoke.printable import printable_lines
 
 if TYPE_CHECKING:
     from asyncrevoke.consumer import Consumer
-
-FAILED = 1
-USAGE = 2
 
 
 class ServingError(Exception):
@@ -33,16 +31,14 @@ class ServingError(Exception):
 
 def load(target: str) -> Consumer:
     """The Consumer that ``MODULE:ATTRIBUTE`` names. Raises ServingError."""
-    from asyncrevoke.target import (
-        TargetError,
-        find_consumer,
-        from_the_module,
-    )
+    from asyncrevoke.target import TargetError, find_consumer, from_the_module, line_of_the_module
 
     try:
         return find_consumer(target)
     except TargetError as error:
         raise print_user_error(error, USAGE) from error
+    except ConfigError as error:
+        raise print_user_error(error, USAGE, line_of_the_module(error)) from error
     except Exception as error:
         log().exception("%s could not be imported", target, exc_info=from_the_module(error))
         raise ServingError(FAILED, error) from error
@@ -91,9 +87,11 @@ def serve(
         raise ServingError(FAILED, error) from error
 
 
-def print_user_error(error: Exception, code: int) -> ServingError:
-    """Print a user's error; returns the exception to raise."""
-    print(f"error: {printable_lines(str(error))}", file=sys.stderr)
+def print_user_error(error: Exception, code: int, line: str = "") -> ServingError:
+    """Print a user's error, and which ``line`` of their files it concerns; returns the exception to
+    raise."""
+    place = f"{line}: " if line else ""
+    print(f"error: {printable_lines(f'{place}{error}')}", file=sys.stderr)
     return ServingError(code, error)
 
 

@@ -30,6 +30,9 @@ class Assignor(Protocol):
 
     All members must offer the same ``name``. ``protocols`` are the rebalance protocols that it
     supports: with COOPERATIVE it must not assign a partition that another member reports as owned.
+
+    Implemented by :class:`RangeAssignor`, :class:`RoundRobinAssignor`, :class:`StickyAssignor` and
+    :class:`CooperativeStickyAssignor`.
     """
 
     @property
@@ -60,7 +63,8 @@ class Assignor(Protocol):
 
 @runtime_checkable
 class RackAwareAssignor(Assignor, Protocol):
-    """An assignor that also uses the racks of members and replicas (KIP-881)."""
+    """An assignor that also uses the racks of members and replicas (KIP-881). Implemented by
+    :class:`RangeAssignor`, :class:`StickyAssignor` and :class:`CooperativeStickyAssignor`."""
 
     def assign_by_rack(
         self,

@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 
 class CommitterMembership(Protocol):
-    """What the committer must know of the membership."""
+    """What the committer must know of the membership.
+
+    Implemented by :class:`ClassicMembership`, :class:`ConsumerGroupMembership` and
+    :class:`ManualMembership`.
+    """
 
     @property
     def member_identity(self) -> GroupMetadata:

@@ -29,7 +29,7 @@ LONGEST_FAULT_BACKOFF = 10.0
 
 
 class DeliveryCapacity(Protocol):
-    """How much may be delivered."""
+    """How much may be delivered. Implemented by :class:`CompletionTracker`."""
 
     def partition_capacity(self, instance: PartitionInstance, round_number: int, /) -> int:
         """How many records of one partition may be delivered in this drain."""
@@ -37,7 +37,7 @@ class DeliveryCapacity(Protocol):
 
 
 class DrainContext(Protocol):
-    """The drain that cursors are read by."""
+    """The drain that cursors are read by. Implemented by :class:`RecordDrain`."""
 
     limits: DeliveryCapacity
     # Grows with every drain: capacities are computed anew.

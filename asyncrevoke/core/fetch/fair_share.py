@@ -15,7 +15,7 @@ ItemT = TypeVar("ItemT")
 
 
 class DrainSource(Protocol[ItemT]):
-    """Something that items are taken from."""
+    """Something that items are taken from. Implemented by :class:`PartitionCursor`."""
 
     @property
     def buffered(self) -> int:

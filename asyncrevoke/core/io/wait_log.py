@@ -23,20 +23,21 @@ class WaitLog:
         self._told: dict[str, None] = {}
 
     def watch(
-        self, now: float, key: str, event: str, fields: Callable[[], Mapping[str, object]]
+        self, now: float, key: str, event: str, fields: Callable[[], Mapping[str, object] | None]
     ) -> None:
         """A wait begins: log ``event`` with ``fields()`` every ten seconds, from ten seconds on,
-        until it is :meth:`over`."""
+        until it is :meth:`over`. Without fields it has another cause, which has its own line."""
         self._since[key] = now
         self._outbox.set_timer(
             _timer(key), now + REPEAT_AFTER, lambda at: self._still(at, key, event, fields)
         )
 
     def _still(
-        self, now: float, key: str, event: str, fields: Callable[[], Mapping[str, object]]
+        self, now: float, key: str, event: str, fields: Callable[[], Mapping[str, object] | None]
     ) -> None:
         seconds = round(now - self._since[key], 1)
-        self._outbox.emit("warning", event, **fields(), seconds=seconds)
+        if (shown := fields()) is not None:
+            self._outbox.emit("warning", event, **shown, seconds=seconds)
         self._outbox.set_timer(
             _timer(key), now + REPEAT_AFTER, lambda at: self._still(at, key, event, fields)
         )

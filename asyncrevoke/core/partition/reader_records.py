@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class RecordReader(Protocol):
-    """Gives the user the records of one step one by one."""
+    """Gives the user the records of one step one by one. Implemented by :class:`RecordIterator`."""
 
     @property
     def returned(self) -> int:

@@ -124,7 +124,10 @@ class Leaving:
 
     def _too_long(self, now: float) -> None:
         if not self.closing:
-            self._reactions.stop_leaving(now)
+            # The earlier timers may be due at the same time, and not have fired yet.
+            self._reactions.leave_uncommitted(now)
+            if self.under_way:
+                self._reactions.stop_leaving(now)
             return
         self._outbox.emit("error", "close_timeout exceeded; closed without waiting further")
         self._reactions.close_timed_out(now)

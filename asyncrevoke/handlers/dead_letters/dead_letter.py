@@ -34,7 +34,10 @@ _MAX_BYTES = 1024
 
 
 class DeadLetterSender(Protocol):
-    """Writes failed records to dead letter topics and retry topics."""
+    """Writes failed records to dead letter topics and retry topics.
+
+    Implemented by :class:`DeadLetterProducer`.
+    """
 
     async def send(self, topic: str, message: DeadLetter, /) -> None:
         """Write ``message``, and return when all in-sync replicas have it.

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 class BatchSink(Protocol):
-    """Receives the records of a batch that need no further call."""
+    """Receives the records of a batch that need no further call.
+
+    Implemented by :class:`FailurePolicy`.
+    """
 
     def complete_all(self, records: Sequence[Record]) -> None:
         """These records are done."""

@@ -42,7 +42,10 @@ _MAX_REASON = 200
 
 
 class StopReactions(Protocol):
-    """What follows when a failure ends the consumer or the task group."""
+    """What follows when a failure ends the consumer or the task group.
+
+    Implemented by :class:`HandlerRunner` and :class:`TrackedTaskGroup`.
+    """
 
     def stop_after_failure(self, error: BaseException) -> None:
         """Start nothing more, let what has started end, and raise the first such error."""

@@ -113,7 +113,9 @@ class HandlerInvoker:
             attempt += self._histories.of(records[0]).calls
             records = [self._histories.of(record).record for record in records]
         if handler.publish_to is not None and self._publisher_of_batches is not None:
-            function = self._publisher_of_batches.awaited_batch(function, handler.publish_to)
+            function = self._publisher_of_batches.awaited_batch(
+                function, handler.publish_to, handler.name
+            )
         call = partial(function, values, records)
         await self._call(batch, handler, _Arguments(records[0], attempt, records, call))
 
@@ -163,7 +165,7 @@ class HandlerInvoker:
         call: CallNext = partial(function, context)
         if call_recorder is not None:
             call = partial(
-                call_recorder.call, handler.name, handler.function, context.records, attempt, call
+                call_recorder.call, handler.name, handler.registered, context.records, attempt, call
             )
         if middleware is not None:
             call = partial(middleware, context, call)

@@ -11,6 +11,7 @@ from asyncrevoke.handlers.execution.invocation import HandlerInvoker
 from asyncrevoke.handlers.policy.batch import HandlerBatch, Item, first_unfinished_offset
 from asyncrevoke.handlers.scheduling.backlog import Backlog
 from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter
+from asyncrevoke.handlers.scheduling.in_flight_limits import call_limits
 from asyncrevoke.handlers.scheduling.lanes import LaneQueue
 from asyncrevoke.handlers.scheduling.ordering import HandlerOrdering, handler_ordering
 from asyncrevoke.handlers.workers.worker_pool import WorkerPool
@@ -44,6 +45,7 @@ class HandlerPipeline:
         stop_reactions: StopReactions,
     ) -> None:
         self._context = context
+        self._lookup = lookup
         self._orderings: dict[int, HandlerOrdering] = {}
         self._closed = False
         self._publisher: ResultPublisher | None = None
@@ -82,7 +84,7 @@ class HandlerPipeline:
 
     def ordering_of(self, handler: Handler) -> HandlerOrdering:
         """The ordering of a handler, with a limiter of its own if it has limits; once for each."""
-        context, limits = self._context, handler.limits
+        context, limits = self._context, call_limits(self._lookup, handler)
         limiter: HandlerLimiter[Entry[Item]] | None = None
         if limits.delay_calls:
             limiter = HandlerLimiter(context.clock, limits.concurrency, limits.rate, self)

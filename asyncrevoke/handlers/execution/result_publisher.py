@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from asyncrevoke.producing.encoding import encode_key, encode_value
 from asyncrevoke.producing.message import SAME_KEY, Message
-from asyncrevoke.producing.producer import Delivery
 from asyncrevoke.producing.trace_context import result_headers, trace_headers
 
 if TYPE_CHECKING:
@@ -17,13 +16,16 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.signature import BatchHandlerCall, HandlerCall
     from asyncrevoke.model import Record, TopicPartition
     from asyncrevoke.producing.message import Headers
-    from asyncrevoke.producing.producer import Producer
+    from asyncrevoke.producing.producer import Delivery, EncodedHeaders, Producer, ResultObserver
 
 _NO_HEADERS: list[tuple[str, bytes | None]] = []
 
 
 class ResultReactions(Protocol):
-    """What follows from results that were queued when their handlers had returned."""
+    """What follows from results that were queued when their handlers had returned.
+
+    Implemented by :class:`HandlerPipeline`.
+    """
 
     def record_completed(self, record: Record) -> None:
         """The handler has returned nothing to publish, or all of it is acknowledged."""
@@ -70,17 +72,17 @@ class ResultPublisher:
         assert topic is not None
 
         async def call(record: Record, context: HandlerContext | None = None, /) -> None:
-            await self.publish(topic, await inner(record, context), record)
+            await self.publish(topic, await inner(record, context), record, handler.name)
 
         return call
 
     def awaited_batch(
-        self, function: BatchHandlerCall, topic: str
+        self, function: BatchHandlerCall, topic: str, handler: str
     ) -> Callable[[list[object], list[Record], HandlerContext], Awaitable[None]]:
         """The call of a batch handler, which returns when the results are acknowledged.
 
         If there are as many results as records, each has the key and the trace context of the
-        record at its place; otherwise they have none.
+        record at its place; otherwise they have none. A tracer's span replaces the trace contexts.
         """
 
         async def call(
@@ -88,9 +90,11 @@ class ResultPublisher:
         ) -> None:
             results = _several(await function(values, records, context))
             of_records = records if len(results) == len(records) else [None] * len(results)
-            delivery = Delivery()
+            delivery = self._producer.delivery(handler)
+            of_call = self._producer.trace_of_call()
             for value, record in zip(results, of_records, strict=True):
-                await self._queue(topic, value, record, delivery)
+                carried = of_call if of_call or record is None else trace_headers(record)
+                await self._queue(topic, value, record, carried, delivery)
             await delivery.wait()
 
         return call
@@ -103,6 +107,7 @@ class ResultPublisher:
         assert topic is not None
         reactions, try_queue = self._reactions, self._producer.try_queue
         completed = reactions.record_completed
+        sink = _DirectResults(reactions, handler.name, topic, self._producer.observer)
 
         async def call(record: Record, /) -> None:
             value = await inner(record)
@@ -113,24 +118,30 @@ class ResultPublisher:
             if kind is not Message and kind is not list:
                 encoded = value if isinstance(value, bytes) else encode_value(topic, value)
                 headers = trace_headers(record) if record.headers else _NO_HEADERS
-                if try_queue(topic, None, record.key, encoded, headers, None, self, record):
+                if try_queue(topic, None, record.key, encoded, headers, None, sink, record):
                     return
-            await self.publish(topic, value, record)
+            await self.publish(topic, value, record, handler.name)
             completed(record)
 
         return call
 
-    async def publish(self, topic: str, value: object, record: Record) -> None:
+    async def publish(self, topic: str, value: object, record: Record, handler: str) -> None:
         """Publish a value, or several in a list; returns when they are acknowledged."""
         if value is None:
             return
-        delivery = Delivery()
+        delivery = self._producer.delivery(handler)
+        carried = self._producer.trace_of_call() or trace_headers(record)
         for each in _several(value):
-            await self._queue(topic, each, record, delivery)
+            await self._queue(topic, each, record, carried, delivery)
         await delivery.wait()
 
     async def _queue(
-        self, topic: str, value: object, record: Record | None, delivery: Delivery
+        self,
+        topic: str,
+        value: object,
+        record: Record | None,
+        carried: EncodedHeaders,
+        delivery: Delivery,
     ) -> None:
         key = None if record is None else record.key
         own: Headers = ()
@@ -142,15 +153,31 @@ class ResultPublisher:
             own = message.headers
             partition, timestamp, value = message.partition, message.timestamp, message.value
         encoded = encode_value(topic, value)
-        headers = result_headers(topic, record, own)
+        headers = result_headers(topic, carried, own)
         await self._producer.queue(topic, partition, key, encoded, headers, timestamp, delivery)
 
-    # -- ResultSink of direct calls ---------------------------------------------------------------
+
+class _DirectResults:
+    """Reports the records whose direct calls have queued their results."""
+
+    def __init__(
+        self,
+        reactions: ResultReactions,
+        handler: str,
+        topic: str,
+        observer: ResultObserver | None,
+    ) -> None:
+        self._reactions = reactions
+        self._handler = handler
+        self._topic = topic
+        self._observer = observer
 
     def results_acknowledged(
         self, tokens: Sequence[object], _partition: TopicPartition, _offset: int, /
     ) -> None:
         """The tokens are the records."""
+        if self._observer is not None:
+            self._observer.on_results_published(self._handler, self._topic, len(tokens))
         self._reactions.results_acknowledged(cast("Sequence[Record]", tokens))
 
     def results_failed(self, tokens: Sequence[object], error: Exception, /) -> None:

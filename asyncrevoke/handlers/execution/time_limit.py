@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class TimeLimitReactions(Protocol):
-    """What follows when a call takes long."""
+    """What follows when a call takes long. Implemented by :class:`_LimitedCall`."""
 
     def half_elapsed(self) -> None:
         """The call has taken half of its time."""

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
+# What ``Consumer(resources=...)`` takes. A function is called whenever the consumer is entered, so
+# that tests may enter it again.
+OpenResources: TypeAlias = Callable[[], AbstractAsyncContextManager[object]]
+Resources: TypeAlias = AbstractAsyncContextManager[object] | OpenResources
 # Called with what ``resources`` has opened.
 OpenWorkerResource: TypeAlias = Callable[[object], AbstractAsyncContextManager[object]]
 

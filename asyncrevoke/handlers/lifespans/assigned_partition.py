@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class PartitionPositions(Protocol):
-    """The positions of a consumer's partitions."""
+    """The positions of a consumer's partitions. Implemented by :class:`Session`."""
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Read this offset next."""

@@ -24,7 +24,7 @@ _WARN_AFTER = 5.0
 
 
 class LifespanOwner(Protocol):
-    """What follows from what happens in a lifespan."""
+    """What follows from what happens in a lifespan. Implemented by :class:`PartitionLifespans`."""
 
     def lifespan_entered(self, lifespan: LifespanTask, state: object) -> None:
         """It has yielded this."""

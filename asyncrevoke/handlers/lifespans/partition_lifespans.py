@@ -22,7 +22,7 @@ _CANCELLED = 5.0
 
 
 class LifespanSource(Protocol):
-    """The consumer whose partitions have lifespans."""
+    """The consumer whose partitions have lifespans. Implemented by :class:`Session`."""
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Read this offset next."""
@@ -46,7 +46,7 @@ class LifespanSource(Protocol):
 
 
 class LifespanReactions(Protocol):
-    """What follows when a lifespan fails."""
+    """What follows when a lifespan fails. Implemented by :class:`HandlerRunner`."""
 
     def stop_after_failure(self, error: BaseException) -> None:
         """Start no record, let handlers end, and raise the first such error."""

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from asyncrevoke.config.record_function import function_name
 from asyncrevoke.errors import ConfigError, DecodeError, UnmatchedRecordError
+from asyncrevoke.handlers.decoding.decode_failure import decode_error
 from asyncrevoke.handlers.matching.header_match import HeaderMatch
 from asyncrevoke.handlers.matching.value_tags import TagReader, ValueTags, common_field, value_tags
-from asyncrevoke.handlers.policy.decode_failure import decode_error
 from asyncrevoke.handlers.policy.registration import Handler
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from typing import (
 
 import msgspec
 
-from asyncrevoke.handlers.policy.decode_failure import decode_error
+from asyncrevoke.handlers.decoding.decode_failure import decode_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Generic, cast
 from typing_extensions import TypeVar
 
 from asyncrevoke.handlers.policy.log import BoundLog
+from asyncrevoke.producing.encoding import encode_key, encode_value
 from asyncrevoke.producing.message import SAME_KEY, SameKey
-from asyncrevoke.producing.trace_context import result_headers
+from asyncrevoke.producing.trace_context import result_headers, trace_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -81,20 +82,26 @@ class HandlerContext(Generic[StateT, WorkerT, PartitionT]):
     ) -> None:
         """Write a record, and return when all in-sync replicas have it.
 
-        ``value`` is encoded as a handler's result, and the record has the key and the trace context
-        of ``record`` by default; see :class:`~asyncrevoke.Message`. A replay writes nothing. Raises
-        PublishError. If cancelled, it may be written all the same.
+        ``value`` is encoded as a handler's result, and the record has the key of ``record`` by
+        default, and the trace context of the current span (without a tracer, of ``record``): see
+        :class:`~asyncrevoke.Message`. A replay writes nothing. Raises PublishError. If cancelled,
+        it may be written all the same.
         """
         if self._open_producer is None:
             return
-        await self._open_producer().publish(
+        producer = self._open_producer()
+        carried = producer.trace_of_call() or trace_headers(self.record)
+        delivery = producer.delivery(self.handler)
+        await producer.queue(
             topic,
-            value,
-            key=self.record.key if isinstance(key, SameKey) else key,
-            headers=result_headers(topic, self.record, headers),
-            partition=partition,
-            timestamp=timestamp,
+            partition,
+            self.record.key if isinstance(key, SameKey) else encode_key(topic, key),
+            encode_value(topic, value),
+            result_headers(topic, carried, headers),
+            timestamp,
+            delivery,
         )
+        await delivery.wait()
 
     @property
     def records(self) -> Sequence[Record]:

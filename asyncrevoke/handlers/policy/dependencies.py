@@ -20,11 +20,16 @@ if TYPE_CHECKING:
 def is_dependency(parameter: inspect.Parameter, annotation: object, name: str) -> bool:
     """Whether a parameter is marked with ``Depends``: it receives what that function returns.
 
-    ConfigError for FastAPI's ``Depends``, which is for requests.
+    ConfigError for a parameter that has only FastAPI's ``Depends``, which is for requests. A type
+    ``Annotated`` with both is for requests and for handlers.
     """
     marks: Iterable[object] = (parameter.default,)
     if typing.get_origin(annotation) is typing.Annotated:
         marks = (*marks, *typing.get_args(annotation)[1:])
+    # No parameter is marked unless the module is loaded.
+    loaded = sys.modules.get("fast_depends.dependencies")
+    if loaded is not None and any(isinstance(mark, loaded.Dependant) for mark in marks):
+        return True
     for mark in marks:
         module = type(mark).__module__.partition(".")[0]
         if module == "fastapi" and type(mark).__name__ == "Depends":
@@ -32,9 +37,7 @@ def is_dependency(parameter: inspect.Parameter, annotation: object, name: str) -
                 f"parameter {parameter.name} of {name} has the Depends of FastAPI, which is for "
                 "requests: use `from asyncrevoke import Depends`"
             )
-    # No parameter is marked unless the module is loaded.
-    loaded = sys.modules.get("fast_depends.dependencies")
-    return loaded is not None and any(isinstance(mark, loaded.Dependant) for mark in marks)
+    return False
 
 
 class DependencyParameter(NamedTuple):

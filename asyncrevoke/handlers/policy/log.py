@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class HandlerLogger(Protocol):
-    """The part of a structlog logger that this package uses."""
+    """The part of a structlog logger that this package uses. Implemented by :class:`EventLog`."""
 
     def debug(self, event: str, /, **fields: object) -> object:
         """Log details for finding a fault."""

@@ -12,9 +12,9 @@ from asyncrevoke.config.inherit import INHERIT, Inherit
 from asyncrevoke.config.record_function import check_record_function
 from asyncrevoke.config.topics import check_topics
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.handlers.policy.decoding import Decoder, check_decoder
+from asyncrevoke.handlers.decoding.decoders import Decoder, check_decoder
 from asyncrevoke.handlers.policy.limits import HandlerLimits, check_limits
-from asyncrevoke.handlers.policy.registration import HandlerOptions, OnError, Unmatched
+from asyncrevoke.handlers.policy.registration import HandlerOptions, OnError, RunIn, Unmatched
 from asyncrevoke.handlers.policy.retry import Pause, Retry
 from asyncrevoke.handlers.policy.retry_topic import RetryTopic
 from asyncrevoke.handlers.policy.signature import handler_name
@@ -45,6 +45,7 @@ class CheckedOptions(NamedTuple):
     publish_to: str | None
     where: Callable[[Record], object] | None
     unmatched: Unmatched | None
+    run_in: RunIn | None
 
 
 def check_options(topics: tuple[str, ...], options: HandlerOptions) -> CheckedOptions:
@@ -86,6 +87,7 @@ def check_options(topics: tuple[str, ...], options: HandlerOptions) -> CheckedOp
         publish_to=_checked_publish_to(options.get("publish_to"), topics, pattern),
         where=_checked_where(options.get("where")),
         unmatched=_checked_unmatched(options.get("unmatched"), dead_letter),
+        run_in=_checked_run_in(options.get("run_in")),
     )
 
 
@@ -214,6 +216,14 @@ def _checked_unmatched(unmatched: Unmatched | None, dead_letter: str | None) -> 
             'of this handler: give it dead_letter="..."'
         )
     return unmatched
+
+
+def _checked_run_in(run_in: RunIn | None) -> RunIn | None:
+    if run_in is not None and run_in not in get_args(RunIn):
+        raise ConfigError(
+            f'run_in={shown_option(run_in)} is unknown: use "thread", "process" or "interpreter"'
+        )
+    return run_in
 
 
 def _check_retry_topic(

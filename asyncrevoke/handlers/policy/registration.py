@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, Type
 
 from asyncrevoke.config import OrderBy
 from asyncrevoke.config.inherit import Inherit
-from asyncrevoke.handlers.policy.decoding import Decoder
+from asyncrevoke.handlers.decoding.decoders import Decoder
 from asyncrevoke.handlers.policy.handler_function import HandlerFunction
 from asyncrevoke.handlers.policy.limits import HandlerLimits
 from asyncrevoke.handlers.policy.middleware import Middleware
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 OnError: TypeAlias = Literal["stop", "skip", "pause"]
 Unmatched: TypeAlias = Literal["stop", "skip", "dead_letter"]
+RunIn: TypeAlias = Literal["thread", "process", "interpreter"]
 
 
 class HandlerOptions(TypedDict, total=False):
@@ -31,6 +32,11 @@ class HandlerOptions(TypedDict, total=False):
     """A regular expression for topics, instead of their names."""
     retry: Retry | None
     """Calls the function again if it raises. The lane of the record waits meanwhile."""
+    run_in: RunIn | None
+    """Where a sync function (``def``) runs, so that it does not block the event loop: in a
+    ``"thread"``; in a ``"process"``, for work that uses the CPU; in an ``"interpreter"`` of its own
+    (Python 3.14). In the last two, function, values and results are pickled, and as many calls run
+    at once as there are CPUs, unless ``concurrency`` says another number."""
     where: Callable[[Record], object] | None
     """A sync predicate of the record whose value is not decoded, or ``by_header("type", "paid")``.
     Of several handlers of a topic, the first whose predicate is true gets the record; a handler
@@ -102,7 +108,7 @@ class Handler(NamedTuple):
     Either ``topics`` or ``pattern`` is given, and either ``call`` or ``batch``. ``decoder`` is None
     if values are decoded by annotation; ``value_type`` is the annotation of one value.
     ``middleware`` is that of the routers through which the handler was included, the outermost
-    first.
+    first. ``registered`` is what was decorated, ``function`` what is called.
     """
 
     name: str
@@ -125,6 +131,8 @@ class Handler(NamedTuple):
     where: Callable[[Record], object] | None = None
     unmatched: Unmatched | None = None
     value_type: object = None
+    run_in: RunIn | None = None
+    registered: object = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -136,6 +144,8 @@ class RecordMatcher(Protocol):
     """The handlers of a topic, each record of which goes to exactly one of them.
 
     The policy of ``fallback`` decides about records that cannot be read.
+
+    Implemented by :class:`SharedTopic`.
     """
 
     handlers: tuple[Handler, ...]
@@ -148,7 +158,7 @@ class RecordMatcher(Protocol):
 
 
 class HandlerLookup(Protocol):
-    """All handlers of a consumer, and the handler of each topic; a Router is one."""
+    """All handlers of a consumer, and the handler of each topic. Implemented by :class:`Router`."""
 
     @property
     def handlers(self) -> tuple[Handler, ...]:

@@ -8,7 +8,7 @@ import typing
 from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.handlers.policy.decoding import annotation_name
+from asyncrevoke.handlers.decoding.decoders import annotation_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable

@@ -9,8 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.handlers.policy.context import HandlerContext
-from asyncrevoke.handlers.policy.decoding import (
+from asyncrevoke.handlers.decoding.decoders import (
     BytesDecoder,
     Decoder,
     annotation_name,
@@ -18,6 +17,7 @@ from asyncrevoke.handlers.policy.decoding import (
     decoder_for,
     whole_record,
 )
+from asyncrevoke.handlers.policy.context import HandlerContext
 from asyncrevoke.handlers.policy.dependencies import HandlerWithDependencies, is_dependency
 from asyncrevoke.model import Record
 from asyncrevoke.printable import shown_option
@@ -49,9 +49,9 @@ def _check_is_async(function: object, name: str) -> None:
     if isinstance(inner, type):
         raise ConfigError(f"{name} is a class: register an async function, or an instance of it")
     raise ConfigError(
-        f"{name} is a sync function and would block every other handler: write `async def`, and "
-        "call what blocks with `await anyio.to_thread.run_sync(function, value)` (40 threads at "
-        "once, unless you give it a limiter of your own)"
+        f"{name} is a sync function and would block every other handler: write `async def`, or say "
+        'where it runs: run_in="thread" if it waits, run_in="process" (or "interpreter", on Python '
+        "3.14) if it uses the CPU"
     )
 
 
@@ -59,6 +59,7 @@ class HandlerCall(Protocol):
     """Decodes a record's value and calls the handler with it.
 
     ``context`` is required if the handler has a parameter for it, and ignored otherwise.
+    Implemented by the functions that :func:`compile_call` returns.
     """
 
     def __call__(
@@ -69,7 +70,8 @@ class HandlerCall(Protocol):
 
 
 class BatchHandlerCall(Protocol):
-    """Calls a batch handler with values and their records, in offset order."""
+    """Calls a batch handler with values and their records, in offset order. Implemented by the
+    functions that :func:`compile_batch_call` returns."""
 
     def __call__(
         self, values: list[object], records: list[Record], context: HandlerContext, /
@@ -157,6 +159,15 @@ def takes_records(function: HandlerFunction) -> bool:
         return _parameter_source(_annotation(function, first, "")) in ("record", "records")
     except ConfigError:
         return False
+
+
+def takes_context(function: HandlerFunction) -> bool:
+    """Whether one of a checked handler's parameters receives the context."""
+    return any(
+        parameter.annotation is not parameter.empty
+        and _parameter_source(_annotation(function, parameter, "")) == "context"
+        for parameter in inspect.signature(function).parameters.values()
+    )
 
 
 def _checked_parameters(

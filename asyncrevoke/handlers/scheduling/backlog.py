@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 
 
 class BacklogReactions(BatchReactions, RetryReactions, Protocol):
-    """What follows in a runner from what happens in its backlog."""
+    """What follows in a runner from what happens in its backlog.
+
+    Implemented by :class:`HandlerPipeline`.
+    """
 
     def entries_ready(self) -> None:
         """Entries may have become ready, or nothing is left to wait for."""

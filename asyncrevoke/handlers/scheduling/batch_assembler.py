@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class BatchReactions(Protocol):
-    """What follows when a batch is complete."""
+    """What follows when a batch is complete. Implemented by :class:`HandlerPipeline`."""
 
     def batch_assembled(self, partition: TopicPartition, batch: HandlerBatch) -> None:
         """This batch may be handled."""

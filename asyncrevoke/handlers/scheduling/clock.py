@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Timer(Protocol):
-    """A scheduled call."""
+    """A scheduled call. Implemented by :class:`asyncio.TimerHandle`."""
 
     def cancel(self) -> None:
         """Do not make the call."""
@@ -17,7 +17,7 @@ class Timer(Protocol):
 
 
 class HandlerClock(Protocol):
-    """Time in seconds, and scheduled calls. An event loop is one."""
+    """Time in seconds, and scheduled calls. Implemented by event loops."""
 
     def time(self) -> float:
         """Seconds since some moment; never decreases."""

@@ -20,7 +20,7 @@ _LEAST_WAIT = 1e-6
 
 
 class LimiterReactions(Protocol[E]):
-    """What follows when time permits further calls."""
+    """What follows when time permits further calls. Implemented by :class:`HandlerPipeline`."""
 
     def limiter_permits(self, limiter: HandlerLimiter[E]) -> None:
         """Entries that wait in this limiter may start."""

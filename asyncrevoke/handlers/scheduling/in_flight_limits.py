@@ -1,13 +1,30 @@
-"""How many records of each handler may be in flight, within the consumer's max_in_flight."""
+"""How many calls of each handler run at once, and how many of its records may be in flight."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.handlers.blocking.run_in import default_calls
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.handlers.policy.registration import HandlerLookup
+    from asyncrevoke.handlers.policy.limits import HandlerLimits
+    from asyncrevoke.handlers.policy.registration import Handler, HandlerLookup
+
+
+def call_limits(lookup: HandlerLookup, handler: Handler) -> HandlerLimits:
+    """The limits of a handler's calls: those that it has, and if it has no ``concurrency`` and runs
+    in processes or interpreters, as many calls at once as there are CPUs.
+
+    Handlers that share a topic have no limits, which would hold back each other's records.
+    """
+    limits, run_in = handler.limits, handler.run_in
+    if run_in is None or limits.concurrency is not None:
+        return limits
+    if any(lookup.matcher_of(topic) is not None for topic in handler.topics):
+        return limits
+    return limits._replace(concurrency=default_calls(run_in))
 
 
 def in_flight_limits(
@@ -24,7 +41,7 @@ def in_flight_limits(
     limits: dict[int, tuple[str, int]] = {}
     for number, handler in enumerate(handlers):
         most = handler.limits.max_in_flight
-        if most is None and handler.limits.delay_calls:
+        if most is None and call_limits(lookup, handler).delay_calls:
             most = max(share, 1 if handler.batch is None else handler.batch.max_records)
         if most is not None and most < max_in_flight:
             limits[id(handler)] = f"{number}: {handler.name}", most

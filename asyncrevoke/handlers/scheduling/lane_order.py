@@ -15,7 +15,10 @@ NO_LANE: Final = object()
 
 
 class LaneItem(Protocol):
-    """What lanes need to know of an item."""
+    """What lanes need to know of an item.
+
+    Implemented by :class:`Record` and :class:`HandlerBatch`.
+    """
 
     @property
     def key(self) -> bytes | None:

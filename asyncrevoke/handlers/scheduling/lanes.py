@@ -207,9 +207,10 @@ class LaneQueue(Generic[T]):
     def take(self) -> Entry[T] | None:
         """Start and return the next ready entry, None if there is none."""
         ready = self._ready
-        if not ready.next and not ready.refill():
+        entries = ready.next
+        if not entries and not ready.refill():
             return None
-        entry = ready.next.popleft()
+        entry = entries.popleft()
         part = entry[0]
         if part.check_on_take:
             return self._take_checked(entry)

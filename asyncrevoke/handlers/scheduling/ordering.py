@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from asyncrevoke.config.inherit import INHERIT
 from asyncrevoke.config.record_function import function_name
+from asyncrevoke.handlers.decoding.decode_failure import decode_error
 from asyncrevoke.handlers.policy.batch import HandlerBatch, Item
-from asyncrevoke.handlers.policy.decode_failure import decode_error
 from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter
 from asyncrevoke.handlers.scheduling.lane_order import NO_LANE, LaneKeys, lane_keys_by_name
 from asyncrevoke.handlers.scheduling.partition_lanes import Entry
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 class OrderingReactions(Protocol):
-    """What follows when a user's ``order_by`` function fails."""
+    """What follows when a user's ``order_by`` function fails.
+
+    Implemented by :class:`HandlerPipeline`.
+    """
 
     def ordering_failed(self, record: Record, error: BaseException) -> None:
         """The lane of this record is unknown; it is about to be put without a lane."""

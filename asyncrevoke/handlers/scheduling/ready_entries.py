@@ -15,10 +15,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=LaneItem)
 
-# In one turn of the event loop partitions alternate entry by entry this often, and then by chunks
-# of this size: handlers that never wait end thousands of calls in a turn, and none of them is late.
-_ALTERNATIONS: Final = 64
+# In one turn of the event loop so many entries are taken one by one from alternating partitions,
+# and further ones by chunks of this size: handlers that never wait end thousands of calls in a
+# turn, and none of them is late.
+_ONE_BY_ONE: Final = 64
 _CHUNK: Final = 64
+# After a turn with more entries than that, the first ones are taken by chunks, too: so small ones
+# that each partition has its turn this often while as many start as in the turn before.
+_ROUNDS: Final = 2
 
 
 class ReadyEntries(Generic[T]):
@@ -31,13 +35,15 @@ class ReadyEntries(Generic[T]):
     partition's entries are in ``PartitionLanes.ready``. Who adds some there calls :meth:`added`.
     """
 
-    __slots__ = ("_alternations", "_rotation", "next")
+    __slots__ = ("_moved", "_moved_before", "_rotation", "next")
 
     def __init__(self) -> None:
         self.next: deque[Entry[T]] = deque()
         # Each partition with ready entries, the one whose turn it is first.
         self._rotation: dict[PartitionLanes[T], None] = {}
-        self._alternations = _ALTERNATIONS
+        # Entries that were moved to ``next`` in this turn of the event loop, and in the one before.
+        self._moved = 0
+        self._moved_before = 0
 
     def added(self, part: PartitionLanes[T]) -> None:
         """The partition may have ready entries. It has its turn after the others that have some."""
@@ -58,21 +64,26 @@ class ReadyEntries(Generic[T]):
         rotation = self._rotation
         if not rotation:
             return False
+        count = _CHUNK
+        if self._moved < _ONE_BY_ONE:
+            count = (self._moved_before - _ONE_BY_ONE) // (_ROUNDS * len(rotation))
         part = next(iter(rotation))
         del rotation[part]
         ready = part.ready
-        if self._alternations:
-            self._alternations -= 1
+        if count <= 1:
+            count = 1
             self.next.append(ready.popleft())
         else:
-            self.next.extend(starmap(ready.popleft, repeat((), min(_CHUNK, len(ready)))))
+            count = min(count, _CHUNK, len(ready))
+            self.next.extend(starmap(ready.popleft, repeat((), count)))
+        self._moved += count
         if ready:
             rotation[part] = None
         return True
 
     def turn_ended(self) -> None:
         """Another turn of the event loop begins."""
-        self._alternations = _ALTERNATIONS
+        self._moved_before, self._moved = self._moved, 0
 
     def count(self, most: int | None = None) -> int:
         """How many entries are ready; counting may end at ``most``."""

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 class TakenRecords(Protocol):
-    """Records that were taken from the consumer, until each is done or abandoned."""
+    """Records that were taken from the consumer, until each is done or abandoned.
+
+    Implemented by :class:`Session`, in a task group by :class:`TaskRecords`.
+    """
 
     def complete(self, record: Record) -> bool:
         """The record is done. False, without effect, if it was done already, or if its partition is
@@ -98,6 +101,8 @@ class RecordSource(TakenRecords, Protocol):
     A handler runner is its only poller: each record that :meth:`poll` returns is in flight until
     ``complete``, ``abandon`` or ``drop_after``. A task group never polls: the user's own loop does,
     and the group takes single records of its batches with :meth:`submit`.
+
+    Implemented by :class:`Session`, in a replay by :class:`RangeSource`.
     """
 
     @property

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class RetryReactions(Protocol):
-    """What follows when a wait is over."""
+    """What follows when a wait is over. Implemented by :class:`HandlerPipeline`."""
 
     def retry_due(self, entry: Entry[Item]) -> None:
         """The next attempt of this entry may begin."""

@@ -17,7 +17,7 @@ _LONGEST_TURN = _MAX_RUN_WITHOUT_YIELD + _MAX_YIELDED_EXTENSION
 
 
 class TurnReactions(Protocol):
-    """What a turn reports."""
+    """What a turn reports. Implemented by :class:`WorkerPool`."""
 
     def turn_began(self) -> None:
         """Entries may start in this turn of the event loop."""

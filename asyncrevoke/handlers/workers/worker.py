@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 class SchedulableItem(LaneItem, Protocol):
-    """What workers need to know of an item."""
+    """What workers need to know of an item.
+
+    Implemented by :class:`Record` and :class:`HandlerBatch`.
+    """
 
     @property
     def topic(self) -> str:
@@ -33,7 +36,10 @@ T = TypeVar("T", bound=SchedulableItem)
 
 
 class ItemDispatch(Protocol[T]):
-    """What workers call for each item, and when it has ended."""
+    """What workers call for each item, and when it has ended.
+
+    Implemented by :class:`Dispatcher`.
+    """
 
     # By topic, the seconds of calls that have returned; None if no observer wants them.
     call_times: dict[str, list[float]] | None
@@ -74,7 +80,7 @@ class ItemDispatch(Protocol[T]):
 
 
 class WorkerReactions(Protocol[T]):
-    """What a worker asks of its pool."""
+    """What a worker asks of its pool. Implemented by :class:`WorkerPool`."""
 
     closing: bool
 

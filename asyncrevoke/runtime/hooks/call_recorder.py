@@ -16,7 +16,10 @@ FailureDecision: TypeAlias = Literal[
 
 
 class CallRecorder(Protocol):
-    """Makes the calls of handlers and records them."""
+    """Makes the calls of handlers and records them.
+
+    Implemented by :class:`Calls` of asyncrevoke.testing, in a replay by :class:`ResultRows`.
+    """
 
     def call(
         self,

@@ -30,7 +30,7 @@ _LEVELS = {
 
 
 class Membership(Protocol):
-    """The core, as far as log lines ask it."""
+    """The core, as far as log lines ask it. Implemented by :class:`ConsumerCore`."""
 
     def group_metadata(self) -> GroupMetadata:
         """The present identity in the group."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class CoreView(Protocol):
-    """The core, as far as the journal asks it."""
+    """The core, as far as the journal asks it. Implemented by :class:`ConsumerCore`."""
 
     def group_metadata(self) -> GroupMetadata:
         """The identity of commits now."""
@@ -28,7 +28,8 @@ class CoreView(Protocol):
 
 
 class HandlerRecorder(Protocol):
-    """Records the calls of handlers. Call its methods in the event loop's thread.
+    """Records the calls of handlers. Call its methods in the event loop's thread. Implemented by
+    :class:`Recorder` of the journal.
 
     A call of a handler costs one ``handler_started``, and an iteration of the event loop one
     :meth:`loop_turn_began` and one :meth:`loop_turn_ended`. Times are those of the end of the
@@ -71,7 +72,10 @@ class HandlerRecorder(Protocol):
 
 
 class LoopRecorder(Protocol):
-    """Records what the user's loop is given, and what it completes."""
+    """Records what the user's loop is given, and what it completes.
+
+    Implemented by :class:`Recorder`.
+    """
 
     @property
     def behind(self) -> bool:
@@ -98,7 +102,8 @@ class LoopRecorder(Protocol):
 
 
 class SessionRecorder(HandlerRecorder, LoopRecorder, Protocol):
-    """Records one session of one consumer. Call its methods in the event loop's thread."""
+    """Records one session of one consumer. Call its methods in the event loop's thread. Implemented
+    by :class:`Recorder` of the journal."""
 
     def requests(self, requests: Requests) -> Requests:
         """Requests that send a commit only after the entries of its records are on disk."""
@@ -122,7 +127,7 @@ class SessionRecorder(HandlerRecorder, LoopRecorder, Protocol):
 
 
 class SessionJournal(Protocol):
-    """Records sessions."""
+    """Records sessions. Implemented by :class:`Journal`."""
 
     def begin(
         self, facts: Mapping[str, object], *, wall_clock: Callable[[], float] | None

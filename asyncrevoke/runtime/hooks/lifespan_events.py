@@ -6,15 +6,23 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from asyncrevoke.core.io.effects import EnterLifespan, ExitLifespan, LoseLifespan
+    from asyncrevoke.model import TopicPartition
 
     LifespanEvent: TypeAlias = EnterLifespan | ExitLifespan | LoseLifespan
 
 
 class RunsLifespans(Protocol):
-    """Enters and exits lifespans, in tasks of its own."""
+    """Enters and exits lifespans, in tasks of its own.
+
+    Implemented by :class:`PartitionLifespans`.
+    """
 
     def lifespan_due(self, event: LifespanEvent) -> None:
         """A lifespan is to be entered or exited, or is lost. Returns at once."""
+        ...
+
+    def state_of(self, partition: TopicPartition) -> object:
+        """What the lifespan of a partition has yielded; None if it is not entered."""
         ...
 
 
@@ -38,3 +46,7 @@ class LifespanEvents:
         kept, self._kept = self._kept, []
         for event in kept:
             runner.lifespan_due(event)
+
+    def state_of(self, partition: TopicPartition) -> object:
+        """What the lifespan of a partition has yielded; None if it is not entered."""
+        return None if self._runner is None else self._runner.state_of(partition)

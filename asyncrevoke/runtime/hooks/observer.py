@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 class HandledItem(Protocol):
-    """The argument of a handler: a record, or a batch of one partition."""
+    """The argument of a handler: a record, or a batch of one partition.
+
+    Implemented by :class:`Record` and :class:`HandlerBatch`.
+    """
 
     @property
     def topic(self) -> str:
@@ -42,7 +45,7 @@ class ConsumerSnapshot(NamedTuple):
 
 
 class Observed(Protocol):
-    """An entered consumer, as observers see it."""
+    """An entered consumer, as observers see it. Implemented by :class:`Observers`."""
 
     @property
     def group_id(self) -> str | None:
@@ -99,6 +102,10 @@ class Observer:
         """A record was written to this dead letter topic after this error; with the topic, the
         partition and the offset that it was first read from."""
 
+    def on_results_published(self, handler: str, topic: str, count: int) -> None:
+        """The brokers have acknowledged so many results of a handler for this topic; ``handler`` is
+        empty for what code outside of handlers publishes. Called for each batch."""
+
 
 class Tracer(Observer):
     """An observer that makes the calls of handlers, for example in a span."""
@@ -121,6 +128,14 @@ class Tracer(Observer):
     ) -> Awaitable[object]:
         """Make this call. What it raises must be raised."""
         raise NotImplementedError
+
+    def current_headers(self, *, in_call: bool) -> Headers:  # noqa: ARG002
+        """The headers that carry the current span on to a result, none if there is no span.
+
+        ``in_call``: only a span that :meth:`call` has begun, or one inside of it. What the task
+        that runs handlers was started in is none of theirs.
+        """
+        return ()
 
     def headers(self, topic: str, headers: Headers, error: BaseException) -> Headers:
         """The headers of a failed record that is sent to another topic."""

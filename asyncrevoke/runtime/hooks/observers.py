@@ -27,6 +27,7 @@ Hook: TypeAlias = Literal[
     "on_handler_error",
     "on_handlers_completed",
     "on_poll",
+    "on_results_published",
     "on_tick",
 ]
 
@@ -35,7 +36,7 @@ _PATIENCE = 1.0
 
 
 class Status(Protocol):
-    """The consumer, as far as observers ask it."""
+    """The consumer, as far as observers ask it. Implemented by :class:`SessionStatus`."""
 
     def snapshot(self) -> ConsumerSnapshot:
         """Health and partitions at this moment."""
@@ -125,6 +126,10 @@ class Observers:
     def on_dead_letter(self, record: Record, topic: str, error: BaseException) -> None:
         """A record was written to a dead letter topic."""
         self._call_each(lambda observer: observer.on_dead_letter(record, topic, error))
+
+    def on_results_published(self, handler: str, topic: str, count: int) -> None:
+        """Results are acknowledged."""
+        self._call_each(lambda observer: observer.on_results_published(handler, topic, count))
 
     def _call_each(self, call: Callable[[Observer], None]) -> None:
         for observer in list(self._observers):

@@ -27,7 +27,7 @@ class RunningCall(NamedTuple):
 
 @runtime_checkable
 class ReportsRunningCalls(Protocol):
-    """Runs handlers, and lists their calls."""
+    """Runs handlers, and lists their calls. Implemented by :class:`HandlerRunner`."""
 
     def running(self) -> Iterator[RunningCall]:
         """The calls that have not ended."""

@@ -57,7 +57,7 @@ _CLOSING = 0.4
 
 
 class Core(Protocol):
-    """The core, as far as the driver calls it."""
+    """The core, as far as the driver calls it. Implemented by :class:`ConsumerCore`."""
 
     def start(self, now: float) -> None:
         """Start."""
@@ -81,7 +81,7 @@ class Core(Protocol):
 
 
 class HeartbeatFallback(Protocol):
-    """Sends heartbeats while the event loop is blocked."""
+    """Sends heartbeats while the event loop is blocked. Implemented by :class:`HeartbeatThread`."""
 
     def stand_by(self, standby: BackgroundHeartbeat) -> None:
         """Send this heartbeat from now on whenever the event loop is blocked."""
@@ -99,7 +99,10 @@ class HeartbeatFallback(Protocol):
 
 
 class HeartbeatReplies(Protocol):
-    """Takes the responses to heartbeats that a :class:`HeartbeatFallback` has sent."""
+    """Takes the responses to heartbeats that a :class:`HeartbeatFallback` has sent.
+
+    Implemented by :class:`Driver`.
+    """
 
     def background_reply(self, reply: BackgroundHeartbeatReply) -> None:
         """A heartbeat was answered, or has failed. Called on the event loop."""

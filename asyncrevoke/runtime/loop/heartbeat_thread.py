@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class HeartbeatRequests(Protocol):
-    """Sends requests on the event loop of the thread."""
+    """Sends requests on the event loop of the thread. Implemented by :class:`Channels`."""
 
     async def request(self, send: Send) -> Replied | Failed:
         """Send a request and wait for the response. Failures are returned, not raised."""
@@ -46,7 +46,7 @@ class HeartbeatRequests(Protocol):
 
 
 class PollInterval(Protocol):
-    """The core, as far as this thread asks it."""
+    """The core, as far as this thread asks it. Implemented by :class:`ConsumerCore`."""
 
     def alive_until(self, now: float) -> float:
         """Until when ``max_poll_interval`` lets the member stay without another poll."""

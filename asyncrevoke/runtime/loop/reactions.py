@@ -10,7 +10,10 @@ if TYPE_CHECKING:
 
 
 class DriverReactions(Protocol):
-    """Implemented by the session; every method is called on the event loop and returns at once."""
+    """Implemented by the session; every method is called on the event loop and returns at once.
+
+    Implemented by :class:`SessionReactions`.
+    """
 
     def core_reported(self, event: Emit) -> None:
         """The core has reported an event."""

@@ -26,7 +26,7 @@ _NEVER_MS: Final = 2**31 - 1
 
 
 class RawConnection(Protocol):
-    """aiokafka's connection, as far as it is used."""
+    """aiokafka's connection, as far as it is used. Implemented by :class:`LimitedConnection`."""
 
     @property
     def session(self) -> AuthenticatedSession | None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Requests(Protocol):
-    """Sends requests over connections."""
+    """Sends requests over connections. Implemented by :class:`Channels`."""
 
     def begin(self, send: Send, then: Callable[[Replied | Failed], object], /) -> bool:
         """Send a request at once if its connection is open; ``then`` gets the response, never

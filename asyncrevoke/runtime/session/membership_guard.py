@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 class MembershipGuard(Protocol):
     """Asked before a queued record is started. A process that was suspended for longer than its
-    session may have lost the partition, and learns that only from the next heartbeat response."""
+    session may have lost the partition, and learns that only from the next heartbeat response.
+
+    Implemented by :class:`ConsumerMembership`.
+    """
 
     def may_begin_for(self) -> float:
         """For how many seconds records may be started without asking again.

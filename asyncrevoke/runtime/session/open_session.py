@@ -128,6 +128,7 @@ def open_session(
             bootstrap=bootstrap,
             hooks=hooks,
             checks_output_topics=environment is None,
+            uses_threads=environment is None,
             call_recorder=None if environment is None else environment.call_recorder,
             wall_clock=time.time if environment is None else environment.wall_clock,
         )

@@ -49,6 +49,7 @@ class SessionParts:
     ``requests`` sends over its connections, and ``bootstrap`` are the addresses to begin with.
     ``config`` has the user's options, also for other clients that the consumer needs.
     ``checks_output_topics``: whether topics that are written to have to exist at the start.
+    ``uses_threads``: whether large batches of results are compressed in a thread.
     ``call_recorder`` is that of a test's environment, else None.
     ``wall_clock`` returns seconds since the epoch.
     """
@@ -60,5 +61,6 @@ class SessionParts:
     bootstrap: Sequence[Node]
     hooks: SessionHooks
     checks_output_topics: bool = True
+    uses_threads: bool = True
     call_recorder: CallRecorder | None = None
     wall_clock: Callable[[], float] = time.time

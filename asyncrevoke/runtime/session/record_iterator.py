@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class StepSource(Protocol):
-    """The session, as far as the iterator calls it."""
+    """The session, as far as the iterator calls it. Implemented by :class:`Session`."""
 
     async def step_of_reader(self, reader: RecordReader) -> PollResult:
         """One step whose records this reader returns. Raises StopAsyncIteration at the end."""

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class RecordOwner(Protocol):
-    """Runs tasks on records, and is informed at once when their partitions are lost."""
+    """Runs tasks on records, and is informed at once when their partitions are lost.
+
+    Implemented by :class:`HandlerRunner` and :class:`TrackedTaskGroup`.
+    """
 
     def lose(self, partitions: Iterable[TopicPartition]) -> None:
         """These are lost: cancel what runs."""
@@ -26,7 +29,7 @@ class RecordOwner(Protocol):
 
 @runtime_checkable
 class QueuesRecords(RecordOwner, Protocol):
-    """Has records for which no handler was called yet."""
+    """Has records for which no handler was called yet. Implemented by :class:`HandlerRunner`."""
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Start no record of these until they are resumed."""
@@ -40,7 +43,10 @@ class QueuesRecords(RecordOwner, Protocol):
 
 @runtime_checkable
 class ObservesResults(RecordOwner, Protocol):
-    """Also gets the result of each step, before the user does."""
+    """Also gets the result of each step, before the user does.
+
+    Implemented by :class:`TrackedTaskGroup`.
+    """
 
     def observe(self, batch: PollResult) -> None:
         """A step is about to return this."""
@@ -48,7 +54,7 @@ class ObservesResults(RecordOwner, Protocol):
 
 @runtime_checkable
 class NamesHandler(Protocol):
-    """Knows which handler has a record."""
+    """Knows which handler has a record. Implemented by :class:`HandlerRunner`."""
 
     def name_of(self, partition: TopicPartition, offset: int) -> str | None:
         """The handler or function that has it; None if unknown."""
@@ -57,7 +63,7 @@ class NamesHandler(Protocol):
 
 @runtime_checkable
 class ReportsPauses(Protocol):
-    """Pauses partitions until failed records succeed."""
+    """Pauses partitions until failed records succeed. Implemented by :class:`HandlerRunner`."""
 
     def failure_pauses(self) -> Iterable[FailurePause]:
         """Why they are paused."""

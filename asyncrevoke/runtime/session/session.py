@@ -47,6 +47,7 @@ class Session:
         self.observers = parts.hooks.observers
         self.recorder = parts.hooks.recorder
         self.checks_output_topics = parts.checks_output_topics
+        self.uses_threads = parts.uses_threads
         self.call_recorder = parts.call_recorder
         self.wall_clock = parts.wall_clock
         self.requests = parts.requests

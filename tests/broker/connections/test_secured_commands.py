@@ -15,13 +15,14 @@ from broker.connections.secured_broker import LISTENERS, PASSWORD, SecureBroker
 from httpx import AsyncClient
 from typer.testing import CliRunner
 
-from asyncrevoke import Consumer
+from asyncrevoke import Consumer, Record
 from asyncrevoke.broker.listeners.tokens import unsigned_token
 from asyncrevoke.cli import replay as replay_command
 from asyncrevoke.cli.app import app
 from asyncrevoke.cli.replay import RunOptions
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.config.security import client_options
+from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
 from asyncrevoke.journal import Journal, KafkaSink
 from asyncrevoke.runtime.net.kafka_clients import kafka_producer
 from asyncrevoke.spark import session as spark_session
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
 
 TOPIC, GROUP, SHIPPED = "commands", "commands-group", "commands-journal"
+DEAD, RETURNED = "commands.dlq", "commands-returned"
 RECORDS = 3
 EACH = pytest.mark.parametrize("listener", ["MUTUAL", "PLAINTLS", "SCRAM512", "BEARER"])
 
@@ -70,7 +72,7 @@ class Finished(NamedTuple):
 @pytest.fixture(scope="module")
 def finished(secure: SecureBroker, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     folder = tmp_path_factory.mktemp("finished") / "journal"
-    for topic in TOPIC, SHIPPED:
+    for topic in TOPIC, SHIPPED, DEAD, RETURNED:
         secure.broker.create_topic(topic, 1)
         secure.broker.allow("alice", "topic", topic, ["all"])
     secure.broker.allow("alice", "group", GROUP, ["all"])
@@ -86,6 +88,10 @@ async def read_all(secure: SecureBroker, folder: Path) -> None:
     try:
         for number in range(RECORDS):
             await producer.send_and_wait(TOPIC, b"%d" % number)
+        headers = DeadLetter(
+            Record(RETURNED, 0, 0, 1, 0, None, b"0", ()), ValueError("no"), 1
+        ).headers
+        await producer.send_and_wait(DEAD, b"0", headers=headers)
     finally:
         await producer.stop()
     journal = Journal(folder, sink=KafkaSink(SHIPPED, **connection))
@@ -152,6 +158,22 @@ def test_handover_shows_the_committed_offsets_of_the_group(
     done = finished.run(listener, *words)
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["group"] == GROUP
+
+
+@EACH
+def test_dead_letters_are_listed_and_replayed(
+    finished: Finished, listener: str, tmp_path: Path
+) -> None:
+    done = finished.run(listener, "dead-letters", "list", DEAD, "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["rows"][0]["count"] == 1
+    journal = ("--journal", str(tmp_path / "replayed.jsonl"))
+    replayed = finished.run(listener, "dead-letters", "replay", DEAD, *journal, "--json")
+    assert replayed.exit_code == 0, replayed.output
+    assert json.loads(replayed.stdout)["sent"] == 1
+    refused = finished.run(listener, "dead-letters", "list", DEAD, wrong=True)
+    assert refused.exit_code == 1, refused.output
+    assert "wrong-password" not in refused.output
 
 
 @EACH

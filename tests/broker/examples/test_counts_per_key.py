@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from confluent_kafka import admin
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,8 +32,9 @@ pytestmark = pytest.mark.broker
 class Members:
     """Processes of the example, which share a database."""
 
-    def __init__(self, address: str, topic: str, folder: Path) -> None:
+    def __init__(self, address: str, topic: str, folder: Path, protocol: str) -> None:
         self._places = ["--bootstrap", address, "--topic", topic, "--group", topic]
+        self._places += ["--protocol", protocol]
         self._database = folder / "counts.sqlite"
         self._log = folder / "log"
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -74,11 +76,30 @@ class Members:
             await asyncio.sleep(0.02)
 
 
+def set_session_timeout(address: str, group: str, milliseconds: int) -> None:
+    """The group waits so long for a killed member (KIP-848), and until then refuses its name."""
+    untyped: Any = admin
+    entry = untyped.ConfigEntry(
+        "consumer.session.timeout.ms",
+        str(milliseconds),
+        incremental_operation=untyped.AlterConfigOpType.SET,
+    )
+    group_options = untyped.ConfigResource(
+        untyped.ResourceType.GROUP, group, incremental_configs=[entry]
+    )
+    client = untyped.AdminClient({"bootstrap.servers": address})
+    for altered in client.incremental_alter_configs([group_options]).values():
+        altered.result(DEADLINE)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 async def test_each_record_is_counted_once_through_joins_leaves_and_kills(
-    kafka_broker: RunningBroker, kafka_topic: str, tmp_path: Path
+    kafka_broker: RunningBroker, kafka_topic: str, tmp_path: Path, protocol: str
 ) -> None:
     address = kafka_broker.bootstrap_servers
-    members, produced = Members(address, kafka_topic, tmp_path), Counter[bytes]()
+    members = Members(address, kafka_topic, tmp_path, protocol)
+    produced = Counter[bytes]()
+    set_session_timeout(address, kafka_topic, 1500)
     async with AIOKafkaProducer(bootstrap_servers=address) as producer:
 
         async def produce(count: int) -> None:

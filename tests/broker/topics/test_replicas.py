@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from asyncrevoke.broker import KafkaBroker, KafkaCluster
     from asyncrevoke.core.io.effects import Failed, Send
     from asyncrevoke.protocol.messages import Response
-    from benchmarks.aiokafka_types import Sender
+    from benchmarks.clients.aiokafka_types import Sender
 
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]

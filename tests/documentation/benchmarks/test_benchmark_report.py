@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks.handler_work import Counting
-from benchmarks.java_clients import Told
-from benchmarks.raw_clients import Meter
-from benchmarks.report import Found, page, sections, spread, write_report
+from benchmarks.clients.java_clients import Told
+from benchmarks.clients.raw_clients import Meter
+from benchmarks.report.results import Found, page, sections, spread, write_report
+from benchmarks.workload.handler_work import Counting
 
 if TYPE_CHECKING:
     from pathlib import Path

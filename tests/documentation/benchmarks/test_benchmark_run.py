@@ -16,13 +16,15 @@ import pytest
 
 from asyncrevoke.broker.installation.java import Java
 from benchmarks import __main__ as run
-from benchmarks import handlers, java_clients
-from benchmarks.report import HANDLERS
+from benchmarks import handlers
+from benchmarks.clients import java_clients
+from benchmarks.report.results import HANDLERS
+from benchmarks.workload.scenarios import SCENARIOS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from benchmarks.report import Found
+    from benchmarks.report.results import Found
 
 PRINTS = "import json; print(json.dumps({'failed': {}}))"
 
@@ -126,11 +128,9 @@ def test_the_steps_fit_in_fifty_minutes() -> None:
 
 
 def test_each_scenario_of_handlers_is_a_step_of_its_own() -> None:
-    assert {name for name, step in run.STEPS.items() if step.module == "handlers"} == set(
-        handlers.SCENARIOS
-    )
-    assert HANDLERS.keys() < handlers.SCENARIOS.keys()
-    for name, scenario in handlers.SCENARIOS.items():
+    assert {name for name, step in run.STEPS.items() if step.module == "handlers"} == set(SCENARIOS)
+    assert HANDLERS.keys() < SCENARIOS.keys()
+    for name, scenario in SCENARIOS.items():
         assert set(scenario.clients) <= handlers.clients_of(name).keys()
 
 

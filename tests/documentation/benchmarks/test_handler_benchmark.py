@@ -7,10 +7,11 @@ from collections import Counter
 
 import pytest
 
-from benchmarks import handler_work
-from benchmarks.handler_clients import OURS, Group, hottest_alone
-from benchmarks.handler_work import WORK, Counting, Measured, Sleeping, Timing
-from benchmarks.handlers import SCENARIOS, Report, clients_of, keys_of
+from benchmarks.clients.handler_clients import OURS, Group, hottest_alone
+from benchmarks.handlers import Report, clients_of, keys_of
+from benchmarks.workload import handler_work
+from benchmarks.workload.handler_work import WORK, Counting, Measured, Sleeping, Timing
+from benchmarks.workload.scenarios import SCENARIOS
 
 
 async def test_it_is_finished_after_the_last_record_and_not_before() -> None:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from benchmarks.rebalance_stall import Measured, longest_gap
-from benchmarks.stall_work import Work
+from benchmarks.workload.stall_work import Work
 
 
 def work_with(drain: float) -> tuple[Work, list[object]]:

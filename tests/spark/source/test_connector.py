@@ -43,7 +43,7 @@ async def handle(value: bytes, record: Record) -> object:
 
 DRIVER = """
 import sys
-from benchmarks.spark_topic import with_connector
+from benchmarks.spark.topic import with_connector
 from asyncrevoke.spark import handover, replay, resolve_ranges
 from asyncrevoke.model import TopicPartition
 from pyspark.sql import SparkSession

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import re
+from pathlib import Path
 
 import pytest
 from unit.journal.written_journal import audited, clean_run
 
+import asyncrevoke
 from asyncrevoke.audit.report import write_report
 from asyncrevoke.pages.files import write_report_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links need a privilege")
@@ -37,3 +36,15 @@ def test_a_report_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -
     with pytest.raises(OSError, match="report"):
         write_report_file(tmp_path / "report.html", "page")
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_reports_and_pictures_are_written_by_one_function() -> None:
+    """Another way to write a file would follow a link that somebody has put at its path."""
+    package = Path(asyncrevoke.__file__).parent
+    others = [
+        str(path.relative_to(package))
+        for path in sorted(package.rglob("*.py"))
+        if re.search(r"\.write_(text|bytes)\(|open\(\s*[\"']w", path.read_text("utf-8"))
+    ]
+    # The certificates and logs of a broker or a demo that runs in a new folder of its own.
+    assert others == ["broker/listeners/security.py", "cli/demo/group.py"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from asyncrevoke.broker.installation.class_archive import ClassArchive
+from asyncrevoke.broker.installation.class_archive import ClassArchive, cached_class_archive
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,3 +81,10 @@ def test_an_archive_of_another_user_is_not_used(tmp_path: Path, jar: Path) -> No
     path = written(tmp_path / "cache", jar)
     os.chown(path, 65534, 65534)
     assert options(tmp_path / "cache", jar) == ()
+
+
+def test_an_installation_of_the_user_needs_no_package_that_finds_a_cache(
+    jar: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "platformdirs", None)
+    assert cached_class_archive(jar.with_name("java"), str(jar)) is None

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from importlib.metadata import version
 
 import pytest
 import typer
@@ -53,6 +54,18 @@ def test_help_has_an_example(command: str) -> None:
     result = CliRunner().invoke(app, [command.split(maxsplit=1)[0], "--help"])
     assert result.exit_code == 0
     assert f"Example: asyncrevoke {command}" in result.output.replace("`", "")
+
+
+@pytest.mark.parametrize("command", [[], ["run"], ["journal", "check"]])
+def test_h_is_help(command: list[str]) -> None:
+    brief, long = (CliRunner().invoke(app, [*command, option]) for option in ("-h", "--help"))
+    assert brief.exit_code == 0
+    assert brief.output == long.output
+
+
+def test_version_is_that_of_the_package() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.output) == (0, f"asyncrevoke {version('asyncrevoke')}\n")
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,17 @@ def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
     assert (tmp_path / "README.md").read_text() == "mine"
 
 
+@pytest.mark.skipif(os.name == "nt", reason="links need a privilege")
+def test_a_link_that_leads_to_no_file_yet_is_there_too(tmp_path: Path) -> None:
+    project = tmp_path / "billing"
+    project.mkdir()
+    (project / "app.py").symlink_to(tmp_path / "elsewhere.py")
+    code, output = init(str(project))
+    assert code == 2
+    assert "app.py already" in " ".join(output.split())
+    assert not (tmp_path / "elsewhere.py").exists()
+
+
 def test_as_json_it_prints_what_it_wrote(tmp_path: Path) -> None:
     code, output = init(str(tmp_path / "shop"), "--json")
     assert code == 0

@@ -131,6 +131,15 @@ def test_an_error_in_the_app_is_shown_with_the_apps_frames_only(tmp_path: Path) 
     assert result.stderr.endswith("KeyError: 'secret'\n")
 
 
+def test_an_option_that_is_refused_is_one_line_with_the_line_of_the_app(tmp_path: Path) -> None:
+    source = 'from asyncrevoke import Consumer\n\nconsumer = Consumer("orders", concurrency=-1)\n'
+    (tmp_path / "refused.py").write_text(source)
+    result = run(tmp_path, "refused:consumer")
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: refused.py:3: concurrency=-1 ")
+    assert result.stderr.count("\n") == 1
+
+
 def test_as_json_an_error_in_the_app_is_one_object(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("1 / 0\n")
     result = run(tmp_path, "broken:consumer", "--log-format", "json")

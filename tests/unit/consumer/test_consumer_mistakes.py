@@ -94,12 +94,12 @@ def test_subscribing_after_assign_raises_an_error() -> None:
         ours.subscribe("a")
 
 
-def test_registering_a_sync_handler_raises_an_error_that_says_how_to_call_it() -> None:
+def test_registering_a_sync_handler_without_run_in_raises_an_error_that_names_it() -> None:
     def blocking(value: bytes) -> None:
         del value
 
-    with pytest.raises(ConfigError, match=r"anyio\.to_thread\.run_sync"):
-        consumer().handler("orders")(blocking)  # type: ignore[type-var]
+    with pytest.raises(ConfigError, match="run_in="):
+        consumer().handler("orders")(blocking)
 
 
 CALLS: list[Callable[[ScriptedConsumer], object]] = [
@@ -289,15 +289,33 @@ async def test_a_call_that_waits_ends_when_the_consumer_is_closed() -> None:
 # -- what handlers share --------------------------------------------------------------------------
 
 
-def test_resources_are_an_async_context_manager() -> None:
+def test_resources_are_an_async_context_manager_or_a_function_that_returns_one() -> None:
     @asynccontextmanager
-    async def database() -> AsyncGenerator[None]:
+    async def database(path: str) -> AsyncGenerator[None]:
         yield
 
-    with pytest.raises(ConfigError, match=r"call it: resources=database\(\)"):
+    async def undecorated() -> AsyncGenerator[None]:
+        yield
+
+    with pytest.raises(ConfigError, match=r"call it, resources=database\(\.\.\.\)"):
         ScriptedConsumer(group_id="billing", resources=cast("Any", database))
-    with pytest.raises(ConfigError, match="use @asynccontextmanager"):
-        ScriptedConsumer(group_id="billing", resources=cast("Any", 7))
+    for value in 7, undecorated:
+        with pytest.raises(ConfigError, match="use @asynccontextmanager"):
+            ScriptedConsumer(group_id="billing", resources=cast("Any", value))
+
+
+async def test_a_function_that_returns_no_resources_stops_the_consumer() -> None:
+    def database() -> int:
+        return 7
+
+    ours = ScriptedConsumer(group_id="billing", resources=cast("Any", database))
+
+    @ours.handler("orders")
+    async def handle(value: bytes) -> None: ...
+
+    await ours.start()
+    with pytest.raises(ConfigError, match="resources=database returned 7"):
+        await ours.aclose()
 
 
 async def test_resources_without_handlers_raise_an_error() -> None:

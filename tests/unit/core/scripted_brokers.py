@@ -327,10 +327,14 @@ class ScriptedBrokers:
                 assert answer is not None
                 self._handle(Replied(request, answer))
             else:
-                del self.timers[key]
-                self._handle(TimerFired(key))
+                self.fire(key)
             self.settle()
         self.now = until
+
+    def fire(self, timer: str) -> None:
+        """This timer fires, before others that are due."""
+        del self.timers[timer]
+        self._handle(TimerFired(timer))
 
     def produce(self, number: int, count: int = 1, topic: str = "orders") -> None:
         """Append records, and answer the fetches that wait for them."""

@@ -19,7 +19,7 @@ from opentelemetry.sdk.metrics.export import (
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from asyncrevoke import Consumer, Retry
+from asyncrevoke import Consumer, HandlerContext, Message, Retry
 from asyncrevoke.integrations import conventions as names
 from asyncrevoke.integrations.histogram import Histogram
 from asyncrevoke.integrations.opentelemetry_metrics import OpenTelemetryMetrics
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from asyncrevoke.runtime.hooks.observer import Observer
 
 ROOT = Path(__file__).parents[3]
+SENT = "messaging_client_sent_messages_total"
 
 _Point = HistogramDataPoint | NumberDataPoint
 
@@ -110,6 +111,57 @@ async def test_prometheus_has_records_calls_failures_commits_and_revocations() -
     assert seen.get("asyncrevoke_partitions_assigned", **group) == 3
 
 
+async def test_results_are_counted_by_handler_and_topic() -> None:
+    registry, reader = CollectorRegistry(), InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    consumer = Consumer(group_id="billing")
+    consumer.observe(PrometheusMetrics(registry))
+    consumer.observe(OpenTelemetryMetrics(provider))
+
+    @consumer.handler("orders", publish_to="invoices")
+    async def bill(order: bytes, context: HandlerContext) -> bytes:
+        await context.publish("receipts", order)
+        return order
+
+    @consumer.handler("carts", publish_to="items")
+    async def split(cart: bytes) -> list[Message[bytes]]:
+        return [Message(cart), Message(cart), Message(cart, topic="audits")]
+
+    @consumer.handler("returns", publish_to="refunds", batch=True, max_records=2)
+    async def refund(values: list[bytes]) -> list[bytes]:
+        return values
+
+    async with TestConsumer(consumer) as t:
+        assert SENT not in Scrape(registry).text
+        for topic in ("orders", "carts", "returns", "orders", "returns"):
+            await t.publish(topic, b"1", partition=0)
+        await t.advance(2)
+        note = asyncio.ensure_future(consumer.producer.publish("notes", b"1"))
+        await t.advance(1)
+        await note
+        seen = Scrape(registry)
+        found = _points(reader)
+    provider.shutdown()
+    results = {
+        ("bill", "invoices"): 2,
+        ("bill", "receipts"): 2,
+        ("split", "items"): 2,
+        ("split", "audits"): 1,
+        ("refund", "refunds"): 2,
+        ("", "notes"): 1,
+    }
+    counted = {
+        (
+            str(_attributes(point)[names.HANDLER]).rpartition(".")[2],
+            _attributes(point)[names.TOPIC],
+        ): cast("NumberDataPoint", point).value
+        for point in found[names.SENT.name]
+    }
+    assert counted == results
+    for (_, topic), count in results.items():
+        assert seen.get(SENT, messaging_destination_name=topic) == count
+
+
 async def test_gauges_are_asked_for_when_they_are_scraped() -> None:
     registry = CollectorRegistry()
     async with TestConsumer(billing(PrometheusMetrics(registry))) as t:
@@ -167,7 +219,8 @@ async def test_opentelemetry_has_the_same_metrics() -> None:
         await a_day(t)
         found = _points(reader)
     provider.shutdown()
-    assert found.keys() == {metric.name for metric in names.METRICS}
+    # This consumer publishes no results.
+    assert found.keys() == {metric.name for metric in names.METRICS if metric is not names.SENT}
     process = found[names.PROCESS.name]
     good = [p for p in process if names.ERROR not in (p.attributes or {})]
     assert [cast("HistogramDataPoint", p).count for p in good] == [2]

@@ -9,12 +9,22 @@ from opentelemetry import baggage, trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import SpanKind, StatusCode, format_span_id, format_trace_id
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    StatusCode,
+    TraceFlags,
+    format_span_id,
+    format_trace_id,
+)
 
 from asyncrevoke import (
     BatchError,
     ConfigError,
     Consumer,
+    HandlerContext,
+    Message,
     Record,
     Retry,
     RetryTopic,
@@ -237,3 +247,70 @@ async def test_tasks_of_a_task_group_have_spans() -> None:
         consumer.stop()
         await running
     assert [parent_of(span) for span in traced.spans] == [(TRACE, PARENT)]
+
+
+async def test_a_result_carries_on_the_span_of_the_call_that_publishes_it() -> None:
+    traced = Traced()
+
+    @traced.consumer.handler("orders", publish_to="invoices")
+    async def bill(order: bytes, context: HandlerContext) -> list[Message[bytes]]:
+        await context.publish("receipts", order)
+        inner = SpanContext(1, 2, is_remote=False, trace_flags=TraceFlags(1))
+        with trace.use_span(NonRecordingSpan(inner)):
+            await context.publish("notes", order)
+        return [Message(order), Message(order, headers={"traceparent": "own"})]
+
+    async with TestConsumer(traced.consumer) as t:
+        await t.publish("orders", b"1", headers=SAMPLED | {"baggage": "shop=3"})
+        (span,) = traced.spans
+        invoice, with_own_context = t.records("invoices")
+        (receipt,) = t.records("receipts")
+        (note,) = t.records("notes")
+    for result in (invoice, receipt):
+        assert traceparent_of(result) == [as_header(span)]
+        assert ("baggage", b"shop=3") in result.headers
+    assert traceparent_of(note) == [f"00-{1:032x}-{2:016x}-01".encode()]
+    assert with_own_context.headers == (("traceparent", b"own"),)
+
+
+async def test_a_result_is_not_in_the_span_that_the_consumer_was_entered_in() -> None:
+    traced = Traced(new_traces=0.0)
+    startup = NonRecordingSpan(SpanContext(1, 2, is_remote=False, trace_flags=TraceFlags(1)))
+
+    @traced.consumer.handler("orders", publish_to="invoices")
+    async def bill(order: bytes, context: HandlerContext) -> list[bytes]:
+        await context.publish("receipts", order)
+        return [order]
+
+    with trace.use_span(startup):
+        async with TestConsumer(traced.consumer) as t:
+            await t.publish("orders", b"1", headers=SAMPLED)
+            await t.publish("orders", b"2", headers=UNSAMPLED)
+            await t.publish("orders", b"3")
+            by_value = {record.value: record for record in t.records("invoices")}
+            receipts = {record.value: record for record in t.records("receipts")}
+            publishing = asyncio.ensure_future(traced.consumer.producer.publish("notes", b"4"))
+            await t.advance(1)
+            await publishing
+            (note,) = t.records("notes")
+    (span,) = traced.spans
+    assert traceparent_of(by_value[b"1"]) == [as_header(span)]
+    assert traceparent_of(by_value[b"2"]) == [UNSAMPLED["traceparent"].encode()]
+    assert by_value[b"3"].headers == receipts[b"3"].headers == ()
+    assert traceparent_of(note) == [f"00-{1:032x}-{2:016x}-01".encode()]
+
+
+async def test_results_of_a_batch_carry_on_its_span() -> None:
+    traced = Traced()
+
+    @traced.consumer.handler("orders", batch=True, max_records=2, publish_to="invoices")
+    async def bill(orders: list[bytes]) -> list[bytes]:
+        return orders
+
+    async with TestConsumer(traced.consumer) as t:
+        for headers in (SAMPLED, {}):
+            await t.publish("orders", b"1", partition=0, headers=headers)
+        await t.advance(2)
+        invoices = t.records("invoices")
+    (span,) = traced.spans
+    assert [traceparent_of(invoice) for invoice in invoices] == [[as_header(span)]] * 2

@@ -11,6 +11,7 @@ from kio.schema.produce.v8.response import ProduceResponse
 from asyncrevoke.core.io.effects import Failed, FailureKind, Node, Replied
 from asyncrevoke.errors import PublishError
 from asyncrevoke.model import TopicPartition
+from asyncrevoke.producing import producer_core
 from asyncrevoke.producing.producer_core import Outgoing, ProducerCore
 from asyncrevoke.producing.requests import (
     InitProducerIdRequest,
@@ -40,6 +41,7 @@ class Sink:
     def __init__(self) -> None:
         self.acknowledged: list[object] = []
         self.failed: list[tuple[object, str]] = []
+        self.in_doubt: list[bool] = []
         self.offsets: list[tuple[TopicPartition, int]] = []
 
     def results_acknowledged(
@@ -50,6 +52,7 @@ class Sink:
 
     def results_failed(self, tokens: Sequence[object], error: Exception, /) -> None:
         self.failed += [(token, str(error)) for token in tokens]
+        self.in_doubt += [isinstance(error, PublishError) and error.in_doubt for _ in tokens]
 
 
 class Setting:
@@ -315,6 +318,27 @@ def test_a_full_memory_takes_nothing_until_something_is_acknowledged() -> None:
     assert setting.append(b"y")
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "headers"),
+    [
+        (None, b"x" * 101, []),
+        (b"x" * 60, b"x" * 41, []),
+        (b"x" * 101, None, []),
+        (None, None, [("name", b"x" * 50), ("x" * 47, None)]),
+    ],
+)
+def test_a_record_beyond_what_a_broker_reads_is_refused(
+    key: bytes | None,
+    value: bytes | None,
+    headers: list[tuple[str, bytes | None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(producer_core, "LARGEST_RECORD", 100)
+    setting = Setting()
+    with pytest.raises(PublishError, match="the record has 101 bytes, which no broker takes"):
+        setting.core.append(0.0, "t", 0, key, value, headers, 1_700_000_000_000, setting.sink, 1)
+
+
 def test_a_partition_that_does_not_exist_is_an_error() -> None:
     setting = Setting(partitions=2)
     with pytest.raises(PublishError, match="there is no partition 2: it has 2"):
@@ -475,3 +499,16 @@ def test_a_result_for_a_name_that_no_topic_can_have_fails_alone(topic: str) -> N
     with pytest.raises(PublishError):
         setting.core.append(0.0, topic, None, None, b"", [], 0, setting.sink, 1)
     assert setting.core.requests(0.0) == []
+
+
+@pytest.mark.parametrize("error", [E.unknown_producer_id, E.out_of_order_sequence_number])
+def test_a_batch_that_may_be_written_stays_in_doubt_when_the_broker_knows_another_sequence(
+    setting: Setting, error: ErrorCode
+) -> None:
+    lost = setting.sent()
+    setting.core.answered(setting.now, lost, Failed(0, FailureKind.TIMEOUT, "no answer"))
+    setting.now = 1
+    setting.answer(setting.sent(), error)
+    setting.now = 2
+    setting.answer(setting.sent(), E.topic_authorization_failed)
+    assert setting.sink.in_doubt == [True]

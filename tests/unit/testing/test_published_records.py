@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import pytest
 from unit.testing.billing_consumer import billing, tp
 
 from asyncrevoke import (
     Consumer,
+    HandlerContext,
     IllegalStateError,
     Record,
 )
 from asyncrevoke.testing import TestConsumer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
 
 
 async def test_a_published_record_is_handled_when_the_call_returns() -> None:
@@ -101,3 +107,24 @@ async def test_a_consumer_that_was_entered_before_keeps_working_after_the_error(
         await t.advance(2)
         assert billed.orders == [1]
     assert "time" not in vars(asyncio.get_running_loop())
+
+
+async def test_a_consumer_whose_resources_are_a_function_can_be_tested_many_times() -> None:
+    events: list[str] = []
+
+    @asynccontextmanager
+    async def database() -> AsyncGenerator[list[str]]:
+        events.append("opened")
+        yield events
+        events.append("closed")
+
+    consumer = Consumer(group_id="billing", resources=database)
+
+    @consumer.handler("orders")
+    async def bill(value: str, context: HandlerContext[list[str]]) -> None:
+        context.state.append(value)
+
+    for value in "a", "b":
+        async with TestConsumer(consumer) as t:
+            await t.publish("orders", value)
+    assert events == ["opened", "a", "closed", "opened", "b", "closed"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from types import SimpleNamespace
 from typing import cast
@@ -159,6 +160,15 @@ async def test_two_test_consumers_share_one_virtual_time() -> None:
         await one.advance(20)
         assert (first.orders, second.orders) == ([1], [2])
         assert two.time == 20
+
+
+async def test_a_timer_that_is_late_by_a_rounding_error_does_not_change_the_time() -> None:
+    async with TestConsumer(billing().consumer) as t:
+        loop = asyncio.get_running_loop()
+        fired: list[float] = []
+        loop.call_at(math.nextafter(loop.time() + 20, math.inf), lambda: fired.append(t.time))
+        await t.advance(20)
+        assert (fired, t.time) == ([20], 20)
 
 
 async def test_a_handler_may_publish() -> None:

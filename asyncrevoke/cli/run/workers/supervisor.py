@@ -10,9 +10,10 @@ from pathlib import Path
 
 from asyncrevoke.backoff import Backoff
 from asyncrevoke.cli.run.health_server import HealthAnswer, HealthPortError, HealthServer
-from asyncrevoke.cli.run.serving import FAILED, USAGE, print_user_error
+from asyncrevoke.cli.run.serving import print_user_error
 from asyncrevoke.cli.run.workers.settings import WorkerSettings
 from asyncrevoke.cli.run.workers.worker import WorkerProcess
+from asyncrevoke.cli.terminal import FAILED, USAGE
 from asyncrevoke.runtime.hooks.event_log import EventLog
 
 FIRST_BACKOFF = 0.5

@@ -32,6 +32,7 @@ _LONGEST_BACKOFF = 1.0
 # that takes so long is sent again: the coordinator may have forgotten it, or answered it on a dead
 # connection, and removes members that have not joined by the rebalance timeout.
 _SHARE_OF_REBALANCE = 0.75
+_SHARE_OF_SESSION = 0.75
 _LATE_TIMER = "join-late"
 _LATE_AFTER = 1.0
 
@@ -176,7 +177,12 @@ class JoinAndSync:
         if not self._known:
             # No heartbeat shows that a first JoinGroup was forgotten. The timeout doubles after
             # each timeout, as the response may need longer.
-            return min(session / 2 * 2.0 ** min(self._unanswered, 16), max(longest, session / 2))
+            longest = max(longest, session / 2)
+            if self._config.group_instance_id is not None:
+                # A repeated one replaces the static member (KIP-345), which the coordinator puts
+                # out after a session unless another one follows.
+                longest = min(longest, session * _SHARE_OF_SESSION)
+            return min(session / 2 * 2.0 ** min(self._unanswered, 16), longest)
         return min(longest, session)
 
     def _send_join(self, _now: float) -> None:

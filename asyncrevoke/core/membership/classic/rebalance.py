@@ -122,9 +122,14 @@ class MemberRebalance:
             _GROUP,
             "waiting for the group: its other members have to rejoin, or one that has vanished "
             "to time out",
-            lambda: {"group": self._group_id, "phase": identity.state.value},
+            self._waiting_for_group,
         )
         self.requests.join(now, request, known=identity.generation >= 0)
+
+    def _waiting_for_group(self) -> dict[str, object] | None:
+        if self._coordinator.node is None:
+            return None
+        return {"group": self._group_id, "phase": self._identity.state.value}
 
     def _subscription(
         self, assignor: Assignor, topics: tuple[str, ...], owned: tuple[TopicPartition, ...]

@@ -11,7 +11,12 @@ from unit.core.scripted_group import ScriptedGroup, orders
 
 from asyncrevoke.core.io.effects import Send, TimerFired
 from asyncrevoke.errors import IllegalStateError, PartitionsError
-from asyncrevoke.protocol.messages import ErrorCode, FetchRequest, OffsetCommitRequest
+from asyncrevoke.protocol.messages import (
+    ErrorCode,
+    FetchRequest,
+    FindCoordinatorRequest,
+    OffsetCommitRequest,
+)
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -406,6 +411,14 @@ def test_a_group_that_keeps_us_waiting_is_said_again_and_again() -> None:
     group.rejoin(0)
     group.advance(25.0)
     assert len(group.named(said + "to time out")) == 2
+
+
+def test_a_group_without_a_coordinator_does_not_seem_to_wait_for_its_members() -> None:
+    group = ScriptedGroup(session_timeout=60.0)
+    group.silent.add(FindCoordinatorRequest)
+    group.start()
+    group.advance(25.0)
+    assert not [emit for emit in group.events if emit.event.startswith("waiting for the group: ")]
 
 
 def test_tasks_may_take_the_records_of_a_batch_that_was_returned_before_their_group() -> None:

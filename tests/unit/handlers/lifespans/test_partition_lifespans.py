@@ -20,6 +20,8 @@ from asyncrevoke import (
     RebalanceListener,
     TopicPartition,
 )
+from asyncrevoke.spark.errors import ReplayError
+from asyncrevoke.spark.reading.worker import checked_router
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerOptions, GroupProtocol
 
+each_protocol = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 ZERO = TopicPartition("orders", 0)
 
 
@@ -84,7 +87,7 @@ async def publish(t: TestConsumer, count: int = 3) -> None:
         await t.publish("orders", {"id": number}, partition=0)
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@each_protocol
 async def test_state_is_loaded_before_the_first_record_and_saved_before_the_last_commit(
     protocol: GroupProtocol,
 ) -> None:
@@ -159,8 +162,9 @@ async def test_seek_is_refused_after_the_first_record_may_have_been_handled() ->
         service.partitions[0].seek(0)
 
 
-async def test_a_lost_partition_is_not_saved() -> None:
-    service = Service()
+@each_protocol
+async def test_a_lost_partition_is_not_saved(protocol: GroupProtocol) -> None:
+    service = Service(group_protocol=protocol)
     async with service.test() as t:
         await publish(t)
         await t.lose(("orders", 0))
@@ -169,8 +173,9 @@ async def test_a_lost_partition_is_not_saved() -> None:
     assert "exited 0" not in service.events
 
 
-async def test_the_exit_waits_for_a_running_handler() -> None:
-    service = Service()
+@each_protocol
+async def test_the_exit_waits_for_a_running_handler(protocol: GroupProtocol) -> None:
+    service = Service(group_protocol=protocol)
     service.handler_seconds = 5.0
     async with service.test() as t:
         await publish(t, 1)
@@ -181,8 +186,9 @@ async def test_the_exit_waits_for_a_running_handler() -> None:
     assert service.events[2:] == ["handle 0:0", "exit 0 at 1", "exited 0"]
 
 
-async def test_a_revocation_cancels_an_entry() -> None:
-    service = Service()
+@each_protocol
+async def test_a_revocation_cancels_an_entry(protocol: GroupProtocol) -> None:
+    service = Service(group_protocol=protocol)
     service.enter_seconds = 1000.0
     async with service.test() as t:
         await t.revoke(("orders", 0))
@@ -191,8 +197,11 @@ async def test_a_revocation_cancels_an_entry() -> None:
     assert service.events == ["enter 0 at 0"]
 
 
-async def test_an_entry_that_raises_stops_the_consumer_and_nothing_is_handled() -> None:
-    service = Service()
+@each_protocol
+async def test_an_entry_that_raises_stops_the_consumer_and_nothing_is_handled(
+    protocol: GroupProtocol,
+) -> None:
+    service = Service(group_protocol=protocol)
     service.enter_error = ValueError("no table")
     with pytest.raises(ValueError, match="no table"):
         async with service.test() as t:
@@ -201,16 +210,22 @@ async def test_an_entry_that_raises_stops_the_consumer_and_nothing_is_handled() 
     assert service.events == ["enter 0 at 0"]
 
 
-async def test_an_entry_that_hangs_is_cancelled_after_max_poll_interval() -> None:
-    service = Service(max_poll_interval=60.0)
+@each_protocol
+async def test_an_entry_that_hangs_is_cancelled_after_max_poll_interval(
+    protocol: GroupProtocol,
+) -> None:
+    service = Service(group_protocol=protocol, max_poll_interval=60.0)
     service.enter_seconds = 1e6
     with pytest.raises(CallbackTimeoutError, match="orders-0 has not entered within 60 s"):
         async with service.test() as t:
             await t.advance(61)
 
 
-async def test_an_exit_that_raises_releases_the_partition_without_its_final_commit() -> None:
-    service = Service(commit_interval=1000.0)
+@each_protocol
+async def test_an_exit_that_raises_releases_the_partition_without_its_final_commit(
+    protocol: GroupProtocol,
+) -> None:
+    service = Service(group_protocol=protocol, commit_interval=1000.0)
     service.exit_error = ValueError("disk full")
     committed: list[int | None] = []
     with pytest.raises(ValueError, match="disk full"):
@@ -225,8 +240,11 @@ async def test_an_exit_that_raises_releases_the_partition_without_its_final_comm
     assert service.events[-1] == "exit 0 at 3"
 
 
-async def test_an_exit_that_raises_at_close_is_raised_and_nothing_is_committed() -> None:
-    service = Service(commit_interval=1000.0)
+@each_protocol
+async def test_an_exit_that_raises_at_close_is_raised_and_nothing_is_committed(
+    protocol: GroupProtocol,
+) -> None:
+    service = Service(group_protocol=protocol, commit_interval=1000.0)
     service.exit_error = ValueError("disk full")
     t = service.test()
     with pytest.raises(ValueError, match="disk full"):
@@ -235,8 +253,11 @@ async def test_an_exit_that_raises_at_close_is_raised_and_nothing_is_committed()
     assert service.events[-1] == "exit 0 at 3"
 
 
-async def test_an_exit_that_hangs_ends_at_the_deadline_of_the_revocation() -> None:
-    service = Service(rebalance_timeout=30.0, max_poll_interval=30.0)
+@each_protocol
+async def test_an_exit_that_hangs_ends_at_the_deadline_of_the_revocation(
+    protocol: GroupProtocol,
+) -> None:
+    service = Service(group_protocol=protocol, rebalance_timeout=30.0, max_poll_interval=30.0)
     service.exit_seconds = 1e6
     async with service.test() as t:
         await publish(t)
@@ -245,8 +266,11 @@ async def test_an_exit_that_hangs_ends_at_the_deadline_of_the_revocation() -> No
         assert t.assignment() == set()
 
 
-async def test_an_exit_that_hangs_at_close_ends_within_close_timeout() -> None:
-    service = Service(close_timeout=10.0)
+@each_protocol
+async def test_an_exit_that_hangs_at_close_ends_within_close_timeout(
+    protocol: GroupProtocol,
+) -> None:
+    service = Service(group_protocol=protocol, close_timeout=10.0)
     service.exit_seconds = 1e6
     async with service.test() as t:
         await publish(t)
@@ -411,3 +435,8 @@ async def test_a_lifespan_needs_handlers_and_is_registered_once() -> None:
     service = Service()
     with pytest.raises(ConfigError, match="already"):
         service.consumer.partition_lifespan(service.lifespan)
+
+
+def test_a_replay_refuses_a_consumer_with_lifespans() -> None:
+    with pytest.raises(ReplayError, match="partition_lifespan, which a replay does not enter"):
+        checked_router(Service().consumer, "shop:consumer")

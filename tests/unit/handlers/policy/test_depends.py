@@ -34,6 +34,9 @@ async def shop(record: Record) -> str:
     return f"shop {record.offset}"
 
 
+SharedShop = Annotated[str, fastapi.Depends(shop), Depends(shop)]
+
+
 async def till(shop: Annotated[str, Depends(shop)], value: bytes) -> str:
     return f"till of {shop} for {value.decode()}"
 
@@ -186,6 +189,18 @@ def test_dependencies_that_cannot_be_called_are_a_config_error(dependency: Any, 
 
         @Router().handler("orders")
         async def bill(value: bytes, shop: str = dependency) -> None: ...
+
+
+async def test_a_type_with_both_depends_is_for_requests_and_for_handlers() -> None:
+    seen: list[str] = []
+
+    def register(consumer: Consumer) -> None:
+        @consumer.handler("orders")
+        async def bill(value: bytes, record: Record, shop: SharedShop) -> None:
+            seen.append(shop)
+
+    await handled(register, b"a")
+    assert seen == ["shop 0"]
 
 
 def test_a_value_given_by_place_only_is_rejected() -> None:

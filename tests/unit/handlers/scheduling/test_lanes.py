@@ -204,6 +204,19 @@ def test_partitions_alternate_by_chunks_in_a_long_turn_of_the_event_loop() -> No
     assert min(b - a for a, b in itertools.pairwise(changes[64:])) == 64
 
 
+def test_partitions_alternate_by_small_chunks_after_a_turn_in_which_many_have_started() -> None:
+    lanes: Lanes = LaneQueue(None)
+    for partition in (ORDERS, OTHERS):
+        lanes.put(partition, [record(i, b"", partition=partition) for i in range(416)])
+    turns: list[list[TopicPartition]] = []
+    for count in (128, 64, 64):
+        turns.append([take(lanes)[0].partition for _ in range(count)])
+        lanes.turn_ended()
+    runs = [[len(list(run)) for _, run in itertools.groupby(turn)] for turn in turns]
+    assert runs[1] == [16] * 4, "each partition has two turns among the 64 that came later"
+    assert runs[2] == [1] * 64, "few have started in the turn before"
+
+
 def test_during_a_revocation_the_longest_lane_runs_last() -> None:
     """One worker: the lagging key runs, and has most of what is left."""
     lanes: Lanes = LaneQueue("key")

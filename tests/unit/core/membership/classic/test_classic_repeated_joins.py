@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 from unit.core.scripted_group import ScriptedGroup, orders
 
+from asyncrevoke.core.io.effects import FailureKind
 from asyncrevoke.core.membership.classic.state_table import ClassicState
 from asyncrevoke.protocol.messages import ErrorCode, JoinGroupRequest, SyncGroupRequest
 
@@ -89,3 +90,16 @@ def test_a_first_join_is_sent_again_before_its_session_would_expire() -> None:
     group.give_id()
     send, _ = group.only(JoinGroupRequest)
     assert send.timeout < 30.0
+
+
+def test_each_first_join_of_a_static_member_is_sent_again_before_its_session_expires() -> None:
+    """A repeated one replaces the static member, whose session begins anew (KIP-345)."""
+    group = ScriptedGroup(group_instance_id="one", session_timeout=6.0, rebalance_timeout=120.0)
+    group.start()
+    timeouts: list[float] = []
+    for _ in range(4):
+        send, _ = group.only(JoinGroupRequest)
+        timeouts.append(send.timeout)
+        group.fail(send, FailureKind.TIMEOUT)
+        group.advance(1.0)
+    assert timeouts == [3.0, 4.5, 4.5, 4.5]

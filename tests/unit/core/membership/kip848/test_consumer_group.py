@@ -310,6 +310,23 @@ def test_unsubscribing_ends_within_close_timeout_while_commits_fail(answers: boo
     assert group.beating().member_epoch == 0
 
 
+def test_unsubscribing_ends_when_all_of_its_timers_are_due_at_once_in_any_order() -> None:
+    group = Group(commit_mode="ack", commit_interval=60.0, close_timeout=8.0)
+    group.join(0)
+    (record,) = group.receive(0)
+    group.complete(record)
+    call_id = group.unsubscribe()
+    group.now += 100.0  # the process was suspended
+    group.fire("close")
+    assert call_id in group.completed
+    assert group.assigned == frozenset()
+    assert not {"close", "leave-commit", "leave-drain", "leave"} & set(group.timers)
+    closing = group.close()
+    group.advance(8.0)
+    assert closing in group.completed
+    assert group.core.closed
+
+
 def test_a_static_member_says_that_it_will_be_back() -> None:
     group = Group(group_instance_id="one")
     group.join(0)

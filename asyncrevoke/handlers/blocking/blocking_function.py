@@ -1,0 +1,120 @@
+"""A sync function as an async one, whose calls run beside the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import math
+import pickle
+from typing import TYPE_CHECKING, cast
+from weakref import WeakKeyDictionary
+
+import anyio
+import anyio.to_process
+import anyio.to_thread
+
+from asyncrevoke.errors import HandlerProcessError
+from asyncrevoke.handlers.blocking.process_call import pickle_call, run_pickled
+from asyncrevoke.handlers.blocking.run_in import default_calls, innermost
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable
+
+    from asyncrevoke.handlers.policy.registration import RunIn
+
+
+class BlockingFunction:
+    """Calls a sync function in a thread, a process or an interpreter.
+
+    A call that is cancelled while it runs in a process ends at once, because the process is killed.
+    In a thread and in an interpreter nothing can end it: the cancellation takes effect when it has
+    returned, and its record stays in flight until then.
+    """
+
+    def __init__(
+        self, function: Callable[..., object], name: str, run_in: RunIn, calls: int | None
+    ) -> None:
+        _describe(self, function)
+        self._given = function
+        yields = inspect.isgeneratorfunction(innermost(function))
+        self._function = functools.partial(_listed, function) if yields else function
+        self._name = name
+        self._run_in = run_in
+        self._calls = default_calls(run_in) if calls is None else calls
+        # Of each event loop that has called it.
+        self._limiters: WeakKeyDictionary[asyncio.AbstractEventLoop, anyio.CapacityLimiter]
+        self._limiters = WeakKeyDictionary()
+
+    async def __call__(self, *args: object, **named: object) -> object:
+        """Call the function beside the event loop, and return what it returns."""
+        if self._run_in == "process":
+            return await self._in_process(args, named)
+        call = functools.partial(self._function, *args, **named)
+        if self._run_in == "thread":
+            return await _until_returned(anyio.to_thread.run_sync(call, limiter=self._limiter()))
+        return await _until_returned(self._in_interpreter(call))
+
+    def inline(self) -> Callable[..., Awaitable[object]]:
+        """An async function that calls the same function in the event loop, which it blocks."""
+        function = self._function
+
+        async def call(*args: object, **named: object) -> object:
+            return function(*args, **named)
+
+        _describe(call, self._given)
+        return call
+
+    async def _in_process(self, args: Iterable[object], named: dict[str, object]) -> object:
+        call = pickle_call(self._name, self._function, tuple(args), named)
+        try:
+            result = await anyio.to_process.run_sync(
+                run_pickled, call, cancellable=True, limiter=self._limiter()
+            )
+        except anyio.BrokenWorkerProcess as error:
+            raise HandlerProcessError(
+                f"the process that ran {self._name} ended during the call: it was killed, for "
+                "example for its memory, or has crashed"
+            ) from error
+        return pickle.loads(result)  # noqa: S301 - of our own worker process
+
+    async def _in_interpreter(self, call: Callable[[], object]) -> object:
+        from anyio import to_interpreter
+
+        return await to_interpreter.run_sync(call, limiter=self._limiter())
+
+    def _limiter(self) -> anyio.CapacityLimiter:
+        loop = asyncio.get_running_loop()
+        limiter = self._limiters.get(loop)
+        if limiter is None:
+            limiter = anyio.CapacityLimiter(math.inf if self._calls is None else self._calls)
+            self._limiters[loop] = limiter
+        return limiter
+
+
+async def _until_returned(call: Awaitable[object]) -> object:
+    """The result of a call that nothing can end; cancelling waits for its end, too."""
+    task = asyncio.ensure_future(cast("Coroutine[object, object, object]", call))
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is None:
+        return task.result()
+    if not task.cancelled():
+        task.exception()  # of a call whose result nobody wants any more
+    raise cancelled
+
+
+def _describe(wrapper: object, function: Callable[..., object]) -> None:
+    """Give a wrapper the name, the annotations and the signature of a function."""
+    functools.update_wrapper(
+        cast("Callable[..., object]", wrapper), cast("Callable[..., object]", innermost(function))
+    )
+    setattr(wrapper, "__signature__", inspect.signature(function))  # noqa: B010 - of any callable
+
+
+def _listed(function: Callable[..., object], *args: object, **named: object) -> object:
+    return list(cast("Iterable[object]", function(*args, **named)))

@@ -1,0 +1,73 @@
+"""One call of a function in a worker process, and how it crosses the border."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import threading
+import traceback
+from typing import TYPE_CHECKING, cast
+
+from asyncrevoke.errors import HandlerProcessError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+# Both ask the parent to end. It lets its calls end first, and kills its workers itself.
+_SIGNALS_OF_PARENT = (signal.SIGINT, signal.SIGTERM)
+
+
+def pickle_call(
+    name: str,
+    function: Callable[..., object],
+    args: Sequence[object],
+    named: Mapping[str, object],
+) -> bytes:
+    """A call as bytes. HandlerProcessError says which argument cannot be pickled."""
+    try:
+        return pickle.dumps((name, function, args, named), pickle.HIGHEST_PROTOCOL)
+    except Exception as error:
+        parts: dict[str, object] = {"the function itself": function}
+        parts |= {f"argument {number}": value for number, value in enumerate(args, 1)}
+        parts |= {f"argument {key}": value for key, value in named.items()}
+        wrong = (part for part, value in parts.items() if not _is_picklable(value))
+        raise HandlerProcessError(
+            f"{name} runs in another process, and {next(wrong, 'the call')} cannot be pickled: "
+            f"{type(error).__name__}"
+        ) from error
+
+
+def run_pickled(call: bytes) -> bytes:
+    """Make the call, in a worker process; its result as bytes.
+
+    Raises what the function raises, with its traceback as a note. HandlerProcessError stands for a
+    result, and for an exception, that cannot be pickled.
+    """
+    if threading.current_thread() is threading.main_thread():
+        for number in _SIGNALS_OF_PARENT:
+            signal.signal(number, signal.SIG_IGN)
+    name, function, args, named = pickle.loads(call)  # noqa: S301 - made by the parent process
+    try:
+        result = cast("Callable[..., object]", function)(*args, **named)
+    except Exception as error:
+        error.add_note("In the worker process:\n" + traceback.format_exc())
+        if _is_picklable(error):
+            raise
+        raise HandlerProcessError(
+            f"{name} raised {type(error).__name__}, which cannot be pickled: {error}"
+        ) from None
+    try:
+        return pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
+    except Exception as error:  # noqa: BLE001 - any error of a user's class
+        raise HandlerProcessError(
+            f"{name} runs in another process, and the {type(result).__name__} that it returned "
+            f"cannot be pickled: {type(error).__name__}"
+        ) from None
+
+
+def _is_picklable(value: object) -> bool:
+    try:
+        pickle.loads(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))  # noqa: S301 - its own bytes
+    except Exception:  # noqa: BLE001 - any error of a user's class
+        return False
+    return True

@@ -1,0 +1,57 @@
+"""Which sync functions can be handlers, by where they run."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+from asyncrevoke.errors import ConfigError
+
+if TYPE_CHECKING:
+    from asyncrevoke.handlers.policy.registration import RunIn
+
+# Python's first version with interpreters that anyio can use.
+_INTERPRETERS: Final = (3, 14)
+
+
+def default_calls(run_in: RunIn) -> int | None:
+    """How many calls of a handler run at once by default; None for as many as the consumer's
+    ``concurrency``."""
+    return None if run_in == "thread" else os.cpu_count() or 1
+
+
+def check_blocking(function: object, name: str, run_in: RunIn, *, publishes: bool) -> None:
+    """ConfigError, with the fix, for a function that cannot run there."""
+    inner = innermost(function)
+    method = getattr(inner, "__call__", None)  # noqa: B004 - the method itself is looked at
+    for each in (inner, method):
+        if inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each):
+            raise ConfigError(
+                f'{name} is async and runs in the event loop: leave out run_in="{run_in}", or '
+                "write `def` if it blocks"
+            )
+    if inspect.isgeneratorfunction(inner) and not publishes:
+        raise ConfigError(
+            f"{name} yields: give the handler publish_to=... for what it yields, or leave out yield"
+        )
+    if isinstance(inner, type) or not callable(inner):
+        raise ConfigError(f'{name} is no function: register a function with run_in="{run_in}"')
+    if run_in == "interpreter" and sys.version_info < _INTERPRETERS:
+        raise ConfigError(
+            f'{name} has run_in="interpreter", which needs Python 3.14: use run_in="process" on '
+            f"Python {sys.version_info[0]}.{sys.version_info[1]}"
+        )
+    qualified = getattr(inner, "__qualname__", "")
+    if run_in != "thread" and ("<locals>" in qualified or "<lambda>" in qualified):
+        raise ConfigError(
+            f'{name} has run_in="{run_in}" and is defined inside of another function: define it at '
+            "the top of its module, where the other side can import it"
+        )
+
+
+def innermost(function: object) -> object:
+    """The function that a partial calls, or the function itself."""
+    return function.func if isinstance(function, functools.partial) else function

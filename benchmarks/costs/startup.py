@@ -1,0 +1,114 @@
+"""How long it takes to begin: imports, and `asyncrevoke run` until its first record is handled.
+
+    python -m benchmarks.costs.startup [--rounds R] [--json]
+
+Each round is made of new processes. The broker is warm, has ten records waiting, and lets a group
+begin at once (``group.initial.rebalance.delay.ms=0``; Apache Kafka's own default waits 3 s for
+further members). Files are in the machine's cache after the round to warm up.
+
+Measure where hypothesis is not installed, as in production: kio loads it, and with it trio and
+pytest, wherever it is, which costs half a second of CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from asyncrevoke.broker import KafkaBroker
+from asyncrevoke.broker.installation.jars import KAFKA_VERSION
+from benchmarks.report.surroundings import surroundings, table
+from benchmarks.workload.load import fill_keyed
+
+ROOT = Path(__file__).parents[2]
+DEADLINE = 60.0
+APP = """
+import os
+import time
+
+from asyncrevoke import Consumer
+
+consumer = Consumer(
+    bootstrap_servers=os.environ["BOOTSTRAP"], group_id=os.environ["GROUP"]
+)
+
+
+@consumer.handler("orders")
+async def bill(order: bytes) -> None:
+    print(time.monotonic(), flush=True)
+    consumer.stop()
+"""
+STATEMENTS = {
+    "import asyncrevoke": "import asyncrevoke",
+    "from asyncrevoke import Consumer": "from asyncrevoke import Consumer",
+}
+TIMED = "import time; t = time.perf_counter(); {}; print(time.perf_counter() - t)"
+RUN = "asyncrevoke run: the first record is handled"
+
+
+def time_of(statement: str) -> float:
+    """What a statement takes in a new interpreter, in seconds."""
+    command = [sys.executable, "-c", TIMED.format(statement)]
+    return float(subprocess.run(command, check=True, capture_output=True, cwd=ROOT).stdout)
+
+
+def time_of_run(bootstrap: str, group: str, folder: Path) -> float:
+    """From the start of the command to the first call of the handler, in seconds."""
+    environment = {**os.environ, "BOOTSTRAP": bootstrap, "GROUP": group, "PYTHONPATH": str(ROOT)}
+    began = time.monotonic()  # the clock of the whole machine
+    done = subprocess.run(
+        [sys.executable, "-m", "asyncrevoke", "run", "app:consumer"],
+        check=True,
+        capture_output=True,
+        cwd=folder,
+        env=environment,
+        timeout=DEADLINE,
+    )
+    return float(done.stdout.split()[0]) - began
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="How long it takes to begin.")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", action="store_true", help="for machines")
+    options = parser.parse_args()
+    found: dict[str, list[float]] = {name: [] for name in (*STATEMENTS, RUN)}
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        KafkaBroker(properties={"group.initial.rebalance.delay.ms": "0"}) as broker,
+    ):
+        folder = Path(temporary)
+        (folder / "app.py").write_text(APP)
+        broker.create_topic("orders", 4)
+        keys = [b"key-%d" % number for number in range(10)]
+        asyncio.run(fill_keyed(broker.bootstrap_servers, "orders", 4, keys, 100))
+        for turn in range(options.rounds + 1):
+            measured = {name: time_of(statement) for name, statement in STATEMENTS.items()}
+            measured[RUN] = time_of_run(broker.bootstrap_servers, f"group-{turn}", folder)
+            for what, seconds in measured.items():
+                if turn:
+                    found[what].append(seconds)
+    facts = surroundings(os.environ.get("KAFKA_HOME", KAFKA_VERSION))
+    if options.json:
+        print(json.dumps({"surroundings": facts, "seconds": found}, indent=2))
+        return 0
+    rows = [
+        [name, f"{statistics.median(every):.3f}", f"{min(every):.3f} to {max(every):.3f}"]
+        for name, every in found.items()
+    ]
+    print(table(["", "median, s", "from, to"], rows))
+    print("\n".join(f"{name}: {value}" for name, value in facts.items()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,260 @@
+"""What a run has found, as a page of tables and pictures."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+
+from benchmarks.report.surroundings import table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+# As json has it.
+Found: TypeAlias = "dict[str, Any]"
+
+
+class Measure(NamedTuple):
+    """One number of each client in each round."""
+
+    title: str
+    rounds: dict[str, list[float]]
+    digits: int = 0
+
+
+class Section(NamedTuple):
+    """One scenario. Its first measure is drawn, and the ratio to ours is of it."""
+
+    name: str
+    title: str
+    about: str
+    ours: str
+    measures: tuple[Measure, ...]
+    # By client, or what else tells which of its turns, why there are none, or no more, of it.
+    failed: dict[str, str]
+    # Seconds and MiB, to be drawn instead.
+    curve: tuple[tuple[float, float], ...] = ()
+
+
+_ABOUT = (
+    "Written by `python -m benchmarks`, see [benchmarks](../benchmarks.md). Medians, and lowest to"
+    " highest of all rounds, of clients that took turns on one broker. Machines differ:"
+    " compare the rows. *Ours ÷ this* is of the first column: for rates more is better, for times"
+    " less."
+)
+
+HANDLERS: dict[str, tuple[str, str]] = {
+    "noop": (
+        "Handlers that await nothing",
+        "64 at once, uniform keys. Ours keeps the order of keys; aiokafka's bare loop calls none.",
+    ),
+    "noop-zipf": (
+        "Handlers that await nothing, one hot key",
+        "Every tenth record is of one key (Zipf), 64 handlers at once.",
+    ),
+    "slow": (
+        "Handlers that await 5 ms",
+        "512 at once, uniform keys: 102,400 records/s would be the end of it.",
+    ),
+    "zipf": (
+        "Handlers that await 5 ms, one hot key",
+        "512 at once. The order of keys allows no more than the hottest key's handlers in a row.",
+    ),
+    "latency": (
+        "From sending to handling",
+        "1,000 records/s, sent one by one.",
+    ),
+}
+
+
+def write_report(results: Mapping[str, Found], folder: Path) -> None:
+    """Write ``results.md`` and a picture for each of its sections into ``folder``."""
+    from benchmarks.report.pictures import draw
+
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "results.md").write_text(page(results), encoding="utf-8")
+    for section in sections(results):
+        if _has_picture(section):
+            draw(section, folder / f"{section.name}.svg")
+
+
+def page(results: Mapping[str, Found]) -> str:
+    """The text of the page."""
+    text = ["# Results", "", _ABOUT, ""]
+    first = next(iter(results.values()))
+    text += [f"- {name}: {value}" for name, value in first["surroundings"].items()]
+    for section in sections(results):
+        text += ["", f"## {section.title}", "", section.about, ""]
+        if _has_picture(section):
+            text += [f"![{section.title}]({section.name}.svg)"]
+        if not section.curve:
+            text += ["", _table(section)]
+        measured = section.measures[0].rounds
+        ended = {who: why for who, why in section.failed.items() if measured.get(who, [0.0])}
+        if ended:
+            text += ["", "Failed:", "", *(f"- {who}: {why}" for who, why in ended.items())]
+    text += ["", "## Commands", ""]
+    text += [f"- `{found['command']}`, {found['minutes']:.0f} min" for found in results.values()]
+    return "\n".join(text) + "\n"
+
+
+def _has_picture(section: Section) -> bool:
+    return bool(section.curve) or any(section.measures[0].rounds.values())
+
+
+def _table(section: Section) -> str:
+    ours = section.measures[0].rounds.get(section.ours, [])
+    header = ["", *(measure.title for measure in section.measures), "ours ÷ this"]
+    rows: list[list[str]] = []
+    for client, rounds in section.measures[0].rounds.items():
+        if rounds:
+            cells = [spread(m.rounds[client], m.digits) for m in section.measures]
+            this = statistics.median(rounds)
+            ratio = f"{statistics.median(ours) / this:.2f}" if ours and this else ""
+            rows.append([client, *cells, ratio])
+        elif client in section.failed:
+            why = section.failed[client].replace("|", "\\|")
+            blank = [""] * len(section.measures)
+            rows.append([client, f"left out because {why}", *blank])
+    return table(header, rows)
+
+
+def spread(values: list[float], digits: int) -> str:
+    """Median, lowest and highest."""
+    low, middle, high = min(values), statistics.median(values), max(values)
+    return f"{middle:,.{digits}f} ({low:,.{digits}f} to {high:,.{digits}f})"
+
+
+def sections(results: Mapping[str, Found]) -> Iterator[Section]:
+    """What is to be shown, in order."""
+    for name, found in results.items():
+        yield from _SECTIONS[name](name, found)
+
+
+def _raw(name: str, found: Found) -> Iterator[Section]:
+    size = found["size"]
+    bulk = name == "large"
+    scale = size / 1e6 if bulk else 1.0
+    unit = "MB" if bulk else "records"
+    about = f"{found['records']:,} records of {size:,} bytes in 8 partitions, looked at in a loop."
+    if bulk:
+        about += " Where a client is told how many it may take at once, that is 10 MB of them."
+    yield Section(
+        name,
+        "Large records" if bulk else "Raw iteration",
+        about,
+        "asyncrevoke, async for",
+        (
+            Measure(f"{unit}/s", _scaled(found["records_per_second"], scale)),
+            Measure(f"{unit} per second of CPU", _scaled(found["records_per_cpu_second"], scale)),
+        ),
+        _failed(found["failed"]),
+    )
+
+
+def _scaled(rounds: Mapping[str, list[float]], scale: float) -> dict[str, list[float]]:
+    return {client: [value * scale for value in values] for client, values in rounds.items()}
+
+
+def _handlers(_name: str, found: Found) -> Iterator[Section]:
+    failed = cast("dict[str, dict[str, str]]", found["failed"])
+    for name, (title, about) in HANDLERS.items():
+        if name not in found:
+            continue
+        columns = (("rate", "records/s", 1.0, 0), ("cpu_rate", "records per second of CPU", 1.0, 0))
+        if name == "latency":
+            columns = (("delay_p99", "p99, ms", 1e3, 2), ("delay_p50", "p50, ms", 1e3, 2))
+        yield Section(
+            name,
+            title,
+            about,
+            "asyncrevoke, handlers by key",
+            tuple(
+                Measure(
+                    label,
+                    {c: [m[key] * scale for m in each] for c, each in found[name].items()},
+                    digits,
+                )
+                for key, label, scale, digits in columns
+            ),
+            _failed(failed.get(name, {})),
+        )
+    curve = cast("list[tuple[float, float]]", found.get("memory", {}).get("seconds and MiB", []))
+    if curve:
+        yield Section(
+            "memory",
+            "Memory over time",
+            "Of our process: 5,000 records/s with ever new keys, 512 handlers of 5 ms.",
+            "",
+            (Measure("MiB", {}),),
+            {},
+            tuple((at, size) for at, size in curve),
+        )
+
+
+def _stall(name: str, found: Found) -> Iterator[Section]:
+    rows = cast("list[Found]", found["measured"])
+    for drain in sorted({row["drain"] for row in rows}):
+        mine = [row for row in rows if row["drain"] == drain]
+        ending = f", drain {drain:g} s"
+        failed = {w.removesuffix(ending): y for w, y in found["failed"].items() if ending in w}
+        clients = list(dict.fromkeys([*(row["client"] for row in mine), *failed]))
+        yield Section(
+            f"{name}-{drain:g}",
+            f"Stall of kept partitions, {drain:g} s of work to finish",
+            "How much longer than before the longest gap between records of kept partitions was"
+            f" when a member joined, while {drain:g} s of work on the others was finished.",
+            "asyncrevoke cooperative-sticky",
+            tuple(
+                Measure(label, {c: [r[key] for r in mine if r["client"] == c] for c in clients}, 2)
+                for key, label in (("stall", "stall, s"), ("first_record", "newcomer's first, s"))
+            ),
+            _failed(failed),
+        )
+
+
+def _join(name: str, found: Found) -> Iterator[Section]:
+    yield Section(
+        name,
+        "A second member's first record",
+        "Seconds from the start of a member that joins a running group to its first record.",
+        "asyncrevoke cooperative-sticky",
+        (Measure("seconds", found["measured"], 2),),
+        _failed(found["failed"]),
+    )
+
+
+def _many(name: str, found: Found) -> Iterator[Section]:
+    rows = cast("list[Found]", found["results"])
+    labels = {id(row): f"{row['client']}, {row['partitions']} partitions" for row in rows}
+    yield Section(
+        name,
+        "Many partitions of which ten are busy",
+        "The same records in ten partitions, with and without quiet ones beside them; then idle.",
+        max(labels.values(), key=lambda label: (label.startswith("asyncrevoke"), len(label))),
+        (
+            Measure("records/s", {labels[id(row)]: row["clock"] for row in rows}),
+            Measure(
+                "idle, % of a core",
+                {labels[id(row)]: [100 * share for share in row["idle"]] for row in rows},
+                2,
+            ),
+        ),
+        _failed(found["failed"]),
+    )
+
+
+def _failed(why: Mapping[str, str]) -> dict[str, str]:
+    """Reasons in one line each."""
+    return {who: " ".join(reason.removeprefix(f"{who}: ").split()) for who, reason in why.items()}
+
+
+_SECTIONS = {
+    "raw": _raw,
+    "large": _raw,
+    **dict.fromkeys((*HANDLERS, "memory"), _handlers),
+    "stall": _stall,
+    "join": _join,
+    "many": _many,
+}

@@ -1,0 +1,49 @@
+"""Folders, files and functions stay small enough to be read."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from itertools import chain
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("asyncrevoke", "benchmarks", "examples", "tests")
+MOST_ENTRIES = 14
+MOST_LINES = 500
+MOST_LINES_OF_A_FUNCTION = 60
+MOST_PARAMETERS = 10
+
+
+def files() -> list[Path]:
+    """All modules of the project."""
+    return sorted(chain.from_iterable((ROOT / folder).rglob("*.py") for folder in FOLDERS))
+
+
+def test_no_folder_shows_more_than_fourteen_entries() -> None:
+    entries: Counter[Path] = Counter()
+    for folder in {path.parent for path in files()} - {ROOT / "asyncrevoke"}:
+        for path in folder.iterdir():
+            is_package = path.is_dir() and any(path.rglob("*.py"))
+            entries[folder] += is_package or (path.is_file() and path.name != "__init__.py")
+    assert {str(folder): count for folder, count in entries.items() if count > MOST_ENTRIES} == {}
+
+
+def test_no_file_has_more_than_five_hundred_lines() -> None:
+    lines = {str(path): len(path.read_text("utf-8").splitlines()) for path in files()}
+    assert {path: count for path, count in lines.items() if count > MOST_LINES} == {}
+
+
+def test_no_function_of_the_package_has_more_than_sixty_lines_or_ten_parameters() -> None:
+    found: list[str] = []
+    for path in sorted((ROOT / "asyncrevoke").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                continue
+            lines = (node.end_lineno or 0) - node.lineno + 1
+            given = node.args
+            parameters = len(given.posonlyargs + given.args + given.kwonlyargs)
+            if lines > MOST_LINES_OF_A_FUNCTION or parameters > MOST_PARAMETERS + 1:
+                where = path.relative_to(ROOT)
+                found.append(f"{where}:{node.lineno} {node.name}: {lines} lines, {parameters}")
+    assert found == []

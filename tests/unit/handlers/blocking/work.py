@@ -1,0 +1,67 @@
+"""Sync functions that worker processes can import."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class UnpicklableError(Exception):
+    """Its constructor takes more than the message."""
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(first + second)
+
+
+def note_pid(path: bytes) -> None:
+    """Append the number of this process to the file that the value names."""
+    with open(path, "a", encoding="ascii") as file:
+        file.write(f"{os.getpid()}\n")
+
+
+def fail(value: bytes) -> None:
+    """Raise."""
+    raise KeyError(value.decode())
+
+
+def fail_unpicklably(value: bytes) -> None:
+    """Raise what cannot be pickled."""
+    raise UnpicklableError("no ", value.decode())
+
+
+def return_lock(value: bytes) -> object:
+    """Return what cannot be pickled."""
+    return threading.Lock()
+
+
+def kill_once(path: bytes) -> None:
+    """Kill this process in the first call, and note its number in the second one."""
+    if os.path.exists(path):
+        note_pid(path)
+        return
+    with open(path, "w", encoding="ascii"):
+        pass
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def survive_signals(value: bytes) -> None:
+    """Send to this process what a terminal and a supervisor send to all processes."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        os.kill(os.getpid(), number)
+
+
+def rest(seconds: float) -> None:
+    """Do nothing for so long."""
+    time.sleep(seconds)
+
+
+def double(value: int) -> Iterator[int]:
+    """Yield two results."""
+    yield value
+    yield 2 * value

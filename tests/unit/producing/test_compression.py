@@ -1,0 +1,97 @@
+"""Large batches are compressed in a thread, small ones at once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from unit.handlers.results.scripted_results_broker import ScriptedResultsBroker
+
+from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.core.io.effects import Node
+from asyncrevoke.errors import ConsumerClosedError
+from asyncrevoke.producing.producer import Delivery, Producer
+from asyncrevoke.producing.record_batch import ResultBatch
+
+_CODECS = ("gzip", "snappy", "lz4", "zstd")
+
+
+def _compressing_threads() -> list[str]:
+    names = [each.name for each in threading.enumerate()]
+    return [name for name in names if name.startswith("asyncrevoke compress")]
+
+
+def producer_of(broker: ScriptedResultsBroker, compression: str) -> Producer:
+    config = ConsumerConfig(request_timeout=5, compression=compression)  # type: ignore[arg-type]
+    return Producer(config, broker, [Node(-1, "a", 1)], lambda: 1000.0)
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, int]]:
+    """For each compression: whether it was in the event loop's thread, and of how many bytes."""
+    main, compress = threading.get_ident(), ResultBatch.compress
+    seen: list[tuple[bool, int]] = []
+
+    def watched(batch: ResultBatch) -> None:
+        if batch._written is None:
+            seen.append((threading.get_ident() == main, batch.size))
+        compress(batch)
+
+    monkeypatch.setattr(ResultBatch, "compress", watched)
+    return seen
+
+
+@pytest.mark.parametrize("codec", _CODECS)
+async def test_the_event_loop_compresses_small_batches_only(
+    codec: str, threads: list[tuple[bool, int]]
+) -> None:
+    broker = ScriptedResultsBroker()
+    producer = producer_of(broker, codec)
+    try:
+        async with asyncio.timeout(10):
+            await producer.publish("orders", b"small")
+            delivery = Delivery()
+            for number in range(600):
+                value = b"%d " % number * 200
+                await producer.queue("orders", None, None, value, [], None, delivery)
+            await delivery.wait()
+    finally:
+        await producer.aclose()
+    values = [value or b"" for _, _, value in broker.written]
+    assert values == [b"small", *(b"%d " % number * 200 for number in range(600))]
+    assert threads[0] == (True, threads[0][1]), "the small one is sent at once"
+    large = threads[1:]
+    assert len(large) > 1
+    assert all(in_loop == (size <= 16 * 1024) for in_loop, size in large)
+    assert any(not in_loop for in_loop, _ in large)
+
+
+async def test_closing_while_a_batch_is_compressed_ends_the_thread() -> None:
+    broker = ScriptedResultsBroker()
+    producer = producer_of(broker, "gzip")
+    await producer.publish("orders", b"1")
+    publishing = asyncio.ensure_future(producer.publish("orders", b"x" * 200_000))
+    while producer._compressor is None:  # noqa: ASYNC110 - it is begun in a later iteration
+        await asyncio.sleep(0)
+    await producer.aclose()
+    with pytest.raises(ConsumerClosedError):
+        await publishing
+    async with asyncio.timeout(5):
+        while _compressing_threads():  # noqa: ASYNC110 - a thread sets no event when it ends
+            await asyncio.sleep(0.01)
+
+
+async def test_an_error_of_the_codec_ends_the_producer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_batch: ResultBatch) -> None:
+        raise RuntimeError("no codec")
+
+    broker = ScriptedResultsBroker()
+    producer = producer_of(broker, "gzip")
+    monkeypatch.setattr(ResultBatch, "compress", broken)
+    try:
+        async with asyncio.timeout(5):
+            with pytest.raises(RuntimeError, match="no codec"):
+                await producer.publish("orders", b"x" * 200_000)
+    finally:
+        await producer.aclose()
