@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.spark.reading.offsets import OffsetRange, Place
+    from asyncrevoke.spark.reading.offsets import OffsetRange
+    from asyncrevoke.spark.reading.places import Place
     from asyncrevoke.spark.replays.progress import ReplayProgress
     from asyncrevoke.spark.replays.report import ReplayReport
 

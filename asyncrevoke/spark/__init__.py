@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from asyncrevoke.spark.handovers.checkpoint import read_checkpoint
     from asyncrevoke.spark.handovers.group_handover import handover, plan_handover
     from asyncrevoke.spark.reading.dense import dense_offsets
-    from asyncrevoke.spark.reading.offsets import GroupOffsets, OffsetRange, resolve_ranges
+    from asyncrevoke.spark.reading.offsets import OffsetRange, resolve_ranges
+    from asyncrevoke.spark.reading.places import GroupOffsets
     from asyncrevoke.spark.replays.progress import ReplayProgress
     from asyncrevoke.spark.replays.report import ReplayReport
     from asyncrevoke.spark.replays.report_page import report_page
@@ -57,7 +58,7 @@ __all__ = [
 
 _MODULES = {
     "DataLossError": "errors",
-    "GroupOffsets": "reading.offsets",
+    "GroupOffsets": "reading.places",
     "HandoverError": "errors",
     "KafkaSource": "source.data_source",
     "OffsetRange": "reading.offsets",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING
 
@@ -89,8 +90,9 @@ def check_java(environ: Mapping[str, str] | None = None) -> str:
 def open_session(master: str | None = None, *, app_name: str = "asyncrevoke") -> SparkSession:
     """The active session, or a new one: on ``master``, on the master of ``spark-submit``, or local.
 
-    A ``master`` that begins with ``sc://`` is a Spark Connect server, whose client needs no Java.
-    Raises SparkSetupError.
+    Workers on this machine (``local[...]``, ``local-cluster[...]``) run the Python of this process,
+    unless ``PYSPARK_PYTHON`` is set. A ``master`` that begins with ``sc://`` is a Spark Connect
+    server, whose client needs no Java. Raises SparkSetupError.
     """
     check_spark()
     from pyspark.sql import SparkSession as Session
@@ -101,6 +103,7 @@ def open_session(master: str | None = None, *, app_name: str = "asyncrevoke") ->
     if master is not None and master.startswith("sc://"):
         return Session.builder.remote(master).getOrCreate()
     os.environ["JAVA_HOME"] = check_java()
+    os.environ.update(worker_python(master, os.environ))
     builder = Session.builder.appName(app_name).config("spark.ui.showConsoleProgress", "false")
     # A speculative copy of a task would call handlers a second time.
     builder = builder.config("spark.speculation", "false")
@@ -119,6 +122,18 @@ def is_submitted(environ: Mapping[str, str]) -> bool:
     return not environ.keys().isdisjoint(
         {"PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE"}
     )
+
+
+def worker_python(master: str | None, environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment by which workers on this machine run this Python with its packages.
+
+    Without it Spark starts ``python3`` of the PATH, which is another one in a virtual environment
+    that is not activated. Empty if the user has set it, and for clusters: their machines may have
+    Python elsewhere.
+    """
+    if is_submitted(environ) if master is None else not master.startswith("local"):
+        return {}
+    return {} if environ.get("PYSPARK_PYTHON") else {"PYSPARK_PYTHON": sys.executable}
 
 
 def is_connected(spark: SparkSession) -> bool:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from importlib import metadata
 from typing import TYPE_CHECKING
 
@@ -17,6 +20,7 @@ from asyncrevoke.spark.session import (
     installed_version,
     is_submitted,
     message_of_task_error,
+    worker_python,
 )
 
 if TYPE_CHECKING:
@@ -81,6 +85,47 @@ def test_the_master_of_a_submitted_script_is_left_as_it_is(
     environ: dict[str, str], submitted: bool
 ) -> None:
     assert is_submitted(environ) is submitted
+
+
+@pytest.mark.parametrize(
+    ("master", "environ", "python"),
+    [
+        (None, {}, sys.executable),
+        ("local[2]", {}, sys.executable),
+        ("local-cluster[2,1,1024]", {"PYSPARK_PYTHON": ""}, sys.executable),
+        ("local[2]", {"PYSPARK_PYTHON": "/opt/python"}, None),
+        ("spark://host:7077", {}, None),
+        (None, {"PYSPARK_SUBMIT_ARGS": "--master yarn pyspark-shell"}, None),
+    ],
+)
+def test_workers_on_this_machine_run_the_python_of_this_process(
+    master: str | None, environ: dict[str, str], python: str | None
+) -> None:
+    assert worker_python(master, environ).get("PYSPARK_PYTHON") == python
+
+
+def test_workers_run_the_python_of_an_environment_that_is_not_activated() -> None:
+    pytest.importorskip("pyspark", reason="needs the extra spark")
+    script = """
+import sys
+from asyncrevoke.spark import open_session
+spark = open_session("local[1]")
+found = spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("sys").prefix).collect()
+assert found == [sys.prefix], found
+spark.stop()
+"""
+    environ = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
+    environ |= {"PATH": os.defpath, "PYTHONPATH": os.getcwd()}
+    environ["JAVA_HOME"] = check_java()
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def java(folder: Path, version: str) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.config.security import security_options
@@ -19,6 +19,15 @@ from asyncrevoke.ranges.consumers import consumer_of
 from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.runtime.net.single_request import run_blocking
 from asyncrevoke.spark.errors import DataLossError
+from asyncrevoke.spark.reading.places import (
+    GroupOffsets,
+    Missing,
+    Place,
+    check_place,
+    check_start_before_end,
+    check_within_log,
+    is_beyond,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,16 +35,6 @@ if TYPE_CHECKING:
     from asyncrevoke.consumer import Consumer
 
     T = TypeVar("T")
-
-
-class GroupOffsets(NamedTuple):
-    """A place in a topic: the committed offsets of a consumer group."""
-
-    group_id: str
-
-
-Place: TypeAlias = Literal["earliest", "latest"] | int | datetime | GroupOffsets | Mapping[int, int]
-Missing: TypeAlias = Literal["error", "clip"]
 
 
 class OffsetRange(NamedTuple):
@@ -86,8 +85,9 @@ def resolve_ranges(
     called while an event loop runs in this thread.
 
     Raises DataLossError if a start lies before the log's, with ``missing="clip"`` a log line says
-    so and the range begins where the log does; ConfigError for a place or a topic that is none;
-    RequestTimeoutError if no broker answers.
+    so and the range begins where the log does, or if a group has committed offsets beyond the log's
+    end; ConfigError for a place or a topic that is none, for a start offset beyond the log's end
+    and for a start after the end; RequestTimeoutError if no broker answers.
     """
     config = configured(bootstrap, isolation_level)
     return run_blocking(find_ranges(config, topic, start, end, missing))
@@ -119,10 +119,16 @@ async def find_ranges(
     """Like :func:`resolve_ranges`, on the running event loop."""
     for name, place in (("start", start), ("end", end)):
         check_place(name, place)
+    check_start_before_end(start, end)
     async with consumer_of(config) as consumer:
         known = await LogBounds.of(consumer, topic)
         starts = await known.offsets(consumer, config, start, "start")
         ends = await known.offsets(consumer, config, end, "end")
+    if is_beyond(start, "start", starts, known.last) or is_beyond(end, "end", ends, known.last):
+        # The log goes on beyond the last stable offset while a transaction is open.
+        last = await _high_watermarks(config, topic)
+        check_within_log("start", start, starts, last)
+        check_within_log("end", end, ends, last)
     ranges = [
         plan_range(tp, starts[tp], ends[tp], known.first[tp], known.last[tp])
         for tp in sorted(known.first)
@@ -180,29 +186,9 @@ def describe_lost(ranges: Sequence[OffsetRange]) -> str:
     )
 
 
-def check_place(name: str, place: object) -> None:
-    """Raise ConfigError if ``place`` is not a place in a topic."""
-    if isinstance(place, datetime):
-        if place.tzinfo is None:
-            raise ConfigError(
-                f"{name}={place.isoformat()} has no time zone, which workers elsewhere may take "
-                f"for another moment: use {name}=datetime(..., tzinfo=...)"
-            )
-        return
-    if isinstance(place, GroupOffsets) or place in ("earliest", "latest"):
-        return
-    offsets, shown = [place], shown_option(place)
-    if isinstance(place, Mapping):
-        offsets = list(cast("Mapping[object, object]", place).values())
-    if not all(isinstance(each, int) and not isinstance(each, bool) for each in offsets):
-        raise ConfigError(
-            f'{name}={shown}: use "earliest", "latest", an offset, a dictionary of offsets by '
-            'partition, a datetime with a time zone, or GroupOffsets("group")'
-        )
-    if any(cast("int", each) < 0 for each in offsets):
-        raise ConfigError(
-            f'{name}={shown}: offsets begin at 0; for the ends use "earliest" or "latest"'
-        )
+async def _high_watermarks(config: ConsumerConfig, topic: str) -> Mapping[TopicPartition, int]:
+    async with consumer_of(replace(config, isolation_level="read_uncommitted")) as consumer:
+        return (await LogBounds.of(consumer, topic)).last
 
 
 class LogBounds(NamedTuple):

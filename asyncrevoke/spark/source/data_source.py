@@ -83,6 +83,7 @@ class KafkaSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Reads a stream."""
         options = SourceOptions.of(self.options)
+        options.check_stream()
         return StreamReader(options, check_columns(schema))
 
 

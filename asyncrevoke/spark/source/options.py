@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, cast
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.printable import shown_option
-from asyncrevoke.spark.reading.offsets import GroupOffsets, OffsetRange, Place, check_place
+from asyncrevoke.spark.reading.offsets import OffsetRange
+from asyncrevoke.spark.reading.places import GroupOffsets, Place, check_place
 from asyncrevoke.spark.reading.range_reader import NO_PROGRESS_TIMEOUT
 from asyncrevoke.spark.source.hidden_options import HiddenOptions
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from asyncrevoke.config import ConsumerOptions
-    from asyncrevoke.spark.reading.offsets import Missing
+    from asyncrevoke.spark.reading.places import Missing
 
 _KAFKA = (
     "bootstrap_servers", "client_id", "isolation_level", "security_protocol", "sasl_mechanism",
@@ -99,10 +100,28 @@ class SourceOptions:
             ),
             max_offsets_per_trigger=_count(given.get("max_offsets_per_trigger")),
             no_progress_timeout=_seconds(given.get("no_progress_timeout")),
-            ranges=_ranges(given.get("ranges")),
+            ranges=_ranges(given.get("ranges"), given["topic"]),
         )
+        if result.ranges is not None and (both := given.keys() & {"start", "end"}):
+            raise ConfigError(
+                f"ranges= says from where to where, and {min(both)}= too: leave one of them out"
+            )
         result.config()
         return result
+
+    def check_stream(self) -> None:
+        """Raise ConfigError for options that only a table has."""
+        given = self.given.reveal()
+        if "end" in given:
+            raise ConfigError(
+                "end= is for tables (spark.read): a stream reads on until it is stopped, or with "
+                "trigger(availableNow=True) up to the end that the topic has when it starts"
+            )
+        if "ranges" in given:
+            raise ConfigError(
+                "ranges= is for tables (spark.read): a stream begins at start= and keeps its "
+                "offsets in the checkpoint"
+            )
 
     def config(self) -> ConsumerConfig:
         """The configuration to connect with. Raises ConfigError; OSError for an unreadable file."""
@@ -175,13 +194,40 @@ def _check_name(name: str) -> None:
     raise ConfigError(f"the source asyncrevoke has no option {shown_option(name)}: {hint}")
 
 
-def _ranges(text: str | None) -> tuple[OffsetRange, ...] | None:
+def _ranges(text: str | None, topic: str) -> tuple[OffsetRange, ...] | None:
+    if text is None:
+        return None
     try:
-        return None if text is None else tuple(OffsetRange(*each) for each in json.loads(text))
-    except (ValueError, TypeError) as error:
-        raise ConfigError(
-            f'ranges={shown_option(text)}: as JSON, [["topic", partition, start, end], ...]'
-        ) from error
+        ranges = tuple(OffsetRange(*each) for each in json.loads(text))
+        valid = all(_is_range(each) for each in ranges)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _invalid_ranges(text) from error
+    if not valid:
+        raise _invalid_ranges(text)
+    for each in ranges:
+        if each.topic != topic:
+            raise ConfigError(
+                f"ranges= has a range of topic {shown_option(each.topic)}, and the source reads "
+                f"topic {shown_option(topic)}: read each topic by itself"
+            )
+    return ranges
+
+
+def _is_range(given: OffsetRange) -> bool:
+    numbers: list[object] = [*given[1:]]
+    return (
+        isinstance(cast("object", given.topic), str)
+        and all(type(number) is int for number in numbers)
+        and given.partition >= 0
+        and 0 <= given.start <= given.end
+    )
+
+
+def _invalid_ranges(text: str) -> ConfigError:
+    return ConfigError(
+        f'ranges={shown_option(text)}: as JSON, [["topic", partition, start, end], ...], '
+        "with no end before its start"
+    )
 
 
 def _missing(text: str) -> Missing:

@@ -10,13 +10,12 @@ from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.spark.errors import DataLossError
 from asyncrevoke.spark.reading.offsets import (
-    GroupOffsets,
     OffsetRange,
-    check_place,
     configured,
     log_missing_offsets,
     plan_range,
 )
+from asyncrevoke.spark.reading.places import GroupOffsets, check_place
 
 ORDERS = TopicPartition("orders", 0)
 

@@ -11,10 +11,12 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.spark.errors import DataLossError
-from asyncrevoke.spark.reading.offsets import GroupOffsets, resolve_ranges
+from asyncrevoke.spark.reading.offsets import resolve_ranges
+from asyncrevoke.spark.reading.places import GroupOffsets
 
 if TYPE_CHECKING:
     from asyncrevoke.broker import RunningBroker
+    from asyncrevoke.spark.reading.places import Place
 
 pytestmark = [pytest.mark.broker, pytest.mark.kafka_topic(partitions=2)]
 
@@ -59,6 +61,38 @@ async def test_a_range_begins_at_the_committed_offset_of_a_group(
         resolve_ranges(address, kafka_topic, start=GroupOffsets("nobody-" + kafka_topic))
 
 
+@pytest.mark.parametrize(
+    ("places", "sentence"),
+    [
+        ({"start": 1_793_000_000_000}, "epoch milliseconds use start=2026-10-26T"),
+        ({"end": 1_793_000_000_000}, "epoch milliseconds use end=2026-10-26T"),
+        ({"start": {0: 0, 1: 11}}, r'-1 ends at offset 10: use start="latest"'),
+        ({"start": 5, "end": 3}, "start=5 is after end=3"),
+    ],
+)
+async def test_places_between_which_no_record_can_lie_get_a_sentence(
+    kafka_broker: RunningBroker, kafka_topic: str, places: dict[str, Place], sentence: str
+) -> None:
+    await produce(kafka_broker, kafka_topic, 20)
+    with pytest.raises(ConfigError, match=sentence):
+        resolve_ranges(kafka_broker.bootstrap_servers, kafka_topic, **places)  # type: ignore[arg-type]
+
+
+async def test_a_group_with_commits_beyond_the_end_of_the_log_is_an_error(
+    kafka_broker: RunningBroker, kafka_topic: str
+) -> None:
+    await produce(kafka_broker, kafka_topic, 20)
+    address = kafka_broker.bootstrap_servers
+    member = AIOKafkaConsumer(
+        bootstrap_servers=address, group_id=kafka_topic, enable_auto_commit=False
+    )
+    async with member:
+        member.assign([TopicPartition(kafka_topic, 0)])
+        await member.commit({TopicPartition(kafka_topic, 0): 17})
+    with pytest.raises(DataLossError, match=r"offset 17 of .*-0, which ends at offset 10"):
+        resolve_ranges(address, kafka_topic, start=GroupOffsets(kafka_topic))
+
+
 async def test_a_range_ends_where_an_open_transaction_begins(
     kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
@@ -71,6 +105,8 @@ async def test_a_range_ends_where_an_open_transaction_begins(
         first, second = resolve_ranges(address, kafka_topic, end=3)
         assert (first.end, first.unstable) == (2, 1)
         assert (second.end, second.unstable) == (2, 1)
+        at_open = resolve_ranges(address, kafka_topic, start={0: 3, 1: 2})
+        assert [each.size for each in at_open] == [0, 0]
         uncommitted = resolve_ranges(address, kafka_topic, isolation_level="read_uncommitted")
         assert [r.end for r in uncommitted] == [3, 2]
 

@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.spark.reading.offsets import GroupOffsets, OffsetRange
+from asyncrevoke.spark.reading.offsets import OffsetRange
+from asyncrevoke.spark.reading.places import GroupOffsets
 from asyncrevoke.spark.source.options import SourceOptions, to_place
 
 
@@ -38,6 +39,10 @@ def test_ranges_are_read_as_they_are_planned() -> None:
         ({"topic": "t", "max_offsets_per_trigger": "0"}, "at least 1"),
         ({"topic": "t", "no_progress_timeout": "-1"}, "more than 0"),
         ({"topic": "t", "ranges": "[1]"}, "as JSON"),
+        ({"topic": "t", "ranges": '[["t", "0", 1, 2]]'}, "as JSON"),
+        ({"topic": "t", "ranges": '[["t", 0, 5, 2]]'}, "no end before its start"),
+        ({"topic": "t", "ranges": '[["u", 0, 1, 2]]'}, "a range of topic 'u', and .* topic 't'"),
+        ({"topic": "t", "ranges": '[["t", 0, 1, 2]]', "end": "5"}, "and end= too"),
         ({"topic": "t", "ssl_cafile": "/x"}, 'need security_protocol="SSL"'),
         ({"topic": "t", "security_protocol": "TLS"}, "security_protocol"),
     ],
@@ -45,6 +50,22 @@ def test_ranges_are_read_as_they_are_planned() -> None:
 def test_mistakes_get_a_sentence(options: dict[str, str], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         SourceOptions.of(options)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"end": "latest"}, r"end= is for tables .*trigger\(availableNow=True\)"),
+        ({"ranges": '[["t", 0, 1, 2]]'}, "ranges= is for tables .*checkpoint"),
+    ],
+)
+def test_a_stream_refuses_the_options_of_tables(options: dict[str, str], sentence: str) -> None:
+    types = pytest.importorskip("pyspark.sql.types", reason="needs the extra spark")
+    from asyncrevoke.spark.source.data_source import KafkaSource
+
+    source = KafkaSource({"topic": "t", **options})
+    with pytest.raises(ConfigError, match=sentence):
+        source.streamReader(types.StructType().add("value", "binary"))
 
 
 @pytest.mark.parametrize(
