@@ -179,8 +179,7 @@ class HandlerHost:
                     recorder=session.recorder,
                     deadline=session.deadline,
                 )
-                if session.call_recorder is not None:
-                    # In a test, in which time is virtual.
+                if not session.uses_threads:
                     router = router.map_handlers(inline)
                 runner = self._runner = HandlerRunner(session, router, context)
                 session.add_owner(runner)

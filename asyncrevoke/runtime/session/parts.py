@@ -49,7 +49,8 @@ class SessionParts:
     ``requests`` sends over its connections, and ``bootstrap`` are the addresses to begin with.
     ``config`` has the user's options, also for other clients that the consumer needs.
     ``checks_output_topics``: whether topics that are written to have to exist at the start.
-    ``uses_threads``: whether large batches of results are compressed in a thread.
+    ``uses_threads``: whether sync handlers run beside the event loop, and large batches of results
+    are compressed in a thread; not in a test, in which time is virtual.
     ``call_recorder`` is that of a test's environment, else None.
     ``wall_clock`` returns seconds since the epoch.
     """
