@@ -175,13 +175,11 @@ class JoinAndSync:
         session = self._config.session_timeout
         longest = self._config.rebalance_timeout * _SHARE_OF_REBALANCE
         if not self._known:
-            # No heartbeat shows that a first JoinGroup was forgotten. The timeout doubles after
-            # each timeout, as the response may need longer.
-            longest = max(longest, session / 2)
-            if self._config.group_instance_id is not None:
-                # A repeated one replaces the static member (KIP-345), which the coordinator puts
-                # out after a session unless another one follows.
-                longest = min(longest, session * _SHARE_OF_SESSION)
+            # No heartbeat shows that a first JoinGroup was forgotten, or its response was lost. The
+            # timeout doubles after each timeout, as the response may need longer. Without another
+            # one the coordinator puts out a member that it has added, or a static one that was
+            # replaced (KIP-345), when its session ends.
+            longest = min(max(longest, session / 2), session * _SHARE_OF_SESSION)
             return min(session / 2 * 2.0 ** min(self._unanswered, 16), longest)
         return min(longest, session)
 

@@ -92,10 +92,18 @@ def test_a_first_join_is_sent_again_before_its_session_would_expire() -> None:
     assert send.timeout < 30.0
 
 
-def test_each_first_join_of_a_static_member_is_sent_again_before_its_session_expires() -> None:
-    """A repeated one replaces the static member, whose session begins anew (KIP-345)."""
-    group = ScriptedGroup(group_instance_id="one", session_timeout=6.0, rebalance_timeout=120.0)
+@pytest.mark.parametrize("instance_id", [None, "one"])
+def test_each_first_join_is_sent_again_before_the_session_expires(
+    instance_id: str | None,
+) -> None:
+    """The coordinator may have added the member, and its response may be lost; a repeated JoinGroup
+    replaces a static member, whose session begins anew (KIP-345)."""
+    group = ScriptedGroup(
+        group_instance_id=instance_id, session_timeout=6.0, rebalance_timeout=120.0
+    )
     group.start()
+    if instance_id is None:
+        group.give_id()
     timeouts: list[float] = []
     for _ in range(4):
         send, _ = group.only(JoinGroupRequest)
