@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator  # noqa: TC003 - fixtures' annotations are read
+from typing import Any
 
 import pytest
 from unit.handlers.results.scripted_results_broker import ScriptedResultsBroker
@@ -81,9 +82,9 @@ async def test_results_and_dead_letters_of_a_consumer_share_one_producer(
     made: list[Producer] = []
     create = Producer.__init__
 
-    def counted(self: Producer, *args: object) -> None:
+    def counted(self: Producer, *args: Any, **options: Any) -> None:
         made.append(self)
-        create(self, *args)  # type: ignore[arg-type]
+        create(self, *args, **options)
 
     monkeypatch.setattr(Producer, "__init__", counted)
     consumer = Consumer(group_id="billing")
