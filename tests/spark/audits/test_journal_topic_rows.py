@@ -12,6 +12,8 @@ pytest.importorskip("pyarrow", reason="needs the extra spark")
 from unit.journal.topic.test_collected_journals import by_runs, log_of, piece
 from unit.journal.written_journal import A, B
 
+from asyncrevoke.journal.format.columns import ColumnArrays, RowBatch, Value
+from asyncrevoke.journal.format.frames import Frame, frames
 from asyncrevoke.spark.arrow import pa
 from asyncrevoke.spark.audits.journal import rows_of_logs, rows_of_pieces
 
@@ -29,25 +31,33 @@ def sessions_of(batches: Iterator[ArrowRecordBatch]) -> list[str]:
     return [name for batch in batches for name in batch.column("session_id").to_pylist()]
 
 
+def one_by_one(rows: int) -> list[Frame]:
+    """Rows with different texts."""
+    texts: list[Value] = [f"{row:x}" for row in range(rows)]
+    columns = ColumnArrays({}, {"kind": (["ATTEMPT"], [rows]), "error": (texts, [1] * rows)})
+    return list(frames(RowBatch(0, rows, columns)))
+
+
 @pytest.mark.parametrize(
-    "hostile",
+    ("hostile", "kept"),
     [
-        log_of(A, by_runs(0, 2**17 + 1)),
-        log_of(A, by_runs(0, 2**15, "x" * 4096)),
-        piece(A) + bytes(2**20),
+        # What was written without a byte for each row ends a value, like any damage.
+        (log_of(A, by_runs(0, 2**17 + 1)), 2**16),
+        (log_of(A, one_by_one(2**17 + 1)), 0),
+        (log_of(A, by_runs(0, 2**15, "x" * 4096)), 0),
+        (piece(A) + bytes(2**20), 0),
     ],
-    ids=["rows", "texts", "bytes"],
+    ids=["rows without bytes", "rows", "texts", "bytes"],
 )
-def test_a_value_beyond_the_limits_of_collect_has_no_rows(
-    hostile: bytes, capsys: pytest.CaptureFixture[str], caplog: Any
+def test_a_value_beyond_the_limits_of_collect_has_no_rows_beyond_them(
+    hostile: bytes, kept: int, capsys: pytest.CaptureFixture[str], caplog: Any
 ) -> None:
     found = sessions_of(rows_of_pieces(values(hostile, piece(B))))
-    assert found == [B] * len(found)
-    assert len(found) == 11
+    assert found == [A] * kept + [B] * 11
     assert "journal value damaged" in caplog.text + capsys.readouterr().err
 
 
 def test_a_log_gives_its_batches_one_at_a_time() -> None:
-    rows = rows_of_logs(values(log_of(A, by_runs(0, 2**17 + 1))))
+    rows = rows_of_logs(values(log_of(A, one_by_one(2**17 + 1))))
     assert next(rows).num_rows == 65_536
     assert len(sessions_of(rows)) == 65_537
