@@ -227,6 +227,7 @@ def _compiled(
     check_results(function, name, options.publish_to)
     return Handler(
         name=name,
+        registered=registered,
         function=function,
         topics=topics,
         pattern=options.pattern,
@@ -246,7 +247,6 @@ def _compiled(
         unmatched=options.unmatched,
         value_type=value_type(function, name, batch=batch is not None),
         run_in=options.run_in,
-        registered=registered,
     )
 
 

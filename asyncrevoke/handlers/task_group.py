@@ -96,6 +96,7 @@ class TrackedTaskGroup:
         self._records = TaskRecords(source, self._room)
         handler = Handler(
             name="a task of the task group",
+            registered=self._records.call,
             function=self._records.call,
             topics=(),
             pattern=None,

@@ -16,7 +16,8 @@ import anyio.to_thread
 
 from asyncrevoke.errors import HandlerProcessError
 from asyncrevoke.handlers.blocking.process_call import pickle_call, run_pickled
-from asyncrevoke.handlers.blocking.run_in import default_calls, innermost
+from asyncrevoke.handlers.blocking.run_in import default_calls
+from asyncrevoke.handlers.policy.handler_function import innermost
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable
@@ -92,9 +93,9 @@ class BlockingFunction:
         return limiter
 
 
-async def _until_returned(call: Awaitable[object]) -> object:
+async def _until_returned(call: Coroutine[object, object, object]) -> object:
     """The result of a call that nothing can end; cancelling waits for its end, too."""
-    task = asyncio.ensure_future(cast("Coroutine[object, object, object]", call))
+    task = asyncio.get_running_loop().create_task(call)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:

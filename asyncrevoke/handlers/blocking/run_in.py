@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import os
 import sys
 from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.handlers.policy.handler_function import innermost, is_async, yields
+from asyncrevoke.handlers.policy.signature import yields_nowhere
 
 if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.registration import RunIn
@@ -26,17 +27,13 @@ def default_calls(run_in: RunIn) -> int | None:
 def check_blocking(function: object, name: str, run_in: RunIn, *, publishes: bool) -> None:
     """ConfigError, with the fix, for a function that cannot run there."""
     inner = innermost(function)
-    method = getattr(inner, "__call__", None)  # noqa: B004 - the method itself is looked at
-    for each in (inner, method):
-        if inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each):
-            raise ConfigError(
-                f'{name} is async and runs in the event loop: leave out run_in="{run_in}", or '
-                "write `def` if it blocks"
-            )
-    if inspect.isgeneratorfunction(inner) and not publishes:
+    if is_async(function) or yields(function):
         raise ConfigError(
-            f"{name} yields: give the handler publish_to=... for what it yields, or leave out yield"
+            f'{name} is async and runs in the event loop: leave out run_in="{run_in}", or '
+            "write `def` if it blocks"
         )
+    if inspect.isgeneratorfunction(inner) and not publishes:
+        raise yields_nowhere(name)
     if isinstance(inner, type) or not callable(inner):
         raise ConfigError(f'{name} is no function: register a function with run_in="{run_in}"')
     if run_in == "interpreter" and sys.version_info < _INTERPRETERS:
@@ -50,8 +47,3 @@ def check_blocking(function: object, name: str, run_in: RunIn, *, publishes: boo
             f'{name} has run_in="{run_in}" and is defined inside of another function: define it at '
             "the top of its module, where the other side can import it"
         )
-
-
-def innermost(function: object) -> object:
-    """The function that a partial calls, or the function itself."""
-    return function.func if isinstance(function, functools.partial) else function

@@ -112,6 +112,7 @@ class Handler(NamedTuple):
     """
 
     name: str
+    registered: object
     function: HandlerFunction
     topics: tuple[str, ...]
     pattern: re.Pattern[str] | None
@@ -132,7 +133,6 @@ class Handler(NamedTuple):
     unmatched: Unmatched | None = None
     value_type: object = None
     run_in: RunIn | None = None
-    registered: object = None
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.decoding.decoders import annotation_name
+from asyncrevoke.handlers.policy.handler_function import innermost, yields
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable
@@ -47,13 +48,6 @@ def returns_unsaid(handler: Handler) -> bool:
     return _return_annotation(handler.function) is inspect.Signature.empty
 
 
-def yields(function: object) -> bool:
-    """Whether a function is an async generator, or an object that is called as one."""
-    inner = function.func if isinstance(function, functools.partial) else function
-    method = getattr(inner, "__call__", None)  # noqa: B004 - the method itself is looked at
-    return inspect.isasyncgenfunction(inner) or inspect.isasyncgenfunction(method)
-
-
 def collecting(function: HandlerFunction) -> HandlerFunction:
     """An async generator as an async function that returns a list; others unchanged."""
     if not yields(function):
@@ -68,8 +62,7 @@ def collecting(function: HandlerFunction) -> HandlerFunction:
 
 
 def _return_annotation(function: object) -> object:
-    inner: object = function.func if isinstance(function, functools.partial) else function
-    inner = inspect.unwrap(cast("Callable[..., object]", inner))
+    inner: object = inspect.unwrap(cast("Callable[..., object]", innermost(function)))
     try:
         signature = inspect.signature(cast("Callable[..., object]", inner))
     except (TypeError, ValueError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import typing
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,6 +18,7 @@ from asyncrevoke.handlers.decoding.decoders import (
 )
 from asyncrevoke.handlers.policy.context import HandlerContext
 from asyncrevoke.handlers.policy.dependencies import HandlerWithDependencies, is_dependency
+from asyncrevoke.handlers.policy.handler_function import innermost, is_async, yields
 from asyncrevoke.model import Record
 from asyncrevoke.printable import shown_option
 
@@ -30,23 +30,26 @@ ParameterSource: TypeAlias = Literal["record", "records", "context"]
 
 def handler_name(function: object) -> str:
     """How logs and errors name a handler: its module and qualified name."""
-    inner = function.func if isinstance(function, functools.partial) else function
+    inner = innermost(function)
     name = getattr(inner, "__qualname__", None) or type(inner).__qualname__
     return f"{getattr(inner, '__module__', '?')}.{name}".replace(".<locals>", "")
+
+
+def yields_nowhere(name: str) -> ConfigError:
+    """The error of a handler that yields without ``publish_to``."""
+    return ConfigError(
+        f"{name} yields: give the handler publish_to=... for what it yields, or leave out yield"
+    )
 
 
 def _check_is_async(function: object, name: str) -> None:
     if not callable(function):
         raise ConfigError(f"a handler is an async function, not {shown_option(function)}")
-    inner = function.func if isinstance(function, functools.partial) else function
-    method = getattr(inner, "__call__", None)  # noqa: B004 - the method itself is looked at
-    if inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(method):
+    if is_async(function):
         return
-    if inspect.isasyncgenfunction(inner) or inspect.isasyncgenfunction(method):
-        raise ConfigError(
-            f"{name} yields: give the handler publish_to=... for what it yields, or leave out yield"
-        )
-    if isinstance(inner, type):
+    if yields(function):
+        raise yields_nowhere(name)
+    if isinstance(innermost(function), type):
         raise ConfigError(f"{name} is a class: register an async function, or an instance of it")
     raise ConfigError(
         f"{name} is a sync function and would block every other handler: write `async def`, or say "
@@ -318,8 +321,7 @@ def _annotation(function: object, parameter: inspect.Parameter, name: str) -> ob
             f"parameter {parameter.name} of {name} has no annotation, which says what it receives: "
             f"write `{parameter.name}: bytes`, a dataclass, ..., or `{parameter.name}: Record`"
         )
-    inner: object = function.func if isinstance(function, functools.partial) else function
-    inner = inspect.unwrap(cast("Callable[..., object]", inner))
+    inner: object = inspect.unwrap(cast("Callable[..., object]", innermost(function)))
     if not hasattr(inner, "__globals__"):
         inner = cast("object", inspect.getattr_static(inner, "__call__"))
     names = cast("dict[str, object]", getattr(inner, "__globals__", {}))
