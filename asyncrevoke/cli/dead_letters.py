@@ -6,10 +6,10 @@ import asyncio
 import logging
 import signal
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -28,7 +28,6 @@ from asyncrevoke.printable import printable, printable_json
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from asyncrevoke.config import ConsumerOptions
     from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
     from asyncrevoke.dead_letters.listing import Listing, Named
     from asyncrevoke.dead_letters.replay import Replay, ReplayOptions, ReplayResult
@@ -201,7 +200,7 @@ def replay(
         )
         result = _run_replay(_opened(topic, connection), options)
     if as_json:
-        print(printable_json(msgspec.json.encode(asdict(result)).decode()))
+        print(printable_json(msgspec.json.encode(result).decode()))
     else:
         _print_result(result, dry_run=dry_run)
     if result.error is not None:
@@ -217,9 +216,8 @@ def _opened(topic: str, connection: ConnectionOptions) -> DeadLetterTopic:
     from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
 
     logging.getLogger("asyncrevoke").addHandler(logging.NullHandler())
-    config = connection.config(client_id="asyncrevoke-dead-letters")
-    options = {each.name: getattr(config, each.name) for each in fields(config)}
-    return DeadLetterTopic(topic, **cast("ConsumerOptions", options))
+    options = connection.consumer_options(client_id="asyncrevoke-dead-letters")
+    return DeadLetterTopic(topic, **options)
 
 
 async def _find(

@@ -66,6 +66,11 @@ class ConnectionOptions:
 
     def config(self, **more: Unpack[ConsumerOptions]) -> ConsumerConfig:
         """These options, and ``more``, as a configuration. Raises ConfigError."""
+        return ConsumerConfig(**self.consumer_options(**more))
+
+    def consumer_options(self, **more: Unpack[ConsumerOptions]) -> ConsumerOptions:
+        """These options, and ``more``, as options of a consumer. Raises ConfigError for certificates
+        and tokens."""
         given: ConsumerOptions = {
             "bootstrap_servers": self.bootstrap_servers or _LOCAL,
             "security_protocol": cast("SecurityProtocol", self.security_protocol),
@@ -81,7 +86,7 @@ class ConnectionOptions:
             if not self.sasl_token:
                 raise ConfigError("OAUTHBEARER needs a token: set ASYNCREVOKE_SASL_TOKEN")
             given["sasl_oauth_token_provider"] = given_token(self.sasl_token)
-        return ConsumerConfig(**(given | more))
+        return given | more
 
     def _tls(self) -> ssl.SSLContext | None:
         """What these files make of the system's defaults; None if there are none."""
