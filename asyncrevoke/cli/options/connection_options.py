@@ -69,8 +69,8 @@ class ConnectionOptions:
         return ConsumerConfig(**self.consumer_options(**more))
 
     def consumer_options(self, **more: Unpack[ConsumerOptions]) -> ConsumerOptions:
-        """These options, and ``more``, as options of a consumer. Raises ConfigError for certificates
-        and tokens."""
+        """These options, and ``more``, as options of a consumer. ConfigError for certificates that
+        cannot be used, and for a missing token."""
         given: ConsumerOptions = {
             "bootstrap_servers": self.bootstrap_servers or _LOCAL,
             "security_protocol": cast("SecurityProtocol", self.security_protocol),
