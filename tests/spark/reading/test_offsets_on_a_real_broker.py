@@ -44,17 +44,21 @@ async def test_places_are_found_by_end_offset_and_time(
     assert spans(start=datetime.fromtimestamp(10**6, UTC)) == [(10, 10), (10, 10)]
 
 
+async def commit(address: str, topic: str, offset: int) -> None:
+    """Commit an offset of the first partition, for the group with the topic's name."""
+    partition = TopicPartition(topic, 0)
+    member = AIOKafkaConsumer(bootstrap_servers=address, group_id=topic, enable_auto_commit=False)
+    async with member:
+        member.assign([partition])
+        await member.commit({partition: offset})
+
+
 async def test_a_range_begins_at_the_committed_offset_of_a_group(
     kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
     await produce(kafka_broker, kafka_topic, 20)
     address = kafka_broker.bootstrap_servers
-    member = AIOKafkaConsumer(
-        bootstrap_servers=address, group_id=kafka_topic, enable_auto_commit=False
-    )
-    async with member:
-        member.assign([TopicPartition(kafka_topic, 0)])
-        await member.commit({TopicPartition(kafka_topic, 0): 7})
+    await commit(address, kafka_topic, 7)
     ranges = resolve_ranges(address, kafka_topic, start=GroupOffsets(kafka_topic))
     assert [(r.start, r.end) for r in ranges] == [(7, 10), (0, 10)]
     with pytest.raises(ConfigError, match="has committed nothing"):
@@ -83,12 +87,7 @@ async def test_a_group_with_commits_beyond_the_end_of_the_log_is_an_error(
 ) -> None:
     await produce(kafka_broker, kafka_topic, 20)
     address = kafka_broker.bootstrap_servers
-    member = AIOKafkaConsumer(
-        bootstrap_servers=address, group_id=kafka_topic, enable_auto_commit=False
-    )
-    async with member:
-        member.assign([TopicPartition(kafka_topic, 0)])
-        await member.commit({TopicPartition(kafka_topic, 0): 17})
+    await commit(address, kafka_topic, 17)
     with pytest.raises(DataLossError, match=r"offset 17 of .*-0, which ends at offset 10"):
         resolve_ranges(address, kafka_topic, start=GroupOffsets(kafka_topic))
 
