@@ -143,28 +143,11 @@ class LaneQueue(Generic[T]):
         """
         if not items:
             return
-        tracker_id = items[0].tracker_id
         part = self._parts.get(partition)
-        if part is None or part.tracker_id != tracker_id:
-            lanes = {}
-            number = len(self._last_started)
-            if part is None:
-                self._last_started.append(-1)
-            else:
-                lanes, number = part.lanes, part.number
-                part.supersede()
-                self._last_started[number] = -1
-            # A paused partition delivers nothing, so this is another assignment of it.
-            self.resume(partition)
-            default_keys = self._has_default_keys and lane_keys is None and limiter is None
-            part = PartitionLanes(
-                partition, number, tracker_id, lanes, limiter, default_keys=default_keys
-            )
-            self._parts[partition] = part
-            if limiter is not None:
-                self._limiters[limiter] = None
+        default_keys = self._has_default_keys and lane_keys is None and limiter is None
+        if part is None or part.tracker_id != items[0].tracker_id:
+            part = self._replace(part, partition, items[0].tracker_id, limiter, default_keys)
         elif part.runs_last is not NO_LANE:
-            default_keys = self._has_default_keys and lane_keys is None and limiter is None
             part.revocation_withdrawn(default_keys=default_keys)
         self._puts = put_number = self._puts + 1
         if not part.default_keys:
@@ -190,6 +173,33 @@ class LaneQueue(Generic[T]):
                 lanes[key] = None
                 ready(entry)
         self._ready.added(part)
+
+    def _replace(
+        self,
+        former: PartitionLanes[T] | None,
+        partition: TopicPartition,
+        tracker_id: int,
+        limiter: HandlerLimiter[Entry[T]] | None,
+        default_keys: bool,
+    ) -> PartitionLanes[T]:
+        """Items of another offset tracker are put from now on."""
+        lanes: dict[Hashable, deque[Entry[T]] | None] = {}
+        number = len(self._last_started)
+        if former is None:
+            self._last_started.append(-1)
+        else:
+            lanes, number = former.lanes, former.number
+            former.supersede()
+            self._last_started[number] = -1
+        # A paused partition delivers nothing, so this is another assignment of it.
+        self.resume(partition)
+        part = PartitionLanes(
+            partition, number, tracker_id, lanes, limiter, default_keys=default_keys
+        )
+        self._parts[partition] = part
+        if limiter is not None:
+            self._limiters[limiter] = None
+        return part
 
     def _put_with_keys(
         self, part: PartitionLanes[T], items: Sequence[T], lane_keys: LaneKeys[T]
