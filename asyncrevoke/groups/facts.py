@@ -9,11 +9,14 @@ from asyncrevoke.model import TopicPartition
 
 class GroupSummary(msgspec.Struct, frozen=True, kw_only=True):
     """One group among all: ``type`` is ``classic`` or ``consumer`` (KIP-848), empty if the broker
-    does not report it; so is ``state``."""
+    does not report it; so is ``state``. ``members`` is their number, and ``lag`` the sum over the
+    partitions whose lag is known: None if the group could not be described, or none is known."""
 
     group: str
     type: str = ""
     state: str = ""
+    members: int | None = None
+    lag: int | None = None
 
 
 class MemberFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -35,10 +35,11 @@ def groups(
     timeout: Annotated[float, typer.Option(help="Seconds for each answer.")] = 10.0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON value for machines.")] = False,
 ) -> None:
-    """List consumer groups, or show one: members, assignments, lag, and who delays a rebalance.
+    """List consumer groups with their members and lag, or show one: members, assignments, lag, and
+    who delays a rebalance.
 
     Shows groups of all clients and of both protocols, classic and KIP-848. What brokers do not
-    report is shown as unknown: while a classic group prepares a rebalance, they do not report
+    report is shown as "?": while a classic group prepares a rebalance, they do not report
     which members have not rejoined. The exit code is 0 if the groups are shown, 1 if the group does
     not exist or no broker answers, 2 if an option is wrong.
 
@@ -64,12 +65,13 @@ def groups(
 
 async def _ask(config: ConsumerConfig, name: str | None) -> GroupFacts | Sequence[GroupSummary]:
     from asyncrevoke.groups.cluster import GroupsClient
-    from asyncrevoke.groups.observer import describe_group, list_groups
+    from asyncrevoke.groups.observer import describe_group
+    from asyncrevoke.groups.overview import summarize_groups
     from asyncrevoke.groups.retry import retry_until_settled
 
     async with GroupsClient(config) as cluster:
         if name is None:
-            return await retry_until_settled(lambda: list_groups(cluster))
+            return await summarize_groups(cluster)
         return await retry_until_settled(lambda: describe_group(cluster, name))
 
 

@@ -21,9 +21,17 @@ _UNKNOWN = "?"
 
 def show_groups(console: Console, groups: Sequence[GroupSummary]) -> None:
     """All groups, one a line."""
-    table = _table("group", "type", "state")
+    table = _table("group", "type", "state", "members", "lag")
+    for column in table.columns[3:]:
+        column.justify = "right"
     for group in groups:
-        add_row(table, group.group, group.type or _UNKNOWN, group.state or _UNKNOWN)
+        add_row(
+            table,
+            group.group,
+            group.type or _UNKNOWN,
+            group.state or _UNKNOWN,
+            *map(_number, (group.members, group.lag)),
+        )
     console.print(table)
 
 
@@ -78,10 +86,7 @@ def _partitions(partitions: Iterable[PartitionFacts], members: Iterable[MemberFa
             table,
             f"{partition.topic}-{partition.partition}",
             "nobody" if partition.member_id is None else names[partition.member_id],
-            *(
-                _UNKNOWN if number is None else str(number)
-                for number in (partition.committed, partition.end, partition.lag)
-            ),
+            *map(_number, (partition.committed, partition.end, partition.lag)),
         )
     return table
 
@@ -98,6 +103,10 @@ def _ranges(partitions: Iterable[TopicPartition]) -> str:
         f"{topic}-{first}" if first == last else f"{topic}-{first}..{last}"
         for topic, first, last in runs
     )
+
+
+def _number(number: int | None) -> str:
+    return _UNKNOWN if number is None else str(number)
 
 
 def _table(*columns: str) -> Table:

@@ -46,6 +46,8 @@ _LOOK_AGAIN = 1.0
 _OF_OTHERS = "topics of other members"
 # How many of these a line names.
 _TOLD_TOPICS = 10
+# While no broker has answered yet.
+_WHAT_TO_CHECK = "that a broker listens there, and security_protocol"
 
 
 class ClusterMetadata:
@@ -309,13 +311,10 @@ class ClusterMetadata:
 
     def _retry(self, now: float, node: Node, why: str) -> None:
         self.note_failure(node)
-        self._log.waiting(
-            now,
-            "cluster",
-            "waiting for a broker that answers",
-            tried=f"{node.host}:{node.port}",
-            reason=why,
-        )
+        fields = {"tried": f"{node.host}:{node.port}", "reason": why}
+        if not self._answered_request:
+            fields["check"] = _WHAT_TO_CHECK
+        self._log.waiting(now, "cluster", "waiting for a broker that answers", **fields)
         if self._again:
             self._send()
             return

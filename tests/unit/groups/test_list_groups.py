@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from typing import TYPE_CHECKING
 
@@ -12,12 +13,14 @@ from kio.schema.list_groups.v5.response import ListedGroup, ListGroupsResponse
 from kio.schema.types import GroupId
 from rich.console import Console
 from typer.testing import CliRunner
-from unit.groups.fake_brokers import NOW, FakeBrokers
+from unit.core.scripted_brokers import tp
+from unit.groups.fake_brokers import NOW, FakeBrokers, classic_member
 
 from asyncrevoke.cli.app import app
 from asyncrevoke.cli.groups import command
 from asyncrevoke.cli.groups.view import show_groups
 from asyncrevoke.groups.observer import list_groups
+from asyncrevoke.groups.overview import summarize_groups
 
 if TYPE_CHECKING:
     import pytest
@@ -60,7 +63,57 @@ async def test_brokers_that_report_no_state_leave_it_unknown(brokers: FakeBroker
     assert (group.type, group.state) == ("", "")
     text = io.StringIO()
     show_groups(Console(file=text, width=200), [group])
-    assert text.getvalue().count("?") == 2
+    assert text.getvalue().count("?") == 4
+
+
+def only_billing(brokers: FakeBrokers) -> None:
+    group = ListedGroup(
+        group_id=GroupId("billing"),
+        protocol_type="consumer",
+        group_state="Stable",
+        group_type="Classic",
+    )
+    answer = ListGroupsResponse(throttle_time=NOW, error_code=ErrorCode.none, groups=(group,))
+    brokers.listed = {1: answer, 2: answer}.get
+
+
+async def test_each_group_is_listed_with_its_members_and_lag(brokers: FakeBrokers) -> None:
+    only_billing(brokers)
+    brokers.classic = (classic_member("one", tp(0), tp(1)), classic_member("two", tp(2)))
+    (group,) = await summarize_groups(brokers)
+    assert (group.group, group.state, group.members, group.lag) == ("billing", "Stable", 2, 20)
+    text = io.StringIO()
+    show_groups(Console(file=text, width=200), [group])
+    assert text.getvalue().split()[-5:] == ["billing", "classic", "Stable", "2", "20"]
+
+
+async def test_a_group_that_may_not_be_described_is_listed_without_members_and_lag(
+    brokers: FakeBrokers,
+) -> None:
+    only_billing(brokers)
+    brokers.error = ErrorCode.group_authorization_failed
+    (group,) = await summarize_groups(brokers)
+    assert (group.group, group.members, group.lag) == ("billing", None, None)
+
+
+async def test_a_group_that_has_gone_meanwhile_is_not_listed(brokers: FakeBrokers) -> None:
+    only_billing(brokers)
+    brokers.protocol_type, brokers.state, brokers.committed = "", "Dead", {}
+    assert await summarize_groups(brokers) == []
+
+
+async def test_groups_that_are_not_described_in_time_are_listed_all_the_same(
+    brokers: FakeBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only_billing(brokers)
+
+    async def never(_group: str) -> int:
+        forever: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        return await forever
+
+    monkeypatch.setattr(brokers, "coordinator", never)
+    (group,) = await summarize_groups(brokers, within=0.01)
+    assert (group.group, group.members, group.lag) == ("billing", None, None)
 
 
 def test_no_groups_at_all_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

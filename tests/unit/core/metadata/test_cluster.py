@@ -118,6 +118,7 @@ def test_unreachable_brokers_are_tried_in_turn_ever_more_slowly_and_with_a_line(
     lines = world.named("waiting for a broker that answers")
     assert lines[0].fields["reason"] == "connection refused"
     assert lines[0].fields["tried"] == "boot1:9092"
+    assert lines[0].fields["check"] == "that a broker listens there, and security_protocol"
     assert 5 <= len(lines) <= 7
 
 
@@ -128,6 +129,9 @@ def test_when_a_broker_answers_again_it_is_said_once() -> None:
     world.advance(0.2)
     world.answer_metadata()
     assert len(world.named("broker reachable")) == 1
+    world.advance(600)
+    world.fail(world.only(MetadataRequest)[0])
+    assert "check" not in world.named("waiting for a broker that answers")[-1].fields
 
 
 def test_a_response_without_brokers_counts_as_none() -> None:
