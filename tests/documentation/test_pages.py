@@ -10,7 +10,7 @@ from sybil import Sybil
 from sybil.example import SybilFailure
 
 import asyncrevoke
-from documentation.blocks import PythonBlocks, ShellBlocks, TomlBlocks
+from documentation.blocks import PythonBlocks, ShellBlocks, TomlBlocks, YamlBlocks
 from documentation.kafka_page import KafkaPage
 from documentation.option_reference import PAGE, options, with_reference
 
@@ -32,7 +32,7 @@ LINKED = [
     *sorted((ROOT / "tests").rglob("README.md")),
 ]
 ORACLES = ROOT / "tests" / "simulation" / "invariants"
-BLOCKS = (PythonBlocks, ShellBlocks, TomlBlocks)
+BLOCKS = (PythonBlocks, ShellBlocks, TomlBlocks, YamlBlocks)
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
@@ -164,6 +164,7 @@ def test_every_module_that_tox_runs_exists() -> None:
         ("```bash\npython examples/handlers.py --no-such-option\n```", "no option"),
         ("```bash\nrm -rf build\n```", "no check for the command"),
         ("```toml\n[broken\n```", "Expected"),
+        ("```yaml\nkind: Pod\n```", "apiVersion"),
     ],
 )
 def test_a_broken_block_fails(tmp_path: Path, block: str, why: str) -> None:

@@ -23,8 +23,9 @@ def shown() -> set[str]:
     """Names that README, the pages and the examples import."""
     found: set[str] = set()
     for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *ROOT.glob("examples/*.py")):
+        visible = re.sub(r"<!--.*?-->", "", path.read_text(), flags=re.DOTALL)
         for module, names in re.findall(
-            r"^ *from (asyncrevoke[\w.]*) import (\([^)]*\)|.+)$", path.read_text(), re.MULTILINE
+            r"^ *from (asyncrevoke[\w.]*) import (\([^)]*\)|.+)$", visible, re.MULTILINE
         ):
             found |= {f"{module}.{name}" for name in re.findall(r"\w+", names.partition("#")[0])}
     return found
