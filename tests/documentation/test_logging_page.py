@@ -31,5 +31,5 @@ def test_every_event_that_a_page_names_is_logged() -> None:
     known = {name for _, name in logged_events()}
     for page in (ROOT / "docs").rglob("*.md"):
         text = " ".join(page.read_text().split())
-        named = set(re.findall(r"\bevents? `([^`]+)`", text))
+        named = set(re.findall(r"\bevents?(?: are| is)? `([^`]+)`", text))
         assert named <= known, page.name
