@@ -3,7 +3,7 @@
 import signal
 from importlib.util import find_spec
 
-from documentation.blocks import PythonBlocks, ShellBlocks, TomlBlocks
+from documentation.blocks import PythonBlocks, ShellBlocks, TomlBlocks, YamlBlocks
 from documentation.kafka_page import KafkaPage, documented_page
 from sybil import Sybil
 from sybil.parsers.markdown import SkipParser
@@ -15,9 +15,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_collect_file = Sybil(
-    parsers=[PythonBlocks(), ShellBlocks(), TomlBlocks(), SkipParser()],
+    parsers=[PythonBlocks(), ShellBlocks(), TomlBlocks(), YamlBlocks(), SkipParser()],
     patterns=["README.md", "CONTRIBUTING.md", "docs/*.md", "docs/*/*.md", "docs/*/*/*.md"],
     # Run where there is a Spark: `tox -e spark`.
-    excludes=[] if find_spec("pyspark") else ["docs/how-to/spark.md"],
+    excludes=[] if find_spec("pyspark") else ["docs/how-to/spark*.md"],
     fixtures=[KafkaPage.FIXTURE],
 ).pytest()

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from asyncrevoke.producing.message import Message
     from asyncrevoke.runtime.session.probe import Probe
 
-__version__ = "0.1.0"
+    __version__: str
 
 __all__ = [
     "INHERIT",
@@ -167,11 +167,20 @@ _MODULES = {
 def __getattr__(name: str) -> object:
     if name == "Depends":
         return _depends()
+    if name == "__version__":
+        return _version()
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value: object = getattr(import_module(_MODULES.get(name, _ERRORS)), name)
     globals()[name] = value
     return value
+
+
+def _version() -> str:
+    """That of the installed distribution; ``pyproject.toml`` alone says what it is."""
+    from importlib.metadata import version
+
+    return version("asyncrevoke")
 
 
 def _depends() -> object:

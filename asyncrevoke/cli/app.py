@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from asyncrevoke import __version__
+import asyncrevoke
 from asyncrevoke.cli.audit import audit
 from asyncrevoke.cli.broker.command import broker
 from asyncrevoke.cli.dashboard import dashboard
@@ -30,7 +30,7 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"asyncrevoke {__version__}")
+        typer.echo(f"asyncrevoke {asyncrevoke.__version__}")
         raise typer.Exit
 
 

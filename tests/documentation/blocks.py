@@ -9,6 +9,7 @@ from collections.abc import Awaitable
 from pathlib import Path
 from typing import cast
 
+import yaml
 from sybil import Example
 from sybil.parsers.markdown import CodeBlockParser
 
@@ -71,6 +72,22 @@ class ShellBlocks(CodeBlockParser):
     def evaluate(self, example: Example) -> None:
         for command in split_commands(str(example.parsed)):
             check_command(command, Path(example.path).parent)
+
+
+class YamlBlocks(CodeBlockParser):
+    """Parses manifests of Kubernetes, and checks the commands of their containers."""
+
+    language = "yaml"
+
+    def evaluate(self, example: Example) -> None:
+        manifests = list(yaml.safe_load_all(str(example.parsed)))
+        assert manifests
+        for manifest in manifests:
+            missing = {"apiVersion", "kind", "metadata"} - manifest.keys()
+            assert not missing, f"a manifest without {sorted(missing)}"
+            template = manifest.get("spec", {}).get("template", {})
+            for container in template.get("spec", {}).get("containers", []):
+                check_command(container["command"], Path(example.path).parent)
 
 
 class TomlBlocks(CodeBlockParser):

@@ -6,7 +6,8 @@ import contextlib
 import json
 import uuid
 from collections.abc import Awaitable, Callable, Generator, Iterator
-from typing import TYPE_CHECKING, ClassVar
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from asyncrevoke import Consumer, Record
 
 ADDRESS = "localhost:9092"
+T = TypeVar("T")
 CONSUMERS = {"AIOKafkaConsumer", "Consumer"}
 
 
@@ -31,6 +33,8 @@ class KafkaPage:
         self._groups: dict[str, str] = {}
         self._consumers: list[Consumer] = []
         self.handled: list[Record] = []
+        self._open = contextlib.ExitStack()
+        self._patch = self._open.enter_context(pytest.MonkeyPatch.context())
 
     # -- for invisible blocks ---------------------------------------------------------------
 
@@ -38,6 +42,15 @@ class KafkaPage:
     def address(self) -> str:
         """The broker's address."""
         return self._broker()
+
+    def enter(self, context: AbstractContextManager[T]) -> T:
+        """Enter a context until the page's last block has run."""
+        return self._open.enter_context(context)
+
+    def environment(self, **variables: str) -> None:
+        """Set variables of the environment until the page's last block has run."""
+        for name, value in variables.items():
+            self._patch.setenv(name, value)
 
     def topic(self, name: str, *, records: int = 0, partitions: int = 2) -> None:
         """Make a topic of this name with ``records`` orders in it, as JSON with a key."""
@@ -69,6 +82,10 @@ class KafkaPage:
     def committed(self, topic: str, group: str) -> int:
         """The sum of the offsets that the group of the block before has committed."""
         return asyncio.run(self._committed(self._topics[topic], self._groups[group]))
+
+    def close(self) -> None:
+        """Leave what was entered."""
+        self._open.close()
 
     # -- for the evaluator ------------------------------------------------------------------
 
@@ -158,4 +175,6 @@ def documented_page(request: pytest.FixtureRequest) -> Iterator[KafkaPage]:
         return str(request.getfixturevalue("kafka_broker").bootstrap_servers)
 
     with restored_logging():
-        yield KafkaPage(broker)
+        page = KafkaPage(broker)
+        yield page
+        page.close()

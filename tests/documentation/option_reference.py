@@ -1,4 +1,4 @@
-"""Writes the options into ``docs/reference/configuration.md``, from the text beside each.
+"""Writes the options into two pages of ``docs/reference``, from the text beside each.
 
 python tests/documentation/option_reference.py
 """
@@ -16,7 +16,12 @@ from typing import Literal, Union, get_args, get_origin
 
 from asyncrevoke.config import ConsumerConfig, consumer_config
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "configuration.md"
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+# Each page has the options from this one on, up to the first one of the next page.
+PAGES = {
+    "bootstrap_servers": REFERENCE / "configuration.md",
+    "auto_offset_reset": REFERENCE / "fetch-and-connection-options.md",
+}
 BEGIN = "<!-- options: begin (written by tests/documentation/option_reference.py) -->"
 END = "<!-- options: end -->"
 
@@ -94,10 +99,14 @@ def markdown(text: str) -> str:
     return re.sub(r" (Hazards?)( of [^:]*)?:", r"\n\n**\1\2:**", text, count=1)
 
 
-def reference() -> str:
-    """The generated part of the page."""
+def reference(of_page: Path) -> str:
+    """The generated part of a page."""
     parts: list[str] = []
+    page = of_page
     for name, annotation, default, text in options():
+        page = PAGES.get(name, page)
+        if page != of_page:
+            continue
         if name in CHAPTERS:
             parts.append(f"## {CHAPTERS[name]}")
         parts.append(f"### `{name}`")
@@ -106,16 +115,17 @@ def reference() -> str:
     return "\n\n".join([BEGIN, *parts, END])
 
 
-def with_reference(page: str) -> str:
-    """The page with its generated part renewed."""
-    before, _, rest = page.partition(BEGIN)
+def with_reference(page: Path) -> str:
+    """The text of a page with its generated part renewed."""
+    before, _, rest = page.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
-    return before + reference() + after
+    return before + reference(page) + after
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(
-        description="Write the options into docs/reference/configuration.md."
+        description="Write the options into their pages of docs/reference."
     )
     parser.parse_args()
-    PAGE.write_text(with_reference(PAGE.read_text()))
+    for path in PAGES.values():
+        path.write_text(with_reference(path))

@@ -1,4 +1,4 @@
-"""The architecture page names the folders, functions and calls that the code has."""
+"""The pages on the architecture name the folders, functions and calls that the code has."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "asyncrevoke"
-PAGE = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
+PAGE = "\n".join(
+    (ROOT / "docs" / "explanation" / f"{name}.md").read_text()
+    for name in ("architecture", "how-it-runs", "changing-the-core")
+)
 REFERENCE = re.compile(r"`([\w/]+\.py)::([\w.]+)`")
 LATER = "(*later*)"
 # Sections with numbered steps that do not call each other.

@@ -6,7 +6,8 @@ from pathlib import Path
 from asyncrevoke.config import ConsumerConfig
 from documentation.log_events import ANY, logged_events
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "logging.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "reference" / "logging.md"
 ROW = re.compile(r"^\| (debug|info|warning|error) \| `(.+?)` \| (.*) \|$", re.MULTILINE)
 ROWS: list[tuple[str, str, str]] = ROW.findall(PAGE.read_text())
 
@@ -24,3 +25,11 @@ def test_every_field_that_the_page_names_is_logged() -> None:
         if ANY not in fields:
             told = set(re.findall(r"`([a-z_]+)`", meaning)) - options
             assert told <= fields, name
+
+
+def test_every_event_that_a_page_names_is_logged() -> None:
+    known = {name for _, name in logged_events()}
+    for page in (ROOT / "docs").rglob("*.md"):
+        text = " ".join(page.read_text().split())
+        named = set(re.findall(r"\bevents?(?: are| is)? `([^`]+)`", text))
+        assert named <= known, page.name

@@ -10,9 +10,10 @@ from sybil import Sybil
 from sybil.example import SybilFailure
 
 import asyncrevoke
-from documentation.blocks import PythonBlocks, ShellBlocks, TomlBlocks
+from documentation.blocks import PythonBlocks, ShellBlocks, TomlBlocks, YamlBlocks
 from documentation.kafka_page import KafkaPage
-from documentation.option_reference import PAGE, options, with_reference
+from documentation.option_reference import PAGES as OPTION_PAGES
+from documentation.option_reference import options, with_reference
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -32,7 +33,7 @@ LINKED = [
     *sorted((ROOT / "tests").rglob("README.md")),
 ]
 ORACLES = ROOT / "tests" / "simulation" / "invariants"
-BLOCKS = (PythonBlocks, ShellBlocks, TomlBlocks)
+BLOCKS = (PythonBlocks, ShellBlocks, TomlBlocks, YamlBlocks)
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
@@ -102,17 +103,18 @@ def test_every_page_is_in_the_index() -> None:
     assert [page for page in PAGES[1:] if page not in {index, *linked}] == []
 
 
-def test_the_options_are_described_as_in_the_code() -> None:
-    page = PAGE.read_text()
-    assert page == with_reference(page), (
-        "configuration.md is behind: run python tests/documentation/option_reference.py"
+@pytest.mark.parametrize("page", OPTION_PAGES.values(), ids=lambda page: page.name)
+def test_the_options_are_described_as_in_the_code(page: Path) -> None:
+    assert page.read_text() == with_reference(page), (
+        f"{page.name} is behind: run python tests/documentation/option_reference.py"
     )
 
 
 def test_every_option_that_a_page_names_exists() -> None:
     known = {name for name, *_ in options()}
+    pages = "|".join(page.stem for page in OPTION_PAGES.values())
     for page in PAGES:
-        for name in re.findall(r"configuration\.md#(\w+)", page.read_text()):
+        for name in re.findall(rf"/(?:{pages})\.md#(\w+)", page.read_text()):
             assert name in known, f"{page.name}: {name}"
 
 
@@ -164,6 +166,7 @@ def test_every_module_that_tox_runs_exists() -> None:
         ("```bash\npython examples/handlers.py --no-such-option\n```", "no option"),
         ("```bash\nrm -rf build\n```", "no check for the command"),
         ("```toml\n[broken\n```", "Expected"),
+        ("```yaml\nkind: Pod\n```", "apiVersion"),
     ],
 )
 def test_a_broken_block_fails(tmp_path: Path, block: str, why: str) -> None:

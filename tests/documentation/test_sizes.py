@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = ("asyncrevoke", "benchmarks", "examples", "tests")
 MOST_ENTRIES = 14
 MOST_LINES = 500
+MOST_LINES_OF_A_PAGE = 250
 MOST_LINES_OF_A_FUNCTION = 60
 MOST_PARAMETERS = 10
 
@@ -47,3 +48,18 @@ def test_no_function_of_the_package_has_more_than_sixty_lines_or_ten_parameters(
                 where = path.relative_to(ROOT)
                 found.append(f"{where}:{node.lineno} {node.name}: {lines} lines, {parameters}")
     assert found == []
+
+
+def test_no_page_has_more_than_250_lines() -> None:
+    pages = (ROOT / "docs").rglob("*.md")
+    lines = {str(page): len(page.read_text("utf-8").splitlines()) for page in pages}
+    assert {page: count for page, count in lines.items() if count > MOST_LINES_OF_A_PAGE} == {}
+
+
+def test_no_folder_of_pages_shows_more_than_fourteen_entries() -> None:
+    folders = [path for path in (ROOT / "docs").rglob("*") if path.is_dir()]
+    entries = {
+        str(folder): sum(not path.name.startswith("__") for path in folder.iterdir())
+        for folder in folders
+    }
+    assert {name: count for name, count in entries.items() if count > MOST_ENTRIES} == {}

@@ -51,7 +51,8 @@ def test_without_faults_or_slow_work_nothing_is_lost_or_repeated(mode: GroupMode
             "the loop was left before its work counted",
             "a revoke was not finished before its deadline",
             "the group was converted while partitions were on their way",
-            # Nobody knows of it when the revoke is announced (docs/how-to/handlers/index.md).
+            # Nobody knows of it when the revoke is announced
+            # (docs/how-to/handlers/revocations-and-crashes.md).
             "a member joined that reads no completion maps",
             # The application asks for it.
             "a seek went back to the beginning",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from documentation.commands import configured
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 HOOKS = (ROOT / ".pre-commit-config.yaml").read_text()
 
 

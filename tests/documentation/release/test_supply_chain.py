@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 HASHED = sorted((ROOT / ".github").glob("requirements-*.txt"))
 PINNED = re.compile(r"([A-Za-z0-9][\w.\-]*)==([\w.!+]+)(?: ; .+)?")
