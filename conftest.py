@@ -16,8 +16,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 pytest_collect_file = Sybil(
     parsers=[PythonBlocks(), ShellBlocks(), TomlBlocks(), SkipParser()],
-    patterns=["README.md", "CONTRIBUTING.md", "docs/*.md"],
+    patterns=["README.md", "CONTRIBUTING.md", "docs/*.md", "docs/*/*.md", "docs/*/*/*.md"],
     # Run where there is a Spark: `tox -e spark`.
-    excludes=[] if find_spec("pyspark") else ["docs/spark.md"],
+    excludes=[] if find_spec("pyspark") else ["docs/how-to/spark.md"],
     fixtures=[KafkaPage.FIXTURE],
 ).pytest()

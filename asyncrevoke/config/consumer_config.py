@@ -140,7 +140,9 @@ class ConsumerConfig:
     partition at a time."""
 
     max_in_flight: int = 2000
-    """Records taken and not finished; beyond it, delivery and fetching wait. Hazard: after a crash
+    """Records taken and not finished; beyond it, delivery and fetching wait. With several
+    partitions, a quarter of what it exceeds ``concurrency`` by is reserved in equal parts for those
+    that have few such records: they do not wait behind the backlog of others. Hazard: after a crash
     so many are handled again, and up to as many finished ones that ``completion_map`` has no room
     for."""
 

@@ -25,6 +25,12 @@ def is_legal_topic(name: str) -> bool:
     return _LEGAL.fullmatch(name) is not None and name not in (".", "..")
 
 
+def create_topic_command(host: str, port: int, topic: str) -> str:
+    """The command that creates this topic, with the broker's own numbers of partitions and
+    replicas."""
+    return f"kafka-topics.sh --bootstrap-server {host}:{port} --create --topic {topic}"
+
+
 def check_topics(topics: tuple[object, ...], call: str) -> tuple[str, ...]:
     """Distinct legal topic names; ``call`` is what the user wrote, such as ``subscribe``."""
     for topic in topics:

@@ -118,9 +118,9 @@ class ConsumerCore:
         """Return what there is for the user; None: nothing yet, call again.
 
         The first call after a result begins a step: the last batch is completed, and announced
-        partitions are released or delayed (docs/architecture.md, the rules of a poll). ``expired``
-        ends the step with whatever there is. Raises an error once; a fatal error each time. When
-        ``ended`` is True there will be no further result.
+        partitions are released or delayed (``docs/explanation/architecture.md``, the rules of a
+        poll). ``expired`` ends the step with whatever there is. Raises an error once; a fatal error
+        each time. When ``ended`` is True there will be no further result.
 
         With ``records_first``, if there are records, fetches are left for :meth:`plan_owed`, which
         is to be called soon. With a ``reader`` the user gets the records one by one, see

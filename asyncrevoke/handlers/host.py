@@ -143,7 +143,8 @@ class HandlerHost:
     def output_topics(self) -> frozenset[str]:
         """The topics that failed records and results are sent to."""
         handlers = () if self.router is None else self.router.handlers
-        topics = (topic for each in handlers for topic in (each.dead_letter, each.publish_to))
+        topics = {topic for each in handlers for topic in (each.dead_letter, each.publish_to)}
+        topics |= {each.retry_topic.topic for each in handlers if each.retry_topic}
         return frozenset(topic for topic in topics if topic is not None)
 
     async def run(self, session: Session, router: Router) -> None:

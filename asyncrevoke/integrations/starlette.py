@@ -46,7 +46,9 @@ def health_routes(*consumers: Consumer, max_handler_age: float | None = None) ->
 
 
 def dashboard_routes(*consumers: Consumer, prefix: str = "/dashboard") -> list[Route]:
-    """``GET /dashboard/``: a live page of the consumers' partitions; see ``docs/dashboard.md``.
+    """``GET /dashboard/``: a live page of the consumers' partitions.
+
+    ``docs/how-to/operating/dashboard.md`` describes it.
 
     To be called before the consumers are entered, as they are observed from then on. The page only
     reads. It shows topics, handlers' names and client ids to every client that can reach it:

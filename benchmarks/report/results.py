@@ -38,10 +38,10 @@ class Section(NamedTuple):
 
 
 _ABOUT = (
-    "Written by `python -m benchmarks`, see [benchmarks](../benchmarks.md). Medians, and lowest to"
-    " highest of all rounds, of clients that took turns on one broker. Machines differ:"
-    " compare the rows. *Ours ÷ this* is of the first column: for rates more is better, for times"
-    " less."
+    "Written by `python -m benchmarks`, see [benchmarks](../explanation/benchmarks.md). Medians,"
+    " and lowest to highest of all rounds, of clients that took turns on one broker. Machines"
+    " differ: compare the rows. *Ours ÷ this* is of the first column: for rates more is better,"
+    " for times less."
 )
 
 HANDLERS: dict[str, tuple[str, str]] = {

@@ -48,8 +48,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--matrix",
         action="store_true",
-        help="measure the cells of the matrix in docs/guarantees.md, and write them there: all, "
-        "or those of --fault and --protocol",
+        help="measure the cells of the matrix in docs/reference/guarantees.md, and write them "
+        "there: all, or those of --fault and --protocol",
     )
     parser.add_argument(
         "--no-kills",

@@ -1,4 +1,4 @@
-"""The matrix of faults and protocols in docs/guarantees.md, written from what was measured.
+"""The matrix of faults and protocols in docs/reference/guarantees.md, from what was measured.
 
 ``python -m chaos --matrix`` measures: ``measured.json`` keeps each cell until it is measured again.
 A fault that is not the cluster's own is measured on the fewest brokers that it makes sense with.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from chaos.run import Outcome
 
 MEASURED = Path(__file__).parent / "measured.json"
-PAGE = Path(__file__).parents[2] / "docs" / "guarantees.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "guarantees.md"
 BEGIN = "<!-- chaos: begin (written by tests/chaos/matrix.py) -->"
 END = "<!-- chaos: end -->"
 TITLES = {"cooperative": "cooperative-sticky", "eager": "`range` (eager)", "consumer": "KIP-848"}

@@ -1,4 +1,4 @@
-"""The matrix in docs/guarantees.md is what was measured, and names every fault."""
+"""The matrix in docs/reference/guarantees.md is what was measured, and names every fault."""
 
 from __future__ import annotations
 

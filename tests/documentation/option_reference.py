@@ -1,4 +1,4 @@
-"""Writes the options into ``docs/configuration.md``, from the text that stands beside each.
+"""Writes the options into ``docs/reference/configuration.md``, from the text beside each.
 
 python tests/documentation/option_reference.py
 """
@@ -16,7 +16,7 @@ from typing import Literal, Union, get_args, get_origin
 
 from asyncrevoke.config import ConsumerConfig, consumer_config
 
-PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "configuration.md"
 BEGIN = "<!-- options: begin (written by tests/documentation/option_reference.py) -->"
 END = "<!-- options: end -->"
 
@@ -114,6 +114,8 @@ def with_reference(page: str) -> str:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Write the options into docs/configuration.md.")
+    parser = argparse.ArgumentParser(
+        description="Write the options into docs/reference/configuration.md."
+    )
     parser.parse_args()
     PAGE.write_text(with_reference(PAGE.read_text()))

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "asyncrevoke"
-PAGE = (ROOT / "docs" / "architecture.md").read_text()
+PAGE = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
 REFERENCE = re.compile(r"`([\w/]+\.py)::([\w.]+)`")
 LATER = "(*later*)"
 # Sections with numbered steps that do not call each other.

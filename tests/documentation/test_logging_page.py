@@ -1,4 +1,4 @@
-"""docs/logging.md has each event that the code logs, with its level and with fields that it has."""
+"""docs/reference/logging.md has each event that the code logs, with its level and fields."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from asyncrevoke.config import ConsumerConfig
 from documentation.log_events import ANY, logged_events
 
-PAGE = Path(__file__).parents[2] / "docs" / "logging.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "logging.md"
 ROW = re.compile(r"^\| (debug|info|warning|error) \| `(.+?)` \| (.*) \|$", re.MULTILINE)
 ROWS: list[tuple[str, str, str]] = ROW.findall(PAGE.read_text())
 

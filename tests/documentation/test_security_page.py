@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "security.md"
+PAGE = ROOT / "docs" / "reference" / "security.md"
 POLICY = ROOT / "SECURITY.md"
 NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 # Tests of what hostile outsiders can do: none of these files may be missing on the page.

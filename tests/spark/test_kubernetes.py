@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "spark.md"
+PAGE = ROOT / "docs" / "how-to" / "spark.md"
 
 
 class _Api(BaseHTTPRequestHandler):

@@ -28,6 +28,8 @@ _ROOM_DELAY = 0.002
 _FULL_TIMER = "in-flight-full"
 _FULL_AFTER = 5.0
 _UNLIMITED = 2**31
+# Of the records that wait unstarted if ``max_in_flight`` are in flight, one in so many is reserved.
+_RESERVED = 4
 _NO_OFFSET = 2**63 - 1
 
 
@@ -56,6 +58,10 @@ class CompletionTracker:
         self._maps = maps
         self._reactions = reactions
         self._max_in_flight = config.max_in_flight
+        self._reserve = max(0, config.max_in_flight - config.concurrency) // _RESERVED
+        # Whether partitions are asked for what they may return of their own reserve alone.
+        self._draws_on_reserve = False
+        self._reserves = False
         # Polls for a record or two at a time would cost more than they return.
         self._enough_capacity = min(config.max_poll_records, max(1, config.max_in_flight // 8))
         self._commits_by_itself = config.commit_mode != "manual"
@@ -93,14 +99,45 @@ class CompletionTracker:
             tracker.deliver(records, position, epoch)
 
     def capacity(self, now: float, limit: int) -> int:
-        """How many of ``limit`` records may be returned now."""
+        """How many of ``limit`` records may be returned now, whatever partitions they are of."""
+        self._draws_on_reserve = self._reserves = False
         if self._one_by_one:
-            limit = min(limit, self._max_in_flight - self._assignment.in_flight)
+            shared = self._shared_capacity(limit)
+            self._reserves = shared < min(limit, self._max_in_flight - self._assignment.in_flight)
+            limit = min(limit, shared)
         self._at_limit = limit <= 0
         self._limited = False
         if self._at_limit and not self._outbox.has_timer(_FULL_TIMER):
             self._outbox.set_timer(_FULL_TIMER, now + _FULL_AFTER, self._warn_at_limit)
         return limit
+
+    def reserved_capacity(self, limit: int) -> int:
+        """How many of ``limit`` records more may be returned now of partitions with few in flight.
+
+        From now on, until the next :meth:`capacity`, :meth:`partition_capacity` is that of its
+        reserve. So a backlog of other partitions does not delay their records until it is done.
+        """
+        self._draws_on_reserve = self._reserves
+        free = self._max_in_flight - self._assignment.in_flight
+        return min(limit, free) if self._reserves else 0
+
+    @property
+    def reserves_capacity(self) -> bool:
+        """Whether :meth:`capacity` has left some to partitions with few records in flight."""
+        return self._reserves
+
+    def _shared_capacity(self, enough: int) -> int:
+        """How many records more may be in flight, without what is reserved for partitions that have
+        few; more than ``enough`` may be an estimate."""
+        free = self._max_in_flight - self._assignment.in_flight
+        each = self._partition_reserve()
+        if not each or free - self._reserve >= enough:
+            return free
+        return free - sum(max(0, each - i.in_flight) for i in self._assignment.live())
+
+    def _partition_reserve(self) -> int:
+        partitions = len(self._assignment)
+        return self._reserve // partitions if partitions > 1 else 0
 
     def limit(self, limit_of: Callable[[str], tuple[str, int] | None]) -> None:
         """Set a function that returns, for each topic, a name and the limit of records in flight
@@ -110,8 +147,11 @@ class CompletionTracker:
     def partition_capacity(self, instance: PartitionInstance, round_number: int) -> int:
         """How many records of one partition may be returned in this round of polling. The rest of a
         limit is shared between its partitions, rounded up so that none starves."""
+        unnamed = _UNLIMITED
+        if self._draws_on_reserve:
+            unnamed = max(0, self._partition_reserve() - instance.in_flight)
         if self._limit_of is None or (limit := self._limit_of(instance.partition.topic)) is None:
-            return _UNLIMITED
+            return unnamed
         name, most = limit
         if round_number != self._round:
             self._round = round_number
@@ -123,7 +163,7 @@ class CompletionTracker:
             share = self._shares[name] = -(-left // max(1, len(known)))
         if not share and not self._at_limit:
             self._limited = self._at_limit = True
-        return share
+        return min(share, unnamed)
 
     def _is_named(self, instance: PartitionInstance, name: str) -> bool:
         limit = None if self._limit_of is None else self._limit_of(instance.partition.topic)
@@ -284,7 +324,7 @@ class CompletionTracker:
         if self._limited:
             enough = False
         else:
-            enough = self._max_in_flight - self._assignment.in_flight >= self._enough_capacity
+            enough = self._shared_capacity(self._enough_capacity) >= self._enough_capacity
         if enough:
             self._wake(now)
         elif not self._outbox.has_timer(_ROOM_TIMER):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.config.topics import create_topic_command
 from asyncrevoke.core.io.wait_log import WaitLog
 
 if TYPE_CHECKING:
@@ -23,8 +24,7 @@ class OutputTopics:
 
     def __init__(self, outbox: Outbox, bootstrap: Node) -> None:
         self._log = WaitLog(outbox)
-        address = f"{bootstrap.host}:{bootstrap.port}"
-        self._command = f"kafka-topics.sh --bootstrap-server {address} --create --topic"
+        self._bootstrap = bootstrap
         self._topics: frozenset[str] = frozenset()
         self.missing: frozenset[str] = frozenset()
 
@@ -52,7 +52,7 @@ class OutputTopics:
                     name,
                     "records cannot be sent to a topic that does not exist",
                     topic=name,
-                    create=f"{self._command} {name}",
+                    create=create_topic_command(self._bootstrap.host, self._bootstrap.port, name),
                 )
             else:
                 self._log.over(now, name, "topic available", topic=name)

@@ -1,4 +1,6 @@
-"""What one step of the iterator returns, and when; docs/architecture.md lists the rules of a poll.
+"""What one step of the iterator returns, and when.
+
+``docs/explanation/architecture.md`` lists the rules of a poll.
 
 A step begins with the first poll after a result: the last batch is completed, and announced
 revocations without records in flight complete. It ends with a result: records, a revocation, a
@@ -130,34 +132,50 @@ class Poller:
     ) -> dict[TopicPartition, list[Record]]:
         """Deliver up to ``max_records``: first those kept from a reader, then fetched ones."""
         self._fetcher.polled()
-        limit = self._completion_tracker.capacity(now, max_records or self._config.max_poll_records)
+        tracker = self._completion_tracker
+        most = max_records or self._config.max_poll_records
+        limit = tracker.capacity(now, most)
         kept = self._assignment.reader_records.has_kept
-        if limit <= 0 or not (self._fetcher.record_drain.is_ready or kept):
+        if limit <= 0 and not tracker.reserves_capacity:
+            return {}
+        if not (self._fetcher.record_drain.is_ready or kept):
             return {}
         if self._pauses_unconfirmed and self._session_guard.pauses_delivery(now):
             return {}
         taken: dict[TopicPartition, list[Record]] = {}
         slices: list[tuple[PartitionInstance, Sequence[Record]]] = []
-        if kept:
+        if kept and limit > 0:
             for instance, records in self._assignment.reader_records.drain(
                 limit, self._may_deliver
             ):
                 taken[instance.partition] = records
-                self._completion_tracker.deliver(
-                    instance.partition, records, tracked=reader is not None
-                )
+                tracker.deliver(instance.partition, records, tracked=reader is not None)
                 slices.append((instance, records))
                 limit -= len(records)
         if limit > 0:
-            for partition, fetched in self._fetcher.record_drain.drain(now, limit).items():
-                instance = self._completion_tracker.deliver(
-                    partition, fetched, tracked=reader is not None
-                )
-                taken[partition] = taken[partition] + fetched if partition in taken else fetched
-                slices.append((instance, fetched))
+            self._drain_fetched(now, limit, reader, taken, slices)
+        left = most - sum(len(records) for _, records in slices)
+        if tracker.reserves_capacity and (limit := tracker.reserved_capacity(left)) > 0:
+            self._drain_fetched(now, limit, reader, taken, slices)
         if reader is not None and slices:
-            self._completion_tracker.return_by_reader(now, reader, slices)
+            tracker.return_by_reader(now, reader, slices)
         return taken
+
+    def _drain_fetched(
+        self,
+        now: float,
+        limit: int,
+        reader: RecordReader | None,
+        taken: dict[TopicPartition, list[Record]],
+        slices: list[tuple[PartitionInstance, Sequence[Record]]],
+    ) -> None:
+        """Deliver up to ``limit`` fetched records, and add them to ``taken`` and ``slices``."""
+        for partition, fetched in self._fetcher.record_drain.drain(now, limit).items():
+            instance = self._completion_tracker.deliver(
+                partition, fetched, tracked=reader is not None
+            )
+            taken[partition] = taken[partition] + fetched if partition in taken else fetched
+            slices.append((instance, fetched))
 
     def stop_reader_if_paused(self, now: float) -> None:
         """Let a reader return no further record while delivery is paused. Call only if the session

@@ -82,8 +82,9 @@ class LaneQueue(Generic[T]):
         self._has_default_keys = not (self._by_key and null_keys == "unordered")
         self._ready: ReadyEntries[T] = ReadyEntries()
         self._parts: dict[TopicPartition, PartitionLanes[T]] = {}
-        # For each value of _parts the highest offset that was taken, -1 if none.
-        self._last_started: dict[PartitionLanes[T], int] = {}
+        # The highest offset of each partition that was taken, -1 if none: at PartitionLanes.number.
+        # A list, because take() is called for each record.
+        self._last_started: list[int] = []
         self._limiters: dict[HandlerLimiter[Entry[T]], None] = {}
         # Entries of each paused partition that would be ready, in order.
         self._paused: dict[TopicPartition, deque[Entry[T]]] = {}
@@ -142,24 +143,11 @@ class LaneQueue(Generic[T]):
         """
         if not items:
             return
-        tracker_id = items[0].tracker_id
         part = self._parts.get(partition)
-        if part is None or part.tracker_id != tracker_id:
-            lanes = {}
-            if part is not None:
-                lanes = part.lanes
-                part.supersede()
-                del self._last_started[part]
-            # A paused partition delivers nothing, so this is another assignment of it.
-            self.resume(partition)
-            default_keys = self._has_default_keys and lane_keys is None and limiter is None
-            part = PartitionLanes(partition, tracker_id, lanes, limiter, default_keys=default_keys)
-            self._parts[partition] = part
-            self._last_started[part] = -1
-            if limiter is not None:
-                self._limiters[limiter] = None
+        default_keys = self._has_default_keys and lane_keys is None and limiter is None
+        if part is None or part.tracker_id != items[0].tracker_id:
+            part = self._replace(part, partition, items[0].tracker_id, limiter, default_keys)
         elif part.runs_last is not NO_LANE:
-            default_keys = self._has_default_keys and lane_keys is None and limiter is None
             part.revocation_withdrawn(default_keys=default_keys)
         self._puts = put_number = self._puts + 1
         if not part.default_keys:
@@ -185,6 +173,33 @@ class LaneQueue(Generic[T]):
                 lanes[key] = None
                 ready(entry)
         self._ready.added(part)
+
+    def _replace(
+        self,
+        former: PartitionLanes[T] | None,
+        partition: TopicPartition,
+        tracker_id: int,
+        limiter: HandlerLimiter[Entry[T]] | None,
+        default_keys: bool,
+    ) -> PartitionLanes[T]:
+        """Items of another offset tracker are put from now on."""
+        lanes: dict[Hashable, deque[Entry[T]] | None] = {}
+        number = len(self._last_started)
+        if former is None:
+            self._last_started.append(-1)
+        else:
+            lanes, number = former.lanes, former.number
+            former.supersede()
+            self._last_started[number] = -1
+        # A paused partition delivers nothing, so this is another assignment of it.
+        self.resume(partition)
+        part = PartitionLanes(
+            partition, number, tracker_id, lanes, limiter, default_keys=default_keys
+        )
+        self._parts[partition] = part
+        if limiter is not None:
+            self._limiters[limiter] = None
+        return part
 
     def _put_with_keys(
         self, part: PartitionLanes[T], items: Sequence[T], lane_keys: LaneKeys[T]
@@ -216,8 +231,9 @@ class LaneQueue(Generic[T]):
             return self._take_checked(entry)
         offset = entry[1].offset
         last_started = self._last_started
-        if offset > last_started[part]:  # noqa: PLR1730 - a call of max costs as much as the rest
-            last_started[part] = offset
+        number = part.number
+        if offset > last_started[number]:  # noqa: PLR1730 - a call of max costs as much as the rest
+            last_started[number] = offset
         return entry
 
     def _take_checked(self, entry: Entry[T]) -> Entry[T] | None:
@@ -227,8 +243,9 @@ class LaneQueue(Generic[T]):
             paused.append(entry)
             self.free_limiter(entry)
             return self.take()
-        if part in self._last_started:
-            self._last_started[part] = max(self._last_started[part], entry[1].offset)
+        if part is self._parts[part.partition]:
+            number = part.number
+            self._last_started[number] = max(self._last_started[number], entry[1].offset)
         if part.limiter is not None:
             part.limiter.call_started(entry[1])
         return entry
@@ -373,7 +390,7 @@ class LaneQueue(Generic[T]):
         part = self._parts.get(partition)
         if part is None:
             return []
-        beyond = self._last_started[part] + 1
+        beyond = self._last_started[part.number] + 1
         first = beyond if droppable_from is None else min(beyond, droppable_from)
         return self._drop(
             lambda entry: (
@@ -405,7 +422,7 @@ class LaneQueue(Generic[T]):
     def last_started(self, partition: TopicPartition) -> int:
         """The highest offset of the partition that was taken, -1 if none."""
         part = self._parts.get(partition)
-        return -1 if part is None else self._last_started[part]
+        return -1 if part is None else self._last_started[part.number]
 
     def partitions(self) -> list[TopicPartition]:
         """Every partition of which items were ever put."""

@@ -18,10 +18,11 @@ T = TypeVar("T", bound=LaneItem)
 class PartitionLanes(Generic[T]):
     """The lanes of one partition, for items of one offset tracker.
 
-    After a seek the partition has another tracker, and another object of this class with the same
-    ``lanes``: order holds across the seek. ``default_keys``: the lane keys are those of the queue,
-    and there is no limiter. ``check_on_take``: there is a limiter, or the partition is paused, or
-    another object has taken this one's place. ``ready``: entries of :class:`ReadyEntries`.
+    ``number`` is the partition's place in the lists of the queue. After a seek the partition has
+    another tracker, and another object of this class with the same number and the same ``lanes``:
+    order holds across the seek. ``default_keys``: the lane keys are those of the queue, and there
+    is no limiter. ``check_on_take``: there is a limiter, or the partition is paused, or another
+    object has taken this one's place. ``ready``: entries of :class:`ReadyEntries`.
     ``runs_last``: while the partition is revoked, the key of the lane that runs last.
     """
 
@@ -31,6 +32,7 @@ class PartitionLanes(Generic[T]):
         "default_keys",
         "lanes",
         "limiter",
+        "number",
         "partition",
         "ready",
         "runs_last",
@@ -40,6 +42,7 @@ class PartitionLanes(Generic[T]):
     def __init__(
         self,
         partition: TopicPartition,
+        number: int,
         tracker_id: int,
         lanes: dict[Hashable, deque[Entry[T]] | None],
         limiter: HandlerLimiter[Entry[T]] | None,
@@ -49,6 +52,7 @@ class PartitionLanes(Generic[T]):
         self.default_keys = default_keys
         self.limiter = limiter
         self.partition = partition
+        self.number = number
         self.tracker_id = tracker_id
         self.lanes = lanes
         self.ready: deque[Entry[T]] = deque()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from broker.handlers.test_handlers_on_a_real_broker import DEADLINE, HandlerTopic, until
 
-from asyncrevoke import Consumer, Message, Record, TopicPartition
+from asyncrevoke import Consumer, Message, Record, RetryTopic, TopicPartition
 from asyncrevoke.producing.partitioner import murmur2
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ async def test_a_result_topic_that_does_not_exist_pauses_the_partition_until_it_
     tp = TopicPartition(kafka.topic, 0)
     async with consumer:
         await until(lambda: consumer.health().paused_partitions)
-        assert f"kafka-topics --create --topic {results}" in caplog.text
+        assert f"--create --topic {results}`" in caplog.text
         await consumer.commit()
         assert await kafka.committed() == 0
         await kafka.create(results)
@@ -147,3 +147,31 @@ async def test_several_results_and_those_of_batches_are_published(kafka: Handler
     assert all(each.headers == (("of", each.value),) for each in of_others)
     assert {(each.key, each.timestamp) for each in of_others} == {(b"b", 7)}
     assert set(seen.values()) == {1}
+
+
+async def test_each_missing_topic_that_is_written_to_is_named_at_the_start_with_its_command(
+    kafka: HandlerTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    results, failed, later = (f"{kafka.topic}.{name}" for name in ("results", "failed", "later"))
+    consumer = Consumer(**kafka.options())
+
+    @consumer.handler(
+        kafka.topic,
+        publish_to=results,
+        dead_letter=failed,
+        retry_topic=RetryTopic(later, delay=1.0),
+    )
+    async def echo(value: bytes) -> bytes:
+        return value
+
+    def all_named() -> bool:
+        return all(
+            f"kafka-topics.sh --bootstrap-server {kafka.address} --create --topic {topic}"
+            in caplog.text
+            for topic in (results, failed, later)
+        )
+
+    async with consumer:
+        await until(all_named)
+        assert {results, failed, later} <= consumer.health().missing_topics
+        consumer.stop()

@@ -89,7 +89,7 @@ class Fault(ABC):
     """
 
     name: ClassVar[str]
-    # What the matrix in docs/guarantees.md calls it.
+    # What the matrix in docs/reference/guarantees.md calls it.
     title: ClassVar[str]
     seconds: ClassVar[float] = 0.0
     silence: ClassVar[float] = 0.0

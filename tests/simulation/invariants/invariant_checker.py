@@ -264,7 +264,7 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
         member all that it has."""
         wanted = member.core.subscription()
         view = self._view(member)
-        view.changed_at = self.state.clock.now
+        view.changes.append(self.state.clock.now)
         for partition, holding in view.held.items():
             if partition.topic not in wanted and holding.dropped_since is None:
                 holding.dropped_since = self.state.clock.now

@@ -121,8 +121,9 @@ class MemberView:
     # When it received that a topic is gone, or another one has its name.
     gone_at: dict[str, float] = field(default_factory=dict[str, float])
     partition_counts: dict[str, int] = field(default_factory=dict[str, int])
-    # When it last received other topics or partitions than before.
-    changed_at: float = -1.0
+    # When its subscription, or what it received of topics and partitions, has changed since it last
+    # received an assignment.
+    changes: list[float] = field(default_factory=list[float])
     # What may be sent for it while it is frozen.
     standbys: dict[int, Request] = field(default_factory=dict[int, Request])
     # Its consumer has ended with a fatal error, and sends nothing more for its membership.

@@ -113,6 +113,7 @@ class Answers:
 
     def _synced(self, view: MemberView, given: frozenset[TopicPartition]) -> None:
         view.granted = given
+        view.changes.clear()
         self._follow_ups.synced(view, given)
         for partition, holding in view.held.items():
             if partition not in given:
@@ -202,4 +203,4 @@ class Answers:
             changed |= view.partition_counts.get(topic.name, count) != count
             view.partition_counts[topic.name] = count
         if changed:
-            view.changed_at = self._state.clock.now
+            view.changes.append(self._state.clock.now)

@@ -51,7 +51,7 @@ def test_without_faults_or_slow_work_nothing_is_lost_or_repeated(mode: GroupMode
             "the loop was left before its work counted",
             "a revoke was not finished before its deadline",
             "the group was converted while partitions were on their way",
-            # Nobody knows of it when the revoke is announced (docs/handlers.md).
+            # Nobody knows of it when the revoke is announced (docs/how-to/handlers/index.md).
             "a member joined that reads no completion maps",
             # The application asks for it.
             "a seek went back to the beginning",

@@ -270,7 +270,10 @@ def test_names_for_prometheus_follow_opentelemetrys_rules() -> None:
 
 
 def test_the_grafana_dashboard_asks_for_nothing_that_does_not_exist() -> None:
-    board = cast("dict[str, object]", json.loads((ROOT / "docs" / "grafana.json").read_text()))
+    board = cast(
+        "dict[str, object]",
+        json.loads((ROOT / "docs" / "how-to" / "operating" / "grafana.json").read_text()),
+    )
     asked = re.findall(r'"expr": "((?:[^"\\]|\\.)*)"', json.dumps(board))
     assert len(asked) >= 10
     used = {
@@ -296,7 +299,7 @@ def test_the_grafana_dashboard_asks_for_nothing_that_does_not_exist() -> None:
 
 @pytest.mark.parametrize("metric", names.METRICS, ids=lambda metric: metric.name)
 def test_the_page_about_metrics_has_each_of_them(metric: names.Metric) -> None:
-    page = (ROOT / "docs" / "metrics.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "operating" / "metrics.md").read_text()
     attributes = ", ".join(f"`{name}`" for name in metric.attributes) or "-"
     row = f"| `{metric.name}` | {metric.kind} | {metric.unit} | {metric.about} | {attributes} |"
     assert row in page

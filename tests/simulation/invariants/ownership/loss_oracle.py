@@ -60,9 +60,9 @@ class LossOracle:
     def _overdue(self, view: MemberView, partition: TopicPartition, holding: Holding) -> bool:
         """Whether a deadline, its own or the group's, has passed for giving the partition back."""
         since_when = [holding.revoking_since, holding.dropped_since]
-        if view.eager and view.changed_at >= holding.since:
-            # It may have joined again for that, before which it gives everything up.
-            since_when.append(view.changed_at)
+        if view.eager:
+            # It may join again for a change, before which it gives everything up.
+            since_when.extend(change for change in view.changes if change >= holding.since)
         begun = min((since for since in since_when if since is not None), default=None)
         if begun is None:
             return False

@@ -30,9 +30,12 @@ class DeliveryOracles:
         # the sender, and the end of what was committed before, its map included.
         self._rewound: dict[TopicPartition, tuple[int, int]] = {}
         # Those of them of which nobody can know, as their sender had released the partition before
-        # they arrived; and those that it knew of, and could not repair before it lost it.
+        # they arrived, or had read the offset for the last time before it releases it; and those
+        # that it knew of, and could not repair before it lost it.
         self._lasting: set[TopicPartition] = set()
         self._repairing: dict[TopicPartition, int] = {}
+        # When the coordinator last read an offset to a client.
+        self._read_at: dict[tuple[int, TopicPartition], float] = {}
         # Where what is stored ends, its map included.
         self._stored: dict[TopicPartition, int] = {}
         # The completed offsets beyond the committed one that each client last received.
@@ -344,13 +347,25 @@ class DeliveryOracles:
             # One late commit may follow upon another, and rewind less.
             _, before = self._rewound.get(partition, (client, ended))
             self._rewound[partition] = client, max(before, ended)
-            if holding is None or holding.since > state.network.ghost_sent_at:
+            if (
+                holding is None
+                or holding.since > state.network.ghost_sent_at
+                or self._has_read_for_release(client, partition, holding)
+            ):
                 self._lasting.add(partition)
             state.counts["late commits"] += 1
         elif new.offset >= self._rewound.get(partition, (client, 0))[1]:
             self._rewound.pop(partition, None)
             self._lasting.discard(partition)
             self._repairing.pop(partition, None)
+
+    def _has_read_for_release(
+        self, client: int, partition: TopicPartition, holding: Holding
+    ) -> bool:
+        """Whether its owner has read the offset after the revocation was announced: it releases the
+        partition when the answer comes, without reading it again."""
+        since = holding.revoking_since
+        return since is not None and self._read_at.get((client, partition), -1.0) >= since
 
     def position_found(
         self, view: MemberView, partition: TopicPartition, offset: int, *, is_end: bool
@@ -372,6 +387,7 @@ class DeliveryOracles:
         """The coordinator has read committed offsets to a client."""
         for partition in partitions:
             stored = self._state.brokers.group.offsets.get(partition)
+            self._read_at[client, partition] = self._state.clock.now
             self._told[client, partition] = (
                 _NOTHING if stored is None else self._covered(partition, stored)
             )

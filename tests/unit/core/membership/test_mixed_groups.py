@@ -1,6 +1,6 @@
 """Groups whose members do not all rebalance alike (KIP-429): what no other file holds.
 
-``docs/mixed-groups.md`` lists all situations, and the test that holds each.
+``docs/explanation/mixed-groups.md`` lists all situations, and the test that holds each.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 FIRST_BOUNCE = ("range", "cooperative-sticky")
 FORMER_ID = "one-01234567-89ab-cdef-0123-456789abcdef"
-PAGE = Path(__file__).parents[4] / "docs" / "mixed-groups.md"
+PAGE = Path(__file__).parents[4] / "docs" / "explanation" / "mixed-groups.md"
 
 
 class Everything:

@@ -1,6 +1,6 @@
 """What a record or its handler can do wrong: one outcome each, and nothing is lost.
 
-The table in docs/handlers.md says the same in words.
+The table in docs/how-to/handlers/index.md says the same in words.
 """
 
 from __future__ import annotations

@@ -1,0 +1,43 @@
+"""Records of one partition do not wait for the backlog of others."""
+
+import asyncio
+import random
+
+import pytest
+
+from asyncrevoke import Consumer, Record
+from asyncrevoke.testing import TestConsumer
+
+_HANDLER_TIME = 0.1
+_BACKLOG = 500
+
+
+@pytest.mark.parametrize("max_in_flight", [2000, 200])
+@pytest.mark.parametrize("keys", [10_000, 8], ids=["many keys", "few keys"])
+async def test_a_record_starts_within_one_handler_time_beside_backlogs_of_taken_partitions(
+    keys: int, max_in_flight: int
+) -> None:
+    consumer = Consumer(group_id="billing", concurrency=32, max_in_flight=max_in_flight)
+    started: dict[int, float] = {}
+
+    @consumer.handler("orders")
+    async def handle(record: Record) -> None:
+        if record.partition == 6:
+            started[record.offset] = test.time
+        await asyncio.sleep(_HANDLER_TIME)
+
+    chance = random.Random(1)
+    taken = [("orders", partition) for partition in range(6)]
+    async with TestConsumer(consumer, partitions=7) as test:
+        await test.revoke(*taken)
+        for number in range(_BACKLOG * len(taken)):
+            key = str(chance.randrange(keys))
+            await test.publish("orders", number, key=key, partition=number % len(taken))
+        await test.give(*taken)
+        for number in range(20):
+            await test.advance(chance.uniform(0.0, _HANDLER_TIME))
+            published_at = test.time
+            kept = await test.publish("orders", number, key=f"kept {number}", partition=6)
+            await test.until(lambda: kept.offset in started)  # noqa: B023 - awaited at once
+            assert started[kept.offset] - published_at <= _HANDLER_TIME + 0.01
+        assert test.in_flight > 100
