@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         DataLossError,
         HandoverError,
         ReplayError,
+        SinkError,
         SparkSetupError,
         StalledReadError,
     )
@@ -40,6 +41,7 @@ __all__ = [
     "ReplayError",
     "ReplayProgress",
     "ReplayReport",
+    "SinkError",
     "SparkSetupError",
     "StalledReadError",
     "audit",
@@ -65,6 +67,7 @@ _MODULES = {
     "ReplayError": "errors",
     "ReplayProgress": "replays.progress",
     "ReplayReport": "replays.report",
+    "SinkError": "errors",
     "SparkSetupError": "errors",
     "StalledReadError": "errors",
     "audit": "audits.run",

@@ -1,4 +1,4 @@
-"""``spark.read.format("asyncrevoke")``: reads topics as tables and streams, without jars."""
+"""``format("asyncrevoke")``: reads topics as tables and streams and writes them, without jars."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, cast
 
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
 )
@@ -39,6 +41,7 @@ from asyncrevoke.spark.reading.record_columns import (
     RecordColumns,
     check_columns,
 )
+from asyncrevoke.spark.sink.writers import StreamWriter, TableWriter
 from asyncrevoke.spark.source.options import SourceOptions
 from asyncrevoke.spark.source.stream_offsets import advance, check_not_renewed
 
@@ -59,7 +62,8 @@ def register(spark: SparkSession) -> None:
 
 
 class KafkaSource(DataSource):
-    """Reads a topic; for its options see :mod:`asyncrevoke.spark.source.options`.
+    """Reads a topic; for its options see :mod:`asyncrevoke.spark.source.options`. Writes by
+    :mod:`asyncrevoke.spark.sink`.
 
     The user's schema selects columns; columns that it leaves out are not built.
     """
@@ -85,6 +89,16 @@ class KafkaSource(DataSource):
         options = SourceOptions.of(self.options)
         options.check_stream()
         return StreamReader(options, check_columns(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Writes a table; for its options see :mod:`asyncrevoke.spark.sink.options`."""
+        return TableWriter(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(  # noqa: N802 - Spark's name
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamArrowWriter:
+        """Writes the micro-batches of a stream."""
+        return StreamWriter(self.options, schema, overwrite=overwrite)
 
 
 class Part(InputPartition):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import ssl
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, cast
@@ -12,28 +11,23 @@ from typing import TYPE_CHECKING, cast
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.printable import shown_option
+from asyncrevoke.spark.connection_options import CONNECTION_OPTIONS, connection_options
+from asyncrevoke.spark.hidden_options import HiddenOptions
 from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.reading.places import GroupOffsets, Place, check_place
 from asyncrevoke.spark.reading.range_reader import NO_PROGRESS_TIMEOUT
-from asyncrevoke.spark.source.hidden_options import HiddenOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from asyncrevoke.config import ConsumerOptions
+    from asyncrevoke.config.consumer_config import IsolationLevel
     from asyncrevoke.spark.reading.places import Missing
 
-_KAFKA = (
-    "bootstrap_servers", "client_id", "isolation_level", "security_protocol", "sasl_mechanism",
-    "sasl_plain_username", "sasl_plain_password", "sasl_kerberos_service_name",
-    "sasl_kerberos_domain_name",
-)  # fmt: skip
-_TLS = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password")
 _OURS = (
     "topic", "start", "end", "missing", "include_headers", "include_unreadable",
-    "max_offsets_per_trigger", "no_progress_timeout", "ranges",
+    "max_offsets_per_trigger", "no_progress_timeout", "ranges", "isolation_level",
 )  # fmt: skip
-_NAMES = (*_OURS, *_KAFKA, *_TLS)
+_NAMES = (*_OURS, *CONNECTION_OPTIONS)
 # Options of Spark's Kafka connector, in lower case as Spark passes them, and their names here.
 _CONNECTORS = {
     "subscribe": "topic",
@@ -126,18 +120,10 @@ class SourceOptions:
     def config(self) -> ConsumerConfig:
         """The configuration to connect with. Raises ConfigError; OSError for an unreadable file."""
         given = self.given.reveal()
-        options: dict[str, object] = {name: given[name] for name in _KAFKA if name in given}
-        options.setdefault("isolation_level", "read_committed")
-        if "security_protocol" not in given and any(name in given for name in _TLS):
-            raise ConfigError('ssl_... options need security_protocol="SSL" or "SASL_SSL"')
-        if any(name in given for name in _TLS):
-            context = ssl.create_default_context(cafile=given.get("ssl_cafile"))
-            if "ssl_certfile" in given:
-                context.load_cert_chain(
-                    given["ssl_certfile"], given.get("ssl_keyfile"), given.get("ssl_password")
-                )
-            options["ssl_context"] = context
-        return ConsumerConfig(**cast("ConsumerOptions", options))
+        options = connection_options(given)
+        level = given.get("isolation_level", "read_committed")
+        options["isolation_level"] = cast("IsolationLevel", level)
+        return ConsumerConfig(**options)
 
 
 def to_place(name: str, text: str) -> Place:
