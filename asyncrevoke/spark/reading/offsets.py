@@ -138,6 +138,22 @@ async def find_ranges(
     return ranges
 
 
+async def begin_at_time(
+    config: ConsumerConfig, ranges: Sequence[OffsetRange], milliseconds: int
+) -> list[OffsetRange]:
+    """These ranges without the offsets before the first record that has this timestamp or a later
+    one; empty where there is none."""
+    wanted = {each.topic_partition: milliseconds for each in ranges if each.size}
+    async with consumer_of(config) as consumer:
+        found = await consumer.offsets_for_times(wanted)
+    narrow: list[OffsetRange] = []
+    for each in ranges:
+        first = found.get(each.topic_partition)
+        start = each.end if first is None else min(max(first.offset, each.start), each.end)
+        narrow.append(each._replace(start=start))
+    return narrow
+
+
 def plan_range(
     partition: TopicPartition, start: int, end: int, first: int, last: int
 ) -> OffsetRange:

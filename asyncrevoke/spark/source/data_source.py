@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from asyncrevoke.spark.reading.record_columns import HEADERS, SCHEMA, UNREADABLE, check_columns
 from asyncrevoke.spark.source.options import SourceOptions
 from asyncrevoke.spark.source.stream_reader import StreamReader
-from asyncrevoke.spark.source.table_reader import TableReader
+from asyncrevoke.spark.source.table_reader import FilteringTableReader, TableReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,7 +41,8 @@ class KafkaSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reads a table."""
         options = SourceOptions.of(self.options)
-        return TableReader(options, check_columns(schema))
+        kind = FilteringTableReader if options.push_filters else TableReader
+        return kind(options, check_columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Reads a stream."""

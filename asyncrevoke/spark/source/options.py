@@ -29,7 +29,7 @@ _TOPICS = ("topic", "subscribe_pattern", "assign")
 _OF_STREAMS = ("max_offsets_per_trigger", "min_offsets_per_trigger", "max_trigger_delay")
 _OURS = (
     *_TOPICS, "start", "end", "missing", "include_headers", "include_unreadable", *_OF_STREAMS,
-    "no_progress_timeout", "ranges",
+    "no_progress_timeout", "ranges", "push_filters",
 )  # fmt: skip
 _NAMES = (*_OURS, *CONNECTION)
 # Of the connector, too.
@@ -52,6 +52,7 @@ class SourceOptions:
     max_trigger_delay: float
     no_progress_timeout: float
     ranges: tuple[OffsetRange, ...] | None
+    push_filters: bool
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -81,6 +82,7 @@ class SourceOptions:
                 "no_progress_timeout", given.get("no_progress_timeout", str(NO_PROGRESS_TIMEOUT))
             ),
             ranges=_ranges(given.get("ranges"), topics),
+            push_filters=boolean("push_filters", given.get("push_filters", "false")),
         )
         result._check_together()
         return result
@@ -118,6 +120,9 @@ class SourceOptions:
                 "ranges= is for tables (spark.read): a stream begins at start= and keeps its "
                 "offsets in the checkpoint"
             )
+        if self.push_filters:
+            raise ConfigError("push_filters= is for tables (spark.read): Spark has no filters for "
+                              "the source of a stream; use assign= for partitions")  # fmt: skip
 
     def config(self) -> ConsumerConfig:
         """The configuration to connect with. Raises ConfigError."""

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +12,6 @@ from asyncrevoke.spark.reading.places import GroupOffsets
 from asyncrevoke.spark.reading.topic_selection import TopicSelection
 from asyncrevoke.spark.source.options import SourceOptions
 from asyncrevoke.spark.source.place_option import to_place
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FIRST_OF_NOVEMBER = datetime(2026, 11, 1, tzinfo=UTC)
 PARTITIONS = {"a": (0, 1), "b": (2,)}
@@ -164,6 +162,28 @@ def test_mistakes_get_a_sentence(options: dict[str, str], sentence: str) -> None
         SourceOptions.of(options)
 
 
+def documented_connector_options() -> list[str]:
+    page = (Path(__file__).parents[3] / "docs" / "spark-source.md").read_text()
+    rows = page.partition("| option of the connector |")[2].partition("\n\n")[0].splitlines()[2:-2]
+    return [name for row in rows for name in re.findall(r"`(.+?)`", row.split("|")[1])]
+
+
+def refusal(options: dict[str, str]) -> str:
+    """The error about these options, empty if there is none."""
+    try:
+        SourceOptions.of(options)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("name", documented_connector_options())
+def test_each_documented_option_of_the_connector_is_read_or_refused_with_a_way_out(
+    name: str,
+) -> None:
+    assert not re.search("did you mean|there are|Java client", refusal({name: "?"}))
+
+
 def test_an_unknown_login_module_is_an_error_without_its_password() -> None:
     jaas = 'x.OtherLoginModule required username="ann" password="pl4nted";'
     with pytest.raises(ConfigError) as failure:
@@ -191,6 +211,7 @@ async def test_a_token_is_given_or_comes_from_a_provider_that_is_imported(
     [
         ({"end": "latest"}, r"end= is for tables .*trigger\(availableNow=True\)"),
         ({"ranges": '[["t", 0, 1, 2]]'}, "ranges= is for tables .*checkpoint"),
+        ({"push_filters": "true"}, "push_filters= is for tables .*use assign="),
     ],
 )
 def test_a_stream_refuses_the_options_of_tables(options: dict[str, str], sentence: str) -> None:
