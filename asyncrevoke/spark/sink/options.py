@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, cast
 
-from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.printable import shown_option
-from asyncrevoke.spark.connection_options import CONNECTION_OPTIONS, connection_options
+from asyncrevoke.spark.connection_options import CONNECTION, connection_config
 from asyncrevoke.spark.hidden_options import HiddenOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.config.consumer_config import Compression
 
-_NAMES: Final = ("topic", "compression", "request_timeout", *CONNECTION_OPTIONS)
+_NAMES: Final = (
+    "topic",
+    "compression",
+    "request_timeout",
+    *(name for name in CONNECTION if name != "isolation_level"),
+)
 # Of every sink, in lower case; Spark passes them on.
 _SPARKS: Final = ("path", "checkpointlocation")
 # Options of Spark's Kafka connector, in lower case as Spark passes them, that mean the same.
@@ -28,9 +33,12 @@ _CONNECTORS: Final = {
     "kafka.security.protocol": "security_protocol",
     "kafka.sasl.mechanism": "sasl_mechanism",
     "kafka.sasl.kerberos.service.name": "sasl_kerberos_service_name",
+    "kafka.ssl.truststore.location": "ssl_cafile",
+    "kafka.ssl.keystore.location": "ssl_certfile",
+    "kafka.ssl.key.password": "ssl_password",
 }
 _JAAS: Final = "use sasl_plain_username and sasl_plain_password"
-_STORES: Final = "name PEM files by ssl_cafile, ssl_certfile and ssl_keyfile"
+_STORES: Final = "only PEM is read: name its files by ssl_cafile, ssl_certfile and ssl_keyfile"
 _BATCHES: Final = "record batches are made of whole Arrow batches, and sent when they are full"
 _TIMES: Final = "use request_timeout, in seconds; a record is given up after three times that"
 _REFUSED: Final = {
@@ -52,8 +60,8 @@ _REFUSED: Final = {
     "kafka.key.serializer": "keys are binary or string columns",
     "kafka.value.serializer": "values are binary or string columns",
     "kafka.sasl.jaas.config": _JAAS,
-    "kafka.ssl.truststore.location": _STORES,
-    "kafka.ssl.keystore.location": _STORES,
+    "kafka.ssl.truststore.password": _STORES,
+    "kafka.ssl.keystore.password": _STORES,
 }
 
 
@@ -67,7 +75,7 @@ class SinkOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SinkOptions:
-        """Check all options. Raises ConfigError; OSError for an unreadable file."""
+        """Check all options. Raises ConfigError."""
         given: dict[str, str] = {}
         for name, value in options.items():
             known = _known(name.lower())
@@ -81,17 +89,16 @@ class SinkOptions:
         return result
 
     def config(self) -> ConsumerConfig:
-        """The configuration of a task's producer. Raises ConfigError; OSError for an unreadable
-        file."""
+        """The configuration of a task's producer. Raises ConfigError."""
         given = self.given.reveal()
-        options = connection_options(given)
+        config = connection_config(given)
         if "compression" in given:
-            options["compression"] = cast("Compression", given["compression"])
+            config = replace(config, compression=cast("Compression", given["compression"]))
         if "request_timeout" in given:
             seconds = _seconds(given["request_timeout"])
             # Nothing is fetched, and fetches may not wait longer than requests.
-            options["request_timeout"], options["fetch_max_wait"] = seconds, seconds / 2
-        return ConsumerConfig(**options)
+            config = replace(config, request_timeout=seconds, fetch_max_wait=seconds / 2)
+        return config
 
 
 def _known(name: str) -> str | None:
