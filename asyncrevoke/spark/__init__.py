@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from asyncrevoke.spark.replays.report_page import report_page
     from asyncrevoke.spark.replays.run import replay
     from asyncrevoke.spark.replays.streaming_query import replay_stream
+    from asyncrevoke.spark.results.result_tables import ResultTables, result_tables
     from asyncrevoke.spark.session import open_session
     from asyncrevoke.spark.source.data_source import KafkaSource, register
 
@@ -41,6 +42,7 @@ __all__ = [
     "ReplayError",
     "ReplayProgress",
     "ReplayReport",
+    "ResultTables",
     "SinkError",
     "SparkSetupError",
     "StalledReadError",
@@ -56,6 +58,7 @@ __all__ = [
     "replay_stream",
     "report_page",
     "resolve_ranges",
+    "result_tables",
 ]
 
 _MODULES = {
@@ -67,6 +70,7 @@ _MODULES = {
     "ReplayError": "errors",
     "ReplayProgress": "replays.progress",
     "ReplayReport": "replays.report",
+    "ResultTables": "results.result_tables",
     "SinkError": "errors",
     "SparkSetupError": "errors",
     "StalledReadError": "errors",
@@ -82,6 +86,7 @@ _MODULES = {
     "replay_stream": "replays.streaming_query",
     "report_page": "replays.report_page",
     "resolve_ranges": "reading.offsets",
+    "result_tables": "results.result_tables",
 }
 
 
