@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from asyncrevoke.spark.audits.journal import blobs_frame
+    from asyncrevoke.spark.audits.journal_views import journal_views
     from asyncrevoke.spark.audits.run import audit
     from asyncrevoke.spark.errors import (
         DataLossError,
@@ -50,6 +51,7 @@ __all__ = [
     "blobs_frame",
     "dense_offsets",
     "handover",
+    "journal_views",
     "open_session",
     "plan_handover",
     "read_checkpoint",
@@ -78,6 +80,7 @@ _MODULES = {
     "blobs_frame": "audits.journal",
     "dense_offsets": "reading.dense",
     "handover": "handovers.group_handover",
+    "journal_views": "audits.journal_views",
     "open_session": "session",
     "plan_handover": "handovers.group_handover",
     "read_checkpoint": "handovers.checkpoint",
