@@ -77,7 +77,7 @@ class BrokerError(AsyncRevokeError):
 
 
 class PublishError(AsyncRevokeError):
-    """A result was not published to ``topic``; the message says why. Its record is not done.
+    """A result was not published to ``topic``; ``reason`` says why. Its record is not done.
 
     ``in_doubt``: it may have been written, because a request got no usable answer.
     """
@@ -85,6 +85,7 @@ class PublishError(AsyncRevokeError):
     def __init__(self, topic: str, reason: str, *, in_doubt: bool = False) -> None:
         super().__init__(f"the result for {topic} is not published: {reason}")
         self.topic = topic
+        self.reason = reason
         self.in_doubt = in_doubt
 
 

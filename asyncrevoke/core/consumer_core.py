@@ -328,6 +328,12 @@ class ConsumerCore:
         self._parts.offset_queries.partitions_for_topic(now, call_id, topic)
         return call_id
 
+    def describe_topics(self, now: float, topics: Iterable[str] | None) -> int:
+        """Ask the cluster for the ids and partitions of topics, all for None. Answers the call."""
+        call_id = self._call_id()
+        self._parts.offset_queries.describe_topics(now, call_id, topics)
+        return call_id
+
     # --- leaving ---------------------------------------------------------------------------------
 
     @property

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.effects import Node
     from asyncrevoke.model import TopicPartition
+    from asyncrevoke.producing.encoded_records import EncodedRecords
     from asyncrevoke.producing.message import Headers
     from asyncrevoke.producing.producer_core import Outgoing
     from asyncrevoke.producing.record_batch import ResultSink
+    from asyncrevoke.producing.result_topic import TopicPartitions
     from asyncrevoke.producing.waiting_results import WaitingResult
     from asyncrevoke.runtime.net.requests import Requests
 
@@ -66,9 +68,9 @@ class Delivery:
         self._left = 1
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def expect(self) -> None:
-        """One more result is queued."""
-        self._left += 1
+    def expect(self, results: int = 1) -> None:
+        """So many more results are queued."""
+        self._left += results
 
     async def wait(self) -> None:
         """Raises the error of the first result that has failed."""
@@ -236,8 +238,40 @@ class Producer:
                 delivery.expect()
             return queued
 
-        if topic in self._waiting_results or not try_queue():
-            await self._wait_until_queued(topic, self._waiting_results.add(topic, try_queue))
+        await self._queue_in_turn(topic, try_queue)
+
+    async def queue_batch(
+        self,
+        partition: TopicPartition,
+        records: EncodedRecords,
+        delivery: Delivery,
+        tokens: Sequence[object],
+    ) -> None:
+        """Queue encoded records as one batch, when there is memory; they are acknowledged together,
+        and ``delivery`` is told of them with ``tokens``, one for each.
+
+        A batch that the broker finds too large is split. Raises PublishError as :meth:`queue`.
+        """
+
+        def try_queue() -> bool:
+            queued = self._core.append_batch(self._turn(), partition, records, delivery, tokens)
+            if queued:
+                delivery.expect(records.count)
+            return queued
+
+        await self._queue_in_turn(partition.topic, try_queue)
+
+    async def partitions(self, topic: str) -> TopicPartitions:
+        """The partitions of a topic. Raises PublishError after ``request_timeout`` for a topic that
+        does not exist."""
+
+        def is_known() -> bool:
+            return self._core.partitions(self._turn(), topic) is not None
+
+        await self._queue_in_turn(topic, is_known)
+        known = self._core.partitions(self._now, topic)
+        assert known is not None
+        return known
 
     def try_queue(
         self,
@@ -286,6 +320,12 @@ class Producer:
             await asyncio.wait(under_way)
 
     # --- requests --------------------------------------------------------------------------------
+
+    def _turn(self) -> float:
+        """The time by the event loop's clock at which this iteration of it began to queue."""
+        if not self._pump_scheduled:
+            self._begin_turn()
+        return self._now
 
     def _begin_turn(self) -> None:
         """The first result is queued in this iteration of the event loop, which sends it at its
@@ -373,6 +413,11 @@ class Producer:
         self._changed()
 
     # --- waiting ---------------------------------------------------------------------------------
+
+    async def _queue_in_turn(self, topic: str, try_queue: Callable[[], bool]) -> None:
+        """Call ``try_queue`` until it returns True, after those that wait for this topic."""
+        if topic in self._waiting_results or not try_queue():
+            await self._wait_until_queued(topic, self._waiting_results.add(topic, try_queue))
 
     async def _wait_until_queued(self, topic: str, waiting: WaitingResult) -> None:
         started = self._loop.time()

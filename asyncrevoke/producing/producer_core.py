@@ -34,8 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from asyncrevoke.model import TopicPartition
+    from asyncrevoke.producing.encoded_records import EncodedRecords
     from asyncrevoke.producing.record_batch import ResultSink
     from asyncrevoke.producing.requests import PartitionAnswer
+    from asyncrevoke.producing.result_topic import TopicPartitions
 
 # Bytes of one request.
 _REQUEST_BYTES: Final = 4 * 1024 * 1024
@@ -126,9 +128,6 @@ class ProducerCore:
         """
         known = self._topics.get(topic)
         if known is None or not known.queues:
-            if not is_legal_topic(topic):
-                # A request that names it could not be encoded, and would end the producer.
-                raise PublishError(topic, "no topic can have this name")
             self.want(now, topic)
             return False
         if self.queued_bytes >= self._memory:
@@ -140,18 +139,14 @@ class ProducerCore:
             else:
                 partition = known.partitioner.of_key(key, count)
         elif not 0 <= partition < count:
-            self._refresh(now)
-            raise PublishError(topic, f"there is no partition {partition}: it has {count}")
+            raise self._no_partition(now, topic, partition, count)
         queue = known.queues[partition]
         batches = queue.batches
         size = 0
         if batches and (last := batches[-1]).open:
             size = last.append(timestamp, key, value, headers, sink, token)
             if not size:
-                last.close()
-                if self._compress_apart:
-                    self._begin_compression(last)
-                known.partitioner.batch_closed(partition, known.led, count)
+                self._close(last, known, partition)
         if not size:
             if (length := _record_bytes(key, value, headers)) > LARGEST_RECORD:
                 raise PublishError(topic, f"the record has {length} bytes, which no broker takes")
@@ -162,13 +157,57 @@ class ProducerCore:
         self.queued_bytes += size
         return True
 
+    def append_batch(
+        self,
+        now: float,
+        partition: TopicPartition,
+        records: EncodedRecords,
+        sink: ResultSink,
+        tokens: Sequence[object],
+    ) -> bool:
+        """Queue records that become one batch; ``sink`` learns what has become of them.
+
+        False if they have to wait, as for :meth:`append`. Raises PublishError.
+        """
+        topic, number = partition
+        known = self._topics.get(topic)
+        if known is None or not known.queues:
+            self.want(now, topic)
+            return False
+        if self.queued_bytes >= self._memory:
+            return False
+        if not 0 <= number < len(known.queues):
+            raise self._no_partition(now, topic, number, len(known.queues))
+        queue = known.queues[number]
+        if queue.batches and queue.batches[-1].open:
+            self._close(queue.batches[-1], known, number)
+        expires_at = now + self._delivery_timeout
+        batch = ResultBatch.of_encoded(expires_at, self._compression, records, sink, tokens)
+        queue.batches.append(batch)
+        self._active[queue] = known
+        self.queued_bytes += batch.size
+        if self._compress_apart:
+            self._begin_compression(batch)
+        return True
+
+    def partitions(self, now: float, topic: str) -> TopicPartitions | None:
+        """The partitions of a topic; None as long as they are unknown. Raises PublishError."""
+        known = self._topics.get(topic)
+        if known is None or not known.queues:
+            self.want(now, topic)
+            return None
+        return known.partitions()
+
     @property
     def queued(self) -> int:
         """Records that are neither acknowledged nor have failed."""
         return sum(batch.count for queue in self._active for batch in queue.batches)
 
     def want(self, now: float, topic: str) -> None:
-        """Learn the partitions of a topic."""
+        """Learn the partitions of a topic. Raises PublishError."""
+        if not is_legal_topic(topic):
+            # A request that names it could not be encoded, and would end the producer.
+            raise PublishError(topic, "no topic can have this name")
         if topic not in self._topics:
             self._topics[topic] = ResultTopic(topic)
             self._metadata_due = min(self._metadata_due, now)
@@ -259,6 +298,13 @@ class ProducerCore:
         again. Each is returned once."""
         batches, self._uncompressed = self._uncompressed, []
         return batches
+
+    def _close(self, batch: ResultBatch, topic: ResultTopic, partition: int) -> None:
+        """The last batch of a partition takes no further records."""
+        batch.close()
+        if self._compress_apart:
+            self._begin_compression(batch)
+        topic.partitioner.batch_closed(partition, topic.led, len(topic.queues))
 
     def _begin_compression(self, batch: ResultBatch) -> None:
         if batch.is_slow_to_compress and batch.begin_compression():
@@ -413,6 +459,10 @@ class ProducerCore:
         candidates = [*self._nodes.values(), *self._bootstrap]
         self._turn += 1
         return candidates[self._turn % len(candidates)]
+
+    def _no_partition(self, now: float, topic: str, number: int, count: int) -> PublishError:
+        self._refresh(now)
+        return PublishError(topic, f"there is no partition {number}: it has {count}")
 
     def _refresh(self, now: float) -> None:
         """The metadata are old: learn others, unless that is timed."""

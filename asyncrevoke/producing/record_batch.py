@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
-from aiokafka.record.util import calc_crc32c
+from crc32c import crc32c
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
     from asyncrevoke.model import TopicPartition
+    from asyncrevoke.producing.encoded_records import EncodedRecords
 
 # Bytes of records before compression; a single larger record is a batch of its own.
 BATCH_BYTES: Final = 256 * 1024
@@ -65,7 +68,7 @@ class SinkRun(NamedTuple):
     """Consecutive records of a batch with one sink."""
 
     sink: ResultSink
-    tokens: list[object]
+    tokens: Sequence[object]
 
 
 class Sequence32(NamedTuple):
@@ -80,10 +83,11 @@ class ResultBatch:
     """Records for one partition. ``in_doubt``: the broker may have written it."""
 
     __slots__ = (
+        "_build",
         "_builder",
         "_compression",
         "_is_compressing",
-        "_run",
+        "_tokens",
         "_written",
         "count",
         "expires_at",
@@ -98,17 +102,36 @@ class ResultBatch:
         self._compression = compression
         builder = DefaultRecordBatchBuilder(2, compression, 0, -1, -1, 0, limit)
         self._builder: _Builder | None = cast("_Builder", builder)
+        self._build: Callable[[], bytearray] | None = self._builder.build
         self._written: bytearray | None = None
         self._is_compressing = False
         self.expires_at = expires_at
         self.count = 0
         self.size = 0
         self.runs: list[SinkRun] = []
-        self._run: SinkRun | None = None
+        # Those of the last run.
+        self._tokens: list[object] = []
         self.sequence: Sequence32 | None = None
         self.in_doubt = False
         # Whether it takes further records.
         self.open = True
+
+    @classmethod
+    def of_encoded(
+        cls,
+        expires_at: float,
+        compression: int,
+        records: EncodedRecords,
+        sink: ResultSink,
+        tokens: Sequence[object],
+    ) -> ResultBatch:
+        """A batch of these records alone, each with its token."""
+        batch = cls(expires_at, compression)
+        batch._builder, batch._build = None, partial(records.build, compression)
+        batch.count, batch.size = records.count, len(records.content)
+        batch.runs.append(SinkRun(sink, tokens))
+        batch.close()
+        return batch
 
     def append(
         self,
@@ -125,11 +148,11 @@ class ResultBatch:
         if added is None:
             return 0
         self.count += 1
-        run = self._run
-        if run is None or run.sink is not sink:
-            run = self._run = SinkRun(sink, [])
-            self.runs.append(run)
-        run.tokens.append(token)
+        runs = self.runs
+        if not runs or runs[-1].sink is not sink:
+            self._tokens = []
+            runs.append(SinkRun(sink, self._tokens))
+        self._tokens.append(token)
         size = added.size
         self.size += size
         return size
@@ -152,9 +175,9 @@ class ResultBatch:
     def compress(self) -> None:
         """Build the bytes, once. May be called in a thread after :meth:`close`."""
         if self._written is None:
-            assert self._builder is not None
-            self._written = self._builder.build()
-            self._builder = None
+            assert self._build is not None
+            self._written = self._build()
+            self._builder = self._build = None
 
     def stamped(self, sequence: Sequence32) -> bytearray:
         """The bytes to send, with this sequence."""
@@ -165,7 +188,7 @@ class ResultBatch:
         if sequence != self.sequence:
             self.sequence = sequence
             _IDENTITY.pack_into(written, _IDENTITY_AT, *sequence)
-            _CRC.pack_into(written, _CRC_AT, calc_crc32c(written[_ATTRIBUTES_AT:]))
+            _CRC.pack_into(written, _CRC_AT, crc32c(memoryview(written)[_ATTRIBUTES_AT:]))
         return written
 
     def may_be_written(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from asyncrevoke.model import TopicPartition
@@ -10,7 +11,17 @@ from asyncrevoke.producing.partitioner import Partitioner
 from asyncrevoke.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from asyncrevoke.protocol.messages import TopicMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPartitions:
+    """A topic has the partitions 0 to ``count`` - 1, of which those in ``led`` have a leader."""
+
+    count: int
+    led: Sequence[int]
 
 
 class ResultTopic:
@@ -27,6 +38,10 @@ class ResultTopic:
         self.led: list[int] = []
         self.queues: list[PartitionQueue] = []
         self.partitioner = Partitioner()
+
+    def partitions(self) -> TopicPartitions:
+        """What is known of its partitions now."""
+        return TopicPartitions(len(self.queues), tuple(self.led))
 
     def learn(self, metadata: TopicMetadata) -> None:
         """Take in what a broker says. Partitions never become fewer: what is queued is sent."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, cast
 
-from asyncrevoke.consumer import Consumer
+from asyncrevoke.ranges.range_consumer import RangeConsumer
 from asyncrevoke.ranges.unreadable_records import ReturnsUnreadable
 from asyncrevoke.ranges.whole_batches import WholeBatches
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 def consumer_of(
     config: ConsumerConfig, *, whole_batches: bool = False, unreadable: bool = False
-) -> Consumer:
+) -> RangeConsumer:
     """A consumer with these options, to be entered.
 
     With ``whole_batches`` each of its records is a record batch. With ``unreadable`` it returns an
     ``UnreadableRecord`` for a record that cannot be read, instead of raising UnreadableRecordError.
     """
     options = {field.name: getattr(config, field.name) for field in fields(config)}
-    kind = WholeBatches if whole_batches else ReturnsUnreadable if unreadable else Consumer
+    kind = WholeBatches if whole_batches else ReturnsUnreadable if unreadable else RangeConsumer
     return kind(**cast("ConsumerOptions", options))

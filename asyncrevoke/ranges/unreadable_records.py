@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.consumer import Consumer
+from asyncrevoke.ranges.range_consumer import RangeConsumer
 
 if TYPE_CHECKING:
     from asyncrevoke.runtime.session.session import Session
 
 
-class ReturnsUnreadable(Consumer):
+class ReturnsUnreadable(RangeConsumer):
     """Polls return an ``UnreadableRecord`` as the last record of its partition, and raise no
     UnreadableRecordError. The position moves past it."""
 

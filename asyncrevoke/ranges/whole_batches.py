@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.consumer import Consumer
+from asyncrevoke.ranges.range_consumer import RangeConsumer
 from asyncrevoke.runtime.session.open_session import open_session
 
 if TYPE_CHECKING:
     from asyncrevoke.runtime.session.session import Session
 
 
-class WholeBatches(Consumer):
+class WholeBatches(RangeConsumer):
     """Each record is a batch: the offset of its last record, and its bytes as the value.
 
     For reading only: counting these records counts batches.

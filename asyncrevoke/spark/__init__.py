@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from asyncrevoke.spark.audits.journal import blobs_frame
+    from asyncrevoke.spark.audits.journal_views import journal_views
     from asyncrevoke.spark.audits.run import audit
     from asyncrevoke.spark.errors import (
         DataLossError,
         HandoverError,
         ReplayError,
+        SinkError,
         SparkSetupError,
         StalledReadError,
     )
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from asyncrevoke.spark.replays.report_page import report_page
     from asyncrevoke.spark.replays.run import replay
     from asyncrevoke.spark.replays.streaming_query import replay_stream
+    from asyncrevoke.spark.results.result_tables import ResultTables, result_tables
     from asyncrevoke.spark.session import open_session
     from asyncrevoke.spark.source.data_source import KafkaSource, register
 
@@ -40,12 +43,15 @@ __all__ = [
     "ReplayError",
     "ReplayProgress",
     "ReplayReport",
+    "ResultTables",
+    "SinkError",
     "SparkSetupError",
     "StalledReadError",
     "audit",
     "blobs_frame",
     "dense_offsets",
     "handover",
+    "journal_views",
     "open_session",
     "plan_handover",
     "read_checkpoint",
@@ -54,6 +60,7 @@ __all__ = [
     "replay_stream",
     "report_page",
     "resolve_ranges",
+    "result_tables",
 ]
 
 _MODULES = {
@@ -65,12 +72,15 @@ _MODULES = {
     "ReplayError": "errors",
     "ReplayProgress": "replays.progress",
     "ReplayReport": "replays.report",
+    "ResultTables": "results.result_tables",
+    "SinkError": "errors",
     "SparkSetupError": "errors",
     "StalledReadError": "errors",
     "audit": "audits.run",
     "blobs_frame": "audits.journal",
     "dense_offsets": "reading.dense",
     "handover": "handovers.group_handover",
+    "journal_views": "audits.journal_views",
     "open_session": "session",
     "plan_handover": "handovers.group_handover",
     "read_checkpoint": "handovers.checkpoint",
@@ -79,6 +89,7 @@ _MODULES = {
     "replay_stream": "replays.streaming_query",
     "report_page": "replays.report_page",
     "resolve_ranges": "reading.offsets",
+    "result_tables": "results.result_tables",
 }
 
 

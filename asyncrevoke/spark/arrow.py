@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from numpy.typing import NDArray
     from pyspark.sql import DataFrame
 
 
@@ -26,8 +27,45 @@ class Array(Protocol):
         """How many of its values are null."""
         ...
 
+    @property
+    def offset(self) -> int:
+        """The position of its first value in its buffers."""
+        ...
+
+    def buffers(self) -> list[memoryview | None]:
+        """The memory of its values."""
+        ...
+
+    def is_valid(self) -> Array:
+        """Whether each value is not null."""
+        ...
+
+    def fill_null(self, value: object, /) -> Array:
+        """The same values, with this one in place of nulls."""
+        ...
+
     def to_pylist(self) -> list[Any]:
         """Its values as Python objects."""
+        ...
+
+    def to_numpy(self, *, zero_copy_only: bool = True) -> NDArray[Any]:
+        """Its values, none of which is null."""
+        ...
+
+
+class StructArray(Array, Protocol):
+    """A column of structs."""
+
+    def field(self, name: str, /) -> Array:
+        """The values of one field."""
+        ...
+
+
+class StructListArray(Array, Protocol):
+    """A column of lists of structs."""
+
+    def flatten(self) -> StructArray:
+        """The elements of all lists."""
         ...
 
 
@@ -49,6 +87,11 @@ class Schema(Protocol):
 
     def __iter__(self) -> Iterator[Field]: ...
 
+    @property
+    def names(self) -> list[str]:
+        """Their names."""
+        ...
+
 
 class ArrowRecordBatch(Protocol):
     """Rows, by column."""
@@ -58,8 +101,26 @@ class ArrowRecordBatch(Protocol):
         """How many."""
         ...
 
+    @property
+    def schema(self) -> Schema:
+        """Its columns."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its columns."""
+        ...
+
     def column(self, name: str, /) -> Array:
         """One of its columns."""
+        ...
+
+    def slice(self, offset: int, length: int | None = None, /) -> ArrowRecordBatch:
+        """Some of its rows, which are not copied."""
+        ...
+
+    def take(self, rows: Array, /) -> ArrowRecordBatch:
+        """The rows with these numbers, in this order."""
         ...
 
 

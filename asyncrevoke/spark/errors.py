@@ -26,3 +26,8 @@ class ReplayError(AsyncRevokeError):
 
 class HandoverError(AsyncRevokeError):
     """Offsets cannot be committed for the group; the message says why, and what was committed."""
+
+
+class SinkError(AsyncRevokeError):
+    """A row was not written to its topic; the message says which one, and why. Rows before and
+    after it may have been written."""

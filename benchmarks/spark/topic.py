@@ -48,11 +48,15 @@ def parser(description: str) -> argparse.ArgumentParser:
 
 
 @contextmanager
-def running(arguments: argparse.Namespace) -> Generator[tuple[SparkSession, str]]:
-    """A local Spark, and the address of a broker whose topic is full."""
+def running(
+    arguments: argparse.Namespace, records_before: int | None = None
+) -> Generator[tuple[SparkSession, str]]:
+    """A local Spark, and the address of a broker whose topic has so many records: by default those
+    that the arguments say."""
+    before = arguments.records if records_before is None else records_before
     with KafkaBroker() as broker:
         broker.create_topic(TOPIC, PARTITIONS)
-        asyncio.run(fill(broker.bootstrap_servers, arguments.records, arguments.size))
+        asyncio.run(fill(broker.bootstrap_servers, before, arguments.size))
         builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
         # As open_session() does; the bridge between the connector and handlers gains by it, too.
         builder = builder.config("spark.python.unix.domain.socket.enabled", "true")

@@ -164,8 +164,10 @@ class _Places(ast.NodeTransformer):
         if isinstance(node.value, str) and ADDRESS in node.value:
             found = node.value.replace(ADDRESS, self._address)
             return ast.copy_location(ast.Constant(found), node)
-        if isinstance(node.value, str) and node.value in self._topics:
-            return ast.copy_location(ast.Constant(self._topics[node.value]), node)
+        names = node.value.split(",") if isinstance(node.value, str) else []
+        if names and all(name in self._topics for name in names):
+            found = ",".join(self._topics[name] for name in names)
+            return ast.copy_location(ast.Constant(found), node)
         return node
 
 

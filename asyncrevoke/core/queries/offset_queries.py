@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.core.io.effects import Channel, CompleteRequest, Failed, Node
 from asyncrevoke.core.io.fatal_error import FATAL_FAILURES, fatal_error
+from asyncrevoke.core.metadata.topic import NO_ID
 from asyncrevoke.core.queries.pending_query import (
     CommittedQuery,
     PendingQuery,
     TimestampQuery,
     TopicQuery,
 )
+from asyncrevoke.core.queries.topic_description import TopicDescription
 from asyncrevoke.errors import (
     BrokerError,
     ConfigError,
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.io.outbox import Outbox, Reply
     from asyncrevoke.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.core.metadata.coordinator import Coordinator
+    from asyncrevoke.protocol.messages import TopicMetadata
 
 _MOVED = frozenset((ErrorCode.not_coordinator, ErrorCode.coordinator_not_available))
 _UNKNOWN = frozenset((ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id))
@@ -93,7 +96,20 @@ class OffsetQueries:
         if known is not None:
             self._outbox.put(CompleteRequest(call_id, frozenset(known)))
             return
-        self._start(now, TopicQuery(call_id, topic))
+
+        def partitions(described: Mapping[str, TopicDescription]) -> frozenset[int]:
+            return described[topic].partitions if topic in described else frozenset()
+
+        self._start(now, TopicQuery(call_id, (topic,), partitions))
+
+    def describe_topics(self, now: float, call_id: int, topics: Iterable[str] | None) -> None:
+        """Answer with what the brokers say now of these topics, of all for None: ``dict[str,
+        TopicDescription]``, without those that do not exist."""
+        names = None if topics is None else tuple(sorted(set(topics)))
+        if names == ():
+            self._outbox.put(CompleteRequest(call_id, {}))
+            return
+        self._start(now, TopicQuery(call_id, names, dict))
 
     def fail_all(self, error: Exception) -> None:
         """The consumer ends: fail all open queries."""
@@ -350,10 +366,10 @@ class OffsetQueries:
     # --- topics ------------------------------------------------------------------------------
 
     def _ask_topic(self, query: TopicQuery) -> None:
-        self._request_metadata((query.topic,), partial(self._topic_answered, query))
+        self._request_metadata(query.topics, partial(self._topic_answered, query))
 
     def _request_metadata(
-        self, topics: tuple[str, ...], then: Callable[[Node, float, Reply], None]
+        self, topics: tuple[str, ...] | None, then: Callable[[Node, float, Reply], None]
     ) -> None:
         node = self._cluster.any_node()
         self._outbox.send(
@@ -370,20 +386,37 @@ class OffsetQueries:
         if not isinstance(reply, MetadataResponse):
             self._failed(now, query, node, reply)
             return
-        told = next((metadata for metadata in reply.topics if metadata.name == query.topic), None)
-        error = ErrorCode.unknown_topic_or_partition if told is None else told.error
-        if told is not None and error is ErrorCode.none:
-            self._end(query, frozenset(p.partition for p in told.partitions))
-        elif error in _UNKNOWN and query.denied:
-            self._end(query, frozenset[int]())
-        elif error is ErrorCode.topic_authorization_failed:
-            message = f"not authorized to describe topic {query.topic!r}: grant DESCRIBE on it"
-            self._end(query, error=TopicAuthorizationError([], message))
-        else:
-            # A broker that has just started may not know the topic yet.
-            if error in _UNKNOWN:
-                query.count_denial()
-            self._handle_error(now, query, error, [])
+        told = {metadata.name: metadata for metadata in reply.topics}
+        described: dict[str, TopicDescription] = {}
+        denied: set[str] = set()
+        for name in told if query.topics is None else query.topics:
+            metadata = told.get(name)
+            error = ErrorCode.unknown_topic_or_partition if metadata is None else metadata.error
+            if metadata is not None and error is ErrorCode.none:
+                described[name] = _description(metadata)
+            elif error in _UNKNOWN:
+                denied.add(name)
+            elif error is ErrorCode.topic_authorization_failed:
+                message = f"not authorized to describe topic {name!r}: grant DESCRIBE on it"
+                self._end(query, error=TopicAuthorizationError([], message))
+                return
+            else:
+                self._handle_error(now, query, error, [])
+                return
+        if query.topics is None or denied <= query.denied:
+            self._end(query, query.answer_of(described))
+            return
+        # A broker that has just started may not know the topic yet.
+        query.note_denied(frozenset(denied))
+        self._handle_error(now, query, ErrorCode.unknown_topic_or_partition, [])
+
+
+def _description(metadata: TopicMetadata) -> TopicDescription:
+    return TopicDescription(
+        topic_id=None if metadata.topic_id == NO_ID else metadata.topic_id,
+        partitions=frozenset(each.partition for each in metadata.partitions),
+        is_internal=metadata.is_internal,
+    )
 
 
 def _worst(

@@ -9,6 +9,9 @@ from asyncrevoke.core.io.effects import Node
 from asyncrevoke.model import TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncrevoke.core.queries.topic_description import TopicDescription
     from asyncrevoke.model import OffsetAndTimestamp
     from asyncrevoke.protocol.messages import ErrorCode, MetadataResponse
 
@@ -50,16 +53,26 @@ class CommittedQuery(_Query):
 
 
 class TopicQuery(_Query):
-    """The partitions of a topic."""
+    """The descriptions of these topics; None: of all topics. ``answer_of`` makes the answer of the
+    topics that exist."""
 
-    def __init__(self, call_id: int, topic: str) -> None:
-        super().__init__(call_id, f"topic {topic!r}")
-        self.topic = topic
-        self.denied = 0
+    def __init__(
+        self,
+        call_id: int,
+        topics: tuple[str, ...] | None,
+        answer_of: Callable[[dict[str, TopicDescription]], object],
+    ) -> None:
+        super().__init__(
+            call_id,
+            "all topics" if topics is None else f"topic {', '.join(map(repr, topics))}",
+        )
+        self.topics = topics
+        self.answer_of = answer_of
+        self.denied: frozenset[str] = frozenset()
 
-    def count_denial(self) -> None:
-        """A broker has answered that there is no such topic."""
-        self.denied += 1
+    def note_denied(self, topics: frozenset[str]) -> None:
+        """A broker has answered that there are no such topics."""
+        self.denied |= topics
 
 
 class TimestampQuery(_Query):

@@ -135,7 +135,7 @@ class TopicSource:
     def __init__(self, options: Mapping[str, str], *, compacted: bool | None) -> None:
         self.options = SourceOptions.of(options)
         config, topic = self.options.config(), self.options.topic
-        found = run_blocking(find_ranges(config, topic, "earliest", "latest"))
+        found = run_blocking(find_ranges(config, self.options.topics, "earliest", "latest"))
         if compacted is None:
             compacted = run_blocking(is_compacted(topic, config))
         self.compacted = compacted

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.spark.errors import HandoverError
+from asyncrevoke.spark.source.stream_offsets import StreamOffsets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,17 +23,20 @@ class CheckpointOffsets(NamedTuple):
     """The offsets after the last completed batch: the next record of each partition.
 
     ``pending`` is the number of a batch that was started and not completed, None if there is none.
+    ``topic_ids`` are those of topics whose id the checkpoint has, as Kafka's tools write them.
     """
 
     batch: int
     offsets: dict[TopicPartition, int]
     pending: int | None
+    topic_ids: Mapping[str, str] = MappingProxyType({})
 
 
 def read_checkpoint(folder: str | Path, topic: str | None = None) -> CheckpointOffsets:
     """Read the offsets after a streaming query's last completed batch.
 
-    ``topic`` is needed for this library's source, whose offsets do not name it. The folder is the
+    ``topic`` chooses one of several topics, and is needed where the offsets do not name it. The
+    folder is the
     query's ``checkpointLocation``, on this machine. Raises HandoverError.
     """
     root = _checked_root(Path(folder))
@@ -45,8 +52,14 @@ def read_checkpoint(folder: str | Path, topic: str | None = None) -> CheckpointO
             f"{root} has batch {batch} in commits and not in offsets: it is damaged, or was copied "
             "while the query ran; stop the query and copy it again"
         )
-    offsets = _offsets(root / "offsets" / str(batch), topic)
-    return CheckpointOffsets(batch, offsets, begun[-1] if begun[-1] > batch else None)
+    found = _offsets(root / "offsets" / str(batch), topic)
+    pending = begun[-1] if begun[-1] > batch else None
+    return CheckpointOffsets(
+        batch,
+        dict(found.offsets),
+        pending,
+        {name: each for name, each in found.topic_ids.items() if each is not None},
+    )
 
 
 def _checked_root(root: Path) -> Path:
@@ -74,7 +87,7 @@ def _numbers(folder: Path) -> list[int]:
     return sorted(int(each.name) for each in folder.iterdir() if each.name.isdecimal())
 
 
-def _offsets(file: Path, topic: str | None) -> dict[TopicPartition, int]:
+def _offsets(file: Path, topic: str | None) -> StreamOffsets:
     lines = file.read_text(encoding="utf-8").splitlines()
     if len(lines) < 3 or lines[0] != _VERSION:
         raise HandoverError(
@@ -82,15 +95,18 @@ def _offsets(file: Path, topic: str | None) -> dict[TopicPartition, int]:
             f"{lines[0][:40]!r}" if lines else f"{file} is empty: the checkpoint is damaged"
         )  # fmt: skip
     found: dict[TopicPartition, int] = {}
+    topic_ids: dict[str, str | None] = {}
     for line in _sources(lines[2:], file):
-        for partition, offset in parse_offsets(line, topic, str(file)).items():
+        of_source = parse_offsets(line, topic, str(file))
+        topic_ids |= of_source.topic_ids
+        for partition, offset in of_source.offsets.items():
             if partition in found:
                 raise HandoverError(
                     f"two sources of the query read {partition.topic}: their offsets differ, and a "
                     "group has one; commit the ones you mean yourself"
                 )
             found[partition] = offset
-    return found
+    return StreamOffsets(topic_ids, found)
 
 
 def _sources(lines: Sequence[str], file: Path) -> list[str]:
@@ -100,48 +116,32 @@ def _sources(lines: Sequence[str], file: Path) -> list[str]:
     return sources
 
 
-def parse_offsets(line: str, topic: str | None, where: str) -> dict[TopicPartition, int]:
-    """One source's offsets: ``{"orders": {"0": 7}}`` of Spark's connector, or our ``{"0": 7}``.
+def parse_offsets(line: str, topic: str | None, where: str) -> StreamOffsets:
+    """One source's offsets in the forms of :meth:`StreamOffsets.from_json`, of ``topic`` if given.
 
     Raises HandoverError.
     """
     try:
         given = json.loads(line)
-    except ValueError:
-        given = None
+    except (ValueError, RecursionError) as error:
+        raise _no_kafka(line, where) from error
     if not isinstance(given, dict) or not given:
         raise _no_kafka(line, where)
     by_name = cast("dict[str, object]", given)
-    if all(isinstance(value, dict) for value in by_name.values()):
-        found: dict[TopicPartition, int] = {}
-        for name, offsets in by_name.items():
-            if topic is None or name == topic:
-                found |= _of_topic(name, cast("dict[str, object]", offsets), line, where)
-        if not found:
-            raise HandoverError(f"{where} has offsets of {', '.join(by_name)}, not of {topic}")
-        return found
-    found = _of_topic(topic or "", by_name, line, where)
-    if topic is None:
+    if topic is None and all(isinstance(value, int) for value in by_name.values()):
         raise HandoverError(
             f"the offsets in {where} do not name their topic: pass topic= (--topic)"
         )
-    return found
-
-
-def _of_topic(
-    topic: str, offsets: dict[str, object], line: str, where: str
-) -> dict[TopicPartition, int]:
-    found: dict[TopicPartition, int] = {}
-    for number, offset in offsets.items():
-        if not number.isdecimal() or not isinstance(offset, int) or isinstance(offset, bool):
-            raise _no_kafka(line, where)
-        if offset < 0:
-            raise HandoverError(
-                f"{where} has {offset} for {topic}-{number}, which is no offset but a place: let "
-                "the query end a batch first"
-            )
-        found[TopicPartition(topic, int(number))] = offset
-    return found
+    try:
+        found = StreamOffsets.from_json(by_name, topic)
+    except ConfigError as error:
+        raise _no_kafka(line, where) from error
+    if topic is None:
+        return found
+    others = frozenset(name for name in found.topic_ids if name != topic)
+    if topic not in found.topic_ids:
+        raise HandoverError(f"{where} has offsets of {', '.join(found.topic_ids)}, not of {topic}")
+    return found.without(others)
 
 
 def _no_kafka(line: str, where: str) -> HandoverError:

@@ -19,7 +19,9 @@ from asyncrevoke.ranges.consumers import consumer_of
 from asyncrevoke.runtime.net.single_request import run_blocking
 from asyncrevoke.spark.errors import HandoverError
 from asyncrevoke.spark.handovers.checkpoint import CheckpointOffsets, read_checkpoint
-from asyncrevoke.spark.reading.offsets import LogBounds, configured
+from asyncrevoke.spark.reading.log_bounds import LogBounds
+from asyncrevoke.spark.reading.offsets import configured
+from asyncrevoke.spark.reading.topic_selection import TopicSelection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,8 +100,8 @@ def handover(
     there.
 
     ``source`` is the query's checkpoint folder on this machine, offsets by partition (the next
-    record to read), or the ranges of a replay, whose ends count. ``topic`` names the topic of a
-    checkpoint of this library's source, which does not say it. Returns these offsets; commits them
+    record to read), or the ranges of a replay, whose ends count. ``topic`` chooses a topic of the
+    checkpoint. Returns these offsets; commits them
     only with ``dry_run=False``. Stop the query first: the group repeats what the query processes
     later.
 
@@ -139,30 +141,37 @@ def _offsets_of(source: Source, topic: str | None) -> CheckpointOffsets:
         return read_checkpoint(source, topic)
     if isinstance(source, Mapping):
         return CheckpointOffsets(-1, dict(source), None)
-    return CheckpointOffsets(-1, {each.topic_partition: each.end for each in source}, None)
+    topic_ids = {each.topic: each.topic_id for each in source if each.topic_id is not None}
+    return CheckpointOffsets(
+        -1, {each.topic_partition: each.end for each in source}, None, topic_ids
+    )
 
 
 async def _plan(config: ConsumerConfig, standing: CheckpointOffsets, group: str) -> Handover:
     if not standing.offsets:
         raise HandoverError("there are no offsets to hand over")
-    begins: dict[TopicPartition, int] = {}
-    ends: dict[TopicPartition, int] = {}
     async with consumer_of(config) as consumer:
-        for topic in sorted({tp.topic for tp in standing.offsets}):
-            log = await LogBounds.of(consumer, topic)
-            begins |= log.first
-            ends |= log.last
+        log = await LogBounds.of(
+            consumer, TopicSelection(tuple(sorted({tp.topic for tp in standing.offsets})))
+        )
+    for topic, topic_id in sorted(standing.topic_ids.items()):
+        now = log.topic_ids[topic]
+        if now not in (None, topic_id):
+            raise HandoverError(
+                f"topic {topic} was deleted and created again (its id was {topic_id}, and is "
+                f"{now}): the offsets to hand over are of the deleted topic"
+            )
     async with GroupsClient(config) as cluster:
         facts = await _describe(cluster, group)
         before = await retry_until_settled(lambda: committed_offsets(cluster, group))
-    unknown = sorted(set(standing.offsets) - set(begins))
+    unknown = sorted(set(standing.offsets) - set(log.first))
     if unknown:
         raise HandoverError(
             f"{unknown[0].topic} has no partition {unknown[0].partition} any more: the topic was "
             "made anew, or this is another cluster"
         )
     moves = tuple(
-        OffsetMove(tp, before.get(tp), offset, begins[tp], ends[tp])
+        OffsetMove(tp, before.get(tp), offset, log.first[tp], log.last[tp])
         for tp, offset in sorted(standing.offsets.items())
     )
     return Handover(

@@ -38,8 +38,11 @@ _ATTRIBUTES = "a record has unknown attributes"
 _UNFILLED = "the records do not fill their batch"
 # Of a record's length.
 _LENGTH_BITS = 32
-# Records of one length in a row that are worth a look, and how many go by after one in vain.
+# Records of one length in a row that are worth a step, and the most that one step finds.
 _WORTHWHILE = 32
+_MOST_ALIKE = 512
+# The most that are walked between two steps.
+_MOST_SINGLY = 4096
 # Bytes of record batches that become one of Arrow, unless a single one has more.
 _TOGETHER = 4 * 1024 * 1024
 _MILLISECONDS = pa.timestamp("ms", tz="UTC")
@@ -157,6 +160,7 @@ def read_fields(data: Joined, first: int, sizes: Sequence[int], start: int, end:
     begins: list[int] = []
     facts: list[tuple[int, int, bool, int]] = []
     counts: list[int] = []
+    singly = 1
     for length in sizes:
         base, attributes, last_delta, first_time, last_time, count = _HEADER.unpack_from(
             data, first
@@ -164,7 +168,7 @@ def read_fields(data: Joined, first: int, sizes: Sequence[int], start: int, end:
         appended = bool(attributes & _APPEND_TIME)
         facts.append((base, base + last_delta, appended, last_time if appended else first_time))
         counts.append(count)
-        walk(data, first + BATCH_HEADER_SIZE, first + length, count, begins)
+        singly = walk(data, first + BATCH_HEADER_SIZE, first + length, count, begins, singly)
         first += length
     base, last, kind, time = np.array(facts, np.int64).repeat(counts, axis=0).T
     content = np.frombuffer(data, np.uint8)
@@ -198,40 +202,45 @@ def read_fields(data: Joined, first: int, sizes: Sequence[int], start: int, end:
     )
 
 
-def walk(data: Joined, at: int, stop: int, count: int, begins: list[int]) -> None:
-    """Append the position of each record, which begins with its length as a varint. Consecutive
-    records of one length are found in one step.
+def walk(data: Joined, at: int, stop: int, count: int, begins: list[int], singly: int = 1) -> int:
+    """Append the position of each record, which begins with its length as a varint.
+
+    Consecutive records of one length are found in one step; that is tried after ``singly`` records.
+    Returns how many of the next batch are to be walked before it is tried again: more and more
+    while lengths vary, because a step in vain costs as much as a walk over dozens of records.
     """
     if count > stop - at:
         raise CorruptBatch(_UNFILLED)
     content = np.frombuffer(data, np.uint8)
-    add, enough = begins.append, len(begins) + count
-    before = alone = 0
+    add, left, size = begins.append, count, 0
     try:
-        while len(begins) < enough:
-            add(at)
-            size = data[at]
-            if size < 0x80:
-                size = 1 + (size >> 1)
-            elif (more := data[at + 1]) < 0x80:
-                # Half of the 14 bits, and the two bytes that they stand in.
-                size = (size >> 1) + (more << 6) - 62
-            else:
-                size = _long(data, at)
-            at += size
-            if alone:
-                alone -= 1
-            elif size == before:
-                most = min(enough - len(begins), (stop - at) // size)
-                same = _alike(content, at, size, most) if most > 0 else 0
+        while left:
+            steps = min(singly, left)
+            for _ in range(steps):
+                add(at)
+                size = data[at]
+                if size < 0x80:
+                    size = 1 + (size >> 1)
+                elif (more := data[at + 1]) < 0x80:
+                    # Half of the 14 bits, and the two bytes that they stand in.
+                    size = (size >> 1) + (more << 6) - 62
+                else:
+                    size = _long(data, at)
+                at += size
+            left -= steps
+            most = min(left, (stop - at) // size, _MOST_ALIKE)
+            if most > 0:
+                same = _alike(content, at, size, most)
                 begins.extend(range(at, at + same * size, size))
                 at += same * size
-                alone = 0 if same >= _WORTHWHILE else _WORTHWHILE
-            before = size
+                left -= same
+                worthwhile = same == most or same >= _WORTHWHILE
+                singly = 1 if worthwhile else min(2 * max(singly, _WORTHWHILE), _MOST_SINGLY)
     except IndexError:
         at = -1
     if at != stop:
         raise CorruptBatch(_UNFILLED)
+    return singly
 
 
 def _long(data: Joined, at: int) -> int:

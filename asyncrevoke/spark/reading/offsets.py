@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.config.security import security_options
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.groups.cluster import GroupsClient
-from asyncrevoke.groups.observer import committed_offsets
-from asyncrevoke.groups.retry import retry_until_settled
 from asyncrevoke.model import TopicPartition
-from asyncrevoke.printable import shown_option
 from asyncrevoke.ranges.consumers import consumer_of
 from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.runtime.net.single_request import run_blocking
 from asyncrevoke.spark.errors import DataLossError
+from asyncrevoke.spark.reading.log_bounds import LogBounds
 from asyncrevoke.spark.reading.places import (
-    GroupOffsets,
-    Missing,
-    Place,
     check_place,
     check_start_before_end,
     check_within_log,
     is_beyond,
 )
+from asyncrevoke.spark.reading.topic_selection import TopicSelection
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from asyncrevoke.consumer import Consumer
-
-    T = TypeVar("T")
+    from asyncrevoke.spark.reading.places import Missing, Place
 
 
 class OffsetRange(NamedTuple):
@@ -42,7 +32,9 @@ class OffsetRange(NamedTuple):
 
     Some offsets have no record: aborted transactions, compaction and control markers leave gaps.
     ``missing`` counts the requested offsets before ``start`` that were deleted; ``unstable`` the
-    requested ones from ``end`` on that are beyond the last stable offset.
+    requested ones from ``end`` on that are beyond the last stable offset. ``topic_id`` is the id
+    that the topic had when the range was planned, as Kafka's tools write it: reading the range
+    fails if the topic was deleted and created again. None: not compared.
     """
 
     topic: str
@@ -51,6 +43,7 @@ class OffsetRange(NamedTuple):
     end: int
     missing: int = 0
     unstable: int = 0
+    topic_id: str | None = None
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -74,9 +67,11 @@ def resolve_ranges(
 ) -> list[OffsetRange]:
     """Find the offsets of a topic between two places; one range per partition.
 
-    A place is ``"earliest"``, ``"latest"``, an offset for all partitions or one for each, a time
-    (an aware ``datetime``: the first record that is not older), or ``GroupOffsets("billing")``: the
-    committed offsets of a group, and the earliest offset where it has committed none. No range goes
+    A place is ``"earliest"``, ``"latest"``, an offset, a time (an aware ``datetime``: the first
+    record that is not older), or ``GroupOffsets("billing")``: the committed offsets of a group, and
+    the earliest offset where it has committed none. Offsets and times of single partitions are
+    given as ``{0: 17, 1: -1}`` or ``{"orders": {0: 17, 1: -1}}``, for all partitions that are read:
+    -2 is the earliest and -1 the latest offset. No range goes
     beyond the last stable offset, where an open transaction begins (``read_uncommitted``: the high
     watermark), because reading on would wait for it. So ``"latest"`` is the end at the time of this
     call.
@@ -90,7 +85,7 @@ def resolve_ranges(
     and for a start after the end; RequestTimeoutError if no broker answers.
     """
     config = configured(bootstrap, isolation_level)
-    return run_blocking(find_ranges(config, topic, start, end, missing))
+    return run_blocking(find_ranges(config, TopicSelection((topic,)), start, end, missing))
 
 
 def configured(
@@ -114,27 +109,49 @@ def configured(
 
 
 async def find_ranges(
-    config: ConsumerConfig, topic: str, start: Place, end: Place, missing: Missing = "error"
+    config: ConsumerConfig,
+    topics: TopicSelection,
+    start: Place,
+    end: Place,
+    missing: Missing = "error",
 ) -> list[OffsetRange]:
-    """Like :func:`resolve_ranges`, on the running event loop."""
+    """Like :func:`resolve_ranges` for all selected topics, on the running event loop."""
     for name, place in (("start", start), ("end", end)):
         check_place(name, place)
     check_start_before_end(start, end)
     async with consumer_of(config) as consumer:
-        known = await LogBounds.of(consumer, topic)
+        known = await LogBounds.of(consumer, topics)
         starts = await known.offsets(consumer, config, start, "start")
         ends = await known.offsets(consumer, config, end, "end")
     if is_beyond(start, "start", starts, known.last) or is_beyond(end, "end", ends, known.last):
         # The log goes on beyond the last stable offset while a transaction is open.
-        last = await _high_watermarks(config, topic)
+        last = await _high_watermarks(config, topics)
         check_within_log("start", start, starts, last)
         check_within_log("end", end, ends, last)
     ranges = [
-        plan_range(tp, starts[tp], ends[tp], known.first[tp], known.last[tp])
+        plan_range(tp, starts[tp], ends[tp], known.first[tp], known.last[tp])._replace(
+            topic_id=known.topic_ids[tp.topic]
+        )
         for tp in sorted(known.first)
     ]
     log_missing_offsets(ranges, missing)
     return ranges
+
+
+async def begin_at_time(
+    config: ConsumerConfig, ranges: Sequence[OffsetRange], milliseconds: int
+) -> list[OffsetRange]:
+    """These ranges without the offsets before the first record that has this timestamp or a later
+    one; empty where there is none."""
+    wanted = {each.topic_partition: milliseconds for each in ranges if each.size}
+    async with consumer_of(config) as consumer:
+        found = await consumer.offsets_for_times(wanted)
+    narrow: list[OffsetRange] = []
+    for each in ranges:
+        first = found.get(each.topic_partition)
+        start = each.end if first is None else min(max(first.offset, each.start), each.end)
+        narrow.append(each._replace(start=start))
+    return narrow
 
 
 def plan_range(
@@ -186,74 +203,8 @@ def describe_lost(ranges: Sequence[OffsetRange]) -> str:
     )
 
 
-async def _high_watermarks(config: ConsumerConfig, topic: str) -> Mapping[TopicPartition, int]:
+async def _high_watermarks(
+    config: ConsumerConfig, topics: TopicSelection
+) -> Mapping[TopicPartition, int]:
     async with consumer_of(replace(config, isolation_level="read_uncommitted")) as consumer:
-        return (await LogBounds.of(consumer, topic)).last
-
-
-class LogBounds(NamedTuple):
-    """The first offset of each partition, and the end for this isolation level."""
-
-    topic: str
-    first: Mapping[TopicPartition, int]
-    last: Mapping[TopicPartition, int]
-
-    @classmethod
-    async def of(cls, consumer: Consumer, topic: str) -> LogBounds:
-        """Ask the brokers. ConfigError if there is no such topic."""
-        numbers = await consumer.partitions_for_topic(topic)
-        if not numbers:
-            raise ConfigError(
-                f"there is no topic {shown_option(topic)} at "
-                f"{', '.join(consumer.config.bootstrap_servers)}, "
-                "or this user may not describe it: check the name and the address"
-            )
-        partitions = [TopicPartition(topic, number) for number in sorted(numbers)]
-        first = await consumer.beginning_offsets(*partitions)
-        last = await consumer.end_offsets(*partitions)
-        return cls(topic, first, last)
-
-    async def offsets(
-        self, consumer: Consumer, config: ConsumerConfig, place: Place, name: str
-    ) -> Mapping[TopicPartition, int]:
-        """The offset of a place in each partition."""
-        if place == "earliest":
-            return self.first
-        if place == "latest":
-            return self.last
-        if isinstance(place, datetime):
-            found = await consumer.offsets_for_times(
-                dict.fromkeys(self.first, round(place.timestamp() * 1000))
-            )
-            return {
-                tp: self.last[tp] if (at := found.get(tp)) is None else at.offset
-                for tp in self.first
-            }
-        if isinstance(place, GroupOffsets):
-            committed = await group_offsets(config, place.group_id)
-            if not any(tp in committed for tp in self.first):
-                raise ConfigError(
-                    f"group {shown_option(place.group_id)} has committed nothing for topic "
-                    f"{shown_option(self.topic)}: "
-                    f'check its name with `asyncrevoke groups`, or use {name}="earliest"'
-                )
-            return {tp: committed.get(tp, self.first[tp]) for tp in self.first}
-        if isinstance(place, Mapping):
-            return self._by_partition(place, name)
-        assert isinstance(place, int)
-        return dict.fromkeys(self.first, place)
-
-    def _by_partition(self, given: Mapping[int, int], name: str) -> Mapping[TopicPartition, int]:
-        known = {tp.partition for tp in self.first}
-        if set(given) != known:
-            raise ConfigError(
-                f"{name}= names the partitions {sorted(given)}, and {shown_option(self.topic)} has "
-                f"{sorted(known)}: give an offset for each of them"
-            )
-        return {tp: given[tp.partition] for tp in self.first}
-
-
-async def group_offsets(config: ConsumerConfig, group_id: str) -> dict[TopicPartition, int]:
-    """The committed offsets of a group. Raises GroupsError."""
-    async with GroupsClient(config) as cluster:
-        return await retry_until_settled(lambda: committed_offsets(cluster, group_id))
+        return (await LogBounds.of(consumer, topics)).last

@@ -11,7 +11,13 @@ from asyncrevoke.printable import shown_option
 from asyncrevoke.spark.errors import DataLossError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from asyncrevoke.model import TopicPartition
+
+# Offsets of single partitions with a meaning of their own, as in ListOffsets.
+EARLIEST = -2
+LATEST = -1
 
 # Epoch milliseconds of 2001-09-09, and of the year 9999, which datetime still knows.
 _EPOCH_MILLISECONDS = range(10**12, 253_370_764_800_000)
@@ -23,33 +29,91 @@ class GroupOffsets(NamedTuple):
     group_id: str
 
 
-Place: TypeAlias = Literal["earliest", "latest"] | int | datetime | GroupOffsets | Mapping[int, int]
+Place: TypeAlias = (
+    Literal["earliest", "latest"]
+    | int
+    | datetime
+    | GroupOffsets
+    | Mapping[int, int | datetime]
+    | Mapping[str, Mapping[int, int | datetime]]
+)
 Missing: TypeAlias = Literal["error", "clip"]
 
 
 def check_place(name: str, place: object) -> None:
     """Raise ConfigError if ``place`` is not a place in a topic."""
-    if isinstance(place, datetime):
-        if place.tzinfo is None:
-            raise ConfigError(
-                f"{name}={place.isoformat()} has no time zone, which workers elsewhere may take "
-                f"for another moment: use {name}=datetime(..., tzinfo=...)"
-            )
-        return
     if isinstance(place, GroupOffsets) or place in ("earliest", "latest"):
         return
-    offsets, shown = [place], shown_option(place)
-    if isinstance(place, Mapping):
-        offsets = list(cast("Mapping[object, object]", place).values())
-    if not all(isinstance(each, int) and not isinstance(each, bool) for each in offsets):
+    shown = shown_option(place)
+    if not isinstance(place, Mapping):
+        _check_one(name, shown, place, 0)
+        return
+    by_partition = cast("Mapping[object, object]", place)
+    for key, value in by_partition.items():
+        if isinstance(key, str) and isinstance(value, Mapping):
+            for one in cast("Mapping[object, object]", value).values():
+                _check_one(name, shown, one, EARLIEST)
+        else:
+            _check_one(name, shown, value, EARLIEST)
+    if name == "end" and EARLIEST in _values(by_partition):
+        raise ConfigError(f"{name}={shown}: -2 is the earliest offset: no record lies before it")
+
+
+def _check_one(name: str, shown: str, value: object, least: int) -> None:
+    """Raise ConfigError if ``value``, of all partitions or of one, is no place."""
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise ConfigError(
+                f"{name}={value.isoformat()} has no time zone, which workers elsewhere may take "
+                f"for another moment: use {name}=datetime(..., tzinfo=...)"
+            )
+    elif not isinstance(value, int) or isinstance(value, bool):
         raise ConfigError(
-            f'{name}={shown}: use "earliest", "latest", an offset, a dictionary of offsets by '
-            'partition, a datetime with a time zone, or GroupOffsets("group")'
+            f'{name}={shown}: use "earliest", "latest", an offset, a datetime with a time zone, '
+            "a dictionary of these by partition, or by topic and partition, or "
+            'GroupOffsets("group")'
         )
-    if any(cast("int", each) < 0 for each in offsets):
+    elif value < least:
         raise ConfigError(
-            f'{name}={shown}: offsets begin at 0; for the ends use "earliest" or "latest"'
+            f"{name}={shown}: offsets begin at 0; for the ends use "
+            '"earliest" or "latest", of single partitions -2 or -1'
         )
+
+
+def _values(place: Mapping[object, object]) -> list[object]:
+    found: list[object] = []
+    for value in place.values():
+        if isinstance(value, Mapping):
+            found.extend(cast("Mapping[object, object]", value).values())
+        else:
+            found.append(value)
+    return found
+
+
+def offsets_by_topic(
+    place: Mapping[int, int | datetime] | Mapping[str, Mapping[int, int | datetime]],
+    topics: Sequence[str],
+    name: str,
+) -> Mapping[str, Mapping[int, int | datetime]]:
+    """A place that is given by partition, by topic and partition.
+
+    Raises ConfigError if it names no topic and there are several.
+    """
+    by_topic: dict[str, Mapping[int, int | datetime]] = {}
+    of_one_topic: dict[int, int | datetime] = {}
+    for key, value in place.items():
+        if isinstance(key, str) and isinstance(value, Mapping):
+            by_topic[key] = value
+        else:
+            of_one_topic[cast("int", key)] = cast("int | datetime", value)
+    if by_topic and not of_one_topic:
+        return by_topic
+    if by_topic or len(topics) != 1:
+        raise ConfigError(
+            f"{name}={shown_option(place)}: {len(topics)} topics are read: give offsets by topic "
+            'and partition, {"orders": {"0": 17}}'
+        )
+    return {topics[0]: of_one_topic}
 
 
 def check_start_before_end(start: Place, end: Place) -> None:

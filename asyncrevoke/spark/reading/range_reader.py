@@ -9,12 +9,14 @@ from asyncrevoke.errors import OffsetOutOfRangeError
 from asyncrevoke.ranges.consumers import consumer_of
 from asyncrevoke.ranges.reader import Reader
 from asyncrevoke.spark.errors import DataLossError, StalledReadError
+from asyncrevoke.spark.reading.log_bounds import shown_topic_id
 from asyncrevoke.spark.reading.offsets import configured
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.queries.topic_description import TopicDescription
     from asyncrevoke.model import Record
     from asyncrevoke.spark.reading.offsets import OffsetRange
 
@@ -68,19 +70,26 @@ class RangeReader:
     async def __aenter__(self) -> Self:
         await self._consumer.start()
         try:
-            first = (await self._consumer.beginning_offsets(self._partition))[self._partition]
+            await self._check_log()
         except BaseException:
             await self._consumer.aclose()
             raise
-        if self._range.start < first and self._range.size:
-            await self._consumer.aclose()
-            raise DataLossError(
-                f"{self._name} begins at offset {first}, and is to be read from "
-                f"{self._range.start}: retention has removed what was planned; plan the ranges "
-                "again"
-            )
         self._reader.begin()
         return self
+
+    async def _check_log(self) -> None:
+        """Raise DataLossError if the topic or its first offset is not what was planned."""
+        wanted = self._range
+        if wanted.topic_id is not None:
+            topics = await self._consumer.describe_topics([wanted.topic])
+            check_topic_id(wanted.topic, wanted.topic_id, topics.get(wanted.topic))
+        first = (await self._consumer.beginning_offsets(self._partition))[self._partition]
+        if wanted.start < first and wanted.size:
+            raise DataLossError(
+                f"{self._name} begins at offset {first}, and is to be read from "
+                f"{wanted.start}: retention has removed what was planned; plan the ranges "
+                "again"
+            )
 
     async def __aexit__(self, *_error: object) -> None:
         await self._consumer.aclose()
@@ -136,3 +145,15 @@ class RangeReader:
     @property
     def _name(self) -> str:
         return f"{self._range.topic}-{self._range.partition}"
+
+
+def check_topic_id(topic: str, planned: str, found: TopicDescription | None) -> None:
+    """Raise DataLossError if a topic was deleted since its ranges were planned. Brokers without
+    topic ids are believed."""
+    now = None if found is None else shown_topic_id(found.topic_id)
+    if found is None or now not in (None, planned):
+        happened = "deleted" if found is None else "deleted and created again"
+        raise DataLossError(
+            f"topic {topic} was {happened} after its ranges were planned (its id was {planned}"
+            f"{'' if found is None else f', and is {now}'}): plan the ranges again"
+        )

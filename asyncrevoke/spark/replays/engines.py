@@ -30,7 +30,8 @@ Engine: TypeAlias = Literal["direct", "source", "jvm"]
 _SPLITTING = ("minpartitions", "maxrecordsperpartition")
 # Options that a replay sets itself, by their names in both readers.
 _DECIDED = (
-    "assign", "subscribe", "subscribepattern", "topic", "ranges", "start", "end",
+    "assign", "subscribe", "subscribepattern", "subscribe_pattern", "topic", "ranges", "start",
+    "end",
     "startingoffsets", "endingoffsets", "startingtimestamp", "endingtimestamp",
     "startingoffsetsbytimestamp", "endingoffsetsbytimestamp", "bootstrap_servers",
     "kafka.bootstrap.servers", "isolation_level", "kafka.isolation.level", "include_headers",
@@ -111,7 +112,7 @@ class ReplayJob:
 
         register(spark)
         options = self.options_of_source(ranges[0].topic)
-        options["ranges"] = json.dumps([each[:4] for each in ranges])
+        options["ranges"] = json.dumps([[*each[:4], each.topic_id] for each in ranges])
         frame = spark.read.format("asyncrevoke").options(**options).load()
         return frame.withColumn("timestamp", _millis(frame))
 

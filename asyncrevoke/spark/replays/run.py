@@ -140,6 +140,20 @@ def check_plan(ranges: Sequence[OffsetRange], run_id: str | None) -> None:
             )
 
 
+def check_same_topic(
+    run_id: str, stored: Sequence[OffsetRange], planned: Sequence[OffsetRange]
+) -> None:
+    """Raise ReplayError if the topic of a run was deleted and created again since its plan."""
+    before = {each.topic_id for each in stored} - {None}
+    now = {each.topic_id for each in planned} - {None}
+    if before and now and before != now:
+        raise ReplayError(
+            f"run {run_id} is of a topic {stored[0].topic} that was deleted and created again (its "
+            f"id was {', '.join(map(str, before))}, and is {', '.join(map(str, now))}): its "
+            "offsets are of other records; name another run_id"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class ReplayRun:
     """One run of a replay: its plan and its finished ranges, stored in its output folder."""
@@ -182,6 +196,7 @@ class ReplayRun:
                 f"run {run_id} in {sink} is of {plan['target']} and topic "
                 f"{ranges[0].topic if ranges else '(none)'}: name another run_id for another replay"
             )
+        check_same_topic(run_id, ranges, planned)
         if ranges != planned:
             EventLog().info(
                 "run exists; resuming its own ranges and ignoring those given", run_id=run_id

@@ -40,7 +40,7 @@ def replay_stream(
     ``trigger`` is ``"availableNow"``: the query ends with the records that the topic has now; or an
     interval of batches, for example ``"10 seconds"``. ``checkpoint`` is a folder in which Spark
     keeps the offsets. Without any, the query begins at ``start`` (see
-    :func:`~asyncrevoke.spark.source.options.to_place`). ``handover`` commits its offsets for a
+    :func:`~asyncrevoke.spark.source.place_option.to_place`). ``handover`` commits its offsets for a
     group. For ``options`` see :class:`~asyncrevoke.spark.replays.settings.StreamReplayOptions`.
 
     Rows are those of :func:`~asyncrevoke.spark.replays.run.replay`, as Parquet in ``sink/stream``,

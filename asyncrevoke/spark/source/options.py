@@ -4,65 +4,36 @@ from __future__ import annotations
 
 import difflib
 import json
-import ssl
+import re
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
-from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.printable import shown_option
+from asyncrevoke.spark.connection_options import CONNECTION, connection_config
+from asyncrevoke.spark.hidden_options import HiddenOptions
 from asyncrevoke.spark.reading.offsets import OffsetRange
-from asyncrevoke.spark.reading.places import GroupOffsets, Place, check_place
 from asyncrevoke.spark.reading.range_reader import NO_PROGRESS_TIMEOUT
-from asyncrevoke.spark.source.hidden_options import HiddenOptions
+from asyncrevoke.spark.reading.topic_selection import TopicSelection
+from asyncrevoke.spark.source.connector_options import without_connector_names
+from asyncrevoke.spark.source.option_values import boolean, count, duration, seconds
+from asyncrevoke.spark.source.place_option import to_place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from asyncrevoke.config import ConsumerOptions
-    from asyncrevoke.spark.reading.places import Missing
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.spark.reading.places import Missing, Place
 
-_KAFKA = (
-    "bootstrap_servers", "client_id", "isolation_level", "security_protocol", "sasl_mechanism",
-    "sasl_plain_username", "sasl_plain_password", "sasl_kerberos_service_name",
-    "sasl_kerberos_domain_name",
-)  # fmt: skip
-_TLS = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password")
+_TOPICS = ("topic", "subscribe_pattern", "assign")
+_OF_STREAMS = ("max_offsets_per_trigger", "min_offsets_per_trigger", "max_trigger_delay")
 _OURS = (
-    "topic", "start", "end", "missing", "include_headers", "include_unreadable",
-    "max_offsets_per_trigger", "no_progress_timeout", "ranges",
+    *_TOPICS, "start", "end", "missing", "include_headers", "include_unreadable", *_OF_STREAMS,
+    "no_progress_timeout", "ranges", "push_filters",
 )  # fmt: skip
-_NAMES = (*_OURS, *_KAFKA, *_TLS)
-# Options of Spark's Kafka connector, in lower case as Spark passes them, and their names here.
-_CONNECTORS = {
-    "subscribe": "topic",
-    "kafka.bootstrap.servers": "bootstrap_servers",
-    "startingoffsets": "start",
-    "endingoffsets": "end",
-    "startingtimestamp": "start",
-    "endingtimestamp": "end",
-    "startingoffsetsbytimestamp": "start",
-    "endingoffsetsbytimestamp": "end",
-    "includeheaders": "include_headers",
-    "maxoffsetspertrigger": "max_offsets_per_trigger",
-    "kafka.isolation.level": "isolation_level",
-    "kafka.security.protocol": "security_protocol",
-    "kafka.sasl.mechanism": "sasl_mechanism",
-}
-_REFUSED = {
-    "kafka.group.id": "Spark keeps its offsets in the checkpoint and never commits to a group; to "
-    'begin at its offsets use start="group:NAME", and to commit offsets for it `asyncrevoke '
-    "handover`",
-    "failondataloss": 'records that are gone are an error; missing="clip" skips those '
-    "before the log's start, and says how many",
-    "minpartitions": "one range of a partition is read by one task, in order: leave it out, and "
-    "repartition() afterwards where order does not matter",
-    "maxrecordsperpartition": "one range of a partition is read by one task, in order: leave it "
-    "out, and repartition() afterwards where order does not matter",
-    "subscribepattern": "name one topic, and union() several reads",
-    "assign": "name the topic, and filter by the column partition",
-}
+_NAMES = (*_OURS, *CONNECTION)
+# Of the connector, too.
+_MAX_TRIGGER_DELAY = 15 * 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,44 +41,71 @@ class SourceOptions:
     """Checked options. Picklable: tasks get the given strings."""
 
     given: HiddenOptions
-    topic: str
+    topics: TopicSelection
     start: Place
     end: Place
     missing: Missing
     include_headers: bool
     include_unreadable: bool
     max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay: float
     no_progress_timeout: float
     ranges: tuple[OffsetRange, ...] | None
+    push_filters: bool
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SourceOptions:
         """Parse and check all options. Raises ConfigError."""
-        given = {name.lower(): value for name, value in options.items() if name.lower() != "path"}
+        given = without_connector_names(
+            {name.lower(): value for name, value in options.items() if name.lower() != "path"}
+        )
         for name in given:
             _check_name(name)
-        if "topic" not in given:
-            raise ConfigError('which topic? .option("topic", "orders")')
+        topics = _topics(given)
         result = cls(
             given=HiddenOptions(given),
-            topic=given["topic"],
+            topics=topics,
             start=to_place("start", given.get("start", "earliest")),
             end=to_place("end", given.get("end", "latest")),
             missing=_missing(given.get("missing", "error")),
-            include_headers=_boolean("include_headers", given.get("include_headers", "false")),
-            include_unreadable=_boolean(
+            include_headers=boolean("include_headers", given.get("include_headers", "false")),
+            include_unreadable=boolean(
                 "include_unreadable", given.get("include_unreadable", "false")
             ),
-            max_offsets_per_trigger=_count(given.get("max_offsets_per_trigger")),
-            no_progress_timeout=_seconds(given.get("no_progress_timeout")),
-            ranges=_ranges(given.get("ranges"), given["topic"]),
+            max_offsets_per_trigger=count(_OF_STREAMS[0], given.get(_OF_STREAMS[0])),
+            min_offsets_per_trigger=count(_OF_STREAMS[1], given.get(_OF_STREAMS[1])),
+            max_trigger_delay=duration(_OF_STREAMS[2], given[_OF_STREAMS[2]])
+            if _OF_STREAMS[2] in given
+            else _MAX_TRIGGER_DELAY,
+            no_progress_timeout=seconds(
+                "no_progress_timeout", given.get("no_progress_timeout", str(NO_PROGRESS_TIMEOUT))
+            ),
+            ranges=_ranges(given.get("ranges"), topics),
+            push_filters=boolean("push_filters", given.get("push_filters", "false")),
         )
-        if result.ranges is not None and (both := given.keys() & {"start", "end"}):
+        result._check_together()
+        return result
+
+    @property
+    def topic(self) -> str:
+        """The only topic. Raises ConfigError if there may be others."""
+        if len(self.topics.names) != 1 or self.topics.partitions is not None:
+            raise ConfigError('give one topic here: .option("topic", "orders")')
+        return self.topics.names[0]
+
+    def _check_together(self) -> None:
+        if self.ranges is not None and (both := self.given.reveal().keys() & {"start", "end"}):
             raise ConfigError(
                 f"ranges= says from where to where, and {min(both)}= too: leave one of them out"
             )
-        result.config()
-        return result
+        least, most = self.min_offsets_per_trigger, self.max_offsets_per_trigger
+        if least is not None and most is not None and least > most:
+            raise ConfigError(
+                f"min_offsets_per_trigger={least} is more than max_offsets_per_trigger={most}: "
+                "exchange them"
+            )
+        self.config()
 
     def check_stream(self) -> None:
         """Raise ConfigError for options that only a table has."""
@@ -122,112 +120,105 @@ class SourceOptions:
                 "ranges= is for tables (spark.read): a stream begins at start= and keeps its "
                 "offsets in the checkpoint"
             )
+        if self.push_filters:
+            raise ConfigError("push_filters= is for tables (spark.read): Spark has no filters for "
+                              "the source of a stream; use assign= for partitions")  # fmt: skip
 
     def config(self) -> ConsumerConfig:
-        """The configuration to connect with. Raises ConfigError; OSError for an unreadable file."""
-        given = self.given.reveal()
-        options: dict[str, object] = {name: given[name] for name in _KAFKA if name in given}
-        options.setdefault("isolation_level", "read_committed")
-        if "security_protocol" not in given and any(name in given for name in _TLS):
-            raise ConfigError('ssl_... options need security_protocol="SSL" or "SASL_SSL"')
-        if any(name in given for name in _TLS):
-            context = ssl.create_default_context(cafile=given.get("ssl_cafile"))
-            if "ssl_certfile" in given:
-                context.load_cert_chain(
-                    given["ssl_certfile"], given.get("ssl_keyfile"), given.get("ssl_password")
-                )
-            options["ssl_context"] = context
-        return ConsumerConfig(**cast("ConsumerOptions", options))
-
-
-def to_place(name: str, text: str) -> Place:
-    """``earliest``, ``latest``, ``now``, an offset, ``{"0": 17}``, ``group:NAME``, or a time.
-
-    Times are in ISO 8601; without an offset from UTC they are in this machine's time zone.
-    Raises ConfigError.
-    """
-    place: object = text
-    if text in ("latest", "now"):
-        place = "latest"
-    elif text.isdecimal():
-        place = int(text)
-    elif text.startswith("group:") and len(text) > len("group:"):
-        place = GroupOffsets(text.removeprefix("group:"))
-    elif text.startswith("{"):
-        place = _offsets(name, text)
-    elif text != "earliest":
-        place = _time(name, text)
-    check_place(name, place)
-    return cast("Place", place)
-
-
-def _offsets(name: str, text: str) -> object:
-    try:
-        return {int(number): offset for number, offset in json.loads(text).items()}
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ConfigError(
-            f"{name}={shown_option(text)}: as JSON, give the offset of each partition: "
-            '{"0": 17, "1": 4}'
-        ) from error
-
-
-def _time(name: str, text: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise ConfigError(
-            f'{name}={shown_option(text)}: use "earliest", "latest", an offset, {{"0": 17}}, '
-            '"group:NAME", or a time like "2026-11-01T00:00+01:00"'
-        ) from error
-    return moment if moment.tzinfo is not None else moment.astimezone()
+        """The configuration to connect with. Raises ConfigError."""
+        return connection_config(self.given.reveal())
 
 
 def _check_name(name: str) -> None:
     if name in _NAMES:
         return
-    if name in _REFUSED:
-        raise ConfigError(f"the source asyncrevoke has no option {name}: {_REFUSED[name]}")
-    if name in _CONNECTORS:
-        raise ConfigError(f"{name} is of Spark's Kafka connector: here it is {_CONNECTORS[name]}")
     close = difflib.get_close_matches(name.removeprefix("kafka.").replace(".", "_"), _NAMES, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(_NAMES)}"
+    if close:
+        hint = f"did you mean {close[0]}?"
+    elif name.startswith("kafka."):
+        hint = "it configures Kafka's Java client, which this source does not use: leave it out"
+    else:
+        hint = f"there are {', '.join(_NAMES)}"
     raise ConfigError(f"the source asyncrevoke has no option {shown_option(name)}: {hint}")
 
 
-def _ranges(text: str | None, topic: str) -> tuple[OffsetRange, ...] | None:
+def _topics(given: Mapping[str, str]) -> TopicSelection:
+    chosen = [name for name in _TOPICS if name in given]
+    if not chosen:
+        raise ConfigError('which topic? .option("topic", "orders")')
+    if len(chosen) > 1:
+        raise ConfigError(f"{' and '.join(chosen)} both say what is read: leave one of them out")
+    if "topic" in given:
+        names = tuple(dict.fromkeys(name.strip() for name in given["topic"].split(",")))
+        if not all(names):
+            raise ConfigError(f'topic={shown_option(given["topic"])}: use "orders", or "a,b"')
+        return TopicSelection(names)
+    if "assign" in given:
+        partitions = _assigned(given["assign"])
+        return TopicSelection(tuple(sorted(partitions)), partitions=partitions)
+    try:
+        re.compile(given["subscribe_pattern"])
+    except re.error as error:
+        raise ConfigError(
+            f"subscribe_pattern={shown_option(given['subscribe_pattern'])} is no regular "
+            f"expression of Python: {error}"
+        ) from error
+    return TopicSelection(pattern=given["subscribe_pattern"])
+
+
+def _assigned(text: str) -> dict[str, tuple[int, ...]]:
+    try:
+        given = cast("dict[str, list[object]]", json.loads(text))
+        found = {topic: tuple(numbers) for topic, numbers in given.items()}
+        valid = all(found.values()) and all(
+            type(number) is int and number >= 0 for each in found.values() for number in each
+        )
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        found, valid = {}, False
+    if not valid or not found:
+        raise ConfigError(
+            f"assign={shown_option(text)}: as JSON, give the partitions of each topic: "
+            '{"orders": [0, 1]}'
+        )
+    return cast("dict[str, tuple[int, ...]]", found)
+
+
+def _ranges(text: str | None, topics: TopicSelection) -> tuple[OffsetRange, ...] | None:
     if text is None:
         return None
+    if topics.pattern is not None or topics.partitions is not None:
+        raise ConfigError("ranges= names its partitions: give the topics with topic=")
     try:
-        ranges = tuple(OffsetRange(*each) for each in json.loads(text))
-        valid = all(_is_range(each) for each in ranges)
+        ranges = tuple(_range(*each) for each in json.loads(text))
     except (ValueError, TypeError, RecursionError) as error:
-        raise _invalid_ranges(text) from error
-    if not valid:
-        raise _invalid_ranges(text)
+        raise ConfigError(
+            f'ranges={shown_option(text)}: as JSON, [["topic", partition, start, end], ...], '
+            "with no end before its start; a topic id may follow"
+        ) from error
     for each in ranges:
-        if each.topic != topic:
+        if each.topic not in topics.names:
             raise ConfigError(
                 f"ranges= has a range of topic {shown_option(each.topic)}, and the source reads "
-                f"topic {shown_option(topic)}: read each topic by itself"
+                f"{topics}: name it there, too"
             )
     return ranges
 
 
-def _is_range(given: OffsetRange) -> bool:
-    numbers: list[object] = [*given[1:]]
-    return (
-        isinstance(cast("object", given.topic), str)
-        and all(type(number) is int for number in numbers)
-        and given.partition >= 0
-        and 0 <= given.start <= given.end
-    )
-
-
-def _invalid_ranges(text: str) -> ConfigError:
-    return ConfigError(
-        f'ranges={shown_option(text)}: as JSON, [["topic", partition, start, end], ...], '
-        "with no end before its start"
-    )
+def _range(
+    topic: object, partition: object, start: object, end: object, topic_id: object = None
+) -> OffsetRange:
+    """Raises ValueError."""
+    if (
+        isinstance(topic, str)
+        and type(partition) is int
+        and type(start) is int
+        and type(end) is int
+        and isinstance(topic_id, str | None)
+        and partition >= 0
+        and 0 <= start <= end
+    ):
+        return OffsetRange(topic, partition, start, end, topic_id=topic_id)
+    raise ValueError("no range of offsets")
 
 
 def _missing(text: str) -> Missing:
@@ -236,27 +227,3 @@ def _missing(text: str) -> Missing:
     if text != "error":
         raise ConfigError(f'missing={shown_option(text)}: use "error" or "clip"')
     return "error"
-
-
-def _boolean(name: str, text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ConfigError(f"{name}={shown_option(text)}: use true or false")
-    return text.lower() == "true"
-
-
-def _count(text: str | None) -> int | None:
-    if text is not None and not (text.isdecimal() and int(text)):
-        raise ConfigError(
-            f"max_offsets_per_trigger={shown_option(text)}: use a whole number of at least 1"
-        )
-    return None if text is None else int(text)
-
-
-def _seconds(text: str | None) -> float:
-    try:
-        seconds = NO_PROGRESS_TIMEOUT if text is None else float(text)
-    except ValueError:
-        seconds = 0.0
-    if not seconds > 0:
-        raise ConfigError(f"no_progress_timeout={shown_option(text)}: use seconds, more than 0")
-    return seconds

@@ -385,13 +385,16 @@ class CoreEnvironment(FuzzBrokers):
 
     def op_lookup(self) -> None:
         wanted = self.draw.sample(PARTITIONS, 2)
-        which = self.draw.randrange(3)
+        which = self.draw.randrange(4)
         if which == 0:
             self.tickets.add(self.core.committed(self.now, wanted))
         elif which == 1:
             self.tickets.add(self.core.offsets_for_times(self.now, dict.fromkeys(wanted, -2)))
-        else:
+        elif which == 2:
             self.tickets.add(self.core.partitions_for_topic(self.now, self.draw.choice(TEXTS)))
+        else:
+            topics = self.draw.choice([None, TEXTS])
+            self.tickets.add(self.core.describe_topics(self.now, topics))
 
     def _own(self) -> list[TopicPartition]:
         return sorted(self.core.assignment.partitions())

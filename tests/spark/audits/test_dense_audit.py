@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from spark.transactions import ended_ranges
+from spark.real_topics import ended_ranges
 from unit.journal.written_journal import A, facts
 
 from asyncrevoke.errors import ConfigError

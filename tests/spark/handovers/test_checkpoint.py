@@ -55,8 +55,9 @@ def test_the_connectors_offsets_name_their_topic(tmp_path: Path) -> None:
         ("17", "has no Kafka offsets but '17'"),
         ('{"logOffset":0}', "has no Kafka offsets"),
         ("{", "has no Kafka offsets"),
+        ('{"orders":{"topic_id":"xtzWWN4bTjitpL3kfd9s5g","offsets":[0]}}', "has no Kafka offsets"),
         ('{"0": "x"}', "has no Kafka offsets"),
-        ('{"orders":{"0":-2}}', "which is no offset but a place"),
+        ('{"orders":{"0":-2}}', "has no Kafka offsets"),
     ],
 )
 def test_what_is_no_offset_gets_a_sentence(line: str, sentence: str) -> None:
@@ -64,7 +65,14 @@ def test_what_is_no_offset_gets_a_sentence(line: str, sentence: str) -> None:
         parse_offsets(line, "orders", "here")
 
 
-def test_our_offsets_need_the_topics_name(tmp_path: Path) -> None:
+def test_topic_ids_are_read_where_the_checkpoint_has_them(tmp_path: Path) -> None:
+    line = '{"orders":{"topic_id":"xtzWWN4bTjitpL3kfd9s5g","offsets":{"0":7}},"a":{"0":1}}'
+    found = read_checkpoint(checkpoint(tmp_path, {0: line}, (0,)))
+    assert found.offsets == {TopicPartition("orders", 0): 7, TopicPartition("a", 0): 1}
+    assert found.topic_ids == {"orders": "xtzWWN4bTjitpL3kfd9s5g"}
+
+
+def test_offsets_of_former_versions_need_the_topics_name(tmp_path: Path) -> None:
     with pytest.raises(HandoverError, match=r"do not name their topic: pass topic="):
         read_checkpoint(checkpoint(tmp_path, {0: '{"0": 7}'}, (0,)))
 

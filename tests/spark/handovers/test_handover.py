@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from spark.real_topics import create_again
 
 from asyncrevoke import Consumer
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.spark.errors import HandoverError
 from asyncrevoke.spark.handovers.group_handover import apply_handover, handover, plan_handover
+from asyncrevoke.spark.reading.offsets import resolve_ranges
 
 if TYPE_CHECKING:
     from asyncrevoke.broker import RunningBroker
@@ -135,3 +137,15 @@ async def test_a_partition_that_is_not_there_is_rejected(
     wanted = {TopicPartition(kafka_topic, 5): 1}
     with pytest.raises(HandoverError, match="has no partition 5"):
         handover(wanted, group="x", bootstrap=kafka_broker.bootstrap_servers)
+
+
+async def test_offsets_of_a_topic_that_was_created_again_are_rejected(
+    kafka_broker: RunningBroker, kafka_topic: str
+) -> None:
+    await fill(kafka_broker, kafka_topic)
+    address = kafka_broker.bootstrap_servers
+    ranges = resolve_ranges(address, kafka_topic, end=4)
+    await asyncio.to_thread(create_again, kafka_broker, kafka_topic, 2)
+    await fill(kafka_broker, kafka_topic)
+    with pytest.raises(HandoverError, match=r"created again .* are of the deleted topic"):
+        handover(ranges, group=kafka_topic, bootstrap=address)

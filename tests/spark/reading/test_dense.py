@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from spark.transactions import ended_ranges
+from spark.real_topics import ended_ranges
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.spark.reading.dense import check_dense, dense_offsets

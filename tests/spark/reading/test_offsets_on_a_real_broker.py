@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -9,10 +10,12 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
+from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.spark.errors import DataLossError
-from asyncrevoke.spark.reading.offsets import resolve_ranges
+from asyncrevoke.spark.reading.offsets import find_ranges, resolve_ranges
 from asyncrevoke.spark.reading.places import GroupOffsets
+from asyncrevoke.spark.reading.topic_selection import TopicSelection
 
 if TYPE_CHECKING:
     from asyncrevoke.broker import RunningBroker
@@ -42,6 +45,45 @@ async def test_places_are_found_by_end_offset_and_time(
     assert spans(start=moment) == [(5, 10), (4, 10)]
     assert spans(end=moment) == [(0, 5), (0, 4)]
     assert spans(start=datetime.fromtimestamp(10**6, UTC)) == [(10, 10), (10, 10)]
+    assert spans(start={0: -1, 1: -2}, end={0: -1, 1: 3}) == [(10, 10), (0, 3)]
+    assert spans(start={kafka_topic: {0: moment, 1: 7}}) == [(5, 10), (7, 10)]
+    assert {each.topic_id for each in resolve_ranges(address, kafka_topic)} != {None}
+    with pytest.raises(ConfigError, match=r"names the partitions \[0\] .* \[0, 1\] are read"):
+        spans(start={0: 1})
+    with pytest.raises(ConfigError, match=r"names the partitions \[0\] of 'other', and \[\] are"):
+        spans(start={"other": {0: 1}, kafka_topic: {0: 1, 1: 1}})
+
+
+async def test_several_topics_are_planned_at_once(
+    kafka_broker: RunningBroker, kafka_topic: str
+) -> None:
+    other = f"{kafka_topic}-b"
+    await asyncio.to_thread(kafka_broker.create_topic, other, 1)
+    await produce(kafka_broker, kafka_topic, 20)
+    config = ConsumerConfig(bootstrap_servers=kafka_broker.bootstrap_servers)
+
+    async def spans(topics: TopicSelection, **places: Place) -> list[tuple[str, int, int, int]]:
+        found = await find_ranges(
+            config, topics, places.get("start", "earliest"), places.get("end", "latest")
+        )
+        return [each[:4] for each in found]
+
+    everything = [(kafka_topic, 0, 0, 10), (kafka_topic, 1, 0, 10), (other, 0, 0, 0)]
+    assert await spans(TopicSelection((other, kafka_topic))) == everything
+    assert await spans(TopicSelection(pattern=f"{kafka_topic}.*")) == everything
+    assert await spans(TopicSelection((kafka_topic,), None, {kafka_topic: (1,)})) == everything[1:2]
+    places: Place = {kafka_topic: {0: 4, 1: -1}, other: {0: -2}}
+    assert await spans(TopicSelection((other, kafka_topic)), start=places) == [
+        (kafka_topic, 0, 4, 10),
+        (kafka_topic, 1, 10, 10),
+        (other, 0, 0, 0),
+    ]
+    with pytest.raises(ConfigError, match="2 topics are read: give offsets by topic"):
+        await spans(TopicSelection((other, kafka_topic)), start={0: 1})
+    with pytest.raises(ConfigError, match="there is no topic that matches 'nothing'"):
+        await spans(TopicSelection(pattern="nothing"))
+    with pytest.raises(ConfigError, match="there is no topic 'nowhere'"):
+        await spans(TopicSelection((kafka_topic, "nowhere")))
 
 
 async def commit(address: str, topic: str, offset: int) -> None:

@@ -12,13 +12,13 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.structs import TopicPartition
-from spark.transactions import ended_ranges
+from spark.real_topics import ended_ranges
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.spark.errors import DataLossError, StalledReadError
 from asyncrevoke.spark.reading import range_reader
 from asyncrevoke.spark.reading.batch_reader import BatchReader
-from asyncrevoke.spark.reading.offsets import OffsetRange
+from asyncrevoke.spark.reading.offsets import OffsetRange, resolve_ranges
 from asyncrevoke.spark.reading.range_reader import RangeReader
 
 if TYPE_CHECKING:
@@ -141,6 +141,17 @@ async def test_records_that_go_while_a_range_is_read_are_an_error(
     # What came before is whole; nothing was passed over.
     assert read == list(range(len(read)))
     assert len(read) < 50
+
+
+async def test_a_topic_that_was_created_again_since_the_plan_is_an_error(
+    config: ConsumerConfig, kafka_topic: str
+) -> None:
+    await produce(config, kafka_topic, 3)
+    (planned,) = await asyncio.to_thread(resolve_ranges, config, kafka_topic)
+    assert await all_offsets(config, planned) == [0, 1, 2]
+    former = planned._replace(topic_id="xtzWWN4bTjitpL3kfd9s5g")
+    with pytest.raises(DataLossError, match=r"deleted and created again .* was xtzW.* and is "):
+        await all_offsets(config, former)
 
 
 async def test_a_start_that_is_gone_is_an_error_at_once(

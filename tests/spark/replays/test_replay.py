@@ -14,6 +14,8 @@ from aiokafka.structs import TopicPartition
 
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
+from spark.real_topics import create_again
+
 from asyncrevoke.broker import BrokerRequestError
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.spark.errors import DataLossError, ReplayError, StalledReadError
@@ -273,6 +275,33 @@ def test_records_that_have_gone_since_they_were_planned_are_an_error(
             engine=engine,
             bootstrap_servers=address,
         )
+
+
+@pytest.mark.parametrize("engine", ["direct", "source"])
+def test_a_run_neither_begins_nor_resumes_with_a_topic_that_was_created_again(
+    engine: Engine, spark: SparkSession, kafka_broker: RunningBroker, topic: str, tmp_path: Path
+) -> None:
+    fill(kafka_broker, topic, [b"x"] * 4)
+    address = kafka_broker.bootstrap_servers
+    ranges = resolve_ranges(address, topic)
+    create_again(kafka_broker, topic, 2)
+    fill(kafka_broker, topic, [b"y"] * 6)
+
+    def run(planned: list[OffsetRange]) -> None:
+        replay(
+            spark,
+            TARGET,
+            planned,
+            sink=str(tmp_path),
+            run_id="again",
+            engine=engine,
+            bootstrap_servers=address,
+        )
+
+    with pytest.raises(DataLossError, match=f"{topic} was deleted and created again after its"):
+        run(ranges)
+    with pytest.raises(ReplayError, match=r"run again is of a topic .* name another run_id"):
+        run(resolve_ranges(address, topic))
 
 
 @pytest.mark.parametrize("engine", ["direct", "source"])

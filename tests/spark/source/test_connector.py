@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from spark.transactions import ended_ranges
+from spark.real_topics import ended_ranges
 
 pytest.importorskip("pyspark", reason="needs the extra spark")
 

@@ -1,13 +1,31 @@
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.reading.places import GroupOffsets
-from asyncrevoke.spark.source.options import SourceOptions, to_place
+from asyncrevoke.spark.reading.topic_selection import TopicSelection
+from asyncrevoke.spark.source.options import SourceOptions
+from asyncrevoke.spark.source.place_option import to_place
+
+FIRST_OF_NOVEMBER = datetime(2026, 11, 1, tzinfo=UTC)
+PARTITIONS = {"a": (0, 1), "b": (2,)}
+OAUTH = {"topic": "t", "security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
+TOKENS = """
+class Provider:
+    async def token(self) -> str:
+        return "asked"
+
+def open_provider() -> Provider:
+    return Provider()
+
+provider = Provider()
+"""
 
 
 def test_options_are_texts_and_the_rest_has_defaults() -> None:
@@ -16,35 +34,127 @@ def test_options_are_texts_and_the_rest_has_defaults() -> None:
     )
     assert (options.topic, options.start, options.end) == ("orders", "earliest", "latest")
     assert options.max_offsets_per_trigger == 10
+    assert (options.min_offsets_per_trigger, options.max_trigger_delay) == (None, 900)
     assert options.config().isolation_level == "read_committed"
     assert options.config().bootstrap_servers == ("a:1", "b:2")
 
 
 def test_ranges_are_read_as_they_are_planned() -> None:
-    options = SourceOptions.of({"topic": "t", "ranges": '[["t", 1, 5, 9]]'})
-    assert options.ranges == (OffsetRange("t", 1, 5, 9),)
+    options = SourceOptions.of({"topic": "t", "ranges": '[["t", 1, 5, 9], ["t", 0, 1, 2, "id"]]'})
+    assert options.ranges == (
+        OffsetRange("t", 1, 5, 9),
+        OffsetRange("t", 0, 1, 2, topic_id="id"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "topics"),
+    [
+        ({"topic": "a, b,a"}, TopicSelection(("a", "b"))),
+        ({"subscribe": "a,b"}, TopicSelection(("a", "b"))),
+        ({"subscribePattern": "a.*"}, TopicSelection(pattern="a.*")),
+        ({"assign": '{"b": [2], "a": [0, 1]}'}, TopicSelection(("a", "b"), None, PARTITIONS)),
+    ],
+)
+def test_topics_are_named_matched_or_assigned(
+    options: dict[str, str], topics: TopicSelection
+) -> None:
+    assert SourceOptions.of(options).topics == topics
+
+
+def test_options_of_sparks_connector_are_read_by_their_names() -> None:
+    options = SourceOptions.of(
+        {
+            "subscribe": "orders",
+            "startingOffsets": '{"orders": {"0": 23, "1": -2}}',
+            "endingTimestamp": "1793232000000",
+            "failOnDataLoss": "false",
+            "includeHeaders": "true",
+            "maxOffsetsPerTrigger": "10",
+            "minOffsetsPerTrigger": "5",
+            "maxTriggerDelay": "2m",
+            "kafka.bootstrap.servers": "a:1",
+            "kafka.client.id": "me",
+            "kafka.isolation.level": "read_uncommitted",
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "SCRAM-SHA-256",
+            "kafka.sasl.jaas.config": "kafkashaded.org.apache.kafka.common.security.scram."
+            'ScramLoginModule required username="ann" password="p;=\\"w";',
+            "kafka.ssl.endpoint.identification.algorithm": "https",
+        }
+    )
+    assert options.start == {"orders": {0: 23, 1: -2}}
+    assert options.end == datetime.fromtimestamp(1793232000, UTC)
+    assert (options.missing, options.include_headers) == ("clip", True)
+    assert (options.max_offsets_per_trigger, options.min_offsets_per_trigger) == (10, 5)
+    assert options.max_trigger_delay == 120
+    config = options.config()
+    assert (config.bootstrap_servers, config.client_id) == (("a:1",), "me")
+    assert config.isolation_level == "read_uncommitted"
+    assert config.security_protocol == "SASL_PLAINTEXT"
+    assert config.sasl_mechanism == "SCRAM-SHA-256"
+    assert (config.sasl_plain_username, config.sasl_plain_password) == ("ann", 'p;="w')
+
+
+def test_times_of_partitions_are_read_in_milliseconds_as_of_sparks_connector() -> None:
+    options = SourceOptions.of(
+        {"topic": "t", "startingOffsetsByTimestamp": '{"t": {"0": 1793232000000}}'}
+    )
+    assert options.start == {"t": {0: datetime.fromtimestamp(1793232000, UTC)}}
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
         ({}, "which topic"),
-        ({"topic": "t", "startingOffsets": "earliest"}, "is of Spark's Kafka connector: .* start"),
         ({"topic": "t", "kafka.group.id": "g"}, r"never commits .*group:NAME.*handover"),
-        ({"topic": "t", "failOnDataLoss": "false"}, 'missing="clip"'),
         ({"topic": "t", "minPartitions": "8"}, "in order: leave it out"),
         ({"topic": "t", "topics": "u"}, "did you mean topic"),
+        ({"topic": "t", "subscribe": "u"}, "topic and subscribe are both topic: leave one"),
+        ({"topic": "t", "subscribePattern": "u"}, "topic and subscribe_pattern both say"),
+        ({"topic": "a,"}, 'use "orders", or "a,b"'),
+        ({"subscribePattern": "("}, "no regular expression of Python"),
+        ({"assign": '{"t": ["0"]}'}, r'partitions of each topic: \{"orders": \[0, 1\]\}'),
+        ({"assign": "[]"}, "partitions of each topic"),
+        ({"topic": "t", "start": "5", "startingOffsets": "earliest"}, "are both start"),
+        ({"topic": "t", "startingTimestamp": "today"}, "use milliseconds since the epoch"),
+        ({"topic": "t", "startingOffsetsByTimestamp": "1"}, "in milliseconds since the epoch"),
+        ({"topic": "t", "startingOffsetsByTimestampStrategy": "error"}, "use 'latest', or leave"),
+        ({"topic": "t", "endingOffsets": '{"t": {"0": -2}}'}, "no record lies before it"),
         ({"topic": "t", "missing": "skip"}, 'use "error" or "clip"'),
+        ({"topic": "t", "failOnDataLoss": "no"}, "failondataloss='no': use true or false"),
         ({"topic": "t", "include_headers": "yes"}, "use true or false"),
         ({"topic": "t", "max_offsets_per_trigger": "0"}, "at least 1"),
+        ({"topic": "t", "maxTriggerDelay": "soon"}, 'use a time like "90s", "15m" or "2h"'),
+        (
+            {"topic": "t", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"},
+            "min_offsets_per_trigger=9 is more than",
+        ),
         ({"topic": "t", "no_progress_timeout": "-1"}, "more than 0"),
         ({"topic": "t", "ranges": "[1]"}, "as JSON"),
         ({"topic": "t", "ranges": '[["t", "0", 1, 2]]'}, "as JSON"),
+        ({"topic": "t", "ranges": '[["t", 0, 1, 2, 3]]'}, "as JSON"),
         ({"topic": "t", "ranges": '[["t", 0, 5, 2]]'}, "no end before its start"),
         ({"topic": "t", "ranges": '[["u", 0, 1, 2]]'}, "a range of topic 'u', and .* topic 't'"),
         ({"topic": "t", "ranges": '[["t", 0, 1, 2]]', "end": "5"}, "and end= too"),
+        ({"subscribePattern": "t", "ranges": '[["t", 0, 1, 2]]'}, "give the topics with topic="),
         ({"topic": "t", "ssl_cafile": "/x"}, 'need security_protocol="SSL"'),
+        ({"topic": "t", "ssl_cafile": "/x", "security_protocol": "SSL"}, "no file of certificates"),
+        ({"topic": "t", "ssl_password": "x", "security_protocol": "SSL"}, "go with ssl_certfile"),
         ({"topic": "t", "security_protocol": "TLS"}, "security_protocol"),
+        ({"topic": "t", "kafka.fetch.max.bytes": "1"}, "Kafka's Java client.*leave it out"),
+        ({"topic": "t", "kafka.ssl.truststore.location": "/x"}, "only PEM is read"),
+        ({"topic": "t", "kafka.ssl.keystore.type": "JKS"}, "use 'PEM'.*only PEM is read"),
+        ({"topic": "t", "kafka.ssl.endpoint.identification.algorithm": ""}, "always verified"),
+        ({"topic": "t", "kafka.sasl.jaas.config": "x.Krb5LoginModule required;"}, "for Kerberos"),
+        ({"topic": "t", "kafka.sasl.jaas.config": "x.PlainLoginModule required;"}, "no username="),
+        (OAUTH, 'needs sasl_oauth_token_provider="MODULE:ATTRIBUTE"'),
+        ({**OAUTH, "sasl_oauth_token_provider": "tokens"}, "name it by its import path"),
+        ({**OAUTH, "sasl_oauth_token_provider": "no.such:token"}, "cannot be imported here"),
+        (
+            {**OAUTH, "sasl_oauth_token_provider": "a:b", "sasl_oauth_token": "x"},
+            "leave one of them out",
+        ),
     ],
 )
 def test_mistakes_get_a_sentence(options: dict[str, str], sentence: str) -> None:
@@ -52,11 +162,56 @@ def test_mistakes_get_a_sentence(options: dict[str, str], sentence: str) -> None
         SourceOptions.of(options)
 
 
+def documented_connector_options() -> list[str]:
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "spark" / "source.md").read_text()
+    rows = page.partition("| option of the connector |")[2].partition("\n\n")[0].splitlines()[2:-2]
+    return [name for row in rows for name in re.findall(r"`(.+?)`", row.split("|")[1])]
+
+
+def refusal(options: dict[str, str]) -> str:
+    """The error about these options, empty if there is none."""
+    try:
+        SourceOptions.of(options)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("name", documented_connector_options())
+def test_each_documented_option_of_the_connector_is_read_or_refused_with_a_way_out(
+    name: str,
+) -> None:
+    assert not re.search("did you mean|there are|Java client", refusal({name: "?"}))
+
+
+def test_an_unknown_login_module_is_an_error_without_its_password() -> None:
+    jaas = 'x.OtherLoginModule required username="ann" password="pl4nted";'
+    with pytest.raises(ConfigError) as failure:
+        SourceOptions.of({"topic": "t", "kafka.sasl.jaas.config": jaas})
+    assert "pl4nted" not in str(failure.value)
+
+
+async def test_a_token_is_given_or_comes_from_a_provider_that_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = SourceOptions.of({**OAUTH, "sasl_oauth_token": "t0ken"})
+    (tmp_path / "own_tokens.py").write_text(TOKENS)
+    monkeypatch.syspath_prepend(tmp_path)
+    found = [given.config().sasl_oauth_token_provider]
+    for name in ("provider", "Provider", "open_provider"):
+        options = SourceOptions.of({**OAUTH, "sasl_oauth_token_provider": f"own_tokens:{name}"})
+        found.append(options.config().sasl_oauth_token_provider)
+    tokens = [await each.token() for each in found if each is not None]
+    assert tokens == ["t0ken", "asked", "asked", "asked"]
+    assert "t0ken" not in repr(given)
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
         ({"end": "latest"}, r"end= is for tables .*trigger\(availableNow=True\)"),
         ({"ranges": '[["t", 0, 1, 2]]'}, "ranges= is for tables .*checkpoint"),
+        ({"push_filters": "true"}, "push_filters= is for tables .*use assign="),
     ],
 )
 def test_a_stream_refuses_the_options_of_tables(options: dict[str, str], sentence: str) -> None:
@@ -74,9 +229,10 @@ def test_a_stream_refuses_the_options_of_tables(options: dict[str, str], sentenc
         ("earliest", "earliest"),
         ("now", "latest"),
         ("17", 17),
-        ('{"0": 17}', {0: 17}),
+        ('{"0": 17, "1": -1}', {0: 17, 1: -1}),
+        ('{"t": {"0": 17, "1": "2026-11-01T00:00Z"}}', {"t": {0: 17, 1: FIRST_OF_NOVEMBER}}),
         ("group:billing", GroupOffsets("billing")),
-        ("2026-11-01T00:00Z", datetime(2026, 11, 1, tzinfo=UTC)),
+        ("2026-11-01T00:00Z", FIRST_OF_NOVEMBER),
         ("2026-11-01T00:00", datetime(2026, 11, 1).astimezone()),
     ],
 )
@@ -84,7 +240,9 @@ def test_places_are_typed_as_people_do(text: str, place: object) -> None:
     assert to_place("--from", text) == place
 
 
-@pytest.mark.parametrize("text", ["yesterday", "{", '{"x": 1}', '{"0": "1"}', "group:", "-1"])
+@pytest.mark.parametrize(
+    "text", ["yesterday", "{", '{"x": 1}', '{"0": "1"}', "group:", "-1", '{"0": -3}']
+)
 def test_an_invalid_position_is_an_error(text: str) -> None:
     with pytest.raises(ConfigError, match="--from="):
         to_place("--from", text)

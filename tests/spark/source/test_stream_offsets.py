@@ -1,35 +1,118 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.model import TopicPartition
 from asyncrevoke.spark.errors import DataLossError
-from asyncrevoke.spark.source.stream_offsets import advance, check_not_renewed
+from asyncrevoke.spark.reading.log_bounds import LogBounds
+from asyncrevoke.spark.source.stream_offsets import (
+    StreamOffsets,
+    advance,
+    count_between,
+    find_loss,
+    reject,
+)
+
+FIRST_ID, SECOND_ID = "xtzWWN4bTjitpL3kfd9s5g", "5ZBzWTRuQvWPXJYyJ6p1hA"
+
+
+def tp(number: int, topic: str = "orders") -> TopicPartition:
+    return TopicPartition(topic, number)
+
+
+def log(last: dict[int, int], first: dict[int, int] | None = None) -> LogBounds:
+    begins = dict.fromkeys(last, 0) | (first or {})
+    return LogBounds(
+        {"orders": FIRST_ID},
+        {tp(number): at for number, at in begins.items()},
+        {tp(number): at for number, at in last.items()},
+    )
+
+
+def offsets(topic_id: str | None = FIRST_ID, **by_number: int) -> StreamOffsets:
+    at = {tp(int(name.removeprefix("p"))): offset for name, offset in by_number.items()}
+    return StreamOffsets({"orders": topic_id}, at)
 
 
 def test_without_a_limit_a_batch_takes_all_that_there_is() -> None:
-    assert advance({"0": 5, "1": 0}, {}, {"0": 9, "1": 4}, None) == {"0": 9, "1": 4}
+    assert advance({tp(0): 5, tp(1): 0}, log({0: 9, 1: 4}), None) == {tp(0): 9, tp(1): 4}
 
 
-def test_a_limit_is_shared_fairly_between_waiting_calls() -> None:
-    end = advance({"0": 0, "1": 0, "2": 7}, {}, {"0": 1000, "1": 1, "2": 7}, 100)
-    assert end == {"0": 99, "1": 1, "2": 7}
+def test_a_limit_is_shared_by_partitions_in_proportion_to_their_lag() -> None:
+    start = {tp(0): 0, tp(1): 0, tp(2): 7}
+    assert advance(start, log({0: 1000, 1: 1, 2: 7}), 100) == {tp(0): 99, tp(1): 1, tp(2): 7}
 
 
 def test_a_new_partition_begins_where_its_log_does() -> None:
-    assert advance({"0": 5}, {"0": 0, "1": 3}, {"0": 5, "1": 8}, 2) == {"0": 5, "1": 5}
+    end = advance({tp(0): 5}, log({0: 5, 1: 8}, first={1: 3}), 2)
+    assert end == {tp(0): 5, tp(1): 5}
 
 
 def test_a_batch_by_batch_walk_reaches_the_end() -> None:
-    position, last, steps = {"0": 0, "1": 10}, {"0": 57, "1": 31}, 0
-    while position != last:
-        position = advance(position, {}, last, 10)
+    position, last, steps = {tp(0): 0, tp(1): 10}, log({0: 57, 1: 31}), 0
+    while position != last.last:
+        position = advance(position, last, 10)
         steps += 1
     assert steps < 20
 
 
+def test_the_offsets_of_a_batch_are_counted_with_those_of_new_partitions() -> None:
+    bounds = log({0: 9, 1: 8}, first={1: 3})
+    assert count_between({tp(0): 5}, bounds.last, bounds) == 4 + 5
+
+
+def test_offsets_are_written_with_topic_ids_in_the_order_of_partitions() -> None:
+    found = StreamOffsets(
+        {"orders": FIRST_ID, "clicks": None}, {tp(10): 7, tp(9): 8, tp(0, "clicks"): 1}
+    )
+    assert json.dumps(found.to_json()) == (
+        '{"clicks": {"topic_id": null, "offsets": {"0": 1}}, '
+        f'"orders": {{"topic_id": "{FIRST_ID}", "offsets": {{"9": 8, "10": 7}}}}}}'
+    )
+    assert StreamOffsets.from_json(found.to_json()) == found
+
+
+def test_checkpoints_without_topic_ids_are_read() -> None:
+    expected = StreamOffsets({"orders": None}, {tp(0): 5})
+    assert StreamOffsets.from_json({"0": 5}, "orders") == expected
+    assert StreamOffsets.from_json({"orders": {"0": 5}}) == expected
+    assert StreamOffsets.from_json({}) == StreamOffsets({}, {})
+
+
+@pytest.mark.parametrize("given", [{"0": 5}, {"orders": {"0": -1}}, {"orders": {"x": 1}}, [1], "a"])
+def test_offsets_of_another_source_are_an_error(given: object) -> None:
+    with pytest.raises(ConfigError, match="of another source"):
+        StreamOffsets.from_json(given)
+
+
 @pytest.mark.parametrize(
-    ("last", "words"), [({"0": 3}, "ends at offset 3"), ({}, "does not exist")]
+    ("start", "sentence"),
+    [
+        (offsets(SECOND_ID, p0=2), r"deleted and created again .*and is xtzW.*offsets \{0: 2\}"),
+        (offsets(p0=5), "orders-0 ends at offset 3, and the query is at 5"),
+        (offsets(None, p0=5), "orders-0 ends at offset 3"),
+        (offsets(p0=3, p1=4), "orders-1 does not exist any more"),
+        (StreamOffsets({"clicks": None}, {}), "topic clicks does not exist any more"),
+    ],
 )
-def test_a_recreated_topic_is_reported(last: dict[str, int], words: str) -> None:
-    with pytest.raises(DataLossError, match=f"{words}.*begin with a new checkpoint"):
-        check_not_renewed("orders", {"0": 5}, last)
+def test_what_a_query_has_lost_is_an_error_with_the_ways_out(
+    start: StreamOffsets, sentence: str
+) -> None:
+    loss = find_loss(start, log({0: 3}))
+    with pytest.raises(DataLossError, match=f'{sentence}.*new checkpoint.*missing="clip"'):
+        reject(loss)
+    assert not loss.apply(start).offsets.keys() - {tp(0)}
+
+
+def test_nothing_is_lost_while_topic_and_offsets_are_those_of_the_log() -> None:
+    for start in (offsets(p0=3), offsets(None, p0=0), StreamOffsets({}, {})):
+        loss = find_loss(start, log({0: 3}))
+        reject(loss)
+        assert loss.apply(start) == start
+
+
+def test_a_broker_without_topic_ids_is_believed() -> None:
+    reject(find_loss(offsets(p0=3), log({0: 3})._replace(topic_ids={"orders": None})))

@@ -7,6 +7,7 @@ from unit.core.scripted_environment import NODES, ScriptedRequests, metadata, to
 
 from asyncrevoke.core.io.effects import FailureKind
 from asyncrevoke.core.queries.offset_queries import OffsetQueries
+from asyncrevoke.core.queries.topic_description import TopicDescription
 from asyncrevoke.errors import (
     AuthenticationError,
     BrokerError,
@@ -29,6 +30,7 @@ from asyncrevoke.protocol.messages import (
     MetadataRequest,
     OffsetFetchRequest,
     OffsetFetchResponse,
+    TopicMetadata,
 )
 
 if TYPE_CHECKING:
@@ -280,3 +282,48 @@ def test_when_the_consumer_ends_all_calls_end() -> None:
         assert isinstance(world.error(call_id), ConsumerClosedError)
     world.advance(100)
     assert len(world.completed) == 3
+
+
+def test_topics_are_described_as_the_brokers_have_them_now() -> None:
+    world = LookupWorld()
+    world.lookups.describe_topics(world.now, 1, ["orders", "clicks"])
+    send, request = world.only(MetadataRequest)
+    assert request.topics == ("clicks", "orders")
+    clicks = TopicMetadata(error=NONE, name="clicks", topic_id=b"c" * 16, is_internal=True)
+    world.reply(send, metadata(topic("orders", {0: 1, 1: 2}), clicks))
+    assert world.result() == {
+        "orders": TopicDescription(None, frozenset({0, 1}), is_internal=False),
+        "clicks": TopicDescription(b"c" * 16, frozenset(), is_internal=True),
+    }
+
+
+def test_all_topics_are_described_without_those_that_are_being_deleted() -> None:
+    world = LookupWorld()
+    world.lookups.describe_topics(world.now, 1, None)
+    send, request = world.only(MetadataRequest)
+    assert request.topics is None
+    deleted = topic("deleted", {}, error=ErrorCode.unknown_topic_or_partition)
+    world.reply(send, metadata(topic("orders", {0: 1}), deleted))
+    assert world.result() == {"orders": TopicDescription(None, frozenset({0}), is_internal=False)}
+
+
+def test_a_described_topic_is_missing_if_two_brokers_deny_it() -> None:
+    world = LookupWorld()
+    world.lookups.describe_topics(world.now, 1, ["orders", "nowhere"])
+    for _ in range(2):
+        assert not world.is_done
+        unknown = topic("nowhere", {}, error=ErrorCode.unknown_topic_or_partition)
+        world.reply(world.only(MetadataRequest)[0], metadata(topic("orders", {0: 1}), unknown))
+        world.advance(1)
+    assert world.result() == {"orders": TopicDescription(None, frozenset({0}), is_internal=False)}
+
+
+def test_no_topics_need_no_request_and_a_refused_one_is_an_error() -> None:
+    world = LookupWorld()
+    world.lookups.describe_topics(world.now, 1, [])
+    assert world.result() == {}
+    world.lookups.describe_topics(world.now, 2, ["secret"])
+    refused = topic("secret", {}, error=ErrorCode.topic_authorization_failed)
+    world.reply(world.only(MetadataRequest)[0], metadata(refused))
+    assert "grant DESCRIBE" in str(world.error(2))
+    assert isinstance(world.error(2), TopicAuthorizationError)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
 
-ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "how-to" / "spark-clusters.md"
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "how-to" / "spark" / "clusters.md"
 
 
 class _Api(BaseHTTPRequestHandler):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from spark.processes import run
+from spark.clusters.processes import run
 
 pytest.importorskip("pyspark", reason="needs the extra spark")
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from spark.processes import run
+from spark.clusters.processes import run
 
 from asyncrevoke.journal.format.arrow import pq
 
@@ -35,7 +35,7 @@ pytestmark = [
     ),
 ]
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 RECORDS = 100
 MASTER = "local-cluster[2,1,1024]"
 BIN = Path(pyspark.__file__).parent / "bin"

@@ -1,0 +1,1 @@
+"""Tables for operators, derived from the rows of a journal."""

@@ -1,0 +1,28 @@
+"""The views of a journal in DuckDB, on one machine."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from asyncrevoke.journal.reading import read_journal
+from asyncrevoke.journal.views.definitions import VIEWS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def open_views(path: Path, max_memory: int | None = None) -> Any:  # noqa: ANN401 - of an extra
+    """A connection of DuckDB (extra ``audit``) that has the rows of a journal as ``journal``, and
+    the views ``ownership``, ``rebalances``, ``handler_durations`` and ``stalls``. Times are in UTC.
+
+    The rows are those at the time of the call, and are kept in memory, as for
+    :func:`~asyncrevoke.journal.reading.read_journal`. Raises ConfigError.
+    """
+    rows = read_journal(path, max_memory).table
+    database = import_module("duckdb").connect(":memory:")
+    database.register("journal", rows)
+    for name, query in VIEWS.items():
+        written = query.replace("timestamp(", "make_timestamp(")
+        database.execute(f"CREATE VIEW {name} AS {written}")
+    return database

@@ -1,0 +1,28 @@
+"""A consumer that reads ranges of offsets, and describes topics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from asyncrevoke.consumer import Consumer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from asyncrevoke.core.queries.topic_description import TopicDescription
+
+
+class RangeConsumer(Consumer):
+    """A consumer of no group."""
+
+    async def describe_topics(
+        self, topics: Iterable[str] | None = None
+    ) -> Mapping[str, TopicDescription]:
+        """The ids and partitions that these topics have now, without topics that do not exist; all
+        topics for None, without those that this user may not describe.
+
+        Raises TopicAuthorizationError, and RequestTimeoutError if no broker answers.
+        """
+        session = self._entered()
+        answer = await session.ask(lambda: session.core.describe_topics(session.now(), topics))
+        return cast("Mapping[str, TopicDescription]", answer)

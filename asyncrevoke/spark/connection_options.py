@@ -1,0 +1,98 @@
+"""The options of ``format("asyncrevoke")`` that say how to connect, as a configuration."""
+
+from __future__ import annotations
+
+import ssl
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
+
+from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.groups.token import given_token
+from asyncrevoke.printable import shown_option
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from asyncrevoke.config import ConsumerOptions
+
+_KAFKA = (
+    "bootstrap_servers", "client_id", "isolation_level", "security_protocol", "sasl_mechanism",
+    "sasl_plain_username", "sasl_plain_password", "sasl_kerberos_service_name",
+    "sasl_kerberos_domain_name",
+)  # fmt: skip
+_TLS = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password")
+_TOKENS = ("sasl_oauth_token", "sasl_oauth_token_provider")
+CONNECTION = (*_KAFKA, *_TLS, *_TOKENS)
+
+
+def connection_config(given: Mapping[str, str]) -> ConsumerConfig:
+    """The configuration to connect with. Raises ConfigError."""
+    options: dict[str, object] = {name: given[name] for name in _KAFKA if name in given}
+    options.setdefault("isolation_level", "read_committed")
+    if any(name in given for name in _TLS):
+        if "security_protocol" not in given:
+            raise ConfigError('ssl_... options need security_protocol="SSL" or "SASL_SSL"')
+        options["ssl_context"] = _ssl_context(given)
+    if all(name in given for name in _TOKENS):
+        raise ConfigError("sasl_oauth_token and sasl_oauth_token_provider: leave one of them out")
+    if "sasl_oauth_token" in given:
+        options["sasl_oauth_token_provider"] = given_token(given["sasl_oauth_token"])
+    elif "sasl_oauth_token_provider" in given:
+        options["sasl_oauth_token_provider"] = _imported(given["sasl_oauth_token_provider"])
+    elif given.get("sasl_mechanism") == "OAUTHBEARER":
+        raise ConfigError(
+            'OAUTHBEARER needs sasl_oauth_token_provider="MODULE:ATTRIBUTE", which workers import, '
+            "or sasl_oauth_token"
+        )
+    return ConsumerConfig(**cast("ConsumerOptions", options))
+
+
+def _ssl_context(given: Mapping[str, str]) -> ssl.SSLContext:
+    authorities, chain = given.get("ssl_cafile"), given.get("ssl_certfile")
+    if chain is None and not given.keys().isdisjoint({"ssl_keyfile", "ssl_password"}):
+        raise ConfigError("ssl_keyfile and ssl_password go with ssl_certfile: name it")
+    try:
+        context = ssl.create_default_context(cafile=authorities)
+    except OSError as error:
+        raise ConfigError(
+            f"ssl_cafile={shown_option(authorities)} is no file of certificates (PEM) on this "
+            f"machine: {_reason(error)}"
+        ) from error
+    if chain is not None:
+        # Without a password, OpenSSL would ask for it at the terminal.
+        password = given.get("ssl_password", "")
+        try:
+            context.load_cert_chain(chain, given.get("ssl_keyfile"), lambda: password)
+        except OSError as error:
+            raise ConfigError(
+                f"ssl_certfile={shown_option(chain)} and its key cannot be used on this machine: "
+                f"{_reason(error)}; both are PEM, and ssl_password is that of an encrypted key"
+            ) from None
+    return context
+
+
+def _reason(error: OSError) -> str:
+    reason = error.reason if isinstance(error, ssl.SSLError) else error.strerror
+    return str(reason or type(error).__name__)
+
+
+def _imported(path: str) -> object:
+    """A token provider, or what a function or class of that name returns."""
+    module, _, attribute = path.partition(":")
+    if not module or not attribute.isidentifier():
+        raise ConfigError(
+            f"sasl_oauth_token_provider={shown_option(path)}: name it by its import path, as "
+            '"tokens:provider"'
+        )
+    try:
+        provider: object = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"sasl_oauth_token_provider={shown_option(path)} cannot be imported here "
+            f"({type(error).__name__}: {error}): send its file with py_files, or install its "
+            "package where Spark's driver and workers run"
+        ) from error
+    if callable(provider) and (isinstance(provider, type) or not hasattr(provider, "token")):
+        return provider()
+    return provider

@@ -1,0 +1,1 @@
+"""What a replay's handlers have returned, as typed tables."""

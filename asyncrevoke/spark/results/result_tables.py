@@ -1,0 +1,72 @@
+"""The rows of a replay as two tables: typed results, and what has no result."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pyspark.sql import DataFrame
+
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.spark.results.spark_types import spark_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
+
+    from asyncrevoke.spark.replays.report import ReplayReport
+
+_PLACE: Final = ("run_id", "topic", "partition", "offset")
+_MISFIT: Final = "ResultSchemaError"
+
+
+class ResultTables(NamedTuple):
+    """``results`` has ``run_id``, ``topic``, ``partition``, ``offset``, ``finished`` (a timestamp)
+    and ``result`` of the given type, null where the handler returned None. ``quarantine`` has all
+    other rows with ``outcome``, ``error_type``, ``error`` and the raw ``result``."""
+
+    results: DataFrame
+    quarantine: DataFrame
+
+
+def result_tables(spark: SparkSession, report: ReplayReport, schema: object) -> ResultTables:
+    """Read what a replay's handlers have returned, typed by ``schema``. Lazy.
+
+    ``schema`` is a type as Spark writes types (``"struct<order:bigint,total:double>"``), or what
+    it can be derived from: a handler with a return annotation, or the class that it returns.
+    Each row is in one of the two tables: a result that is not JSON of this type is in quarantine,
+    with the error type ``ResultSchemaError``. Raises ConfigError.
+    """
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as F  # noqa: N812
+
+    kind = schema if isinstance(schema, str) else spark_type(schema)
+    rows = spark.read.parquet(report.results).withColumn("run_id", F.lit(report.run_id))
+    try:
+        read = rows.withColumn("read", _decoded(kind))
+        fits = "outcome = 'ok' AND (result IS NULL OR read IS NOT NULL AND read.invalid IS NULL)"
+        results = read.where(fits).selectExpr(
+            *_PLACE, "timestamp_micros(finished_us) AS finished", "read.result AS result"
+        )
+    except AnalysisException as error:
+        raise ConfigError(f"schema={kind!r} is no type of Spark: {error.getCondition()}") from error
+    misfit = "outcome = 'ok'"
+    quarantine = read.where(f"NOT ({fits})").selectExpr(
+        *_PLACE,
+        f"if({misfit}, 'error', outcome) AS outcome",
+        f"if({misfit}, '{_MISFIT}', error_type) AS error_type",
+        f"if({misfit}, 'the result does not fit the schema', error) AS error",
+        "result",
+    )
+    return ResultTables(results, quarantine)
+
+
+def _decoded(kind: str) -> Column:
+    """A struct of the typed ``result`` and of ``invalid``, which is null if it fits."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if kind in ("binary", "string"):
+        value = F.expr("result" if kind == "binary" else "CAST(result AS string)")
+        return F.struct(value.alias("result"), F.expr("CAST(NULL AS string)").alias("invalid"))
+    # from_json takes no single number, and says of no value but of the whole text that it is wrong.
+    text = F.expr("concat('{\"result\":', CAST(result AS string), '}')")
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "invalid"}
+    return F.from_json(text, f"result {kind}, invalid string", options)

@@ -1,0 +1,131 @@
+"""The Spark type of what a handler returns, from its annotation."""
+
+from __future__ import annotations
+
+import typing
+from types import GenericAlias
+from typing import TYPE_CHECKING, Final, cast
+
+from msgspec import inspect
+
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.printable import shown_option
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_SCALARS: Final[dict[type[inspect.Type], str]] = {
+    inspect.BoolType: "boolean",
+    inspect.IntType: "bigint",
+    inspect.FloatType: "double",
+    inspect.StrType: "string",
+    inspect.DateType: "date",
+    inspect.DateTimeType: "timestamp",
+    # Text in JSON.
+    inspect.BytesType: "string",
+    inspect.ByteArrayType: "string",
+    inspect.DecimalType: "string",
+    inspect.TimeType: "string",
+    inspect.UUIDType: "string",
+}
+_LISTS: Final = (
+    inspect.ListType,
+    inspect.SetType,
+    inspect.FrozenSetType,
+    inspect.VarTupleType,
+    inspect.CollectionType,
+)
+_FALLBACK: Final = 'give the schema as Spark writes types, for example "struct<order:bigint>"'
+
+
+def spark_type(returned: object) -> str:
+    """The type of a value with this annotation, as Spark writes types: of bytes ``binary``, of text
+    ``string``, of all else that of its JSON. ``returned`` may be a function, whose return
+    annotation counts; of one that yields, that of a list.
+
+    Raises ConfigError for an annotation that says too little, and names the way out.
+    """
+    annotation = _returned_by(returned)
+    found = _type_of(annotation)
+    kinds = [each for each in _alternatives(found) if not isinstance(each, inspect.NoneType)]
+    if kinds and all(isinstance(each, inspect.BytesType) for each in kinds):
+        return "binary"
+    return _written(found, (), annotation)
+
+
+def _returned_by(given: object) -> object:
+    if isinstance(given, type) or not hasattr(given, "__code__"):
+        return given
+    try:
+        hints = typing.get_type_hints(cast("Callable[..., object]", given))
+    except NameError as error:
+        raise ConfigError(
+            f"its return annotation cannot be resolved ({error}): {_FALLBACK}"
+        ) from error
+    if "return" not in hints:
+        raise ConfigError(f"{given!r} has no return annotation: {_FALLBACK}")
+    annotation: object = hints["return"]
+    origin = typing.get_origin(annotation)
+    if isinstance(origin, type) and hasattr(origin, "__anext__"):
+        return GenericAlias(list, typing.get_args(annotation)[:1])
+    return annotation
+
+
+def _type_of(annotation: object) -> inspect.Type:
+    try:
+        return inspect.type_info(annotation)
+    except (TypeError, NameError) as error:
+        raise ConfigError(
+            f"{shown_option(str(annotation))} has no type in Spark ({error}): {_FALLBACK}"
+        ) from error
+
+
+def _alternatives(kind: inspect.Type) -> Iterable[inspect.Type]:
+    return kind.types if isinstance(kind, inspect.UnionType) else (kind,)
+
+
+def _written(kind: inspect.Type, inside: tuple[object, ...], annotation: object) -> str:
+    """``inside`` are the classes around it, which it may not be."""
+    kinds = [each for each in _alternatives(kind) if not isinstance(each, inspect.NoneType)]
+    if len(kinds) == 1:
+        (kind,) = kinds
+        if type(kind) in _SCALARS:
+            return _SCALARS[type(kind)]
+        if isinstance(kind, (inspect.LiteralType, inspect.EnumType)):
+            values: Iterable[object] = (
+                kind.values
+                if isinstance(kind, inspect.LiteralType)
+                else [each.value for each in kind.cls]
+            )
+            if all(isinstance(each, str) for each in values):
+                return "string"
+            if all(type(each) is int for each in values):
+                return "bigint"
+        if isinstance(kind, _LISTS):
+            return f"array<{_written(kind.item_type, inside, annotation)}>"
+        if isinstance(kind, inspect.DictType):
+            return f"map<string,{_written(kind.value_type, inside, annotation)}>"
+        fields = _fields(kind)
+        if fields is not None and getattr(kind, "cls", None) not in inside:
+            around = (*inside, getattr(kind, "cls", None))
+            return f"struct<{','.join(_field(*each, around, annotation) for each in fields)}>"
+    raise ConfigError(
+        f"{shown_option(str(annotation))} has no one type in Spark (because of "
+        f"{shown_option(str(kind))}): {_FALLBACK}"
+    )
+
+
+def _field(name: str, kind: inspect.Type, inside: tuple[object, ...], annotation: object) -> str:
+    return f"`{name.replace('`', '``')}`:{_written(kind, inside, annotation)}"
+
+
+def _fields(kind: inspect.Type) -> list[tuple[str, inspect.Type]] | None:
+    """The fields of an object in JSON; None if it is something else."""
+    if isinstance(kind, inspect.StructType) and not kind.array_like:
+        tag = (
+            [] if kind.tag_field is None else [(kind.tag_field, inspect.type_info(type(kind.tag)))]
+        )
+        return [*tag, *((each.encode_name, each.type) for each in kind.fields)]
+    if isinstance(kind, (inspect.DataclassType, inspect.TypedDictType)):
+        return [(each.encode_name, each.type) for each in kind.fields]
+    return None

@@ -1,0 +1,1 @@
+"""Writes DataFrames to topics: ``df.write.format("asyncrevoke")`` and ``writeStream``."""

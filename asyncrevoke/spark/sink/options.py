@@ -1,0 +1,126 @@
+"""The options of ``df.write.format("asyncrevoke")``: strings, as all options of Spark."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, cast
+
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.printable import shown_option
+from asyncrevoke.spark.connection_options import CONNECTION, connection_config
+from asyncrevoke.spark.hidden_options import HiddenOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.config.consumer_config import Compression
+
+_NAMES: Final = (
+    "topic",
+    "compression",
+    "request_timeout",
+    *(name for name in CONNECTION if name != "isolation_level"),
+)
+# Of every sink, in lower case; Spark passes them on.
+_SPARKS: Final = ("path", "checkpointlocation")
+# Options of Spark's Kafka connector, in lower case as Spark passes them, that mean the same.
+_CONNECTORS: Final = {
+    "kafka.bootstrap.servers": "bootstrap_servers",
+    "kafka.client.id": "client_id",
+    "kafka.compression.type": "compression",
+    "kafka.security.protocol": "security_protocol",
+    "kafka.sasl.mechanism": "sasl_mechanism",
+    "kafka.sasl.kerberos.service.name": "sasl_kerberos_service_name",
+    "kafka.ssl.truststore.location": "ssl_cafile",
+    "kafka.ssl.keystore.location": "ssl_certfile",
+    "kafka.ssl.key.password": "ssl_password",
+}
+_JAAS: Final = "use sasl_plain_username and sasl_plain_password"
+_STORES: Final = "only PEM is read: name its files by ssl_cafile, ssl_certfile and ssl_keyfile"
+_BATCHES: Final = "record batches are made of whole Arrow batches, and sent when they are full"
+_TIMES: Final = "use request_timeout, in seconds; a record is given up after three times that"
+_REFUSED: Final = {
+    "includeheaders": "leave it out: headers are written if the DataFrame has the column headers",
+    "kafka.acks": "leave it out: a record is written when all in-sync replicas have it",
+    "kafka.enable.idempotence": "leave it out: a task always writes with idempotence",
+    "kafka.transactional.id": "a retried task writes its records again; consumers have to "
+    "tell a repetition by a key or an id",
+    "kafka.max.in.flight.requests.per.connection": "leave it out: each broker gets one request at "
+    "a time",
+    "kafka.retries": _TIMES,
+    "kafka.request.timeout.ms": _TIMES,
+    "kafka.delivery.timeout.ms": _TIMES,
+    "kafka.max.block.ms": _TIMES,
+    "kafka.linger.ms": _BATCHES,
+    "kafka.batch.size": _BATCHES,
+    "kafka.buffer.memory": "leave it out: at most 32 MiB of a task wait for acknowledgement",
+    "kafka.partitioner.class": "use the column partition",
+    "kafka.key.serializer": "keys are binary or string columns",
+    "kafka.value.serializer": "values are binary or string columns",
+    "kafka.sasl.jaas.config": _JAAS,
+    "kafka.ssl.truststore.password": _STORES,
+    "kafka.ssl.keystore.password": _STORES,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """Checked options. ``topic`` is None if each row names its topic. Picklable: tasks get the
+    given strings."""
+
+    given: HiddenOptions
+    topic: str | None
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> SinkOptions:
+        """Check all options. Raises ConfigError."""
+        given: dict[str, str] = {}
+        for name, value in options.items():
+            known = _known(name.lower())
+            if known is None:
+                continue
+            if known in given:
+                raise ConfigError(f"{known} is given twice: leave {name} out")
+            given[known] = value
+        result = cls(HiddenOptions(given), given.get("topic"))
+        result.config()
+        return result
+
+    def config(self) -> ConsumerConfig:
+        """The configuration of a task's producer. Raises ConfigError."""
+        given = self.given.reveal()
+        config = connection_config(given)
+        if "compression" in given:
+            config = replace(config, compression=cast("Compression", given["compression"]))
+        if "request_timeout" in given:
+            seconds = _seconds(given["request_timeout"])
+            # Nothing is fetched, and fetches may not wait longer than requests.
+            config = replace(config, request_timeout=seconds, fetch_max_wait=seconds / 2)
+        return config
+
+
+def _known(name: str) -> str | None:
+    """This option's name here; None for Spark's own. Raises ConfigError."""
+    if name in _NAMES:
+        return name
+    if name in _SPARKS:
+        return None
+    if name in _CONNECTORS:
+        return _CONNECTORS[name]
+    if name in _REFUSED:
+        raise ConfigError(f"the sink asyncrevoke has no option {name}: {_REFUSED[name]}")
+    close = difflib.get_close_matches(name.removeprefix("kafka.").replace(".", "_"), _NAMES, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(_NAMES)}"
+    raise ConfigError(f"the sink asyncrevoke has no option {shown_option(name)}: {hint}")
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise ConfigError(f"request_timeout={shown_option(text)}: use seconds, more than 0")
+    return seconds

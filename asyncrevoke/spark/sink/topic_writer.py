@@ -1,0 +1,105 @@
+"""Writes the encoded records of one task, and learns which rows were not written."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from asyncrevoke.errors import PublishError
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.producing.encoded_records import EncodedRecords
+from asyncrevoke.producing.own_connections import producer_with_own_connections
+from asyncrevoke.producing.producer import Delivery
+from asyncrevoke.spark.errors import SinkError
+from asyncrevoke.spark.sink.binary_column import Numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Self
+
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.producing.producer import Producer
+    from asyncrevoke.producing.result_topic import TopicPartitions
+
+
+class EncodedBatch(NamedTuple):
+    """A batch for one partition, and the numbers of its rows."""
+
+    partition: TopicPartition
+    records: EncodedRecords
+    rows: Numbers
+
+
+class TaskDelivery(Delivery):
+    """Waits until all rows are acknowledged or one has failed; names the first row that has."""
+
+    def __init__(self, task: str) -> None:
+        super().__init__()
+        self._task = task
+        self.failure: SinkError | None = None
+
+    def results_failed(self, tokens: Sequence[object], error: Exception, /) -> None:
+        """Remember the first failure."""
+        if self.failure is None:
+            self.failure = sink_error(self._task, tokens[0], error)
+        super().results_failed(tokens, self.failure)
+
+
+class TopicWriter:
+    """A producer for one task, which ``task`` names in errors; an async context manager.
+
+    What is not acknowledged when the context is left was perhaps not written.
+    """
+
+    def __init__(self, config: ConsumerConfig, task: str) -> None:
+        self._config = config
+        self._task = task
+        self._stack = AsyncExitStack()
+        self._opened: tuple[Producer, TaskDelivery] | None = None
+
+    async def __aenter__(self) -> Self:
+        producer = await self._stack.enter_async_context(
+            producer_with_own_connections(self._config)
+        )
+        self._opened = producer, TaskDelivery(self._task)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._stack.aclose()
+
+    async def partitions(self, topic: str, row: int) -> TopicPartitions:
+        """The partitions of a topic, which ``row`` is the first to be written to. Raises
+        SinkError."""
+        assert self._opened is not None
+        try:
+            return await self._opened[0].partitions(topic)
+        except PublishError as error:
+            raise sink_error(self._task, row, error) from error
+
+    async def queue(self, batches: Sequence[EncodedBatch]) -> None:
+        """Queue batches, each when there is memory. Raises SinkError, also if rows of before have
+        failed."""
+        assert self._opened is not None
+        producer, delivery = self._opened
+        for partition, records, rows in batches:
+            if delivery.failure is not None:
+                raise delivery.failure
+            try:
+                await producer.queue_batch(
+                    partition, records, delivery, cast("Sequence[object]", rows)
+                )
+            except PublishError as error:
+                raise sink_error(self._task, rows[0], error) from error
+
+    async def finish(self) -> None:
+        """Wait until all are acknowledged. Raises SinkError."""
+        assert self._opened is not None
+        await self._opened[1].wait()
+
+
+def sink_error(task: str, row: object, error: Exception) -> SinkError:
+    """That a row was not written."""
+    if not isinstance(error, PublishError):
+        return SinkError(f"row {row} of {task} is not written: {error}")
+    doubt = "; it may have been written all the same" if error.in_doubt else ""
+    return SinkError(f"row {row} of {task} is not written to {error.topic}: {error.reason}{doubt}")

@@ -1,0 +1,180 @@
+"""Options of Spark's Kafka connector, in lower case as Spark passes them."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, cast
+
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.printable import shown_option
+from asyncrevoke.spark.source.option_values import boolean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+# Names of the same options here.
+_SAME = {
+    "subscribe": "topic",
+    "subscribepattern": "subscribe_pattern",
+    "startingoffsets": "start",
+    "endingoffsets": "end",
+    "startingtimestamp": "start",
+    "endingtimestamp": "end",
+    "startingoffsetsbytimestamp": "start",
+    "endingoffsetsbytimestamp": "end",
+    "failondataloss": "missing",
+    "includeheaders": "include_headers",
+    "maxoffsetspertrigger": "max_offsets_per_trigger",
+    "minoffsetspertrigger": "min_offsets_per_trigger",
+    "maxtriggerdelay": "max_trigger_delay",
+    "kafka.bootstrap.servers": "bootstrap_servers",
+    "kafka.client.id": "client_id",
+    "kafka.isolation.level": "isolation_level",
+    "kafka.security.protocol": "security_protocol",
+    "kafka.sasl.mechanism": "sasl_mechanism",
+    "kafka.sasl.kerberos.service.name": "sasl_kerberos_service_name",
+    "kafka.ssl.truststore.location": "ssl_cafile",
+    "kafka.ssl.keystore.location": "ssl_certfile",
+    "kafka.ssl.key.password": "ssl_password",
+}
+_IN_ORDER = (
+    "one range of a partition is read by one task, in order: leave it out, and repartition() "
+    "afterwards where order does not matter"
+)
+_STORES = (
+    "only PEM is read: convert the store, and name its files by ssl_cafile, ssl_certfile and "
+    "ssl_keyfile"
+)
+_RETRIES = "requests are repeated until they are answered: leave it out; no_progress_timeout ends a"
+_REFUSED = {
+    "kafka.group.id": "Spark keeps its offsets in the checkpoint and never commits to a group; to "
+    'begin at its offsets use start="group:NAME", and to commit offsets for it `asyncrevoke '
+    "handover`",
+    "groupidprefix": "the source joins no group: leave it out",
+    "minpartitions": _IN_ORDER,
+    "maxrecordsperpartition": _IN_ORDER,
+    "kafkaconsumer.polltimeoutms": f"{_RETRIES} read that stands still",
+    "fetchoffset.numretries": f"{_RETRIES} read that stands still",
+    "fetchoffset.retryintervalms": f"{_RETRIES} read that stands still",
+    "kafka.auto.offset.reset": "use start=, and missing= for records that are gone",
+    "kafka.ssl.truststore.password": _STORES,
+    "kafka.ssl.keystore.password": _STORES,
+    "kafka.ssl.truststore.certificates": "write them to a file, and name it by ssl_cafile",
+    "kafka.ssl.keystore.certificate.chain": "write it to a file, and name it by ssl_certfile",
+    "kafka.ssl.keystore.key": "write it to a file, and name it by ssl_keyfile",
+    "kafka.sasl.login.callback.handler.class": "it is a class of Java: use "
+    'sasl_oauth_token_provider="MODULE:ATTRIBUTE"',
+    "kafka.sasl.oauthbearer.token.endpoint.url": "use "
+    'sasl_oauth_token_provider="MODULE:ATTRIBUTE", whose token() asks there',
+}
+# Options that change nothing here if they have this value.
+_ONLY = {
+    "kafka.ssl.truststore.type": ("PEM", _STORES),
+    "kafka.ssl.keystore.type": ("PEM", _STORES),
+    "kafka.ssl.endpoint.identification.algorithm": ("https", "host names are always verified"),
+    "startingoffsetsbytimestampstrategy": (
+        "latest",
+        "a partition without a record at or after the time is always read from its end",
+    ),
+}
+_JAAS = re.compile(
+    r"\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b(.*?);?\s*", re.DOTALL
+)
+_JAAS_OPTION = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))""")
+_JAAS_MODULES = ("PlainLoginModule", "ScramLoginModule")
+
+
+def without_connector_names(given: Mapping[str, str]) -> dict[str, str]:
+    """The options by their names here. Raises ConfigError for options of the connector that have
+    no meaning here, and for two names of one option."""
+    ours: dict[str, str] = {}
+    names: dict[str, str] = {}
+    for name, value in given.items():
+        for our_name, our_value in _translated(name, value, given).items():
+            if our_name in ours:
+                raise ConfigError(
+                    f"{names[our_name]} and {name} are both {our_name}: leave one of them out"
+                )
+            ours[our_name], names[our_name] = our_value, name
+    return ours
+
+
+def _translated(name: str, value: str, given: Mapping[str, str]) -> dict[str, str]:
+    if name in _REFUSED:
+        raise ConfigError(f"the source asyncrevoke has no option {name}: {_REFUSED[name]}")
+    if name in _ONLY:
+        only, why = _ONLY[name]
+        if value.lower() != only.lower():
+            raise ConfigError(f"{name}={shown_option(value)}: use {only!r}, or leave it out: {why}")
+        return {}
+    if name == "kafka.sasl.jaas.config":
+        return _from_jaas(value)
+    store = name.removesuffix("location") + "type"
+    if name.startswith("kafka.ssl.") and store in _ONLY and store not in given:
+        raise ConfigError(f"{name} is a store of Java without {store}={_ONLY[store][0]}: {_STORES}")
+    if name not in _SAME:
+        return {name: value}
+    convert = _CONVERTED.get(name)
+    return {_SAME[name]: value if convert is None else convert(name, value)}
+
+
+def _moment(name: str, milliseconds: object) -> str:
+    """A time in milliseconds since the epoch, in ISO 8601."""
+    try:
+        return datetime.fromtimestamp(int(cast("str", milliseconds)) / 1000, UTC).isoformat()
+    except (ValueError, TypeError, OverflowError, OSError) as error:
+        raise ConfigError(
+            f"{name}={shown_option(milliseconds)}: use milliseconds since the epoch"
+        ) from error
+
+
+def _moments(name: str, text: str) -> str:
+    try:
+        given = cast("dict[str, dict[str, object]]", json.loads(text))
+        times = {
+            topic: {number: _moment(name, at) for number, at in by_partition.items()}
+            for topic, by_partition in given.items()
+        }
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise ConfigError(
+            f'{name}={shown_option(text)}: as JSON, {{"orders": {{"0": 1700000000000}}}}, in '
+            "milliseconds since the epoch"
+        ) from error
+    return json.dumps(times)
+
+
+def _missing(name: str, text: str) -> str:
+    return "error" if boolean(name, text) else "clip"
+
+
+_CONVERTED: dict[str, Callable[[str, str], str]] = {
+    "startingtimestamp": _moment,
+    "endingtimestamp": _moment,
+    "startingoffsetsbytimestamp": _moments,
+    "endingoffsetsbytimestamp": _moments,
+    "failondataloss": _missing,
+}
+
+
+def _from_jaas(text: str) -> dict[str, str]:
+    """User and password; no message has the text."""
+    found = _JAAS.fullmatch(text)
+    module = "" if found is None else found[1].rpartition(".")[2]
+    if found is None or module not in _JAAS_MODULES:
+        raise ConfigError(
+            "kafka.sasl.jaas.config is read with PlainLoginModule and ScramLoginModule alone: use "
+            "sasl_plain_username and sasl_plain_password, for OAUTHBEARER "
+            "sasl_oauth_token_provider, and for Kerberos sasl_kerberos_service_name"
+        )
+    options = {
+        option[1]: re.sub(r"\\(.)", r"\1", option[2] or option[3] or option[4] or "")
+        for option in _JAAS_OPTION.finditer(found[2])
+    }
+    if not {"username", "password"} <= options.keys():
+        raise ConfigError("kafka.sasl.jaas.config has no username= or no password=")
+    return {
+        "sasl_plain_username": options["username"],
+        "sasl_plain_password": options["password"],
+    }

@@ -1,0 +1,40 @@
+"""The connections by which a stream asks for the ends of its topics."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from asyncrevoke.ranges.consumers import consumer_of
+from asyncrevoke.spark.reading.log_bounds import LogBounds
+from asyncrevoke.spark.reading.worker import PythonWorker
+
+if TYPE_CHECKING:
+    from asyncrevoke.ranges.range_consumer import RangeConsumer
+    from asyncrevoke.spark.source.options import SourceOptions
+
+
+class LogClient:
+    """Connects with the first question, and stays connected until :meth:`close`. Picklable before.
+
+    Questions block, and raise the errors of a consumer.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._consumer: RangeConsumer | None = None
+
+    def bounds(self) -> LogBounds:
+        """The selected topics that exist, with the first and last offsets that they have now."""
+        worker = PythonWorker.current()
+        if self._consumer is None:
+            consumer = consumer_of(replace(self._options.config(), group_id=None))
+            worker.do(consumer.start())
+            self._consumer = consumer
+        return worker.do(LogBounds.of_existing(self._consumer, self._options.topics))
+
+    def close(self) -> None:
+        """Disconnect."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            PythonWorker.current().do(consumer.aclose())

@@ -1,0 +1,68 @@
+"""Places in topics as texts: of options, and of the command line."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import TYPE_CHECKING, cast
+
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.printable import shown_option
+from asyncrevoke.spark.reading.places import GroupOffsets, Place, check_place
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def to_place(name: str, text: str) -> Place:
+    """``earliest``, ``latest``, ``now``, an offset, ``{"0": 17}``, ``{"orders": {"0": 17}}``,
+    ``group:NAME``, or a time.
+
+    Times are in ISO 8601; without an offset from UTC they are in this machine's time zone. In JSON
+    a text is a time, -2 the earliest offset and -1 the latest. Raises ConfigError.
+    """
+    place: object = text
+    if text in ("latest", "now"):
+        place = "latest"
+    elif text.isdecimal():
+        place = int(text)
+    elif text.startswith("group:") and len(text) > len("group:"):
+        place = GroupOffsets(text.removeprefix("group:"))
+    elif text.startswith("{"):
+        place = _by_partition(name, text)
+    elif text != "earliest":
+        place = _time(name, text)
+    check_place(name, place)
+    return cast("Place", place)
+
+
+def _by_partition(name: str, text: str) -> object:
+    try:
+        given = cast("Mapping[str, object]", json.loads(text))
+        if given and all(isinstance(each, dict) for each in given.values()):
+            by_topic = cast("Mapping[str, Mapping[str, object]]", given)
+            return {topic: _of_topic(name, offsets) for topic, offsets in by_topic.items()}
+        return _of_topic(name, given)
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ConfigError(
+            f"{name}={shown_option(text)}: as JSON, give the offset of each partition: "
+            '{"0": 17, "1": 4}, or {"orders": {"0": 17, "1": 4}}'
+        ) from error
+
+
+def _of_topic(name: str, given: Mapping[str, object]) -> dict[int, object]:
+    return {
+        int(number): _time(name, value) if isinstance(value, str) and "-" in value else value
+        for number, value in given.items()
+    }
+
+
+def _time(name: str, text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ConfigError(
+            f'{name}={shown_option(text)}: use "earliest", "latest", an offset, {{"0": 17}}, '
+            '"group:NAME", or a time like "2026-11-01T00:00+01:00"'
+        ) from error
+    return moment if moment.tzinfo is not None else moment.astimezone()

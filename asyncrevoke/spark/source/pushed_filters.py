@@ -1,0 +1,152 @@
+"""Filters of a query on topic, partition, offset and timestamp, as narrower ranges of offsets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, cast
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from asyncrevoke.spark.reading.offsets import OffsetRange
+
+_LARGEST = 2**63 - 1
+_NEVER_NULL = ("topic", "partition", "offset", "timestamp", "timestamp_type")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Whole numbers from ``least`` to ``most``, both included."""
+
+    least: int = 0
+    most: int = _LARGEST
+
+    def cut(self, each: Filter) -> Interval | None:
+        """The numbers for which a comparison holds; None if it is another filter."""
+        value: object = getattr(each, "value", None)
+        if type(value) is not int:
+            return None
+        match each:
+            case EqualTo() | EqualNullSafe():
+                return Interval(max(self.least, value), min(self.most, value))
+            case GreaterThan():
+                return replace(self, least=max(self.least, value + 1))
+            case GreaterThanOrEqual():
+                return replace(self, least=max(self.least, value))
+            case LessThan():
+                return replace(self, most=min(self.most, value - 1))
+            case LessThanOrEqual():
+                return replace(self, most=min(self.most, value))
+            case _:
+                return None
+
+    def hull(self, values: Iterable[int]) -> Interval:
+        """From the least to the most of these numbers."""
+        found = [each for each in values if self.least <= each <= self.most]
+        return Interval(min(found), max(found)) if found else Interval(0, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class PushedFilters:
+    """What is read. ``since``: no record before the first one with a timestamp of so many
+    milliseconds or more. Picklable."""
+
+    topics: frozenset[str] | None = None
+    partitions: frozenset[int] | None = None
+    partition: Interval = Interval()
+    offset: Interval = Interval()
+    since: int | None = None
+
+    def narrow(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
+        """The parts of these ranges that are read, by all but ``since``."""
+        return [
+            self._cut(each)
+            for each in ranges
+            if (self.topics is None or each.topic in self.topics)
+            and (self.partitions is None or each.partition in self.partitions)
+            and self.partition.least <= each.partition <= self.partition.most
+        ]
+
+    def _cut(self, part: OffsetRange) -> OffsetRange:
+        start = min(max(part.start, self.offset.least), part.end)
+        return part._replace(start=start, end=max(start, min(part.end, self.offset.most + 1)))
+
+
+def push(filters: Sequence[Filter]) -> tuple[PushedFilters, list[Filter]]:
+    """What is read if all of these hold, and the filters that Spark still has to apply."""
+    pushed, left = PushedFilters(), list[Filter]()
+    for each in filters:
+        pushed, applied = _add(pushed, each)
+        if not applied:
+            left.append(each)
+    return pushed, left
+
+
+def _add(pushed: PushedFilters, each: Filter) -> tuple[PushedFilters, bool]:
+    """With one filter more, and whether it then holds for all that is read."""
+    column = ".".join(getattr(each, "attribute", ()))
+    value: object = getattr(each, "value", None)
+    if isinstance(each, IsNotNull):
+        return pushed, column in _NEVER_NULL
+    if column == "topic" and isinstance(each, (EqualTo, EqualNullSafe)) and isinstance(value, str):
+        return _with_topics(pushed, {value}), True
+    if isinstance(each, In) and isinstance(value, (list, tuple)):
+        return _add_list(pushed, column, cast("Sequence[object]", value))
+    if column == "partition" and (numbers := pushed.partition.cut(each)) is not None:
+        return replace(pushed, partition=numbers), True
+    if column == "offset" and (numbers := pushed.offset.cut(each)) is not None:
+        return replace(pushed, offset=numbers), True
+    if column == "timestamp" and (since := _since(each)) is not None:
+        latest = since if pushed.since is None else max(since, pushed.since)
+        # Later records may have earlier timestamps.
+        return replace(pushed, since=latest), False
+    return pushed, False
+
+
+def _add_list(
+    pushed: PushedFilters, column: str, values: Sequence[object]
+) -> tuple[PushedFilters, bool]:
+    numbers = [each for each in values if type(each) is int]
+    if column == "topic":
+        return _with_topics(pushed, {each for each in values if isinstance(each, str)}), True
+    if len(numbers) < len(values):
+        return pushed, False
+    if column == "partition":
+        known = frozenset(numbers)
+        both = known if pushed.partitions is None else known & pushed.partitions
+        return replace(pushed, partitions=both), True
+    if column == "offset":
+        return replace(pushed, offset=pushed.offset.hull(numbers)), False
+    return pushed, False
+
+
+def _with_topics(pushed: PushedFilters, names: set[str]) -> PushedFilters:
+    both = frozenset(names) if pushed.topics is None else pushed.topics & names
+    return replace(pushed, topics=both)
+
+
+def _since(each: Filter) -> int | None:
+    """The least timestamp, in milliseconds, for which a filter holds; None if there is none."""
+    value: object = getattr(each, "value", None)
+    if not isinstance(value, datetime) or value.tzinfo is None or value < _EPOCH:
+        return None
+    if isinstance(each, GreaterThan):
+        return (value - _EPOCH) // _MILLISECOND + 1
+    if isinstance(each, (GreaterThanOrEqual, EqualTo, EqualNullSafe)):
+        return -((_EPOCH - value) // _MILLISECOND)
+    return None

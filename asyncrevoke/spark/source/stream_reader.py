@@ -1,0 +1,182 @@
+"""``spark.readStream.format("asyncrevoke")``: reads topics in micro-batches."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from asyncrevoke.runtime.hooks.event_log import EventLog
+from asyncrevoke.runtime.net.single_request import run_blocking
+from asyncrevoke.spark.reading.offsets import (
+    OffsetRange,
+    find_ranges,
+    log_missing_offsets,
+    plan_range,
+)
+from asyncrevoke.spark.source.log_client import LogClient
+from asyncrevoke.spark.source.range_rows import Part, RangeRows, parts_of
+from asyncrevoke.spark.source.stream_offsets import (
+    StreamOffsets,
+    advance,
+    count_between,
+    find_loss,
+    reject,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    from asyncrevoke.spark.arrow import ArrowRecordBatch
+    from asyncrevoke.spark.reading.log_bounds import LogBounds
+    from asyncrevoke.spark.source.options import SourceOptions
+
+Json: TypeAlias = "dict[str, dict[str, object]]"
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads micro-batches; for the form of its offsets see :meth:`StreamOffsets.from_json`.
+
+    Spark calls all methods but :meth:`read` in one process, one after another.
+    """
+
+    def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
+        self._options = options
+        self._rows = RangeRows(options, columns)
+        self._client = LogClient(options)
+        self._log: LogBounds | None = None
+        # The end of the last batch, for which these bounds of the log were asked.
+        self._end: Json | None = None
+        self._target: LogBounds | None = None
+        self._last_batch: float | None = None
+
+    def initialOffset(self) -> Json:  # noqa: N802 - Spark's name
+        """The offsets at which a query without a checkpoint begins."""
+        options = self._options
+        if options.topics.pattern is not None and not self._ask().topic_ids:
+            return {}  # topics that match may be created later
+        ranges = run_blocking(
+            find_ranges(options.config(), options.topics, options.start, "latest", options.missing)
+        )
+        return StreamOffsets(
+            {each.topic: each.topic_id for each in ranges},
+            {each.topic_partition: each.start for each in ranges},
+        ).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """``max_offsets_per_trigger``, if given."""
+        most = self._options.max_offsets_per_trigger
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
+        """The end of the next batch: at most the last stable offset. ``start`` if no batch is due.
+
+        Raises DataLossError if records from ``start`` on were deleted.
+        """
+        log = self._ask()
+        at = self._without_lost(self._parsed(start), log)
+        if self._target is not None:
+            log = _limited(log, self._target)
+        if self._is_too_small(at, log):
+            return start
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        end = StreamOffsets(log.topic_ids, advance(at.offsets, log, most))
+        self._end = end.to_json()
+        return cast("dict[str, object]", self._end)
+
+    def reportLatestOffset(self) -> Json | None:  # noqa: N802
+        """The end of the topics when a batch was planned last, for the progress of a query."""
+        log = self._log
+        return None if log is None else StreamOffsets(log.topic_ids, log.last).to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """The query ends at the current end of the topics."""
+        self._target = self._ask()
+
+    def partitions(
+        self, start: dict[str, object], end: dict[str, object]
+    ) -> Sequence[InputPartition]:
+        """The ranges between two offsets. Raises DataLossError if records of them were deleted."""
+        log = self._log if self._log is not None and end == self._end else self._ask()
+        stop = self._without_lost(self._parsed(end), log)
+        begin = self._parsed(start)
+        renewed = [
+            name
+            for name, topic_id in begin.topic_ids.items()
+            if topic_id is not None and topic_id != stop.topic_ids.get(name, topic_id)
+        ]
+        begin = begin.without(frozenset(renewed))
+        parts: list[OffsetRange] = []
+        for tp, last in sorted(stop.offsets.items()):
+            first = log.first[tp]
+            at = begin.offsets.get(tp, first)
+            # What lay before was lost, which latestOffset() has logged.
+            at = first if at > last else at
+            part = plan_range(tp, at, last, first, max(log.last[tp], last))
+            parts.append(part._replace(topic_id=log.topic_ids[tp.topic]))
+        log_missing_offsets(parts, self._options.missing)
+        return parts_of(parts)
+
+    def read(self, partition: InputPartition) -> Generator[ArrowRecordBatch]:
+        """Read a range; called in a task."""
+        return self._rows.read(cast("Part", partition).part)
+
+    def commit(self, end: dict[str, object]) -> None:
+        """Does nothing: Spark keeps offsets in the checkpoint; ``handover`` commits them."""
+
+    def stop(self) -> None:
+        """Disconnect."""
+        self._client.close()
+
+    def _ask(self) -> LogBounds:
+        self._log, self._end = self._client.bounds(), None
+        return self._log
+
+    def _parsed(self, given: dict[str, object]) -> StreamOffsets:
+        names = self._options.topics.names
+        return StreamOffsets.from_json(given, names[0] if len(names) == 1 else None)
+
+    def _without_lost(self, at: StreamOffsets, log: LogBounds) -> StreamOffsets:
+        loss = find_loss(at, log)
+        if self._options.missing == "error":
+            reject(loss)
+        for why in loss.why:
+            EventLog().warning(
+                "records were lost; reading from the earliest offset that exists", reason=why
+            )
+        return loss.apply(at)
+
+    def _is_too_small(self, at: StreamOffsets, log: LogBounds) -> bool:
+        """Whether the next batch waits for ``min_offsets_per_trigger``."""
+        least, now = self._options.min_offsets_per_trigger, monotonic()
+        waiting = count_between(at.offsets, log.last, log)
+        due = (
+            least is None
+            or self._target is not None
+            or waiting >= least
+            or self._last_batch is None
+            or now - self._last_batch >= self._options.max_trigger_delay
+        )
+        if due and waiting:
+            self._last_batch = now
+        return not due
+
+
+def _limited(log: LogBounds, target: LogBounds) -> LogBounds:
+    """Up to the offsets of ``target``, without topics and partitions that did not exist then."""
+    same = {name for name, each in target.topic_ids.items() if log.topic_ids.get(name) == each}
+    last = {
+        tp: min(log.last[tp], end)
+        for tp, end in target.last.items()
+        if tp.topic in same and tp in log.last
+    }
+    return log._replace(
+        topic_ids={name: each for name, each in log.topic_ids.items() if name in same}, last=last
+    )

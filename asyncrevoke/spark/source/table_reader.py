@@ -1,0 +1,65 @@
+"""``spark.read.format("asyncrevoke")``: reads topics as a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from asyncrevoke.runtime.net.single_request import run_blocking
+from asyncrevoke.spark.reading.offsets import OffsetRange, begin_at_time, find_ranges
+from asyncrevoke.spark.source.pushed_filters import PushedFilters, push
+from asyncrevoke.spark.source.range_rows import Part, RangeRows, parts_of
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Sequence
+
+    from pyspark.sql.datasource import Filter
+
+    from asyncrevoke.spark.arrow import ArrowRecordBatch
+    from asyncrevoke.spark.source.options import SourceOptions
+
+
+class TableReader(DataSourceReader):
+    """Reads from ``start`` to ``end``, which are resolved to offsets before tasks start."""
+
+    def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
+        self._options = options
+        self._rows = RangeRows(options, columns)
+        self._filters = PushedFilters()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One for each partition of the topics whose range has offsets within the filters."""
+        options = self._options
+        ranges: Sequence[OffsetRange] | None = options.ranges
+        if ranges is None:
+            ranges = run_blocking(
+                find_ranges(
+                    options.config(), options.topics, options.start, options.end, options.missing
+                )
+            )
+        return parts_of(self._narrowed(ranges))
+
+    def _narrowed(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
+        narrow = self._filters.narrow(ranges)
+        since = self._filters.since
+        if since is None or not any(each.size for each in narrow):
+            return narrow
+        return run_blocking(begin_at_time(self._options.config(), narrow, since))
+
+    def read(self, partition: InputPartition) -> Generator[ArrowRecordBatch]:
+        """Read a range; called in a task."""
+        return self._rows.read(cast("Part", partition).part)
+
+
+class FilteringTableReader(TableReader):
+    """Reads no more than the filters of a query need.
+
+    A reader of its own, because Spark 4.2 gives all queries of one ``load()`` the ranges of the
+    query that was planned last, of other filters, too.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Returns the filters that Spark still has to apply."""
+        self._filters, left = push(filters)
+        return left

@@ -1,0 +1,271 @@
+"""What Spark asks of a stream, on a real broker: topics that change while a query reads them."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+pytest.importorskip("pyspark", reason="needs the extra spark")
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from spark.real_topics import create_again, delete, produce, set_partitions
+
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.spark.errors import DataLossError
+from asyncrevoke.spark.source import stream_reader
+from asyncrevoke.spark.source.options import SourceOptions
+from asyncrevoke.spark.source.stream_reader import StreamReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from asyncrevoke.broker import RunningBroker
+    from asyncrevoke.spark.source.range_rows import Part
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
+
+ALL = ReadAllAvailable()
+Offsets = dict[str, Any]
+
+
+class Query:
+    """Calls a reader as Spark does: ``at`` is the end of the last batch."""
+
+    def __init__(self, broker: RunningBroker, **options: str) -> None:
+        given = {"bootstrap_servers": broker.bootstrap_servers, **options}
+        self.reader = StreamReader(SourceOptions.of(given), ["partition", "offset"])
+        self.at: Offsets = {}
+
+    def begin(self) -> None:
+        self.at = cast("Offsets", self.reader.initialOffset())
+
+    def read(self, limit: int | None = None) -> list[tuple[str, int, int]]:
+        """The topics, partitions and offsets of the next batch."""
+        end = self.reader.latestOffset(self.at, ALL if limit is None else ReadMaxRows(limit))
+        parts = [cast("Part", each) for each in self.reader.partitions(self.at, end)]
+        rows = [
+            (each.part.topic, *row)
+            for each in parts
+            for batch in self.reader.read(each)
+            for row in zip(
+                batch.column("partition").to_pylist(),
+                batch.column("offset").to_pylist(),
+                strict=True,
+            )
+        ]
+        self.at = end
+        return rows
+
+    def stop(self) -> None:
+        self.reader.stop()
+
+
+@pytest.fixture
+def topic(kafka_broker: RunningBroker) -> str:
+    name = f"stream-{uuid.uuid4().hex[:8]}"
+    kafka_broker.create_topic(name, 1)
+    return name
+
+
+@pytest.fixture
+def queries() -> Iterator[list[Query]]:
+    """The queries to stop."""
+    opened: list[Query] = []
+    yield opened
+    for each in opened:
+        each.stop()
+
+
+def rows(topic: str, *offsets: int, partition: int = 0) -> list[tuple[str, int, int]]:
+    return [(topic, partition, offset) for offset in offsets]
+
+
+def test_a_topic_created_again_is_an_error_even_if_it_has_more_records(
+    kafka_broker: RunningBroker, topic: str, queries: list[Query]
+) -> None:
+    query = Query(kafka_broker, topic=topic)
+    queries.append(query)
+    query.begin()
+    produce(kafka_broker, topic, 2)
+    assert query.read() == rows(topic, 0, 1)
+    create_again(kafka_broker, topic, 1)
+    produce(kafka_broker, topic, 3)
+    with pytest.raises(DataLossError, match=r"deleted and created again .* new checkpoint"):
+        query.read()
+
+
+def test_without_fail_on_data_loss_a_topic_created_again_is_read_from_its_beginning(
+    kafka_broker: RunningBroker,
+    topic: str,
+    queries: list[Query],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    query = Query(kafka_broker, topic=topic, failOnDataLoss="false")
+    queries.append(query)
+    query.begin()
+    produce(kafka_broker, topic, 2)
+    assert query.read() == rows(topic, 0, 1)
+    create_again(kafka_broker, topic, 1)
+    produce(kafka_broker, topic, 3)
+    with caplog.at_level(logging.WARNING):
+        assert query.read() == rows(topic, 0, 1, 2)
+    lost = [each for each in caplog.messages if "records were lost" in each]
+    assert len(lost) == 1
+    assert f"topic {topic} was deleted and created again" in lost[0]
+    assert "the query is at offsets {0: 2} of the deleted topic" in lost[0]
+    assert query.read() == []
+    delete(kafka_broker, topic)
+    assert query.read() == []
+
+
+def test_a_batch_that_is_planned_again_after_its_topic_was_created_again_is_an_error(
+    kafka_broker: RunningBroker, topic: str, queries: list[Query]
+) -> None:
+    query = Query(kafka_broker, topic=topic)
+    queries.append(query)
+    query.begin()
+    produce(kafka_broker, topic, 2)
+    end = query.reader.latestOffset(query.at, ALL)
+    (part,) = query.reader.partitions(query.at, end)
+    create_again(kafka_broker, topic, 1)
+    produce(kafka_broker, topic, 3)
+    with pytest.raises(DataLossError, match="created again after its ranges were planned"):
+        list(query.reader.read(part))
+    restarted = Query(kafka_broker, topic=topic)
+    queries.append(restarted)
+    with pytest.raises(DataLossError, match="deleted and created again"):
+        restarted.reader.partitions(query.at, end)
+    lenient = Query(kafka_broker, topic=topic, missing="clip")
+    queries.append(lenient)
+    (nothing,) = lenient.reader.partitions(query.at, end)
+    assert list(lenient.reader.read(nothing)) == []
+
+
+@pytest.mark.parametrize("form", ["of former versions", "of Spark's connector"])
+def test_a_checkpoint_without_topic_ids_goes_on(
+    kafka_broker: RunningBroker, topic: str, queries: list[Query], form: str
+) -> None:
+    produce(kafka_broker, topic, 4)
+    query = Query(kafka_broker, topic=topic)
+    queries.append(query)
+    query.at = {"0": 1} if form == "of former versions" else {topic: {"0": 1}}
+    assert query.read() == rows(topic, 1, 2, 3)
+    assert query.at[topic]["topic_id"] is not None
+    create_again(kafka_broker, topic, 1)
+    produce(kafka_broker, topic, 5)
+    with pytest.raises(DataLossError, match="deleted and created again"):
+        query.read()
+
+
+def test_new_partitions_and_topics_of_a_pattern_are_read_from_their_beginning(
+    kafka_broker: RunningBroker, topic: str, queries: list[Query]
+) -> None:
+    other = f"{topic}-b"
+    query = Query(kafka_broker, subscribePattern=f"{topic}.*", start="latest")
+    queries.append(query)
+    produce(kafka_broker, topic, 3)
+    query.begin()
+    assert query.read() == []
+    kafka_broker.create_topic(other, 1)
+    produce(kafka_broker, other, 2)
+    produce(kafka_broker, topic, 1)
+    assert query.read() == rows(topic, 3) + rows(other, 0, 1)
+    set_partitions(kafka_broker, other, 2)
+    produce(kafka_broker, other, 2, partition=1)
+    assert query.read() == rows(other, 0, 1, partition=1)
+
+
+def test_a_pattern_may_match_no_topic_yet(
+    kafka_broker: RunningBroker, topic: str, queries: list[Query]
+) -> None:
+    query = Query(kafka_broker, subscribe_pattern=f"{topic}-.*")
+    queries.append(query)
+    query.begin()
+    assert query.read() == []
+    kafka_broker.create_topic(f"{topic}-a", 1)
+    produce(kafka_broker, f"{topic}-a", 1)
+    assert query.read() == rows(f"{topic}-a", 0)
+
+
+def test_several_topics_share_the_limit_of_a_batch(
+    kafka_broker: RunningBroker, topic: str, queries: list[Query]
+) -> None:
+    other = f"{topic}-b"
+    kafka_broker.create_topic(other, 1)
+    produce(kafka_broker, topic, 30)
+    produce(kafka_broker, other, 10)
+    query = Query(kafka_broker, topic=f"{other},{topic}")
+    queries.append(query)
+    query.begin()
+    assert query.read(limit=4) == rows(topic, 0, 1, 2) + rows(other, 0)
+
+
+def test_assigned_partitions_alone_are_read(
+    kafka_broker: RunningBroker, topic: str, queries: list[Query]
+) -> None:
+    set_partitions(kafka_broker, topic, 3)
+    for partition in range(3):
+        produce(kafka_broker, topic, 2, partition=partition)
+    query = Query(
+        kafka_broker,
+        assign=f'{{"{topic}": [2, 0]}}',
+        startingOffsets=f'{{"{topic}": {{"0": 1, "2": -2}}}}',
+    )
+    queries.append(query)
+    query.begin()
+    assert query.read() == rows(topic, 1) + rows(topic, 0, 1, partition=2)
+    missing = Query(kafka_broker, assign=f'{{"{topic}": [3]}}')
+    queries.append(missing)
+    with pytest.raises(ConfigError, match="there is no partition 3"):
+        missing.begin()
+
+
+def test_a_batch_waits_for_its_least_offsets_until_the_longest_delay(
+    kafka_broker: RunningBroker, topic: str, queries: list[Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = Query(kafka_broker, topic=topic, minOffsetsPerTrigger="3", maxTriggerDelay="60s")
+    queries.append(query)
+    query.begin()
+    produce(kafka_broker, topic, 1)
+    assert query.read() == rows(topic, 0)  # nothing is known of an earlier batch
+    produce(kafka_broker, topic, 2)
+    before = query.at
+    assert query.read() == []
+    assert query.at == before
+    produce(kafka_broker, topic, 1)
+    assert query.read() == rows(topic, 1, 2, 3)
+    produce(kafka_broker, topic, 1)
+    assert query.read() == []
+    monkeypatch.setattr(stream_reader, "monotonic", lambda: time.monotonic() + 61)
+    assert query.read() == rows(topic, 4)
+
+
+def test_a_query_of_what_is_available_now_ends_there(
+    kafka_broker: RunningBroker, topic: str, queries: list[Query]
+) -> None:
+    produce(kafka_broker, topic, 3)
+    query = Query(kafka_broker, topic=topic, min_offsets_per_trigger="100")
+    queries.append(query)
+    query.reader.prepareForTriggerAvailableNow()
+    query.begin()
+    produce(kafka_broker, topic, 3)
+    set_partitions(kafka_broker, topic, 2)
+    produce(kafka_broker, topic, 3, partition=1)
+    assert query.read(limit=2) == rows(topic, 0, 1)
+    assert query.read(limit=2) == rows(topic, 2)
+    assert query.read(limit=2) == []
+    end = cast("Offsets", query.reader.reportLatestOffset())
+    assert end[topic]["offsets"] == {"0": 6, "1": 3}
+
+
+def test_a_topic_that_is_not_there_is_an_error_at_the_begin(
+    kafka_broker: RunningBroker, queries: list[Query]
+) -> None:
+    query = Query(kafka_broker, topic="no-such-topic")
+    queries.append(query)
+    with pytest.raises(ConfigError, match="there is no topic 'no-such-topic'"):
+        query.begin()
