@@ -104,18 +104,18 @@ def compare(arguments: argparse.Namespace, ways: Mapping[str, Callable[[], None]
     if arguments.only:
         ways = {name: ways[name] for name in arguments.only}
     records, runs = arguments.records, arguments.runs
-    cold = {name: _timed(run)[0] for name, run in ways.items()}
+    cold = {name: timed(run)[0] for name, run in ways.items()}
     warm: dict[str, list[tuple[float, dict[str, float]]]] = {name: [] for name in ways}
     for _ in range(runs):
         for name, run in ways.items():
-            warm[name].append(_timed(run))
+            warm[name].append(timed(run))
     first = statistics.median(seconds for seconds, _ in warm[next(iter(ways))])
-    for name, timed in warm.items():
-        median = statistics.median(seconds for seconds, _ in timed)
-        total = statistics.median(sum(each.values()) for _, each in timed)
-        rates = ", ".join(f"{records / seconds:,.0f}" for seconds, _ in timed)
+    for name, measured in warm.items():
+        median = statistics.median(seconds for seconds, _ in measured)
+        total = statistics.median(sum(each.values()) for _, each in measured)
+        rates = ", ".join(f"{records / seconds:,.0f}" for seconds, _ in measured)
         by_part = {
-            part: statistics.median(each.get(part, 0.0) for _, each in timed)
+            part: statistics.median(each.get(part, 0.0) for _, each in measured)
             for part in ("Spark", "workers", "driver", "broker")
         }
         parts = ", ".join(f"{part} {used / records * 1e6:.1f}" for part, used in by_part.items())
@@ -127,7 +127,8 @@ def compare(arguments: argparse.Namespace, ways: Mapping[str, Callable[[], None]
         )
 
 
-def _timed(run: Callable[[], None]) -> tuple[float, dict[str, float]]:
+def timed(run: Callable[[], object]) -> tuple[float, dict[str, float]]:
+    """The seconds that it takes, and the processor time of each part."""
     began, before = time.perf_counter(), _processor_times()
     run()
     seconds, after = time.perf_counter() - began, _processor_times()
