@@ -3,7 +3,8 @@
 Inputs are ``journal`` (the columns of ``journal/format/schema.py``, of one group and topic, of
 which ``session_id``, ``partition`` and ``offset`` are called ``session, part, off``), ``bounds``
 (``part, lo, hi``: where each log starts and ends), ``live`` and ``hashless`` (``session``;
-the latter has no hashes) and ``budgets`` (``session, budget``). Later come ``ranges`` (``part,
+the latter has no hashes), ``budgets`` (``session, budget``), and ``unaccounted`` and ``set_back``
+(see ``rules/unaccounted.py``). Later come ``ranges`` (``part,
 lo, hi``, without ``hi``: what is compared record by record), and ``source``: ``part, off,
 timestamp_us, key_hash, record_hash`` of the records in them.
 """
@@ -48,15 +49,18 @@ def _events() -> dict[str, Text]:
         ),
         # Few rows, compared with attempts.
         "events": """
-            SELECT session, seq, kind, part, off, at_us, generation, outcome
+            SELECT session, seq, kind, part, off, at_us, generation, outcome, facts
             FROM journal WHERE kind IN ('ASSIGN', 'REVOKE_BEGIN', 'WITHDRAWN', 'RELEASED', 'LOST',
-                                        'COMMIT', 'RESET')
+                                        'COMMIT', 'RESET', 'SKIPPED')
         """,
         "commits": """
             SELECT session, seq, part, off, at_us, generation
             FROM events WHERE kind = 'COMMIT' AND outcome = 'ok'
         """,
-        "resets": "SELECT session, part, off, at_us FROM events WHERE kind = 'RESET'",
+        "resets": """
+            SELECT session, part, off, at_us FROM events WHERE kind = 'RESET'
+            UNION ALL SELECT session, part, off, at_us FROM set_back
+        """,
         # From assigned to released or lost; a span without an end goes on.
         "spans": compose(
             """
@@ -112,16 +116,21 @@ def _offsets(sql: SqlDialect, hashless: Sequence[int]) -> dict[str, Text]:
                    any_value(key_hash) AS key_hash
             FROM attempts WHERE done GROUP BY part, off
         """,
-        # From the start of the journal (or log) to the committed offset or the last attempt.
+        # From the start of the journal (or log) to the committed offset, whoever committed it, or
+        # the last attempt.
         "windows": """
             SELECT bounds.part, greatest(bounds.lo, known.lo) AS lo,
                    bounds.lo AS log_start, bounds.hi AS log_end,
-                   greatest(coalesce(stood.off, 0), bounds.lo, known.lo) AS committed,
-                   least(bounds.hi, greatest(coalesce(stood.off, 0), coalesce(tried.off, 0))) AS hi
+                   greatest(coalesce(stood.off, 0), coalesce(others.off, 0), bounds.lo, known.lo)
+                       AS committed,
+                   least(bounds.hi, greatest(coalesce(stood.off, 0), coalesce(others.off, 0),
+                                             coalesce(tried.off, 0))) AS hi
             FROM bounds
             JOIN known ON known.part = bounds.part
             LEFT JOIN (SELECT part, max_by(off, (at_us, seq)) AS off
                        FROM commits GROUP BY part) stood ON stood.part = bounds.part
+            LEFT JOIN (SELECT part, max(hi) AS off
+                       FROM unaccounted GROUP BY part) others ON others.part = bounds.part
             LEFT JOIN (SELECT part, max(hi) AS off FROM buckets GROUP BY part) tried
                 ON tried.part = bounds.part
         """,
