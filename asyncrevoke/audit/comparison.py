@@ -16,7 +16,8 @@ from asyncrevoke.audit.rules.tables import RuleParameters, definitions
 from asyncrevoke.audit.rules.views import FOREVER, fingerprints, flagged, inverted, views
 from asyncrevoke.audit.sql.text import compose, joined
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.journal.reading import SessionState, facts_of
+from asyncrevoke.journal.format.facts import facts_of
+from asyncrevoke.journal.reading import SessionState
 from asyncrevoke.printable import shown_option
 
 if TYPE_CHECKING:
@@ -167,7 +168,10 @@ class Comparison:
         # Partitions in which some records have no hashes: there, fingerprints cover offsets only.
         self.hashless_partitions = self._hashless.find_partitions()
         stall_us, skew_us = int(settings.stall * 1e6), int(settings.skew * 1e6)
-        for name, query in views(database.dialect, stall_us, self.hashless_partitions).items():
+        tables = views(
+            database.dialect, stall_us, self.hashless_partitions, incomplete=bool(missing)
+        )
+        for name, query in tables.items():
             database.define(name, query)
         self._accounting = Accounting(database, topic, bounds, sessions, group_offsets, skew_us)
         self._parameters = RuleParameters(

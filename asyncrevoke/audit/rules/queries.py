@@ -147,6 +147,8 @@ class _Rules:
                 {covering}
                 WHERE d.off >= windows.lo
                   AND d.f > covers.at_us + if(covers.session = d.session, 0, {skew})
+                  AND NOT EXISTS (SELECT 1 FROM sought WHERE sought.part = d.part
+                                  AND d.off >= sought.lo AND d.off < sought.hi)
                   {missing_done}
                 """,
                 "d",
@@ -229,7 +231,10 @@ class _Rules:
                         GROUP BY part, lane, off)
                     WINDOW earlier AS (PARTITION BY part, lane ORDER BY off
                                        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) k
-                WHERE s + if(session = blocker, 0, {skew}) < ended {missing_before}
+                WHERE s + if(session = blocker, 0, {skew}) < ended
+                  AND NOT EXISTS (SELECT 1 FROM sought WHERE sought.part = k.part
+                                  AND k.earlier_off >= sought.lo AND k.earlier_off < sought.hi)
+                  {missing_before}
                 """,
                 key="lane",
                 sessions=compose(

@@ -31,6 +31,18 @@ class RuleParameters(NamedTuple):
     unaccounted: bool = False
 
 
+SOUGHT: Final = """
+    SELECT spans.part, max(greatest(spans.off, coalesce(c.off, 0))) AS lo, resets.off AS hi
+    FROM events AS resets
+    JOIN spans ON resets.session = spans.session AND resets.part = spans.part
+        AND resets.at_us >= spans.since AND resets.at_us <= spans.until
+    LEFT JOIN commits AS c ON c.session = spans.session AND c.part = spans.part
+        AND c.at_us >= spans.since AND c.at_us < resets.at_us
+    WHERE resets.kind = 'RESET' AND resets.off > spans.off
+    GROUP BY spans.part, spans.session, spans.since, resets.off, resets.at_us
+"""
+"""The offsets that a seek may have skipped: from what was committed then to where it went."""
+
 TENANCIES: Final = """
     SELECT spans.part, spans.session, spans.generation, spans.since,
            least(spans.until, coalesce(last_rows.at_us, spans.until)) AS until
@@ -56,13 +68,7 @@ def definitions(sql: SqlDialect, terms: RuleParameters) -> dict[str, Text]:
         """,
             covering=sql.covering("source", "LEFT"),
         ),
-        # Where a seek started, and where it went.
-        "sought": """
-            SELECT resets.part, spans.off AS lo, resets.off AS hi
-            FROM resets JOIN spans
-                ON resets.session = spans.session AND resets.part = spans.part
-            WHERE resets.at_us >= spans.since AND resets.off > spans.off
-        """,
+        "sought": SOUGHT,
         "tenancies": TENANCIES,
         # Started after it was covered, and not because of a seek back.
         "after_commit": compose(

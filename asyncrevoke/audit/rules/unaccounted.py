@@ -70,7 +70,7 @@ def observations(skew_us: int) -> Sql:
     """The query for the table ``observations``: the columns of :class:`Observation`, of those that
     differ from what the journals have until then. Needs ``events`` and ``observed``.
 
-    A commit by another session counts whenever it was recorded, if it is of the very offset: a
+    A commit by another session counts also if it was recorded later and is of the very offset: a
     process that was stopped records the response when it goes on.
     """
     return compose(
@@ -97,8 +97,11 @@ def observations(skew_us: int) -> Sql:
                           WHERE c.part = o.part AND c.kind = 'COMMIT'
                             AND c.outcome IN ('ok', 'unknown')
                             AND c.session <> coalesce(o.session, '')
-                            AND (c.off = o.off OR (c.off > o.off AND c.at_us >= o.at_us
-                                                   AND c.at_us <= o.at_us + {skew})))
+                            AND ((c.off = o.off AND (o.off > coalesce(o.reach, 0)
+                                                     OR c.outcome = 'unknown'
+                                                     OR c.at_us > o.committed_us))
+                                 OR (c.off > o.off AND c.at_us >= o.at_us
+                                     AND c.at_us <= o.at_us + {skew})))
           AND NOT EXISTS (SELECT 1 FROM events AS c
                           WHERE c.part = o.part AND c.off = o.off AND c.session = o.session
                             AND c.kind = 'RESET' AND c.at_us <= o.at_us + {skew}

@@ -13,10 +13,11 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from asyncrevoke import ConfigError, Consumer, JournalError, Record, TopicPartition
-from asyncrevoke.audit.comparison import AuditResult, Range
+from asyncrevoke.audit.comparison import AuditResult, AuditSettings, Range
 from asyncrevoke.audit.errors import TopicError
 from asyncrevoke.audit.local_engine import audit
 from asyncrevoke.audit.topic.topic import Topic
+from asyncrevoke.cli.audit import audit_topic
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.journal import Journal, KafkaSink
 from asyncrevoke.journal.reading import read_journal
@@ -63,6 +64,12 @@ async def audited(
     config = ConsumerConfig(bootstrap_servers=servers)
     async with Topic(topic, config, isolation_level=level, no_progress_timeout=5) as source:
         return await audit(read_journal(folder), source, topic)
+
+
+async def audited_with_group(servers: str, topic: str, folder: Path) -> AuditResult:
+    """The same with the offsets that the group has committed, as the command does it."""
+    config = ConsumerConfig(bootstrap_servers=servers)
+    return await audit_topic(folder, topic, config, topic, AuditSettings(), 5)
 
 
 async def killed_member(servers: str, topic: str, folder: Path, mode: str, sink: str = "") -> None:
@@ -183,6 +190,18 @@ async def test_members_that_join_and_leave_pass_the_audit(
     assert result.status == "PASS"
     assert len(result.sessions) == 3
     assert len({span[1] for span in result.spans}) == 3
+    # Whoever's journal is missing, the others show that it is.
+    for session in result.sessions:
+        (tmp_path / session.name).rename(tmp_path.parent / session.name)
+        without = await audited_with_group(servers, topic, tmp_path)
+        (tmp_path.parent / session.name).rename(tmp_path / session.name)
+        assert without.status == "INCONCLUSIVE", session.name
+        kinds = {a.kind for a in without.anomalies} - {"content_not_compared"}
+        assert kinds <= {"journal_gap", "not_recorded"}
+    whole = await audited_with_group(servers, topic, tmp_path)
+    assert whole.status == "PASS"
+    assert whole.group_offsets is not None
+    assert sum(whole.group_offsets.offsets.values()) == COUNT
 
 
 async def test_the_audit_counts_no_loss_for_aborted_transactions(
