@@ -11,6 +11,7 @@ from asyncrevoke.groups.observer import committed_offsets
 
 if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.journal.topic.offsets_snapshot import OffsetsSnapshot
 
 
 class GroupOffsets(NamedTuple):
@@ -33,3 +34,13 @@ async def read_group_offsets(config: ConsumerConfig, group: str, topic: str) -> 
         committed = await committed_offsets(brokers, group)
     found = {tp.partition: offset for tp, offset in committed.items() if tp.topic == topic}
     return GroupOffsets(found, "broker", time.time_ns() // 1000)
+
+
+def known_offsets(
+    broker: GroupOffsets | None, snapshot: OffsetsSnapshot | None
+) -> GroupOffsets | None:
+    """What is known of both: the broker's offsets, and those of the snapshot if the broker has none
+    of the group any more, as after ``offsets.retention.minutes``."""
+    if snapshot is None or (broker is not None and broker.offsets):
+        return broker
+    return GroupOffsets(snapshot.offsets, "snapshot", snapshot.at_us)

@@ -94,7 +94,7 @@ async def audit_topic(
 
     content = read_journal(path)
     (of_group, name) = local_engine.of_one_group(content, topic, group)
-    offsets = None if name is None else await _group_offsets(config, name, topic)
+    offsets = None if name is None else await _group_offsets(path, config, name, topic)
     if offsets is not None and any(state.live for state in of_group.sessions):
         # What a commit covers is on disk before the commit is sent, and so it is read now.
         content = read_journal(path)
@@ -105,16 +105,22 @@ async def audit_topic(
         )
 
 
-async def _group_offsets(config: ConsumerConfig, group: str, topic: str) -> GroupOffsets | None:
-    """What the broker has; None, after a line on stderr, if it does not answer or refuses."""
-    from asyncrevoke.audit.group_offsets import read_group_offsets
+async def _group_offsets(
+    path: Path, config: ConsumerConfig, group: str, topic: str
+) -> GroupOffsets | None:
+    """What the broker has, and beside it the snapshot of a journal that was collected. None, after
+    a line on stderr, if there is neither."""
+    from asyncrevoke.audit.group_offsets import known_offsets, read_group_offsets
     from asyncrevoke.groups.errors import GroupsError
+    from asyncrevoke.journal.topic.offsets_snapshot import read_snapshot
 
+    snapshot = read_snapshot(path, group, topic)
     try:
-        return await read_group_offsets(config, group, topic)
+        return known_offsets(await read_group_offsets(config, group, topic), snapshot)
     except GroupsError as error:
-        print_line(Console(stderr=True), f"the group's offsets are not compared: {error}")
-        return None
+        what = "the group's offsets are not compared" if snapshot is None else "a snapshot is used"
+        print_line(Console(stderr=True), f"{what}: {error}")
+        return known_offsets(None, snapshot)
 
 
 def missing_packages() -> str:

@@ -19,11 +19,16 @@ from asyncrevoke.audit.local_engine import audit
 from asyncrevoke.audit.topic.topic import Topic
 from asyncrevoke.cli.audit import audit_topic
 from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.groups.cluster import GroupsClient
+from asyncrevoke.groups.observer import committed_offsets
 from asyncrevoke.journal import Journal, KafkaSink
 from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.journal.topic.kafka_sink import collect
+from asyncrevoke.journal.topic.offsets_snapshot import read_snapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from asyncrevoke.broker import RunningBroker
     from asyncrevoke.journal.format.schema import Content
 
@@ -324,8 +329,19 @@ async def test_a_journal_in_a_topic_is_collected_and_audited(
         last,
         group_instance_id="only",
     )
-    collected = await collect(sink, tmp_path / "all", bootstrap_servers=servers)
+    config = ConsumerConfig(bootstrap_servers=servers)
+
+    async def committed_by(group: str) -> Mapping[TopicPartition, int]:
+        async with GroupsClient(config) as brokers:
+            return await committed_offsets(brokers, group)
+
+    collected = await collect(
+        sink, tmp_path / "all", committed_by=committed_by, bootstrap_servers=servers
+    )
     assert (collected.sessions, collected.strange) == (2, 0)
+    snapshot = read_snapshot(tmp_path / "all", kafka_topic, kafka_topic)
+    assert snapshot is not None
+    assert snapshot.offsets[0] == last
     result = await audited(servers, kafka_topic, tmp_path / "all")
     assert result.done == COUNT
     assert result.status == "INCONCLUSIVE"
