@@ -31,8 +31,10 @@ class AnomalyKind(enum.StrEnum):
     REDELIVERY = "redelivery"
     KEY_ORDER = "key_order"
     OWNERSHIP = "ownership"
+    TWO_OWNERS = "two_owners"
     STALE_COMMIT = "stale_commit"
     COMMIT_REGRESSION = "commit_regression"
+    OFFSET_SET = "offset_set"
     PHANTOM = "phantom"
     CONTENT_MISMATCH = "content_mismatch"
     ORPHAN = "orphan"
@@ -79,12 +81,19 @@ DESCRIPTIONS: Final = {
     AnomalyKind.OWNERSHIP: AnomalyDescription(
         Severity.FAIL, "handled by a member that did not own the partition at that time"
     ),
+    AnomalyKind.TWO_OWNERS: AnomalyDescription(
+        Severity.WARN, "two members owned the partition at the same time"
+    ),
     AnomalyKind.STALE_COMMIT: AnomalyDescription(
         Severity.FAIL,
         "a commit of an older generation was accepted after one of a newer generation",
     ),
     AnomalyKind.COMMIT_REGRESSION: AnomalyDescription(
         Severity.FAIL, "a commit was accepted that is lower than an earlier one, without a seek"
+    ),
+    AnomalyKind.OFFSET_SET: AnomalyDescription(
+        Severity.WARN,
+        "the group's offset was set back while no member was running, as an administrator does",
     ),
     AnomalyKind.PHANTOM: AnomalyDescription(
         Severity.FAIL, "handled, and the topic has no such record"
@@ -102,7 +111,8 @@ DESCRIPTIONS: Final = {
         Severity.WARN, "records waited while the partition moved from one member to another"
     ),
     AnomalyKind.JOURNAL_GAP: AnomalyDescription(
-        Severity.INCONCLUSIVE, "rows are, or may be, missing"
+        Severity.INCONCLUSIVE,
+        "rows are, or may be, missing: of a session, or of offsets that others have committed",
     ),
     AnomalyKind.NOT_RECORDED: AnomalyDescription(
         Severity.INCONCLUSIVE,
@@ -120,7 +130,7 @@ DESCRIPTIONS: Final = {
         "handled; whether with the topic's key and value is not known",
     ),
     AnomalyKind.UNVERIFIABLE: AnomalyDescription(
-        Severity.INFO, "handled; the topic no longer has it, so it cannot be compared"
+        Severity.INFO, "handled or committed; the topic no longer has it, so it cannot be compared"
     ),
     AnomalyKind.PENDING: AnomalyDescription(Severity.INFO, "neither committed nor completed yet"),
 }

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Literal, LiteralString, NamedTuple, Protocol
 
+from asyncrevoke.audit.accounting import Accounting
 from asyncrevoke.audit.anomalies import Anomaly, AnomalyKind, AuditStatus, status_of
+from asyncrevoke.audit.group_offsets import GroupOffsets
 from asyncrevoke.audit.rules.batches import ALTERED, MISMATCHES, NOTED, batch_rules
 from asyncrevoke.audit.rules.content import HashlessSessions
 from asyncrevoke.audit.rules.incomplete import HIDDEN, INCOMPLETE, incomplete
@@ -14,7 +16,8 @@ from asyncrevoke.audit.rules.tables import RuleParameters, definitions
 from asyncrevoke.audit.rules.views import FOREVER, fingerprints, flagged, inverted, views
 from asyncrevoke.audit.sql.text import compose, joined
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.journal.reading import SessionState, facts_of
+from asyncrevoke.journal.format.facts import facts_of
+from asyncrevoke.journal.reading import SessionState
 from asyncrevoke.printable import shown_option
 
 if TYPE_CHECKING:
@@ -56,9 +59,10 @@ class AuditResult(NamedTuple):
 
     ``attempts``, ``done`` and ``read`` count rows of the journal, records that were done, and
     records that the topic was found to hold; ``exact_ranges`` are those that were compared record
-    by record. ``spans`` are rows of partition, session, from and to (None: still); ``stalls`` of
-    partition, seconds and when. ``latency`` are seconds of calls by quantile, and
-    ``latency_by_time`` rows of time, median and p99.
+    by record. ``group_offsets`` are what the journals were compared with; None if they were not
+    compared with what the group has committed. ``spans`` are rows of partition, session, from and
+    to (None: still); ``stalls`` of partition, seconds and when. ``latency`` are seconds of calls by
+    quantile, and ``latency_by_time`` rows of time, median and p99.
     """
 
     topic: str
@@ -72,6 +76,7 @@ class AuditResult(NamedTuple):
     two_tiers: bool
     exact_ranges: list[Range]
     windows: list[dict[str, Any]]
+    group_offsets: GroupOffsets | None
     spans: list[tuple[int, str, int, int | None]]
     latency: dict[str, float]
     latency_by_time: list[tuple[int, float, float]]
@@ -121,6 +126,8 @@ def _put_facts(
     database.put("hashless", {"session": "STRING"}, [(name,) for name in hashless])
     live = [(state.name,) for state in sessions if state.live]
     database.put("live", {"session": "STRING"}, live)
+    ends = [(s.name, s.last_us) for s in sessions if not s.live and s.last_us is not None]
+    database.put("last_rows", {"session": "STRING", "at_us": "BIGINT"}, ends)
     budgets = [
         (state.name, float(budget))
         for state in sessions
@@ -145,32 +152,39 @@ class Comparison:
         compacted: bool,
         keys: bool = True,
         batches: bool = False,
+        group_offsets: GroupOffsets | None = None,
     ) -> None:
         """``keys``: the topic's keys are known. ``batches``: the topic's record batches are
         known."""
         self._db = database
         self._topic = topic
         self._settings = settings
+        self._group_offsets = group_offsets
         self._hashless = HashlessSessions(database, sessions, batches=batches)
+        if missing := incomplete(sessions):
+            database.put("incomplete", INCOMPLETE, missing)
+            database.define("hidden", HIDDEN)
+        _put_facts(database, bounds, sessions, self._hashless.sessions)
+        # Partitions in which some records have no hashes: there, fingerprints cover offsets only.
+        self.hashless_partitions = self._hashless.find_partitions()
+        stall_us, skew_us = int(settings.stall * 1e6), int(settings.skew * 1e6)
+        tables = views(
+            database.dialect, stall_us, self.hashless_partitions, incomplete=bool(missing)
+        )
+        for name, query in tables.items():
+            database.define(name, query)
+        self._accounting = Accounting(database, topic, bounds, sessions, group_offsets, skew_us)
         self._parameters = RuleParameters(
-            int(settings.skew * 1e6),
+            skew_us,
             compacted,
             orders.by in ("key", "partition"),
             orders.by == "partition",
             orders.nulls,
             bool(self._hashless.sessions) and orders.by == "key",
             keys,
-            bool(missing := incomplete(sessions)),
+            bool(missing),
+            not self._accounting.is_complete,
         )
-        if missing:
-            database.put("incomplete", INCOMPLETE, missing)
-            database.define("hidden", HIDDEN)
-        _put_facts(database, bounds, sessions, self._hashless.sessions)
-        # Partitions in which some records have no hashes: there, fingerprints cover offsets only.
-        self.hashless_partitions = self._hashless.find_partitions()
-        stall_us = int(settings.stall * 1e6)
-        for name, query in views(database.dialect, stall_us, self.hashless_partitions).items():
-            database.define(name, query)
         if self._parameters.keyless:
             database.define("inverted", inverted())
         if self._hashless.by_batch():
@@ -238,10 +252,13 @@ class Comparison:
         two_tiers: bool,
     ) -> AuditResult:
         """Apply the rules. Needs the table ``source``."""
+        found = self._anomalies()
+        windows = {each["part"]: each["lo"] for each in self._windows}
         anomalies = [
             *_gaps(sessions),
+            *self._accounting.anomalies(windows),
             *self._hashless.not_compared(self._topic),
-            *self._anomalies(),
+            *found,
         ]
         ((attempts, done),) = self._db.rows(
             "SELECT a.n, d.n FROM (SELECT count(*) AS n FROM attempts) a,"
@@ -259,6 +276,7 @@ class Comparison:
             two_tiers,
             ranges,
             self._windows,
+            self._group_offsets,
             self._spans(),
             *self._latency(),
         )

@@ -21,10 +21,11 @@ from asyncrevoke.journal.format.arrow import Table, pa, pc
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from asyncrevoke.audit.comparison import Bounds, HandlerOrder, Range
+    from asyncrevoke.audit.comparison import Bounds, Range
+    from asyncrevoke.audit.group_offsets import GroupOffsets
     from asyncrevoke.audit.sql.text import Text
     from asyncrevoke.journal.format.arrow import RecordBatch
-    from asyncrevoke.journal.reading import JournalContent
+    from asyncrevoke.journal.reading import JournalContent, SessionState
 
 # Records that are put into a table at once.
 _ENOUGH = 200_000
@@ -67,11 +68,14 @@ async def audit(
     topic: str,
     *,
     group: str | None = None,
+    group_offsets: GroupOffsets | None = None,
     settings: AuditSettings | None = None,
 ) -> AuditResult:
     """Compare what a journal says of a topic with the topic.
 
-    ``group`` is needed if consumers of several groups share the journal. Raises ConfigError.
+    ``group`` is needed if consumers of several groups share the journal. ``group_offsets`` are what
+    the group had committed before ``content`` was read; without them, a member whose journal is
+    missing is found only where another one continued after it. Raises ConfigError.
     """
     settings = settings or AuditSettings()
     content, group = of_one_group(content, topic, group)
@@ -80,30 +84,29 @@ async def audit(
     orders = handler_order_of(facts, content.sessions)
     database = database_of(content.table)
     try:
-        return await _compared(content, source, topic, group, orders, settings, database)
+        comparison = Comparison(
+            database,
+            topic,
+            source.bounds,
+            content.sessions,
+            orders,
+            settings,
+            compacted=source.compacted,
+            batches=source.has_batches,
+            group_offsets=group_offsets,
+        )
+        return await _compared(comparison, content.sessions, source, group, database)
     finally:
         database.close()
 
 
 async def _compared(
-    content: JournalContent,
+    comparison: Comparison,
+    sessions: tuple[SessionState, ...],
     source: AuditedTopic,
-    topic: str,
     group: str | None,
-    orders: HandlerOrder,
-    settings: AuditSettings,
     database: LocalDatabase,
 ) -> AuditResult:
-    comparison = Comparison(
-        database,
-        topic,
-        source.bounds,
-        content.sessions,
-        orders,
-        settings,
-        compacted=source.compacted,
-        batches=source.has_batches,
-    )
     if wanted := comparison.batches():
         database.put("batches", BATCHES, [])
         headers: list[RecordBatch] = []
@@ -128,7 +131,7 @@ async def _compared(
     found.put()
     if not two_tiers:
         ((read,),) = database.rows("SELECT count(*) FROM source")
-    return comparison.result(group, content.sessions, ranges, read, two_tiers=two_tiers)
+    return comparison.result(group, sessions, ranges, read, two_tiers=two_tiers)
 
 
 async def differing(

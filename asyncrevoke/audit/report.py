@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asyncrevoke.audit.anomalies import DESCRIPTIONS, Anomaly, AnomalyKind, Severity
+from asyncrevoke.audit.coverage import as_json, coverage_lines, shown_time
 from asyncrevoke.pages.drawing import Drawing
 from asyncrevoke.pages.files import write_report_file
 from asyncrevoke.pages.templates import render
@@ -37,6 +37,7 @@ def for_machines(audited: AuditResult) -> dict[str, Any]:
         "read": audited.read,
         "two_tiers": audited.two_tiers,
         "compared_exactly": [each._asdict() for each in audited.exact_ranges],
+        "coverage": as_json(audited),
         "windows": audited.windows,
         "latency": audited.latency,
         "sessions": [state._asdict() | {"gap": state.gap} for state in audited.sessions],
@@ -69,9 +70,10 @@ def as_html(audited: AuditResult) -> str:
         counts=counts(audited.anomalies),
         descriptions=DESCRIPTIONS,
         shown=sorted(audited.anomalies, key=_rank)[:_SHOWN],
+        coverage=list(coverage_lines(audited)),
         ownership=_ownership(audited),
         latency=_latency(audited),
-        time=_time,
+        time=shown_time,
         seconds=_seconds,
         json=partial(json.dumps, default=str),
     )
@@ -118,7 +120,7 @@ def _ownership(audited: AuditResult) -> _Ownership | None:
     for part, y in rows.items():
         drawing.add("text", f"partition {part}", x=0, y=y + 15)
     for part, name, since, until in spans:
-        title = f"{name}: {_time(since)} to {_time(until) or 'the end'}"
+        title = f"{name}: {shown_time(since)} to {shown_time(until) or 'the end'}"
         box(part, since, (until or last) - since, 3, title, fill=colours[name])
     for anomaly in audited.anomalies:
         if anomaly.kind is AnomalyKind.STALL and anomaly.partition in rows:
@@ -154,12 +156,6 @@ def _latency(audited: AuditResult) -> Drawing | None:
         else:
             drawing.add_line(line, fill="none", stroke=colour)
     return drawing
-
-
-def _time(us: int | None) -> str:
-    if us is None:
-        return ""
-    return datetime.fromtimestamp(us / 1e6, UTC).isoformat(sep=" ", timespec="milliseconds")
 
 
 def _seconds(value: float) -> str:

@@ -19,6 +19,7 @@ from asyncrevoke.errors import AsyncRevokeError, ConfigError
 
 if TYPE_CHECKING:
     from asyncrevoke.audit.comparison import AuditResult, AuditSettings
+    from asyncrevoke.audit.group_offsets import GroupOffsets
     from asyncrevoke.config import ConsumerConfig
 
 _NEEDED = ("duckdb", "filelock", "jinja2", "pyarrow", "xxhash")
@@ -92,10 +93,34 @@ async def audit_topic(
     from asyncrevoke.journal.reading import read_journal
 
     content = read_journal(path)
-    (of_group, _) = local_engine.of_one_group(content, topic, group)
+    (of_group, name) = local_engine.of_one_group(content, topic, group)
+    offsets = None if name is None else await _group_offsets(path, config, name, topic)
+    if offsets is not None and any(state.live for state in of_group.sessions):
+        # What a commit covers is on disk before the commit is sent, and so it is read now.
+        content = read_journal(path)
     level = isolation_level_of(of_group.sessions)
     async with Topic(topic, config, isolation_level=level, no_progress_timeout=patience) as source:
-        return await local_engine.audit(content, source, topic, group=group, settings=settings)
+        return await local_engine.audit(
+            content, source, topic, group=name, group_offsets=offsets, settings=settings
+        )
+
+
+async def _group_offsets(
+    path: Path, config: ConsumerConfig, group: str, topic: str
+) -> GroupOffsets | None:
+    """What the broker has, and beside it the snapshot of a journal that was collected. None, after
+    a line on stderr, if there is neither."""
+    from asyncrevoke.audit.group_offsets import known_offsets, read_group_offsets
+    from asyncrevoke.groups.errors import GroupsError
+    from asyncrevoke.journal.topic.offsets_snapshot import read_snapshot
+
+    snapshot = read_snapshot(path, group, topic)
+    try:
+        return known_offsets(await read_group_offsets(config, group, topic), snapshot)
+    except GroupsError as error:
+        what = "the group's offsets are not compared" if snapshot is None else "a snapshot is used"
+        print_line(Console(stderr=True), f"{what}: {error}")
+        return known_offsets(None, snapshot)
 
 
 def missing_packages() -> str:
@@ -120,6 +145,7 @@ def _print_result(audited: AuditResult, out: Path | None, *, as_json: bool) -> N
 def print_audit(audited: AuditResult, console: Console) -> None:
     """Print the status, and a line for each kind of anomaly."""
     from asyncrevoke.audit.anomalies import DESCRIPTIONS
+    from asyncrevoke.audit.coverage import coverage_lines
     from asyncrevoke.audit.report import counts
 
     print_line(
@@ -128,6 +154,8 @@ def print_audit(audited: AuditResult, console: Console) -> None:
         f"{audited.attempts:,} attempts, "
         f"{audited.done:,} records done, {audited.read:,} read back",
     )
+    for line in coverage_lines(audited):
+        print_line(console, line)
     if not audited.anomalies:
         return
     table = Table("", "what", "records", "first", "meaning")

@@ -7,6 +7,7 @@ import json
 import logging
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,15 +16,24 @@ from rich.console import Console
 from rich.table import Table
 
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
-from asyncrevoke.cli.terminal import FAILED, INCONCLUSIVE, USAGE, add_row, failed_with
+from asyncrevoke.cli.terminal import (
+    FAILED,
+    INCONCLUSIVE,
+    USAGE,
+    add_row,
+    failed_with,
+    print_line,
+)
 from asyncrevoke.config.security import client_options
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 from asyncrevoke.printable import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Mapping
 
+    from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.journal.reading import JournalContent, SessionState
+    from asyncrevoke.model import TopicPartition
 
 
 journal = typer.Typer(
@@ -145,7 +155,8 @@ def collect(
     """Make a journal's folder of the topic that members on many machines have written to.
 
     The exit code is 1 if the topic has records that are no piece of a journal, or repeat rows.
-    Those are not written.
+    Those are not written. What the groups of the journals have committed is written too, if the
+    same brokers have it: an audit compares it if it cannot ask for it.
 
     Example: `asyncrevoke journal collect collected --topic billing-journal`
     """
@@ -156,7 +167,13 @@ def collect(
     try:
         config = connection.config()
         found = asyncio.run(
-            kafka_sink.collect(topic, path, max_sessions=max_sessions, **client_options(config))
+            kafka_sink.collect(
+                topic,
+                path,
+                max_sessions=max_sessions,
+                committed_by=partial(_committed, config),
+                **client_options(config),
+            )
         )
     except ConfigError as error:
         raise failed_with(error, USAGE) from error
@@ -170,6 +187,21 @@ def collect(
         raise failed_with(
             f"{found.strange} records of {topic} are no piece of a journal, or repeat rows", FAILED
         )
+
+
+async def _committed(config: ConsumerConfig, group: str) -> Mapping[TopicPartition, int]:
+    """What the group has committed; nothing, after a line on stderr, if that cannot be read."""
+    from asyncrevoke.groups.cluster import GroupsClient
+    from asyncrevoke.groups.errors import GroupsError
+    from asyncrevoke.groups.observer import committed_offsets
+
+    try:
+        async with GroupsClient(config) as brokers:
+            return await committed_offsets(brokers, group)
+    except GroupsError as error:
+        line = f"the offsets of group {group} are not collected: {error}"
+        print_line(Console(stderr=True), line)
+        return {}
 
 
 def _end_of(state: SessionState) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.format.arrow import RecordBatch, Table, pa, pc
+from asyncrevoke.journal.format.facts import facts_of
 from asyncrevoke.journal.format.row_memory import RowMemory
-from asyncrevoke.journal.format.rows import COMPACT_SCHEMA
+from asyncrevoke.journal.format.rows import COMPACT_SCHEMA, same_text
 from asyncrevoke.journal.format.schema import RowKind
 from asyncrevoke.journal.segments import read, sessions
 from asyncrevoke.journal.session_id import parse_session_id
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from asyncrevoke.journal.segments import JournalSession, Segment
 
 
-# Characters: objects of JSON take up to forty times as much.
-_LONGEST_FACTS = 2**20
 # Ranges of missing row numbers that are told apart. The last one ends where the last range does.
 _MOST_RANGES = 10_000
 
@@ -158,7 +156,22 @@ def _read_session(session: JournalSession, memory: RowMemory) -> tuple[SessionSt
     table = pa.Table.from_batches(batches, COMPACT_SCHEMA)
     # The last frame of a live session may be incomplete, because it is being written.
     state = _state(chain, segments, table, live, None if live else torn)
+    if state.damaged:
+        named = [_named(batch, state) for batch in batches]
+        table = pa.Table.from_batches(named, COMPACT_SCHEMA)
     return state, table
+
+
+def _named(batch: RecordBatch, state: SessionState) -> RecordBatch:
+    """The rows with their session and its group, if the header that has them is damaged."""
+    if batch.column("session_id").null_count < batch.num_rows:
+        return batch
+    group = state.facts.get("group")
+    arrays = dict(zip(COMPACT_SCHEMA.names, batch.columns, strict=True))
+    arrays["session_id"] = same_text(state.name, batch.num_rows)
+    if isinstance(group, str):
+        arrays["group"] = same_text(group, batch.num_rows)
+    return pa.RecordBatch.from_arrays(list(arrays.values()), schema=COMPACT_SCHEMA)
 
 
 class _Chain:
@@ -261,17 +274,6 @@ def _state(
         tuple(missing),
         tuple(damaged),
     )
-
-
-def facts_of(text: str | None) -> dict[str, Any]:
-    """The facts of a row; an empty dictionary if they are not a JSON object, or longer than any."""
-    if text is not None and len(text) > _LONGEST_FACTS:
-        return {}
-    try:
-        found: object = json.loads(text or "{}")
-    except (ValueError, RecursionError):
-        return {}
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
 def _missing(table: Table) -> tuple[list[tuple[int, int]], list[str]]:

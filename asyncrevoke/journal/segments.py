@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from filelock import FileLock, Timeout
 
 from asyncrevoke.journal.files import PRIVATE, check_no_link, open_file
-from asyncrevoke.journal.format.arrow import RecordBatch
+from asyncrevoke.journal.format.arrow import RecordBatch, pa
 from asyncrevoke.journal.format.arrow_log import read_arrow
 from asyncrevoke.journal.format.columns import text_size
+from asyncrevoke.journal.format.facts import facts_of
 from asyncrevoke.journal.format.frames import FrameReader
 from asyncrevoke.journal.format.row_memory import RowMemory
-from asyncrevoke.journal.format.rows import record_batches
+from asyncrevoke.journal.format.rows import SCHEMA, record_batches
+from asyncrevoke.journal.format.schema import RowKind
 from asyncrevoke.journal.format.sealed import ROW_GROUP, About, SealedFile, read_sealed
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ LOG = ".log"
 SEALED = ".parquet"
 # Of logs of earlier versions.
 ARROW_LOG = ".arrow"
+# Of a row that no journal has: a log is damaged.
+DAMAGED = "DAMAGED"
 _UNFINISHED = ".tmp"
 _NAME = re.compile(r"\d{6}")
 # An Arrow stream begins with this, or with a length in four bytes in the oldest ones.
@@ -159,12 +163,45 @@ def read_blob(blob: bytes) -> Content:
     return _read_frames(io.BytesIO(blob))
 
 
-def batches_of(blob: bytes) -> Iterator[RecordBatch]:
-    """The complete batches of a log, one at a time."""
+def rows_of_log(blob: bytes, session: str) -> Iterator[RecordBatch]:
+    """The complete batches of a log, one at a time.
+
+    If its header is damaged, its rows get ``session``, and the group that its BEGIN row names. If
+    the log is damaged, a last row has the kind :data:`DAMAGED`, and what is wrong as its ``facts``.
+    """
     if blob.startswith(_ARROW):
-        yield from read_blob(blob).batches
+        content = read_blob(blob)
+        yield from content.batches
+        damaged = content.damaged
     else:
-        yield from record_batches(FrameReader(io.BytesIO(blob)), ROW_GROUP)
+        reader = FrameReader(io.BytesIO(blob))
+        group: str | None = None
+        for batch in record_batches(reader, ROW_GROUP):
+            if reader.header is not None:
+                yield batch
+            else:
+                group = group or _group_of(batch)
+                yield _named(batch, session, group)
+        damaged = reader.damaged
+    if damaged is not None:
+        row = {"session_id": session, "kind": DAMAGED, "facts": damaged}
+        yield pa.RecordBatch.from_pylist([row], SCHEMA)
+
+
+def _group_of(batch: RecordBatch) -> str | None:
+    """What its BEGIN row says, if it has one."""
+    first = batch.slice(0, 1).to_pylist()[0]
+    if first["kind"] != RowKind.BEGIN:
+        return None
+    group = facts_of(first["facts"]).get("group")
+    return group if isinstance(group, str) else None
+
+
+def _named(batch: RecordBatch, session: str, group: str | None) -> RecordBatch:
+    arrays = dict(zip(SCHEMA.names, batch.columns, strict=True))
+    for name, value in (("session_id", session), ("group", group)):
+        arrays[name] = pa.repeat(pa.scalar(value, pa.string()), batch.num_rows)
+    return pa.RecordBatch.from_arrays(list(arrays.values()), schema=SCHEMA)
 
 
 def read_piece(blob: bytes) -> Content:

@@ -1,7 +1,9 @@
 """Sessions with missing or damaged rows, and what those rows may have said.
 
 A session's rows are ordered by time, so missing rows are not older than the row before them. If
-more is wrong with a session, its missing rows may be of any time.
+more is wrong with a session, its missing rows may be of any time. They may be of every partition
+that the session has other rows of. Of the other partitions, the table ``unaccounted`` has what a
+session without such rows has committed.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Final, LiteralString
 
 from asyncrevoke.audit.anomalies import AnomalyKind
 from asyncrevoke.audit.rules.views import FOREVER
-from asyncrevoke.audit.sql.text import compose
+from asyncrevoke.audit.sql.text import compose, joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,18 +23,25 @@ if TYPE_CHECKING:
 INCOMPLETE: Final = {"session": "STRING", "first": "BIGINT"}
 
 HIDDEN: Final = """
-    SELECT coalesce(min(since), 0) AS since
+    SELECT of_session.part, min(began.since) AS since
     FROM (SELECT i.session, coalesce(max(j.at_us), 0) AS since
           FROM incomplete AS i LEFT JOIN journal AS j
               ON j.session = i.session AND j.seq < i.first
-          GROUP BY i.session)
+          GROUP BY i.session) began
+    JOIN (SELECT DISTINCT session, part FROM journal WHERE part IS NOT NULL) of_session
+        ON of_session.session = began.session
+    GROUP BY of_session.part
 """
-"""One row: the time from which on rows may be missing; needs the table ``incomplete``."""
+"""The time from which on rows of a partition may be missing; needs the table ``incomplete``."""
 
 
-OF_WHOLE_SESSIONS: Final = """AND NOT EXISTS (
-    SELECT 1 FROM incomplete WHERE incomplete.session = a.session)"""
-"""Of the others, the row that assigned a partition may be missing."""
+def of_whole_sessions(session: LiteralString) -> Sql:
+    """The condition that no rows of the session in this column are missing, such as the one that
+    assigned the partition."""
+    return compose(
+        "AND NOT EXISTS (SELECT 1 FROM incomplete WHERE incomplete.session = {session})",
+        session=session,
+    )
 
 
 def incomplete(sessions: Sequence[SessionState]) -> list[tuple[str, int]]:
@@ -44,24 +53,50 @@ def incomplete(sessions: Sequence[SessionState]) -> list[tuple[str, int]]:
     ]
 
 
-def absence_rules(
-    never_done: Callable[[Text], Sql],
-    sought: LiteralString,
+def may_be_missing(
+    part: LiteralString,
+    off: LiteralString,
+    at: LiteralString,
     skew_us: int,
     *,
     incomplete: bool,
+    unaccounted: bool,
+) -> Sql | None:
+    """The condition that rows about the record with these columns may be missing, until the time
+    ``at``. None if there are no such rows."""
+    found: list[Text] = []
+    if incomplete:
+        found.append(
+            compose(
+                "EXISTS (SELECT 1 FROM hidden WHERE hidden.part = {part}"
+                " AND coalesce({at}, {forever}) + {skew} >= hidden.since)",
+                part=part,
+                at=at,
+                forever=FOREVER,
+                skew=skew_us,
+            )
+        )
+    if unaccounted:
+        found.append(
+            compose(
+                "EXISTS (SELECT 1 FROM unaccounted WHERE unaccounted.part = {part}"
+                " AND {off} >= unaccounted.lo AND {off} < unaccounted.hi)",
+                part=part,
+                off=off,
+            )
+        )
+    return compose("({any})", any=joined(" OR ", found)) if found else None
+
+
+def absence_rules(
+    never_done: Callable[[Text], Sql], sought: LiteralString, missing: Sql | None
 ) -> dict[AnomalyKind, Text]:
     """The rules for records that no handler completed and no seek skipped: they are lost, unless
-    missing rows may say that a handler completed them."""
-    if not incomplete:
+    ``missing`` rows may say that a handler completed them."""
+    if missing is None:
         return {AnomalyKind.LOST: never_done(compose("NOT {sought}", sought=sought))}
-    hidden = compose(
-        "coalesce(n.at_us, {forever}) + {skew} >= (SELECT min(since) FROM hidden)",
-        forever=FOREVER,
-        skew=skew_us,
-    )
-    lost, unknown = "NOT {sought} AND NOT {hidden}", "NOT {sought} AND {hidden}"
+    lost, unknown = "NOT {sought} AND NOT {missing}", "NOT {sought} AND {missing}"
     return {
-        AnomalyKind.LOST: never_done(compose(lost, sought=sought, hidden=hidden)),
-        AnomalyKind.NOT_RECORDED: never_done(compose(unknown, sought=sought, hidden=hidden)),
+        AnomalyKind.LOST: never_done(compose(lost, sought=sought, missing=missing)),
+        AnomalyKind.NOT_RECORDED: never_done(compose(unknown, sought=sought, missing=missing)),
     }

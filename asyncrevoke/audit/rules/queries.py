@@ -7,9 +7,9 @@ Hints are Spark's, and comments to DuckDB: without them, a join with a table tha
 partition would sort all attempts by partition.
 
 Times of different sessions may come from different machines: they are compared with ``skew``. Those
-of one session are those of one clock, taken at the end of a turn of its event loop. A record that
-was delivered to a loop and abandoned (no attempt number, not completed) may never have been
-processed.
+of one session are those of one clock, taken at the end of a turn of its event loop: they are
+compared as they are. A record that was delivered to a loop and abandoned (no attempt number, not
+completed) may never have been processed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, LiteralString
 
 from asyncrevoke.audit.anomalies import AnomalyKind
-from asyncrevoke.audit.rules.incomplete import OF_WHOLE_SESSIONS, absence_rules
+from asyncrevoke.audit.rules.incomplete import (
+    absence_rules,
+    may_be_missing,
+    of_whole_sessions,
+)
 from asyncrevoke.audit.rules.tables import RuleParameters, boolean
 from asyncrevoke.audit.rules.views import FOREVER
 from asyncrevoke.audit.sql.text import compose, joined, literal
@@ -38,6 +42,7 @@ def rules(sql: SqlDialect, terms: RuleParameters) -> dict[AnomalyKind, Text]:
         **found.never_completed(),
         **found.repeated(),
         **found.order(),
+        **found.owners(),
         **found.commits(),
         **found.topic(),
         **found.overdue(),
@@ -58,10 +63,35 @@ class _Rules:
             "keyed": "keyed" if terms.keyless else "attempts",
             "keys": boolean(terms.keys),
             "nulls": boolean(terms.nulls),
-            "of_whole_sessions": OF_WHOLE_SESSIONS if terms.incomplete else "",
+            "missing_before": "",
+            "missing_done": "",
+            "of_whole_sessions": "",
+            "of_whole_pairs": "",
             "ordered": boolean(terms.ordered),
             "skew": terms.skew_us,
         }
+        if (missing := self._may_be_missing("d.part", "d.off", "d.f")) is not None:
+            self._parts["missing_done"] = compose("AND NOT {missing}", missing=missing)
+        if (missing := self._may_be_missing("k.part", "k.earlier_off", "k.ended")) is not None:
+            self._parts["missing_before"] = compose("AND NOT {missing}", missing=missing)
+        if terms.incomplete:
+            whole = of_whole_sessions("a.session")
+            self._parts["of_whole_sessions"] = whole
+            other = of_whole_sessions("b.session")
+            self._parts["of_whole_pairs"] = compose("{whole} {other}", whole=whole, other=other)
+
+    def _may_be_missing(
+        self, part: LiteralString, off: LiteralString, at: LiteralString
+    ) -> Sql | None:
+        terms = self._parameters
+        return may_be_missing(
+            part,
+            off,
+            at,
+            terms.skew_us,
+            incomplete=terms.incomplete,
+            unaccounted=terms.unaccounted,
+        )
 
     def _rule(
         self,
@@ -107,9 +137,9 @@ class _Rules:
         def never_done(which: Text) -> Sql:
             return compose("{found} WHERE {which}", found=found, which=which)
 
-        skew, incomplete = self._parameters.skew_us, self._parameters.incomplete
+        missing = self._may_be_missing("n.part", "n.off", "n.at_us")
         return {
-            **absence_rules(never_done, sought, skew, incomplete=incomplete),
+            **absence_rules(never_done, sought, missing),
             AnomalyKind.SOUGHT_PAST: never_done(sought),
             AnomalyKind.COMMIT_AHEAD: self._rule(
                 """
@@ -117,6 +147,9 @@ class _Rules:
                 {covering}
                 WHERE d.off >= windows.lo
                   AND d.f > covers.at_us + if(covers.session = d.session, 0, {skew})
+                  AND NOT EXISTS (SELECT 1 FROM sought WHERE sought.part = d.part
+                                  AND d.off >= sought.lo AND d.off < sought.hi)
+                  {missing_done}
                 """,
                 "d",
                 hint="/*+ BROADCAST(windows) */",
@@ -134,15 +167,15 @@ class _Rules:
         return {
             AnomalyKind.DUPLICATE_AFTER_COMMIT: self._rule(
                 """
-                FROM after_commit AS x JOIN first_done AS d ON d.part = x.part AND d.off = x.off
-                WHERE d.f < x.s
+                FROM after_commit AS a JOIN first_done AS d ON d.part = a.part AND d.off = a.off
+                WHERE d.f < a.s {of_whole_sessions}
                 """,
-                "x",
-                key="x.key_hash",
-                sessions=("x.session", "x.coverer"),
-                at="x.s",
-                committed="x.beyond",
-                committed_us="x.covered",
+                "a",
+                key="a.key_hash",
+                sessions=("a.session", "a.coverer"),
+                at="a.s",
+                committed="a.beyond",
+                committed_us="a.covered",
             ),
             AnomalyKind.CONCURRENT_DUPLICATE: self._rule(
                 "FROM concurrent",
@@ -197,8 +230,11 @@ class _Rules:
                             GROUP BY part, session, s, f, lane)
                         GROUP BY part, lane, off)
                     WINDOW earlier AS (PARTITION BY part, lane ORDER BY off
-                                       ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING))
+                                       ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) k
                 WHERE s + if(session = blocker, 0, {skew}) < ended
+                  AND NOT EXISTS (SELECT 1 FROM sought WHERE sought.part = k.part
+                                  AND k.earlier_off >= sought.lo AND k.earlier_off < sought.hi)
+                  {missing_before}
                 """,
                 key="lane",
                 sessions=compose(
@@ -215,8 +251,8 @@ class _Rules:
                 WHERE NOT EXISTS (
                     SELECT 1 FROM spans
                     WHERE spans.session = a.session AND spans.part = a.part AND spans.since <= a.s
-                      AND a.s <= spans.until + {skew}
-                      AND (NOT a.done OR a.attempt IS NULL OR a.f <= spans.until + {skew}))
+                      AND a.s <= spans.until
+                      AND (NOT a.done OR a.attempt IS NULL OR a.f <= spans.until))
                   {of_whole_sessions}
                 """,
                 "a",
@@ -226,6 +262,27 @@ class _Rules:
                 begun_us="a.s",
                 ended_us="a.f",
                 outcome="a.outcome",
+            ),
+        }
+
+    def owners(self) -> dict[AnomalyKind, Text]:
+        """Partitions that two sessions owned at once. A session that was killed owned its
+        partitions until its last row."""
+        return {
+            AnomalyKind.TWO_OWNERS: self._rule(
+                """
+                FROM tenancies AS a JOIN tenancies AS b
+                    ON b.part = a.part AND a.session < b.session
+                WHERE a.since + {skew} < b.until AND b.since + {skew} < a.until
+                  {of_whole_pairs}
+                """,
+                "a",
+                lo="CAST(NULL AS BIGINT)",
+                hi="CAST(NULL AS BIGINT)",
+                sessions=("a.session", "b.session"),
+                generations=("a.generation", "b.generation"),
+                at="greatest(a.since, b.since)",
+                seconds=_seconds("least(a.until, b.until) - greatest(a.since, b.since)"),
             ),
         }
 
@@ -254,11 +311,12 @@ class _Rules:
                              max_by(at_us, off) OVER earlier AS higher_at
                       FROM commits
                       WINDOW earlier AS (PARTITION BY part ORDER BY at_us, seq
-                                         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) c
+                                         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) a
                 WHERE off < higher AND at_us > higher_at + if(session = higher_session, 0, {skew})
-                  AND NOT EXISTS (SELECT 1 FROM resets WHERE resets.part = c.part
-                                  AND resets.off <= c.off AND resets.at_us >= c.higher_at
-                                  AND resets.at_us <= c.at_us)
+                  AND NOT EXISTS (SELECT 1 FROM resets WHERE resets.part = a.part
+                                  AND resets.off <= a.off AND resets.at_us >= a.higher_at
+                                  AND resets.at_us <= a.at_us)
+                  {of_whole_sessions}
                 """,
                 hi="higher - 1",
                 sessions=("session", "higher_session"),
@@ -327,11 +385,12 @@ class _Rules:
         return {
             AnomalyKind.ORPHAN: self._rule(
                 """
-                FROM journal AS b
+                FROM journal AS a
                 WHERE kind = 'START'
-                  AND NOT EXISTS (SELECT 1 FROM live WHERE live.session = b.session)
-                  AND NOT EXISTS (SELECT 1 FROM attempts AS a WHERE a.session = b.session
-                                  AND a.part = b.part AND a.off = b.off AND a.s = b.at_us)
+                  AND NOT EXISTS (SELECT 1 FROM live WHERE live.session = a.session)
+                  AND NOT EXISTS (SELECT 1 FROM attempts AS b WHERE b.session = a.session
+                                  AND b.part = a.part AND b.off = a.off AND b.s = a.at_us)
+                  {of_whole_sessions}
                 """,
                 key="key_hash",
                 sessions=("session",),
@@ -342,14 +401,14 @@ class _Rules:
                 FROM (SELECT session, part, kind, at_us, generation,
                              lead(at_us) OVER own AS until, lead(kind) OVER own AS then_kind
                       FROM events WHERE kind IN ('REVOKE_BEGIN', 'WITHDRAWN', 'RELEASED', 'LOST')
-                      WINDOW own AS (PARTITION BY session, part ORDER BY seq)) j
-                JOIN budgets ON budgets.session = j.session
+                      WINDOW own AS (PARTITION BY session, part ORDER BY seq)) a
+                JOIN budgets ON budgets.session = a.session
                 WHERE kind = 'REVOKE_BEGIN' AND then_kind IN ('RELEASED', 'LOST')
-                  AND until - at_us > budget * 1000000
+                  AND until - at_us > budget * 1000000 {of_whole_sessions}
                 """,
                 lo="CAST(NULL AS BIGINT)",
                 hi="CAST(NULL AS BIGINT)",
-                sessions=("j.session",),
+                sessions=("a.session",),
                 generations=("generation",),
                 seconds=_seconds("until - at_us"),
                 budget="budget",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, LiteralString, NamedTuple
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
 from asyncrevoke.audit.sql.text import compose
 
@@ -17,7 +17,7 @@ class RuleParameters(NamedTuple):
 
     ``keyless``: some sessions have no hashes of keys, and the order is by key; then it is judged by
     those of the topic, if ``keys`` of it are known. ``incomplete``: rows are missing of some
-    sessions.
+    sessions. ``unaccounted``: offsets were committed that no journal accounts for.
     """
 
     skew_us: int
@@ -28,6 +28,27 @@ class RuleParameters(NamedTuple):
     keyless: bool = False
     keys: bool = True
     incomplete: bool = False
+    unaccounted: bool = False
+
+
+SOUGHT: Final = """
+    SELECT spans.part, max(greatest(spans.off, coalesce(c.off, 0))) AS lo, resets.off AS hi
+    FROM events AS resets
+    JOIN spans ON resets.session = spans.session AND resets.part = spans.part
+        AND resets.at_us >= spans.since AND resets.at_us <= spans.until
+    LEFT JOIN commits AS c ON c.session = spans.session AND c.part = spans.part
+        AND c.at_us >= spans.since AND c.at_us < resets.at_us
+    WHERE resets.kind = 'RESET' AND resets.off > spans.off
+    GROUP BY spans.part, spans.session, spans.since, resets.off, resets.at_us
+"""
+"""The offsets that a seek may have skipped: from what was committed then to where it went."""
+
+TENANCIES: Final = """
+    SELECT spans.part, spans.session, spans.generation, spans.since,
+           least(spans.until, coalesce(last_rows.at_us, spans.until)) AS until
+    FROM spans LEFT JOIN last_rows ON last_rows.session = spans.session
+"""
+"""When a session owned a partition, as far as its journal goes."""
 
 
 def definitions(sql: SqlDialect, terms: RuleParameters) -> dict[str, Text]:
@@ -47,13 +68,8 @@ def definitions(sql: SqlDialect, terms: RuleParameters) -> dict[str, Text]:
         """,
             covering=sql.covering("source", "LEFT"),
         ),
-        # Where a seek started, and where it went.
-        "sought": """
-            SELECT resets.part, spans.off AS lo, resets.off AS hi
-            FROM resets JOIN spans
-                ON resets.session = spans.session AND resets.part = spans.part
-            WHERE resets.at_us >= spans.since AND resets.off > spans.off
-        """,
+        "sought": SOUGHT,
+        "tenancies": TENANCIES,
         # Started after it was covered, and not because of a seek back.
         "after_commit": compose(
             """

@@ -3,7 +3,8 @@
 Inputs are ``journal`` (the columns of ``journal/format/schema.py``, of one group and topic, of
 which ``session_id``, ``partition`` and ``offset`` are called ``session, part, off``), ``bounds``
 (``part, lo, hi``: where each log starts and ends), ``live`` and ``hashless`` (``session``;
-the latter has no hashes) and ``budgets`` (``session, budget``). Later come ``ranges`` (``part,
+the latter has no hashes), ``budgets`` (``session, budget``), and ``unaccounted`` and ``set_back``
+(see ``rules/unaccounted.py``). Later come ``ranges`` (``part,
 lo, hi``, without ``hi``: what is compared record by record), and ``source``: ``part, off,
 timestamp_us, key_hash, record_hash`` of the records in them.
 """
@@ -29,13 +30,26 @@ _DONE = joined(", ", map(literal, TERMINAL))
 SUMMED = 2**40 - 1
 
 
-def views(sql: SqlDialect, stall_us: int, hashless: Sequence[int] = ()) -> dict[str, Text]:
+def views(
+    sql: SqlDialect, stall_us: int, hashless: Sequence[int] = (), *, incomplete: bool = False
+) -> dict[str, Text]:
     """The tables that need no records of the topic; each uses only those before it. In the
-    partitions ``hashless``, some records have no hashes."""
-    return {**_events(), **_offsets(sql, hashless), **_handovers(stall_us)}
+    partitions ``hashless``, some records have no hashes. ``incomplete``: rows are missing."""
+    return {
+        **_events(incomplete=incomplete),
+        **_offsets(sql, hashless, incomplete=incomplete),
+        **_handovers(stall_us),
+    }
 
 
-def _events() -> dict[str, Text]:
+# A lower commit may be of a seek whose row is missing.
+_POSSIBLE_RESETS = """
+    UNION ALL SELECT commits.session, part, off, at_us
+    FROM commits JOIN incomplete ON incomplete.session = commits.session
+"""
+
+
+def _events(*, incomplete: bool) -> dict[str, Text]:
     """Rows of the journal by kind."""
     return {
         "attempts": compose(
@@ -48,15 +62,22 @@ def _events() -> dict[str, Text]:
         ),
         # Few rows, compared with attempts.
         "events": """
-            SELECT session, seq, kind, part, off, at_us, generation, outcome
+            SELECT session, seq, kind, part, off, at_us, generation, outcome, facts
             FROM journal WHERE kind IN ('ASSIGN', 'REVOKE_BEGIN', 'WITHDRAWN', 'RELEASED', 'LOST',
-                                        'COMMIT', 'RESET')
+                                        'COMMIT', 'RESET', 'SKIPPED')
         """,
         "commits": """
             SELECT session, seq, part, off, at_us, generation
             FROM events WHERE kind = 'COMMIT' AND outcome = 'ok'
         """,
-        "resets": "SELECT session, part, off, at_us FROM events WHERE kind = 'RESET'",
+        # What may have moved a committed offset back.
+        "resets": compose(
+            """
+            SELECT session, part, off, at_us FROM events WHERE kind = 'RESET'
+            UNION ALL SELECT session, part, off, at_us FROM set_back {possible}
+        """,
+            possible=_POSSIBLE_RESETS if incomplete else "",
+        ),
         # From assigned to released or lost; a span without an end goes on.
         "spans": compose(
             """
@@ -72,7 +93,34 @@ def _events() -> dict[str, Text]:
     }
 
 
-def _offsets(sql: SqlDialect, hashless: Sequence[int]) -> dict[str, Text]:
+# Partitions whose first row does not assign them: where their first owner began is not known.
+_UNASSIGNED = """
+    UNION ALL SELECT part, CAST(0 AS BIGINT) AS off
+    FROM (SELECT part, min(at_us) AS first, min(if(kind = 'ASSIGN', at_us, NULL)) AS assigned
+          FROM journal WHERE part IS NOT NULL AND kind <> 'RESET' GROUP BY part)
+    WHERE assigned IS NULL OR first < assigned
+"""
+
+
+_WINDOWS = """
+    SELECT bounds.part, greatest(bounds.lo, known.lo) AS lo,
+           bounds.lo AS log_start, bounds.hi AS log_end,
+           greatest(coalesce(stood.off, 0), coalesce(others.off, 0), bounds.lo, known.lo)
+               AS committed,
+           least(bounds.hi, greatest(coalesce(stood.off, 0), coalesce(others.off, 0),
+                                     coalesce(tried.off, 0))) AS hi
+    FROM bounds
+    JOIN known ON known.part = bounds.part
+    LEFT JOIN (SELECT part, max_by(off, (at_us, seq)) AS off
+               FROM commits GROUP BY part) stood ON stood.part = bounds.part
+    LEFT JOIN (SELECT part, max(hi) AS off
+               FROM unaccounted GROUP BY part) others ON others.part = bounds.part
+    LEFT JOIN (SELECT part, max(hi) AS off FROM buckets GROUP BY part) tried
+        ON tried.part = bounds.part
+"""
+
+
+def _offsets(sql: SqlDialect, hashless: Sequence[int], *, incomplete: bool) -> dict[str, Text]:
     """Which offsets were handled, done and committed."""
     in_log = "done AND off >= log_lo AND off < log_hi"
     return {
@@ -90,12 +138,15 @@ def _offsets(sql: SqlDialect, hashless: Sequence[int]) -> dict[str, Text]:
             bucket=sql.whole("off", BUCKET),
             mixtures=mixtures(marked(sql, hashless), in_log),
         ),
-        "known": """
+        "known": compose(
+            """
             SELECT part, min(off) AS lo
             FROM (SELECT part, off FROM spans WHERE off IS NOT NULL
-                  UNION ALL SELECT part, lo AS off FROM buckets)
+                  UNION ALL SELECT part, lo AS off FROM buckets {unassigned})
             GROUP BY part
         """,
+            unassigned=_UNASSIGNED if incomplete else "",
+        ),
         # When an offset was first covered: the offsets from ``above`` on, up to ``beyond``.
         "covers": """
             SELECT part, beyond, at_us, session,
@@ -112,19 +163,9 @@ def _offsets(sql: SqlDialect, hashless: Sequence[int]) -> dict[str, Text]:
                    any_value(key_hash) AS key_hash
             FROM attempts WHERE done GROUP BY part, off
         """,
-        # From the start of the journal (or log) to the committed offset or the last attempt.
-        "windows": """
-            SELECT bounds.part, greatest(bounds.lo, known.lo) AS lo,
-                   bounds.lo AS log_start, bounds.hi AS log_end,
-                   greatest(coalesce(stood.off, 0), bounds.lo, known.lo) AS committed,
-                   least(bounds.hi, greatest(coalesce(stood.off, 0), coalesce(tried.off, 0))) AS hi
-            FROM bounds
-            JOIN known ON known.part = bounds.part
-            LEFT JOIN (SELECT part, max_by(off, (at_us, seq)) AS off
-                       FROM commits GROUP BY part) stood ON stood.part = bounds.part
-            LEFT JOIN (SELECT part, max(hi) AS off FROM buckets GROUP BY part) tried
-                ON tried.part = bounds.part
-        """,
+        # From the start of the journal (or log) to the committed offset, whoever committed it, or
+        # the last attempt.
+        "windows": _WINDOWS,
     }
 
 

@@ -167,6 +167,12 @@ class CompletionMaps:
                 committed=tracker.commit_point,
                 up_to=finished.end,
             )
+            self._outbox.emit(
+                "debug",
+                "completion map is applied",
+                partition=str(instance.partition),
+                runs=[list(run) for run in finished.runs],
+            )
             return True
         self._outbox.emit(
             "warning",

@@ -38,6 +38,12 @@ def nulls(rows: int, kind: DataType) -> Array:
     return known.slice(0, rows)
 
 
+def same_text(text: str, rows: int) -> Array:
+    """A column of texts, as a dictionary, of which all rows have this one."""
+    indices = _plain(pa.int32(), "i", [0] * rows)
+    return pa.DictionaryArray.from_arrays(indices, _texts([text]))
+
+
 def record_batches(reader: FrameReader, rows: int, *, compact: bool = False) -> Iterator[Any]:
     """The rows of a log as Arrow record batches of about ``rows`` rows, fewer if texts are long.
 

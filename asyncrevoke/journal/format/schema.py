@@ -27,6 +27,7 @@ class RowKind(enum.StrEnum):
     RELEASED = "RELEASED"  # the partition was released after its final commit
     LOST = "LOST"  # the partition was lost: no final commit was possible
     FETCHED = "FETCHED"  # a record batch came from the broker, with this checksum
+    SKIPPED = "SKIPPED"  # ``facts`` has the runs of the completion map that were not delivered
     RESET = "RESET"  # the position was set: by ``seek``, or by ``auto_offset_reset``
     END = "END"  # the last row of a session; ``facts`` has the number of rows
 

@@ -11,6 +11,7 @@ from asyncrevoke.core.io.effects import Failed, FailureKind, NotifyKind, Replied
 from asyncrevoke.errors import IllegalStateError
 from asyncrevoke.journal.format.schema import CallOutcome, RowKind
 from asyncrevoke.journal.recording.commit_gate import CommitGate
+from asyncrevoke.journal.recording.core_events import changes_of
 from asyncrevoke.journal.recording.encoding import encode_last, pack, rows_of
 from asyncrevoke.journal.recording.entries import (
     Attempts,
@@ -23,18 +24,17 @@ from asyncrevoke.journal.recording.entries import (
     WrittenCount,
 )
 from asyncrevoke.journal.recording.turn_times import TurnTimes, ended_early
-from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import ErrorCode, OffsetCommitRequest, OffsetCommitResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from asyncrevoke.core.io.effects import Emit, Notify
     from asyncrevoke.errors import FatalError
     from asyncrevoke.journal.format.schema import Content
     from asyncrevoke.journal.recording.entries import Entry, Queue
     from asyncrevoke.journal.recording.writer import Writer
-    from asyncrevoke.model import PollResult, Record
+    from asyncrevoke.model import PollResult, Record, TopicPartition
     from asyncrevoke.protocol.messages import FetchedPartition
     from asyncrevoke.protocol.records import RecordBatch, RecordDecoder
     from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
@@ -414,6 +414,9 @@ class Recorder:
     def partitions_changed(self, notify: Notify) -> None:
         """Partitions were assigned, released or lost."""
         kind = _NOTICES[notify.kind]
+        if kind is not RowKind.ASSIGN:
+            # What ended in this turn ended before the release.
+            self._settle(self._clock())
         for partition in sorted(notify.partitions):
             self._tell(kind, partition, self._position(partition))
         if kind is not RowKind.ASSIGN:
@@ -429,26 +432,22 @@ class Recorder:
 
     def core_reported(self, event: Emit) -> None:
         """An event of the core."""
-        fields = event.fields
-        match event.event:
-            case "revoke requested":
-                for name in _strings(fields["partitions"]):
-                    self._tell(RowKind.REVOKE_BEGIN, _partition(name))
-            case "revoke withdrawn":
-                self._tell(RowKind.WITHDRAWN, _partition(str(fields["partition"])))
-            case "position is set":
-                offset = fields["offset"]
-                assert isinstance(offset, int)
-                self._tell(RowKind.RESET, _partition(str(fields["partition"])), offset)
-            case _:
-                pass
+        for kind, partition, offset, facts in changes_of(event):
+            self._tell(kind, partition, offset, facts=facts)
 
-    def _tell(self, kind: RowKind, partition: TopicPartition, offset: int | None = None) -> None:
+    def _tell(
+        self,
+        kind: RowKind,
+        partition: TopicPartition,
+        offset: int | None = None,
+        *,
+        facts: str | None = None,
+    ) -> None:
         assert self._group is not None
         us = self._group.group_metadata()
-        self._put(
-            Fact(kind, self._clock(), *partition, offset, us.member_id or None, us.generation)
-        )
+        member = us.member_id or None
+        fact = Fact(kind, self._clock(), *partition, offset, member, us.generation, facts=facts)
+        self._put(fact)
 
     def _position(self, partition: TopicPartition) -> int | None:
         assert self._group is not None
@@ -483,13 +482,3 @@ def _retrieved(task: asyncio.Task[None]) -> None:
     """Mark the error as retrieved: the writer reports it to the consumer."""
     if not task.cancelled():
         task.exception()
-
-
-def _strings(names: object) -> Iterable[str]:
-    assert isinstance(names, list)
-    return map(str, names)  # pyright: ignore[reportUnknownArgumentType]
-
-
-def _partition(name: str) -> TopicPartition:
-    topic, _, number = name.rpartition("-")
-    return TopicPartition(topic, int(number))

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # Sessions: more than a group starts in years.
 MOST_SESSIONS: Final = 10_000
+# Whose committed offsets are asked for.
+_MOST_GROUPS: Final = 100
 # Files that are written at the same time.
 _MOST_OPEN: Final = 100
 # Gaps in the rows of a session, which retention or an attacker may have left.
@@ -33,7 +35,8 @@ _MOST_RANGES: Final = 10_000
 
 
 class CollectedFolder:
-    """Writes pieces; :meth:`seal` ends it. ``sessions`` and ``rows`` count what was written."""
+    """Writes pieces; :meth:`seal` ends it. ``sessions`` and ``rows`` count what was written, and
+    ``groups`` are those of the sessions."""
 
     def __init__(self, folder: Path, most_sessions: int = MOST_SESSIONS) -> None:
         self._folder = folder
@@ -43,6 +46,7 @@ class CollectedFolder:
         self._segments: dict[SessionId, int] = {}
         self._known: dict[SessionId, RowRanges] = {}
         self.rows = 0
+        self.groups: set[str] = set()
 
     @property
     def sessions(self) -> int:
@@ -76,6 +80,9 @@ class CollectedFolder:
             known = self._known[name] = RowRanges()
         if not known.add(first, end):
             return False
+        group = content.batches[0].column("group")[0].as_py()
+        if isinstance(group, str) and len(self.groups) < _MOST_GROUPS:
+            self.groups.add(group)
         file = self._file_of(name)
         for batch in content.batches:
             file.write(batch)

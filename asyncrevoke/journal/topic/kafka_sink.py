@@ -6,6 +6,7 @@ Each record is a piece of a session's log that can be read alone; its key is the
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiokafka import TopicPartition
@@ -15,13 +16,19 @@ from asyncrevoke.config.checks import addresses
 from asyncrevoke.errors import ConfigError, JournalError
 from asyncrevoke.journal.format.frames import Frame, SegmentHeader, header_frame
 from asyncrevoke.journal.topic.collected_folder import MOST_SESSIONS, CollectedFolder
+from asyncrevoke.journal.topic.offsets_snapshot import write_snapshot
 from asyncrevoke.printable import shown_option
 from asyncrevoke.runtime.net.kafka_clients import kafka_admin, kafka_consumer, kafka_producer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
     from pathlib import Path
-    from typing import Self
+    from typing import Self, TypeAlias
+
+    from asyncrevoke.model import TopicPartition as Partition
+
+    # What a group has committed.
+    CommittedOffsets: TypeAlias = Callable[[str], Awaitable[Mapping[Partition, int]]]
 
 # Half of the default max.message.bytes, which leaves room for the batch around it.
 _MOST_BYTES = 500_000
@@ -125,11 +132,19 @@ class Collected(NamedTuple):
 
 
 async def collect(
-    topic: str, folder: Path, *, max_sessions: int = MOST_SESSIONS, **options: object
+    topic: str,
+    folder: Path,
+    *,
+    max_sessions: int = MOST_SESSIONS,
+    committed_by: CommittedOffsets | None = None,
+    **options: object,
 ) -> Collected:
     """Make a journal's folder of a topic that ``KafkaSink`` has written to.
 
-    Reads it once, to where it ended when that began. ``options`` are those of aiokafka's consumer.
+    Reads it once, to where it ended when that began. With ``committed_by``, then asks it for the
+    offsets that the groups of the journals have committed, which are written into the folder, and
+    reads on to where the topic ends then: the rows of what a commit covers are in it before the
+    commit is sent. ``options`` are those of aiokafka's consumer.
     Pieces that are not whole, that repeat rows, or that are of a session with an id that this
     library does not generate are not written, but counted. Raises ConfigError if there is no such
     topic, or the folder has something in it; JournalError if there are more than ``max_sessions``.
@@ -147,6 +162,12 @@ async def collect(
         await asyncio.to_thread(collected.begin)
         async for value in _values(consumer, partitions):
             strange += value is None or not collected.take(value)
+        if committed_by is not None:
+            at = time.time_ns() // 1000
+            committed = {group: await committed_by(group) for group in sorted(collected.groups)}
+            async for value in _until_end(consumer, partitions):
+                strange += value is None or not collected.take(value)
+            await asyncio.to_thread(write_snapshot, folder, at, committed)
         collected.seal()
     except KafkaError as error:
         raise JournalError(f"topic {shown_option(topic)} cannot be read: {error}") from error
@@ -181,6 +202,15 @@ async def _values(
 ) -> AsyncIterator[bytes | None]:
     consumer.assign(partitions)
     await consumer.seek_to_beginning(*partitions)
+    async for value in _until_end(consumer, partitions):
+        yield value
+
+
+async def _until_end(
+    consumer: Any,  # noqa: ANN401 - half typed
+    partitions: list[TopicPartition],
+) -> AsyncIterator[bytes | None]:
+    """All values from the consumer's positions to where the partitions end now."""
     ends = await consumer.end_offsets(partitions)
     left = {tp for tp in partitions if await consumer.position(tp) < ends[tp]}
     while left:

@@ -11,14 +11,16 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from asyncrevoke.audit.sql.text import compose, literal
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.journal.format.facts import facts_of
 from asyncrevoke.journal.format.schema import COLUMNS, RowKind
-from asyncrevoke.journal.reading import SessionState, facts_of
+from asyncrevoke.journal.reading import SessionState
 from asyncrevoke.journal.segments import (
     ARROW_LOG,
+    DAMAGED,
     LOG,
     SEALED,
-    batches_of,
     read_piece,
+    rows_of_log,
     sessions,
 )
 from asyncrevoke.journal.session_id import is_session_id, not_a_session_id
@@ -49,7 +51,8 @@ def journal_frame(
 ) -> DataFrame:
     """All rows of a journal's folder, with the columns of ``journal/format/schema.py``. Lazy.
 
-    An unsealed log is read up to its last complete frame. Such rows are decoded in Python, so their
+    An unsealed log is read up to its last complete frame; if it is damaged, a row of the kind
+    ``DAMAGED`` says so. Such rows are decoded in Python, so their
     DataFrame goes to ``keep``. Raises ConfigError if the folder has no journal.
     """
     root = str(path)
@@ -81,7 +84,7 @@ def journal_frame(
         frames.append(spark.read.schema(SCHEMA).parquet(*sealed))
     if logs:
         blobs = spark.read.format("binaryFile").load(logs)
-        rows = map_in_arrow(blobs.select(F.col("content").alias("value")), rows_of_logs, SCHEMA)
+        rows = map_in_arrow(blobs.select("path", "content"), rows_of_logs, SCHEMA)
         frames.append(keep(rows))
     return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
 
@@ -109,10 +112,12 @@ def rows_of_pieces(batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordB
 
 
 def rows_of_logs(batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordBatch]:
-    """A task: the rows of the column ``value``, a whole log in each."""
+    """A task: the rows of the column ``content``, a whole log in each. See
+    :func:`~asyncrevoke.journal.segments.rows_of_log`."""
     for batch in batches:
-        for blob in batch.column("value").to_pylist():
-            yield from batches_of(blob)
+        paths, logs = batch.column("path").to_pylist(), batch.column("content").to_pylist()
+        for path, log in zip(paths, logs, strict=True):
+            yield from rows_of_log(log, unquote(path).split("/")[-2])
 
 
 def live_sessions(path: str | os.PathLike[str]) -> frozenset[str]:
@@ -136,14 +141,16 @@ def overview(spark: SparkSession, journal: DataFrame, live: frozenset[str]) -> O
     tables = {"journal": journal}
     query = compose(
         """
-        SELECT session_id, topic, `group`, count(*) AS n, min(seq) AS first, max(seq) AS last,
+        SELECT session_id, topic, `group`, count(seq) AS n, min(seq) AS first, max(seq) AS last,
                min(at_us) AS began, max(at_us) AS ended_us,
                max(CASE WHEN kind = {begin} THEN facts END) AS facts,
                bool_or(kind = {end}) AS ended,
+               collect_set(CASE WHEN kind = {damaged} THEN facts END) AS damaged,
                collect_set(CASE WHEN kind = {topic} THEN facts END) AS orders
         FROM journal GROUP BY session_id, topic, `group` ORDER BY session_id
         """,
         begin=literal(RowKind.BEGIN),
+        damaged=literal(DAMAGED),
         end=literal(RowKind.END),
         topic=literal(RowKind.TOPIC),
     )
@@ -155,7 +162,10 @@ def overview(spark: SparkSession, journal: DataFrame, live: frozenset[str]) -> O
     topics: dict[tuple[str, str | None], frozenset[str]] = {}
     for row in rows:
         of_session.setdefault(row["session_id"], []).append(row)
-        if row["topic"] is not None:
+    for row in rows:
+        # A damaged log may not say of which group it is.
+        is_damaged = any(each["damaged"] for each in of_session[row["session_id"]])
+        if row["topic"] is not None and (row["group"] is not None or not is_damaged):
             name = row["topic"], row["group"]
             topics[name] = topics.get(name, frozenset()) | frozenset(row["orders"])
     states = [_state(name, every, live) for name, every in of_session.items()]
@@ -169,6 +179,11 @@ def overview(spark: SparkSession, journal: DataFrame, live: frozenset[str]) -> O
 
 
 def _state(name: str, rows: list[Any], live: frozenset[str]) -> SessionState:
+    damaged = tuple(sorted(text for row in rows for text in row["damaged"]))
+    rows = [row for row in rows if row["n"]]
+    if not rows:
+        # Nothing of it can be read.
+        return SessionState(name, {}, 0, 0, 0, None, None, False, name in live, damaged=damaged)
     count, first = sum(row["n"] for row in rows), min(row["first"] for row in rows)
     last = max(row["last"] for row in rows)
     facts = next((row["facts"] for row in rows if row["facts"]), None)
@@ -185,6 +200,7 @@ def _state(name: str, rows: list[Any], live: frozenset[str]) -> SessionState:
         name in live and not ended,
         # Which ones, is looked for where there are any.
         missing=() if count == last + 1 else ((0, first - 1),),
+        damaged=damaged,
     )
 
 

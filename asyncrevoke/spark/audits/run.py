@@ -17,11 +17,15 @@ from asyncrevoke.audit.comparison import (
     sessions_of_group,
 )
 from asyncrevoke.audit.errors import TopicError
+from asyncrevoke.audit.group_offsets import read_group_offsets
 from asyncrevoke.audit.report import write_report
 from asyncrevoke.audit.rules.views import MERGED
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.groups.errors import GroupsError
 from asyncrevoke.journal.format.schema import BUCKET
 from asyncrevoke.printable import shown_option
+from asyncrevoke.runtime.hooks.event_log import EventLog
+from asyncrevoke.runtime.net.single_request import run_blocking
 from asyncrevoke.spark.audits.database import SparkDatabase
 from asyncrevoke.spark.audits.dense import DenseSource
 from asyncrevoke.spark.audits.journal import (
@@ -31,7 +35,9 @@ from asyncrevoke.spark.audits.journal import (
     overview,
 )
 from asyncrevoke.spark.audits.sources import FrameSource, TopicSource
+from asyncrevoke.spark.reading.offsets import configured
 from asyncrevoke.spark.session import check_spark, message_of_task_error
+from asyncrevoke.spark.source.options import SourceOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from asyncrevoke.audit.comparison import HandlerOrder, Range
+    from asyncrevoke.audit.group_offsets import GroupOffsets
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.journal.reading import SessionState
     from asyncrevoke.spark.audits.sources import TopicRecords
@@ -77,6 +84,9 @@ def audit(
     records; then ``topic`` is needed. Or it is ``"dense"``, with ``topic`` and ``bootstrap`` (the
     brokers, or a consumer's configuration): each offset is a record. Then the topic is not read,
     and neither content nor stalls are checked. Raises ConfigError if the topic has gaps.
+
+    The offsets that the group has committed are compared with the journal if the brokers are known:
+    by the options of the topic, or by ``bootstrap``.
 
     ``compacted``: whether the topic is compacted; read from the broker by default. ``out`` is a
     folder of this machine for ``report.html`` and ``report.json``. For ``settings`` see
@@ -129,6 +139,12 @@ def _audit(
             rows, known = journal, overview(spark, journal, frozenset())
         group = group_of(known.topics, name, group)
         states = sessions_of_group(known.sessions, group)
+        offsets = _group_offsets(source, bootstrap, name, group)
+        if any(s.live for s in states) and isinstance(journal, (str, os.PathLike)):
+            # What a commit covers is on disk before the commit is sent, and so it is read now.
+            rows = journal_frame(spark, journal, database.keep)
+            known = overview(spark, rows, live_sessions(journal))
+            states = sessions_of_group(known.sessions, group)
         orders = handler_order_of(known.topics[name, group], states)
         about = rows.where(rows["topic"] == name)
         about = about.where(about["group"].isNull() if group is None else about["group"] == group)
@@ -136,27 +152,28 @@ def _audit(
         if isinstance(source, str):
             dense = _dense(source, name, bootstrap, states)
             database.add("journal", dense.without_content(about))
-            audited = _compared(spark, database, name, group, states, orders, dense, settings)
+            comparison = _comparison(database, name, states, orders, dense, settings, offsets)
+            audited = _compared(spark, database, group, states, comparison, dense)
             dense.confirm(audited.anomalies)
             return audited
         database.add("journal", about)
         records = _source(source, name, states, compacted)
-        return _compared(spark, database, name, group, states, orders, records, settings)
+        comparison = _comparison(database, name, states, orders, records, settings, offsets)
+        return _compared(spark, database, group, states, comparison, records)
     finally:
         database.close()
 
 
-def _compared(
-    spark: SparkSession,
+def _comparison(
     database: SparkDatabase,
     topic: str,
-    group: str | None,
     states: tuple[SessionState, ...],
     orders: HandlerOrder,
     source: TopicRecords,
     settings: AuditSettings,
-) -> AuditResult:
-    comparison = Comparison(
+    offsets: GroupOffsets | None,
+) -> Comparison:
+    return Comparison(
         database,
         topic,
         source.bounds,
@@ -166,7 +183,40 @@ def _compared(
         compacted=source.compacted,
         keys=source.has_keys,
         batches=source.batches is not None,
+        group_offsets=offsets,
     )
+
+
+def _group_offsets(
+    source: DataFrame | Mapping[str, str] | str,
+    bootstrap: str | Sequence[str] | ConsumerConfig | None,
+    topic: str,
+    group: str | None,
+) -> GroupOffsets | None:
+    """What the broker has; None if none is named, or it does not answer."""
+    if group is None:
+        return None
+    if isinstance(source, Mapping):
+        config = SourceOptions.of({**source, "topic": topic}).config()
+    elif bootstrap is not None:
+        config = configured(bootstrap, "read_committed")
+    else:
+        return None
+    try:
+        return run_blocking(read_group_offsets(config, group, topic))
+    except GroupsError as error:
+        EventLog().warning("offsets of the group not compared", error=str(error))
+        return None
+
+
+def _compared(
+    spark: SparkSession,
+    database: SparkDatabase,
+    group: str | None,
+    states: tuple[SessionState, ...],
+    comparison: Comparison,
+    source: TopicRecords,
+) -> AuditResult:
     if (wanted := comparison.batches()) and source.batches is not None:
         database.add("batches", source.batches(spark, wanted))
     windows = ranges = comparison.windows()

@@ -13,16 +13,22 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from asyncrevoke import ConfigError, Consumer, JournalError, Record, TopicPartition
-from asyncrevoke.audit.comparison import AuditResult, Range
+from asyncrevoke.audit.comparison import AuditResult, AuditSettings, Range
 from asyncrevoke.audit.errors import TopicError
 from asyncrevoke.audit.local_engine import audit
 from asyncrevoke.audit.topic.topic import Topic
+from asyncrevoke.cli.audit import audit_topic
 from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.groups.cluster import GroupsClient
+from asyncrevoke.groups.observer import committed_offsets
 from asyncrevoke.journal import Journal, KafkaSink
 from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.journal.topic.kafka_sink import collect
+from asyncrevoke.journal.topic.offsets_snapshot import read_snapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from asyncrevoke.broker import RunningBroker
     from asyncrevoke.journal.format.schema import Content
 
@@ -63,6 +69,12 @@ async def audited(
     config = ConsumerConfig(bootstrap_servers=servers)
     async with Topic(topic, config, isolation_level=level, no_progress_timeout=5) as source:
         return await audit(read_journal(folder), source, topic)
+
+
+async def audited_with_group(servers: str, topic: str, folder: Path) -> AuditResult:
+    """The same with the offsets that the group has committed, as the command does it."""
+    config = ConsumerConfig(bootstrap_servers=servers)
+    return await audit_topic(folder, topic, config, topic, AuditSettings(), 5)
 
 
 async def killed_member(servers: str, topic: str, folder: Path, mode: str, sink: str = "") -> None:
@@ -183,6 +195,18 @@ async def test_members_that_join_and_leave_pass_the_audit(
     assert result.status == "PASS"
     assert len(result.sessions) == 3
     assert len({span[1] for span in result.spans}) == 3
+    # Whoever's journal is missing, the others show that it is.
+    for session in result.sessions:
+        (tmp_path / session.name).rename(tmp_path.parent / session.name)
+        without = await audited_with_group(servers, topic, tmp_path)
+        (tmp_path.parent / session.name).rename(tmp_path / session.name)
+        assert without.status == "INCONCLUSIVE", session.name
+        kinds = {a.kind for a in without.anomalies} - {"content_not_compared"}
+        assert kinds <= {"journal_gap", "not_recorded"}
+    whole = await audited_with_group(servers, topic, tmp_path)
+    assert whole.status == "PASS"
+    assert whole.group_offsets is not None
+    assert sum(whole.group_offsets.offsets.values()) == COUNT
 
 
 async def test_the_audit_counts_no_loss_for_aborted_transactions(
@@ -305,8 +329,19 @@ async def test_a_journal_in_a_topic_is_collected_and_audited(
         last,
         group_instance_id="only",
     )
-    collected = await collect(sink, tmp_path / "all", bootstrap_servers=servers)
+    config = ConsumerConfig(bootstrap_servers=servers)
+
+    async def committed_by(group: str) -> Mapping[TopicPartition, int]:
+        async with GroupsClient(config) as brokers:
+            return await committed_offsets(brokers, group)
+
+    collected = await collect(
+        sink, tmp_path / "all", committed_by=committed_by, bootstrap_servers=servers
+    )
     assert (collected.sessions, collected.strange) == (2, 0)
+    snapshot = read_snapshot(tmp_path / "all", kafka_topic, kafka_topic)
+    assert snapshot is not None
+    assert snapshot.offsets[0] == last
     result = await audited(servers, kafka_topic, tmp_path / "all")
     assert result.done == COUNT
     assert result.status == "INCONCLUSIVE"

@@ -11,14 +11,15 @@ from simulation.invariants.invariant_checker import InvariantChecker
 from simulation.members.consumer_style import ConsumerStyle
 
 from asyncrevoke.audit.comparison import AuditResult, AuditSettings, Bounds, Range
+from asyncrevoke.audit.group_offsets import GroupOffsets
 from asyncrevoke.audit.local_engine import audit
 from asyncrevoke.audit.topic.batch_headers import BATCHES
 from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.core.io.effects import Emit, Failed, Notify, Replied, Send
 from asyncrevoke.journal import Journal
-from asyncrevoke.journal.format.arrow import pa
+from asyncrevoke.journal.format.arrow import pa, pc
 from asyncrevoke.journal.format.hashing import key_hash, key_hashes, record_hashes
-from asyncrevoke.journal.reading import read_journal
+from asyncrevoke.journal.reading import JournalContent, read_journal
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import ErrorCode, FetchedPartition, OffsetCommitRequest
 from asyncrevoke.testing.fake_kafka.partition_log import SimulatedBatch, decode_simulated
@@ -163,16 +164,25 @@ class JournalledCluster(SimulatedCluster):
             member_id=f"client{client}",
         )
 
-    def audited(self) -> list[AuditResult]:
-        """One audit for each topic that somebody has read."""
+    def audited(self, without: str | None = None) -> list[AuditResult]:
+        """One audit for each topic that somebody has read, as if this session had no journal."""
         content = read_journal(self._folder)
+        if without is not None:
+            others = pc.not_equal(content.table["session_id"], without)
+            sessions = tuple(each for each in content.sessions if each.name != without)
+            content = JournalContent(content.table.filter(others), sessions)
         known = set(content.table["topic"].to_pylist()) - {None}
-        return [
-            asyncio.run(
-                audit(content, _Topic(self, name), name, settings=AuditSettings(exact=True))
-            )
-            for name in sorted(cast("set[str]", known))
-        ]
+        return [self._audited(content, name) for name in sorted(cast("set[str]", known))]
+
+    def _audited(self, content: JournalContent, topic: str) -> AuditResult:
+        committed = {
+            tp.partition: stored.offset
+            for tp, stored in self.group.offsets.items()
+            if tp.topic == topic
+        }
+        offsets = GroupOffsets(committed, "broker", int((_EPOCH + self.clock.now) * 1e6))
+        source, settings = _Topic(self, topic), AuditSettings(exact=True)
+        return asyncio.run(audit(content, source, topic, group_offsets=offsets, settings=settings))
 
 
 class _Topic:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from spark.audits.topic_frames import as_frame, batches_of
 from unit.audit.injected_anomalies import BATCH_CASES, CASES, Injected, written
 from unit.journal.written_journal import TOPIC, A, JournalledTopic, clean_run, lost_rows, session_id
 
@@ -27,64 +28,21 @@ from asyncrevoke.journal.segments import seal_session, sessions
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from asyncrevoke.spark.audits import database as audit_database
-from asyncrevoke.spark.audits.database import frame_of, over, small_frame
+from asyncrevoke.spark.audits.database import frame_of, over
 from asyncrevoke.spark.audits.journal import journal_frame, overview
 from asyncrevoke.spark.audits.run import audit
 from asyncrevoke.spark.audits.sources import FrameSource, TopicSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from asyncrevoke.audit.anomalies import Anomaly
     from asyncrevoke.audit.comparison import AuditResult
     from asyncrevoke.broker import RunningBroker
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-
-
-@pytest.fixture(scope="module")
-def quick(spark: SparkSession) -> Iterator[SparkSession]:
-    """Code is not compiled for a hundred rows."""
-    changed = {
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.shuffle.partitions": "1",
-    }
-    before = {name: str(spark.conf.get(name)) for name in changed}
-    for settings in (changed, before):
-        for name, value in settings.items():
-            spark.conf.set(name, value)
-        if settings is changed:
-            yield spark
-
-
-def as_frame(spark: SparkSession, topic: JournalledTopic) -> DataFrame:
-    """As Spark's source would give it, null keys and values not excepted."""
-    columns = ("topic", "partition", "offset", "timestamp", "key", "value")
-    records = [
-        {name: getattr(record, name) for name in columns}
-        for number, log in topic.logs.items()
-        for record in log.records(number)
-    ]
-    types = (pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.binary(), pa.binary())
-    schema = pa.schema(list(zip(columns, types, strict=True)))
-    return spark.createDataFrame(pa.Table.from_pylist(records, schema))
-
-
-def batches_of(
-    topic: JournalledTopic,
-) -> Callable[[SparkSession, Sequence[Range]], DataFrame]:
-    """As tasks would read them."""
-
-    def batches(spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
-        rows: list[Any] = []
-        asyncio.run(topic.batches(ranges, rows.append))
-        return small_frame(spark, BATCHES, [tuple(r.values()) for b in rows for r in b.to_pylist()])
-
-    return batches
 
 
 ALL = (*CASES, *BATCH_CASES)

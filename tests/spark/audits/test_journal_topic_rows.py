@@ -27,6 +27,11 @@ def values(*blobs: bytes) -> Iterator[ArrowRecordBatch]:
     yield pa.RecordBatch.from_pydict({"value": list(blobs)})
 
 
+def logs(*blobs: bytes) -> Iterator[ArrowRecordBatch]:
+    paths = [f"file:/journal/{B}/00000{number}.log" for number in range(1, len(blobs) + 1)]
+    yield pa.RecordBatch.from_pydict({"path": paths, "content": list(blobs)})
+
+
 def sessions_of(batches: Iterator[ArrowRecordBatch]) -> list[str]:
     return [name for batch in batches for name in batch.column("session_id").to_pylist()]
 
@@ -58,6 +63,17 @@ def test_a_value_beyond_the_limits_of_collect_has_no_rows_beyond_them(
 
 
 def test_a_log_gives_its_batches_one_at_a_time() -> None:
-    rows = rows_of_logs(values(log_of(A, one_by_one(2**17 + 1))))
+    rows = rows_of_logs(logs(log_of(A, one_by_one(2**17 + 1))))
     assert next(rows).num_rows == 65_536
     assert len(sessions_of(rows)) == 65_537
+
+
+def test_a_damaged_log_says_so_in_a_row_and_its_rows_are_of_its_folder() -> None:
+    log = bytearray(log_of(A, one_by_one(20)))
+    # A byte of the header.
+    log[40] ^= 1
+    *rows, damaged = rows_of_logs(logs(bytes(log)))
+    assert sessions_of(iter(rows)) == [B] * 20
+    assert damaged.column("kind").to_pylist() == ["DAMAGED"]
+    assert damaged.column("session_id").to_pylist() == [B]
+    assert "changed" in damaged.column("facts").to_pylist()[0]

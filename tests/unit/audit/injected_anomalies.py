@@ -185,7 +185,7 @@ CASES = (
     Injected(first_and_last_lost, (("lost", 0, 0), ("lost", RECORDS - 1, RECORDS - 1))),
     Injected(commit_ahead, (("commit_ahead", 21, 21),)),
     Injected(done_after_a_commit, (("duplicate_after_commit", 49, 49),)),
-    Injected(two_at_the_same_time, (("concurrent_duplicate", 49, 49),)),
+    Injected(two_at_the_same_time, (("concurrent_duplicate", 49, 49), ("two_owners", None, None))),
     Injected(done_twice, (("redelivery", 30, 30),)),
     Injected(keys_out_of_order, (("key_order", 35, 35),)),
     Injected(not_owned, (("ownership", 50, 51),)),

@@ -176,9 +176,9 @@ def test_sessions_without_a_beginning_have_no_hashes_either(tmp_path: Path) -> N
 
 
 def test_every_kind_of_anomaly_is_injected() -> None:
-    # Of the last one, rows have to be missing from a journal.
+    # Of the last two, rows have to be missing from a journal, or offsets set by an administrator.
     injected = {kind for case in CASES for kind, *_ in case.found}
-    assert injected | {AnomalyKind.NOT_RECORDED} == set(DESCRIPTIONS)
+    assert injected | {AnomalyKind.NOT_RECORDED, AnomalyKind.OFFSET_SET} == set(DESCRIPTIONS)
 
 
 def test_anomalies_of_one_partition_are_not_those_of_another(tmp_path: Path) -> None:
@@ -255,6 +255,21 @@ def test_what_was_committed_before_the_rows_that_are_missing_is_lost_all_the_sam
     assert kinds[0] == ("lost", 10, 10)
     assert ("not_recorded", 70, 70) in kinds
     assert len(kinds) == 3
+
+
+def test_what_is_missing_of_one_partition_hides_no_loss_of_another(tmp_path: Path) -> None:
+    topic = JournalledTopic()
+    topic.logs[1] = topic.logs[0]
+    others = clean_run(1, 1)
+    del others[1].attempts[70]
+    for member in (*clean_run(), *others):
+        member.write(tmp_path)
+    lost_rows(tmp_path / A, 20, 30)
+    result = audited(tmp_path, topic=topic)
+    assert result.status == "FAIL"
+    lost_records = [(a.partition, a.offset_lo) for a in result.anomalies if a.kind == "lost"]
+    assert lost_records == [(1, 70)]
+    assert {a.partition for a in result.anomalies if a.kind == "not_recorded"} == {0}
 
 
 def test_a_stall_has_its_length(tmp_path: Path) -> None:

@@ -204,6 +204,8 @@ def test_what_a_former_owner_has_finished_is_not_delivered() -> None:
     assert group.skipped() == 3
     (line,) = group.told("skipping records completed by previous owner")
     assert line["offsets"] == 3
+    (applied,) = group.told("completion map is applied")
+    assert applied["runs"] == [[3, 5], [7, 8]]
 
 
 def test_what_was_finished_counts_as_done() -> None:

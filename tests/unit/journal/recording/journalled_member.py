@@ -95,6 +95,10 @@ class JournalledMember:
         for each in records:
             self.recorder.handler_started(each)
 
+    def put_done(self, done: Sequence[Record]) -> None:
+        """The handlers of these return, within the iteration."""
+        self._done += done
+
     def turn_ended(self, done: Sequence[Record]) -> None:
         """An iteration ends, in which the handlers of these returned."""
         self._done += done

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
 from unit.journal.journal_rows import attempts_of, rows_of
+from unit.journal.recording.journalled_member import PARTITION, JournalledMember
+from unit.journal.written_journal import record
 
 from asyncrevoke import BatchError, Consumer, Record, Retry
+from asyncrevoke.core.io.effects import Emit, Notify, NotifyKind
 from asyncrevoke.journal import Journal
 from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.testing import TestConsumer
@@ -43,6 +47,32 @@ async def test_a_journal_has_attempts_commits_and_assignments(tmp_path: Path) ->
     assert state.ended
     assert state.gap is None
     assert state.facts["group"] == "billing"
+
+
+async def test_what_ends_in_the_turn_of_a_release_has_ended_before_it(tmp_path: Path) -> None:
+    member = JournalledMember(tmp_path)
+    await member.begin()
+    member.turn_began()
+    first = record(0)
+    member.called([first])
+    member.put_done([first])
+    member.recorder.partitions_changed(Notify(NotifyKind.REVOKED, frozenset({PARTITION})))
+    member.turn_ended([])
+    await member.recorder.aclose()
+    told = rows_of(tmp_path, "ATTEMPT", "RELEASED")
+    assert [row["kind"] for row in told] == ["ATTEMPT", "RELEASED"]
+    assert told[0]["at_us"] <= told[1]["at_us"]
+
+
+async def test_the_completion_map_of_a_previous_owner_is_a_row(tmp_path: Path) -> None:
+    member = JournalledMember(tmp_path)
+    await member.begin()
+    fields: dict[str, object] = {"partition": "orders-0", "runs": [[3, 5], [7, 8]]}
+    member.recorder.core_reported(Emit("debug", "completion map is applied", fields))
+    await member.recorder.aclose()
+    (row,) = rows_of(tmp_path, "SKIPPED")
+    assert (row["topic"], row["partition"]) == ("orders", 0)
+    assert json.loads(row["facts"]) == {"runs": [[3, 5], [7, 8]]}
 
 
 async def test_an_attempt_has_the_outcome_of_its_failure(tmp_path: Path) -> None:

@@ -1,0 +1,247 @@
+"""Compares the offsets that a group has committed with what the journals have of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from asyncrevoke.audit.anomalies import Anomaly, AnomalyKind
+from asyncrevoke.audit.rules.unaccounted import (
+    HANDLED,
+    LAST_OWNERS,
+    NOT_DONE,
+    OBSERVED,
+    SET_BACK,
+    SKIPPED,
+    UNACCOUNTED,
+    Observation,
+    Unaccounted,
+    is_between_sessions,
+    observations,
+    open_sessions,
+    skipped_runs,
+)
+from asyncrevoke.audit.sql.text import compose, joined
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from asyncrevoke.audit.group_offsets import GroupOffsets
+    from asyncrevoke.audit.sql.dialect import SqlDialect
+    from asyncrevoke.audit.sql.text import Text
+    from asyncrevoke.journal.reading import SessionState
+
+_OF_BROKER = "the group's offset at the broker"
+_OF_SESSION = "the offset at which a session was assigned the partition"
+_OTHERS = (
+    "a member whose journal is not here or was cut, a member without a journal, a client of another"
+    " kind, or an administrator"
+)
+_RETENTION = "committed by others, and removed from the log by retention"
+_NO_OFFSETS = (
+    "its process was killed while it owned the partition, and what the group has committed is not"
+    " known: whether the end of its journal was cut cannot be told"
+)
+
+
+class Offsets(Protocol):
+    """The bounds of a partition's log. Implemented by
+    :class:`~asyncrevoke.audit.comparison.Bounds`."""
+
+    @property
+    def lo(self) -> int:
+        """Where it starts."""
+        ...
+
+    @property
+    def hi(self) -> int:
+        """The offset after its last record."""
+        ...
+
+
+class AccountingQueries(Protocol):
+    """The queries of this module. Implemented by
+    :class:`~asyncrevoke.audit.local_database.LocalDatabase` and
+    :class:`~asyncrevoke.spark.audits.database.SparkDatabase`."""
+
+    @property
+    def dialect(self) -> SqlDialect:
+        """The SQL that differs between engines."""
+        ...
+
+    def put(self, name: str, columns: Mapping[str, str], rows: Sequence[Sequence[object]]) -> None:
+        """Create a small table of these rows."""
+        ...
+
+    def define(self, name: str, query: Text) -> None:
+        """Create a table of the query's rows."""
+        ...
+
+    def rows(self, query: Text) -> list[tuple[Any, ...]]:
+        """The query's rows."""
+        ...
+
+
+class _Gap(NamedTuple):
+    """The first and the last unaccounted offset, and how many records no journal has, if known."""
+
+    lo: int
+    hi: int
+    records: int | None
+
+
+class Accounting:
+    """What the group has committed and the journals do not account for.
+
+    Creating it needs the table ``events`` and creates ``unaccounted`` and ``set_back``.
+    ``bounds`` are those of the topic's partitions.
+    """
+
+    def __init__(
+        self,
+        database: AccountingQueries,
+        topic: str,
+        bounds: Mapping[int, Offsets],
+        sessions: Sequence[SessionState],
+        group_offsets: GroupOffsets | None,
+        skew_us: int,
+    ) -> None:
+        self._db = database
+        self._topic = topic
+        self._bounds = bounds
+        self._sessions = sessions
+        self._live = any(state.live for state in sessions)
+        self._group_offsets = group_offsets
+        observed = (
+            []
+            if group_offsets is None
+            else [(part, off, group_offsets.at_us) for part, off in group_offsets.offsets.items()]
+        )
+        database.put("observed", OBSERVED, observed)
+        database.put("open_sessions", {"session": "STRING"}, open_sessions(sessions))
+        database.define("observations", observations(skew_us))
+        columns = joined(", ", map(database.dialect.identifier, Observation._fields))
+        query = compose("SELECT {columns} FROM observations", columns=columns)
+        found = sorted(map(Observation._make, database.rows(query)), key=str)
+        self._set_back = [each for each in found if self._is_set_back(each)]
+        skipped = skipped_runs(database.rows(SKIPPED))
+        beyond = (each for each in found if each.off > (each.reach or 0))
+        every = (*map(_unaccounted, beyond), *skipped)
+        self._removed = [each for each in every if each.lo < self._log_start(each)]
+        self._unaccounted = list(self._clipped(every))
+        database.put(
+            "unaccounted",
+            UNACCOUNTED,
+            [(number, *each[:3]) for number, each in enumerate(self._unaccounted)],
+        )
+        database.put(
+            "set_back",
+            SET_BACK,
+            [(each.session, each.part, each.off, each.at_us) for each in self._set_back],
+        )
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether there is nothing unaccounted for."""
+        return not self._unaccounted
+
+    def _is_set_back(self, each: Observation) -> bool:
+        if each.committed is None or each.off >= each.committed:
+            return False
+        # Members may have committed since the broker was asked, and since a snapshot was taken.
+        offsets = self._group_offsets
+        is_latest = offsets is not None and offsets.source == "broker" and not self._live
+        return each.session is not None or is_latest
+
+    def _clipped(self, found: Sequence[Unaccounted]) -> Iterator[Unaccounted]:
+        for each in found:
+            if (bounds := self._bounds.get(each.part)) is not None:
+                clipped = each._replace(lo=max(each.lo, bounds.lo), hi=min(each.hi, bounds.hi))
+                if clipped.lo < clipped.hi:
+                    yield clipped
+
+    def _log_start(self, each: Unaccounted) -> int:
+        bounds = self._bounds.get(each.part)
+        return 0 if bounds is None else bounds.lo
+
+    def anomalies(self, windows: Mapping[int, int]) -> Iterator[Anomaly]:
+        """The anomalies. ``windows`` has the first compared offset of each compared partition.
+        Needs the tables ``never_done`` and ``attempts``."""
+        yield from map(self._offset_set, self._set_back)
+        yield from self._without_offsets()
+        for each in self._removed:
+            last = min(each.hi, self._log_start(each)) - 1
+            where = Anomaly(AnomalyKind.UNVERIFIABLE, self._topic, each.part, each.lo, last)
+            yield where._replace(observed_us=each.at_us, evidence={"reason": _RETENTION})
+        if not self._unaccounted:
+            return
+        handled = dict(self._db.rows(HANDLED))
+        not_done = {number: _Gap(lo, hi, n) for number, n, lo, hi in self._db.rows(NOT_DONE)}
+        for number, each in enumerate(self._unaccounted):
+            compared_from = windows.get(each.part)
+            whole = _Gap(each.lo, each.hi - 1, None)
+            if each.by_map or handled.get(number) == 1:
+                gap = not_done.get(number)
+            elif number in handled or number in not_done:
+                gap = whole
+            else:
+                # Nothing of it was compared, or there is no record in it.
+                is_compared = compared_from is not None and each.lo >= compared_from
+                gap = None if is_compared else whole
+            if gap is not None:
+                yield self._gap(each, gap)
+
+    def _without_offsets(self) -> Iterator[Anomaly]:
+        """The partitions of killed sessions of which nobody knows what was committed in the end."""
+        strict = {s.name for s in self._sessions if s.strict and s.gap is None}
+        known = () if self._group_offsets is None else self._group_offsets.offsets.keys()
+        for session, part in sorted(self._db.rows(LAST_OWNERS)):
+            if session in strict and part not in known:
+                where = Anomaly(AnomalyKind.JOURNAL_GAP, self._topic, part, sessions=(session,))
+                yield where._replace(evidence={"reason": _NO_OFFSETS})
+
+    def _gap(self, each: Unaccounted, gap: _Gap) -> Anomaly:
+        where = Anomaly(AnomalyKind.JOURNAL_GAP, self._topic, each.part, gap.lo, gap.hi)
+        if each.by_map:
+            reason = f"completed, as a completion map says, and no journal has it: by {_OTHERS}"
+        else:
+            what = _OF_BROKER if each.session is None else _OF_SESSION
+            reason = f"{what} is {each.hi}, and no journal accounts for it: committed by {_OTHERS}"
+        evidence: dict[str, object] = {"reason": reason}
+        if gap.records is not None:
+            evidence["records_without_a_row"] = gap.records
+        sessions = () if each.session is None else (each.session,)
+        return where._replace(sessions=sessions, observed_us=each.at_us, evidence=evidence)
+
+    def _offset_set(self, each: Observation) -> Anomaly:
+        assert each.committed is not None
+        assert each.committed_us is not None
+        evidence: dict[str, object] = {
+            "committed": each.off,
+            "before": each.committed,
+            "before_us": each.committed_us,
+        }
+        by_administrator = is_between_sessions(
+            self._sessions, each.committed_us, each.at_us, each.session
+        )
+        if by_administrator:
+            kind = AnomalyKind.OFFSET_SET
+        else:
+            kind = AnomalyKind.JOURNAL_GAP
+            evidence["reason"] = (
+                f"the group's offset was set back from {each.committed} to {each.off}, and no"
+                f" journal accounts for that: by {_OTHERS}"
+            )
+        return Anomaly(
+            kind,
+            self._topic,
+            each.part,
+            each.off,
+            each.committed - 1,
+            sessions=() if each.session is None else (each.session,),
+            observed_us=each.at_us,
+            evidence=evidence,
+        )
+
+
+def _unaccounted(each: Observation) -> Unaccounted:
+    return Unaccounted(each.part, each.reach or 0, each.off, each.session, each.at_us)

@@ -1,0 +1,88 @@
+"""What an audit covered: partitions, offsets, sessions and times, and what it compared."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from asyncrevoke.audit.comparison import AuditResult
+
+_NOT_COMPARED = (
+    "The committed offsets of the group were not compared with the journals: a member whose "
+    "journal is missing is found only where another one continued after it."
+)
+
+
+class Coverage(NamedTuple):
+    """What an audit covered. ``offsets`` counts those that were compared, in ``partitions``.
+
+    ``sessions`` counts those of the group, and ``first_us`` and ``last_us`` are the times of their
+    first and last row; None without any.
+    """
+
+    partitions: int
+    offsets: int
+    sessions: int
+    first_us: int | None
+    last_us: int | None
+
+
+def coverage_of(audited: AuditResult) -> Coverage:
+    """What this audit covered."""
+    compared = [max(0, each["hi"] - each["lo"]) for each in audited.windows]
+    begins = [s.began_us for s in audited.sessions if s.began_us is not None]
+    ends = [s.last_us for s in audited.sessions if s.last_us is not None]
+    return Coverage(
+        len(compared),
+        sum(compared),
+        len(audited.sessions),
+        min(begins, default=None),
+        max(ends, default=None),
+    )
+
+
+def coverage_lines(audited: AuditResult) -> Iterator[str]:
+    """The same in sentences."""
+    found = coverage_of(audited)
+    times = f", from {shown_time(found.first_us)} to {shown_time(found.last_us)}"
+    yield (
+        f"Covered: {found.offsets:,} offsets of {_counted(found.partitions, 'partition')}, in the "
+        f"journals of {_counted(found.sessions, 'session')}{times if found.sessions else ''}."
+    )
+    yield group_offsets_line(audited)
+
+
+def group_offsets_line(audited: AuditResult) -> str:
+    """A sentence on what the journals were compared with."""
+    known = audited.group_offsets
+    if known is None:
+        return _NOT_COMPARED
+    source = "the broker" if known.source == "broker" else "a snapshot of `journal collect`"
+    return (
+        f"The committed offsets of the group, by {source} at {shown_time(known.at_us)}, were "
+        f"compared with the journals in {_counted(len(known.offsets), 'partition')}."
+    )
+
+
+def as_json(audited: AuditResult) -> dict[str, Any]:
+    """The same as a JSON object."""
+    known = audited.group_offsets
+    compared = None
+    if known is not None:
+        offsets = {str(part): offset for part, offset in sorted(known.offsets.items())}
+        compared = {"source": known.source, "at_us": known.at_us, "offsets": offsets}
+    return {**coverage_of(audited)._asdict(), "group_offsets": compared}
+
+
+def shown_time(us: int | None) -> str:
+    """A time in UTC, to the millisecond; empty for None."""
+    if us is None:
+        return ""
+    return datetime.fromtimestamp(us / 1e6, UTC).isoformat(sep=" ", timespec="milliseconds")
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,46 @@
+"""The offsets that a group has committed, which an audit compares with the journals."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from asyncrevoke.groups.cluster import GroupsClient
+from asyncrevoke.groups.observer import committed_offsets
+
+if TYPE_CHECKING:
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.journal.topic.offsets_snapshot import OffsetsSnapshot
+
+
+class GroupOffsets(NamedTuple):
+    """Committed offsets of one group and one topic, by partition. ``source`` had them at ``at_us``
+    (microseconds since the epoch): the broker when the audit began, or a snapshot that
+    ``asyncrevoke journal collect`` has taken.
+
+    Journals that are compared with them must be read later: their rows are on disk before a commit
+    is sent.
+    """
+
+    offsets: Mapping[int, int]
+    source: Literal["broker", "snapshot"]
+    at_us: int
+
+
+async def read_group_offsets(config: ConsumerConfig, group: str, topic: str) -> GroupOffsets:
+    """What the broker has now. Raises GroupsError."""
+    async with GroupsClient(config) as brokers:
+        committed = await committed_offsets(brokers, group)
+    found = {tp.partition: offset for tp, offset in committed.items() if tp.topic == topic}
+    return GroupOffsets(found, "broker", time.time_ns() // 1000)
+
+
+def known_offsets(
+    broker: GroupOffsets | None, snapshot: OffsetsSnapshot | None
+) -> GroupOffsets | None:
+    """What is known of both: the broker's offsets, and those of the snapshot if the broker has none
+    of the group any more, as after ``offsets.retention.minutes``."""
+    if snapshot is None or (broker is not None and broker.offsets):
+        return broker
+    return GroupOffsets(snapshot.offsets, "snapshot", snapshot.at_us)

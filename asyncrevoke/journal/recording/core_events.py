@@ -1,0 +1,53 @@
+"""The rows that a journal has of the core's events."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, NamedTuple
+
+from asyncrevoke.journal.format.schema import RowKind
+from asyncrevoke.model import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from asyncrevoke.core.io.effects import Emit
+
+
+class PartitionChange(NamedTuple):
+    """A row about a partition; ``facts`` is JSON."""
+
+    kind: RowKind
+    partition: TopicPartition
+    offset: int | None = None
+    facts: str | None = None
+
+
+def changes_of(event: Emit) -> Iterator[PartitionChange]:
+    """The rows of one event; none for most events."""
+    fields = event.fields
+    match event.event:
+        case "revoke requested":
+            for name in _strings(fields["partitions"]):
+                yield PartitionChange(RowKind.REVOKE_BEGIN, _partition(name))
+        case "revoke withdrawn":
+            yield PartitionChange(RowKind.WITHDRAWN, _partition(fields["partition"]))
+        case "position is set":
+            offset = fields["offset"]
+            assert isinstance(offset, int)
+            yield PartitionChange(RowKind.RESET, _partition(fields["partition"]), offset)
+        case "completion map is applied":
+            facts = json.dumps({"runs": fields["runs"]})
+            yield PartitionChange(RowKind.SKIPPED, _partition(fields["partition"]), facts=facts)
+        case _:
+            pass
+
+
+def _strings(names: object) -> Iterable[str]:
+    assert isinstance(names, list)
+    return map(str, names)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _partition(name: object) -> TopicPartition:
+    topic, _, number = str(name).rpartition("-")
+    return TopicPartition(topic, int(number))

@@ -1,0 +1,76 @@
+"""Anomalies at random places of random runs: Spark finds what DuckDB finds.
+
+``ASYNCREVOKE_INJECTED`` says how many of each kind; ``tox -e audits`` has 20.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from spark.audits.topic_frames import as_frame, batches_of
+from unit.audit.proof.journal_run import topic_of
+from unit.audit.proof.proof import draw_instances, problems
+from unit.audit.proof.test_injected_at_random import SEED, audited, committed
+from unit.journal.written_journal import TOPIC
+
+from asyncrevoke.audit import comparison
+
+pytest.importorskip("pyspark", reason="needs the extra spark")
+
+from asyncrevoke.spark.audits import run
+from asyncrevoke.spark.audits.run import audit
+from asyncrevoke.spark.audits.sources import FrameSource
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+    from unit.audit.proof.proof import Instance
+
+    from asyncrevoke.audit.comparison import AuditResult
+    from asyncrevoke.journal.format.schema import Content
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+COUNT = int(os.environ.get("ASYNCREVOKE_INJECTED", "1"))
+
+
+def on_spark(
+    spark: SparkSession, folder: Path, instances: list[Instance], monkeypatch: pytest.MonkeyPatch
+) -> AuditResult:
+    topic = topic_of([each.run for each in instances])
+    offsets = committed(instances)
+
+    def group_offsets(*_named: Any) -> Any:
+        return offsets
+
+    monkeypatch.setattr(run, "_group_offsets", group_offsets)
+    monkeypatch.setattr(FrameSource, "batches", staticmethod(batches_of(topic)))
+    return audit(spark, journal=folder, source=as_frame(spark, topic), topic=TOPIC)
+
+
+@pytest.mark.parametrize("content", ["records", "batches", None])
+@pytest.mark.parametrize("chaotic", [False, True], ids=["calm", "chaotic"])
+def test_spark_finds_what_is_injected_as_duckdb_does(
+    tmp_path: Path,
+    quick: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    chaotic: bool,
+    content: Content | None,
+) -> None:
+    monkeypatch.setattr(comparison, "EXACT_BELOW", 0)
+    instances = draw_instances(SEED, COUNT, chaotic=chaotic, content=content)
+    here = audited(tmp_path, instances)
+    there = on_spark(quick, tmp_path, instances, monkeypatch)
+    assert [p for each in instances for p in problems(each, there.anomalies)] == []
+    for each in instances:
+        assert named(each, there) == named(each, here), (each.name, each.number)
+
+
+def named(instance: Instance, result: AuditResult) -> list[tuple[Any, ...]]:
+    """What was found of a run, and where."""
+    found = instance.of(result.anomalies)
+    places = [(str(a.kind), a.partition, a.offset_lo, a.offset_hi, a.sessions) for a in found]
+    return sorted(places, key=str)
