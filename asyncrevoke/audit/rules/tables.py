@@ -35,7 +35,7 @@ SOUGHT: Final = """
     SELECT spans.part, max(greatest(spans.off, coalesce(c.off, 0))) AS lo, resets.off AS hi
     FROM events AS resets
     JOIN spans ON resets.session = spans.session AND resets.part = spans.part
-        AND resets.at_us >= spans.since AND resets.at_us <= spans.until
+        AND resets.at_us >= spans.since
     LEFT JOIN commits AS c ON c.session = spans.session AND c.part = spans.part
         AND c.at_us >= spans.since AND c.at_us < resets.at_us
     WHERE resets.kind = 'RESET' AND resets.off > spans.off
