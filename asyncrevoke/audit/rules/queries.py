@@ -296,9 +296,14 @@ class _Rules:
                              max_by(at_us, generation) OVER earlier AS newer_at
                       FROM commits WHERE generation >= 0
                       WINDOW earlier AS (PARTITION BY part ORDER BY at_us, seq
-                                         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING))
+                                         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) a
                 WHERE newer > generation
                   AND at_us > newer_at + if(session = newer_session, 0, {skew})
+                  -- Assigned anew since then: the group counts its generations from the start, as
+                  -- it does when it was empty and has changed its protocol.
+                  AND NOT EXISTS (SELECT 1 FROM tenancies AS t WHERE t.part = a.part
+                                  AND t.session = a.session AND t.generation <= a.generation
+                                  AND t.since > a.newer_at AND t.since <= a.at_us)
                 """,
                 sessions=("session", "newer_session"),
                 generations=("generation", "newer"),

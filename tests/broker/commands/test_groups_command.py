@@ -111,7 +111,9 @@ async def test_groups_command_prints_a_list_and_a_table(numbers: Numbers) -> Non
         code, out, err = await ask(numbers)
         assert (code, err) == (0, "")
         (line,) = [line for line in out.splitlines() if line.startswith(f"{numbers.group} ")]
-        assert line.split() == [numbers.group, "classic", "Stable"]
+        *facts_of_group, lag = line.split()
+        assert facts_of_group == [numbers.group, "classic", "Stable", "1"]
+        assert 0 <= int(lag) <= 8  # by what is committed already
         code, out, err = await ask(numbers, numbers.group)
         assert (code, err) == (0, "")
         assert f"{numbers.group}: classic, Stable, cooperative-sticky, coordinated by" in out

@@ -202,7 +202,9 @@ def test_replay_connects_as_its_application_does(
     words = ["replay", "app:consumer", "--topic", TOPIC, "--out", str(tmp_path)]
     done = CliRunner().invoke(app, words)
     assert isinstance(done.exception, Planned), done.output
-    assert planned == [OffsetRange(TOPIC, 0, 0, RECORDS)]
+    (found,) = planned
+    assert found == OffsetRange(TOPIC, 0, 0, RECORDS, topic_id=found.topic_id)
+    assert found.topic_id
 
 
 async def test_the_dashboard_shows_the_group(finished: Finished) -> None:

@@ -91,6 +91,13 @@ def stale_commit(_a: JournalMember, b: JournalMember) -> None:
     b.commits.append(b.commit(RECORDS, at(RECORDS + 1), generation=1))
 
 
+def generations_from_the_start(a: JournalMember, b: JournalMember) -> None:
+    """The group was empty, and has changed its protocol."""
+    a.commits = [a.commit(50, b.begin[1].at - 2 * MS)]
+    b.begin[1] = b.begin[1]._replace(generation=0)
+    b.commits = [commit._replace(generation=0) for commit in b.commits]
+
+
 def commit_regression(_a: JournalMember, b: JournalMember) -> None:
     b.commits = [b.commit(80, at(80)), b.commit(70, at(81)), *b.commits]
 
@@ -190,6 +197,7 @@ CASES = (
     Injected(keys_out_of_order, (("key_order", 35, 35),)),
     Injected(not_owned, (("ownership", 50, 51),)),
     Injected(stale_commit, (("stale_commit", RECORDS, RECORDS),)),
+    Injected(generations_from_the_start, ()),
     Injected(commit_regression, (("commit_regression", 70, 79),)),
     Injected(another_value, (("content_mismatch", 30, 30),)),
     Injected(released_late, (("revocation_overrun", None, None),)),
