@@ -18,6 +18,6 @@ pytest_collect_file = Sybil(
     parsers=[PythonBlocks(), ShellBlocks(), TomlBlocks(), YamlBlocks(), SkipParser()],
     patterns=["README.md", "CONTRIBUTING.md", "docs/*.md", "docs/*/*.md", "docs/*/*/*.md"],
     # Run where there is a Spark: `tox -e spark`.
-    excludes=[] if find_spec("pyspark") else ["docs/how-to/spark*.md"],
+    excludes=[] if find_spec("pyspark") else ["docs/how-to/spark/*.md"],
     fixtures=[KafkaPage.FIXTURE],
 ).pytest()

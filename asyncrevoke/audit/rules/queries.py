@@ -266,8 +266,7 @@ class _Rules:
         }
 
     def owners(self) -> dict[AnomalyKind, Text]:
-        """Partitions that two sessions owned at once. A session that was killed owned its
-        partitions until its last row."""
+        """Partitions that two sessions owned at once; one that was killed until its last row."""
         return {
             AnomalyKind.TWO_OWNERS: self._rule(
                 """
@@ -287,7 +286,7 @@ class _Rules:
         }
 
     def commits(self) -> dict[AnomalyKind, Text]:
-        """Commits of an older generation, or of a lower offset, after another one."""
+        """Commits of an older generation (unless assigned anew since), or of a lower offset."""
         return {
             AnomalyKind.STALE_COMMIT: self._rule(
                 """
@@ -299,11 +298,9 @@ class _Rules:
                                          ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) a
                 WHERE newer > generation
                   AND at_us > newer_at + if(session = newer_session, 0, {skew})
-                  -- Assigned anew since then: the group counts its generations from the start, as
-                  -- it does when it was empty and has changed its protocol.
                   AND NOT EXISTS (SELECT 1 FROM tenancies AS t WHERE t.part = a.part
-                                  AND t.session = a.session AND t.generation <= a.generation
-                                  AND t.since > a.newer_at AND t.since <= a.at_us)
+                      AND t.session = a.session AND t.generation <= a.generation
+                      AND t.since > a.newer_at AND t.since <= a.at_us)
                 """,
                 sessions=("session", "newer_session"),
                 generations=("generation", "newer"),
@@ -319,8 +316,7 @@ class _Rules:
                                          ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) a
                 WHERE off < higher AND at_us > higher_at + if(session = higher_session, 0, {skew})
                   AND NOT EXISTS (SELECT 1 FROM resets WHERE resets.part = a.part
-                                  AND resets.off <= a.off AND resets.at_us >= a.higher_at
-                                  AND resets.at_us <= a.at_us)
+                      AND resets.off <= a.off AND resets.at_us BETWEEN a.higher_at AND a.at_us)
                   {of_whole_sessions}
                 """,
                 hi="higher - 1",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pyspark.sql import DataFrame
 
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.printable import shown_option
 from asyncrevoke.spark.results.spark_types import spark_type
 
 if TYPE_CHECKING:
@@ -47,7 +48,9 @@ def result_tables(spark: SparkSession, report: ReplayReport, schema: object) -> 
             *_PLACE, "timestamp_micros(finished_us) AS finished", "read.result AS result"
         )
     except AnalysisException as error:
-        raise ConfigError(f"schema={kind!r} is no type of Spark: {error.getCondition()}") from error
+        raise ConfigError(
+            f"schema={shown_option(kind)} is no type of Spark: {error.getCondition()}"
+        ) from error
     misfit = "outcome = 'ok'"
     quarantine = read.where(f"NOT ({fits})").selectExpr(
         *_PLACE,

@@ -63,7 +63,7 @@ def _returned_by(given: object) -> object:
             f"its return annotation cannot be resolved ({error}): {_FALLBACK}"
         ) from error
     if "return" not in hints:
-        raise ConfigError(f"{given!r} has no return annotation: {_FALLBACK}")
+        raise ConfigError(f"{shown_option(given)} has no return annotation: {_FALLBACK}")
     annotation: object = hints["return"]
     origin = typing.get_origin(annotation)
     if isinstance(origin, type) and hasattr(origin, "__anext__"):

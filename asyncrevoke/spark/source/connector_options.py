@@ -107,7 +107,9 @@ def _translated(name: str, value: str, given: Mapping[str, str]) -> dict[str, st
     if name in _ONLY:
         only, why = _ONLY[name]
         if value.lower() != only.lower():
-            raise ConfigError(f"{name}={shown_option(value)}: use {only!r}, or leave it out: {why}")
+            raise ConfigError(
+                f"{name}={shown_option(value)}: use {shown_option(only)}, or leave it out: {why}"
+            )
         return {}
     if name == "kafka.sasl.jaas.config":
         return _from_jaas(value)
