@@ -24,6 +24,17 @@ _KAFKA = (
 _TLS = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password")
 _TOKENS = ("sasl_oauth_token", "sasl_oauth_token_provider")
 CONNECTION = (*_KAFKA, *_TLS, *_TOKENS)
+# Options of Spark's Kafka connector, in lower case as Spark passes them, that mean the same.
+CONNECTORS = {
+    "kafka.bootstrap.servers": "bootstrap_servers",
+    "kafka.client.id": "client_id",
+    "kafka.security.protocol": "security_protocol",
+    "kafka.sasl.mechanism": "sasl_mechanism",
+    "kafka.sasl.kerberos.service.name": "sasl_kerberos_service_name",
+    "kafka.ssl.truststore.location": "ssl_cafile",
+    "kafka.ssl.keystore.location": "ssl_certfile",
+    "kafka.ssl.key.password": "ssl_password",
+}
 
 
 def connection_config(given: Mapping[str, str]) -> ConsumerConfig:

@@ -112,14 +112,14 @@ class CompletionTracker:
         return limit
 
     def reserved_capacity(self, limit: int) -> int:
-        """How many of ``limit`` records more may be returned now of partitions with few in flight.
+        """How many of ``limit`` records more may be returned now of partitions with few in flight,
+        if :attr:`reserves_capacity`.
 
         From now on, until the next :meth:`capacity`, :meth:`partition_capacity` is that of its
         reserve. So a backlog of other partitions does not delay their records until it is done.
         """
-        self._draws_on_reserve = self._reserves
-        free = self._max_in_flight - self._assignment.in_flight
-        return min(limit, free) if self._reserves else 0
+        self._draws_on_reserve = True
+        return min(limit, self._max_in_flight - self._assignment.in_flight)
 
     @property
     def reserves_capacity(self) -> bool:

@@ -154,9 +154,10 @@ class Poller:
                 limit -= len(records)
         if limit > 0:
             self._drain_fetched(now, limit, reader, taken, slices)
-        left = most - sum(len(records) for _, records in slices)
-        if tracker.reserves_capacity and (limit := tracker.reserved_capacity(left)) > 0:
-            self._drain_fetched(now, limit, reader, taken, slices)
+        if tracker.reserves_capacity:
+            left = most - sum(len(records) for _, records in slices)
+            if (limit := tracker.reserved_capacity(left)) > 0:
+                self._drain_fetched(now, limit, reader, taken, slices)
         if reader is not None and slices:
             tracker.return_by_reader(now, reader, slices)
         return taken

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.printable import shown_option
-from asyncrevoke.spark.connection_options import CONNECTION, connection_config
+from asyncrevoke.spark.connection_options import CONNECTION, CONNECTORS, connection_config
 from asyncrevoke.spark.hidden_options import HiddenOptions
 
 if TYPE_CHECKING:
@@ -26,17 +26,7 @@ _NAMES: Final = (
 # Of every sink, in lower case; Spark passes them on.
 _SPARKS: Final = ("path", "checkpointlocation")
 # Options of Spark's Kafka connector, in lower case as Spark passes them, that mean the same.
-_CONNECTORS: Final = {
-    "kafka.bootstrap.servers": "bootstrap_servers",
-    "kafka.client.id": "client_id",
-    "kafka.compression.type": "compression",
-    "kafka.security.protocol": "security_protocol",
-    "kafka.sasl.mechanism": "sasl_mechanism",
-    "kafka.sasl.kerberos.service.name": "sasl_kerberos_service_name",
-    "kafka.ssl.truststore.location": "ssl_cafile",
-    "kafka.ssl.keystore.location": "ssl_certfile",
-    "kafka.ssl.key.password": "ssl_password",
-}
+_CONNECTORS: Final = {"kafka.compression.type": "compression", **CONNECTORS}
 _JAAS: Final = "use sasl_plain_username and sasl_plain_password"
 _STORES: Final = "only PEM is read: name its files by ssl_cafile, ssl_certfile and ssl_keyfile"
 _BATCHES: Final = "record batches are made of whole Arrow batches, and sent when they are full"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.printable import shown_option
+from asyncrevoke.spark.connection_options import CONNECTORS
 from asyncrevoke.spark.source.option_values import boolean
 
 if TYPE_CHECKING:
@@ -29,15 +30,8 @@ _SAME = {
     "maxoffsetspertrigger": "max_offsets_per_trigger",
     "minoffsetspertrigger": "min_offsets_per_trigger",
     "maxtriggerdelay": "max_trigger_delay",
-    "kafka.bootstrap.servers": "bootstrap_servers",
-    "kafka.client.id": "client_id",
     "kafka.isolation.level": "isolation_level",
-    "kafka.security.protocol": "security_protocol",
-    "kafka.sasl.mechanism": "sasl_mechanism",
-    "kafka.sasl.kerberos.service.name": "sasl_kerberos_service_name",
-    "kafka.ssl.truststore.location": "ssl_cafile",
-    "kafka.ssl.keystore.location": "ssl_certfile",
-    "kafka.ssl.key.password": "ssl_password",
+    **CONNECTORS,
 }
 _IN_ORDER = (
     "one range of a partition is read by one task, in order: leave it out, and repartition() "
