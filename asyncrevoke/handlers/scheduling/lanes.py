@@ -61,8 +61,8 @@ class LaneQueue(Generic[T]):
         "_exempt",
         "_has_default_keys",
         "_lane_keys",
-        "_last_started",
         "_limiters",
+        "_next",
         "_ordered",
         "_parts",
         "_paused",
@@ -81,10 +81,9 @@ class LaneQueue(Generic[T]):
         # Whether the key of an item's lane can be read from the item.
         self._has_default_keys = not (self._by_key and null_keys == "unordered")
         self._ready: ReadyEntries[T] = ReadyEntries()
+        # Kept here too, because take() is called for each record.
+        self._next = self._ready.next
         self._parts: dict[TopicPartition, PartitionLanes[T]] = {}
-        # The highest offset of each partition that was taken, -1 if none: at PartitionLanes.number.
-        # A list, because take() is called for each record.
-        self._last_started: list[int] = []
         self._limiters: dict[HandlerLimiter[Entry[T]], None] = {}
         # Entries of each paused partition that would be ready, in order.
         self._paused: dict[TopicPartition, deque[Entry[T]]] = {}
@@ -184,18 +183,12 @@ class LaneQueue(Generic[T]):
     ) -> PartitionLanes[T]:
         """Items of another offset tracker are put from now on."""
         lanes: dict[Hashable, deque[Entry[T]] | None] = {}
-        number = len(self._last_started)
-        if former is None:
-            self._last_started.append(-1)
-        else:
-            lanes, number = former.lanes, former.number
+        if former is not None:
+            lanes = former.lanes
             former.supersede()
-            self._last_started[number] = -1
         # A paused partition delivers nothing, so this is another assignment of it.
         self.resume(partition)
-        part = PartitionLanes(
-            partition, number, tracker_id, lanes, limiter, default_keys=default_keys
-        )
+        part = PartitionLanes(partition, tracker_id, lanes, limiter, default_keys=default_keys)
         self._parts[partition] = part
         if limiter is not None:
             self._limiters[limiter] = None
@@ -221,19 +214,16 @@ class LaneQueue(Generic[T]):
 
     def take(self) -> Entry[T] | None:
         """Start and return the next ready entry, None if there is none."""
-        ready = self._ready
-        entries = ready.next
-        if not entries and not ready.refill():
+        entries = self._next
+        if not entries and not self._ready.refill():
             return None
         entry = entries.popleft()
         part = entry[0]
         if part.check_on_take:
             return self._take_checked(entry)
         offset = entry[1].offset
-        last_started = self._last_started
-        number = part.number
-        if offset > last_started[number]:  # noqa: PLR1730 - a call of max costs as much as the rest
-            last_started[number] = offset
+        if offset > part.last_started:  # noqa: PLR1730 - a call of max costs as much as the rest
+            part.last_started = offset
         return entry
 
     def _take_checked(self, entry: Entry[T]) -> Entry[T] | None:
@@ -243,9 +233,7 @@ class LaneQueue(Generic[T]):
             paused.append(entry)
             self.free_limiter(entry)
             return self.take()
-        if part is self._parts[part.partition]:
-            number = part.number
-            self._last_started[number] = max(self._last_started[number], entry[1].offset)
+        part.last_started = max(part.last_started, entry[1].offset)
         if part.limiter is not None:
             part.limiter.call_started(entry[1])
         return entry
@@ -318,7 +306,7 @@ class LaneQueue(Generic[T]):
             part.ready.append(successor)
             self._ready.added(part)
         else:
-            self._ready.next.appendleft(successor)
+            self._next.appendleft(successor)
 
     def _key(self, entry: Entry[T]) -> Hashable:
         if len(entry) == _DEFAULT_LENGTH:
@@ -345,7 +333,7 @@ class LaneQueue(Generic[T]):
         """
         limiter = entry[0].limiter
         if limiter is None or not limited or limiter.try_start(entry, "first"):
-            self._ready.next.appendleft(entry)
+            self._next.appendleft(entry)
 
     def requeue_in_pause(self, entry: Entry[T]) -> None:
         """Like :meth:`requeue`, for the one entry of a paused partition that may start."""
@@ -390,7 +378,7 @@ class LaneQueue(Generic[T]):
         part = self._parts.get(partition)
         if part is None:
             return []
-        beyond = self._last_started[part.number] + 1
+        beyond = part.last_started + 1
         first = beyond if droppable_from is None else min(beyond, droppable_from)
         return self._drop(
             lambda entry: (
@@ -422,7 +410,7 @@ class LaneQueue(Generic[T]):
     def last_started(self, partition: TopicPartition) -> int:
         """The highest offset of the partition that was taken, -1 if none."""
         part = self._parts.get(partition)
-        return -1 if part is None else self._last_started[part.number]
+        return -1 if part is None else part.last_started
 
     def partitions(self) -> list[TopicPartition]:
         """Every partition of which items were ever put."""

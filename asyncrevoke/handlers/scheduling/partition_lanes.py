@@ -18,11 +18,13 @@ T = TypeVar("T", bound=LaneItem)
 class PartitionLanes(Generic[T]):
     """The lanes of one partition, for items of one offset tracker.
 
-    ``number`` is the partition's place in the lists of the queue. After a seek the partition has
-    another tracker, and another object of this class with the same number and the same ``lanes``:
-    order holds across the seek. ``default_keys``: the lane keys are those of the queue, and there
-    is no limiter. ``check_on_take``: there is a limiter, or the partition is paused, or another
-    object has taken this one's place. ``ready``: entries of :class:`ReadyEntries`.
+    After a seek the partition has another tracker, and another object of this class with the same
+    ``lanes``: order holds across the seek.
+
+    ``last_started``: the highest offset that was taken, -1 if none; the queue sets it, because a
+    call for each record costs time. ``default_keys``: the lane keys are those of the queue, and
+    there is no limiter. ``check_on_take``: there is a limiter, or the partition is paused, or
+    another object has taken this one's place. ``ready``: entries of :class:`ReadyEntries`.
     ``runs_last``: while the partition is revoked, the key of the lane that runs last.
     """
 
@@ -31,8 +33,8 @@ class PartitionLanes(Generic[T]):
         "check_on_take",
         "default_keys",
         "lanes",
+        "last_started",
         "limiter",
-        "number",
         "partition",
         "ready",
         "runs_last",
@@ -42,7 +44,6 @@ class PartitionLanes(Generic[T]):
     def __init__(
         self,
         partition: TopicPartition,
-        number: int,
         tracker_id: int,
         lanes: dict[Hashable, deque[Entry[T]] | None],
         limiter: HandlerLimiter[Entry[T]] | None,
@@ -52,9 +53,9 @@ class PartitionLanes(Generic[T]):
         self.default_keys = default_keys
         self.limiter = limiter
         self.partition = partition
-        self.number = number
         self.tracker_id = tracker_id
         self.lanes = lanes
+        self.last_started = -1
         self.ready: deque[Entry[T]] = deque()
         self.check_on_take = limiter is not None
         self._superseded = False

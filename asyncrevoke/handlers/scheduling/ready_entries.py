@@ -73,8 +73,12 @@ class ReadyEntries(Generic[T]):
         if count <= 1:
             count = 1
             self.next.append(ready.popleft())
+        elif len(ready) <= min(count, _CHUNK):
+            count = len(ready)
+            self.next.extend(ready)
+            ready.clear()
         else:
-            count = min(count, _CHUNK, len(ready))
+            count = min(count, _CHUNK)
             self.next.extend(starmap(ready.popleft, repeat((), count)))
         self._moved += count
         if ready:
@@ -120,7 +124,9 @@ class ReadyEntries(Generic[T]):
         """Remove and return the entries that are ``unwanted``."""
         gone = [entry for entry in self if unwanted(entry)]
         if gone:
-            self.next = deque(entry for entry in self.next if not unwanted(entry))
+            kept_next = [entry for entry in self.next if not unwanted(entry)]
+            self.next.clear()
+            self.next.extend(kept_next)
             for part in list(self._rotation):
                 kept = [entry for entry in part.ready if not unwanted(entry)]
                 part.ready.clear()
