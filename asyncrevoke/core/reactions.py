@@ -278,6 +278,9 @@ class Reactions:
     def position_passed(self, now: float, instance: PartitionInstance) -> None:
         self.completion_tracker.position_passed(now, instance)
 
+    def sessions_ended(self) -> None:
+        self.leaving.sessions_ended()
+
     # --- positions -------------------------------------------------------------------------------
 
     @property

@@ -28,7 +28,7 @@ from asyncrevoke.core.partition.instance import InstanceState
 from asyncrevoke.protocol.messages import ErrorCode, FetchResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.fetch.cursor import DeliveryCapacity
@@ -158,14 +158,14 @@ class Fetcher:
                 cursor.wait_until(min(cursor.not_before, now))
             self._place(now, cursor)
 
-    def end(self, then: Callable[[], None]) -> bool:
+    def end_sessions(self) -> bool:
         """End all fetch sessions, as nothing is planned any more; see :func:`end_sessions`."""
         sessions = [
             (node, broker.session)
             for broker in self._brokers.values()
             if (node := self._cluster.node(broker.node_id)) is not None
         ]
-        return end_sessions(self._outbox, sessions, then)
+        return end_sessions(self._outbox, sessions, self._reactions)
 
     def plan(self, now: float) -> None:
         """Send every fetch that is due. Costs little when nothing has changed."""

@@ -32,6 +32,9 @@ class FetchReactions(Protocol):
     def position_passed(self, now: float, instance: PartitionInstance) -> None:
         """The position has passed batches without records to deliver."""
 
+    def sessions_ended(self) -> None:
+        """All fetch sessions have ended, after :meth:`Fetcher.end_sessions`."""
+
     def failed(self, now: float, error: Exception) -> None:
         """The user must know of an error."""
 

@@ -77,12 +77,13 @@ class Coordinator:
         # Whether it has not responded since it was found.
         self._unheard_from = False
 
-    def call_when_known(self, key: str, then: Callable[[float], None], now: float) -> None:
-        """Call ``then(now)`` at once if the coordinator is known, else when it is found."""
+    def call_when_known(self, key: str, send: Callable[[float], None], now: float) -> None:
+        """Call ``send(now)``, a method of the caller, at once if the coordinator is known, else
+        when it is found."""
         if self.node is not None:
-            then(now)
+            send(now)
             return
-        self._waiting[key] = then
+        self._waiting[key] = send
         self._search(now)
 
     def mark_unknown(self, now: float, why: str, asked: Node | None) -> None:
@@ -196,9 +197,9 @@ class Coordinator:
         self._found_at = now
         self._outbox.emit("debug", "coordinator found", node=node.node_id)
         waiting, self._waiting = self._waiting, {}
-        for key, then in waiting.items():
+        for key, send in waiting.items():
             # One of them may have noticed that this is not the coordinator either.
-            self.call_when_known(key, then, now)
+            self.call_when_known(key, send, now)
 
     def _retry(self, now: float, why: str) -> None:
         if self.node is not None:

@@ -369,7 +369,7 @@ class OffsetQueries:
         self._request_metadata(query.topics, partial(self._topic_answered, query))
 
     def _request_metadata(
-        self, topics: tuple[str, ...] | None, then: Callable[[Node, float, Reply], None]
+        self, topics: tuple[str, ...] | None, on_reply: Callable[[Node, float, Reply], None]
     ) -> None:
         node = self._cluster.any_node()
         self._outbox.send(
@@ -377,7 +377,7 @@ class OffsetQueries:
             node,
             Channel.METADATA,
             self._config.request_timeout,
-            partial(then, node),
+            partial(on_reply, node),
         )
 
     def _topic_answered(self, query: TopicQuery, node: Node, now: float, reply: Reply) -> None:

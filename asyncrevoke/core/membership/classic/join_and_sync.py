@@ -146,19 +146,19 @@ class JoinAndSync:
             self._outbox.emit("info", "the coordinator does not answer; asking it again")
             self._outbox.put(ResetConnection(self.sent_to, Channel.JOIN))
 
-    def hand_over(self, then: OnReply) -> bool:
-        """Forget all but the response to a JoinGroup, which goes to ``then``. False without one."""
+    def hand_over(self, on_reply: OnReply) -> bool:
+        """Forget all but the response to a JoinGroup, for ``on_reply``. False without one."""
         outstanding = self._outstanding if self._request is not None else None
         if outstanding is not None:
-            self._outbox.redirect(outstanding, partial(self._answered_after_all, then))
+            self._outbox.redirect(outstanding, partial(self._answered_after_all, on_reply))
             self._forgotten = self.sent_to
             self._outstanding = None
         self.cancel()
         return outstanding is not None
 
-    def _answered_after_all(self, then: OnReply, now: float, reply: Reply) -> None:
+    def _answered_after_all(self, on_reply: OnReply, now: float, reply: Reply) -> None:
         self._forgotten = None
-        then(now, reply)
+        on_reply(now, reply)
 
     def cancel(self) -> None:
         """Forget all that is outstanding or planned."""

@@ -128,13 +128,13 @@ class GroupLeader:
         now: float,
         size: int,
         work: Callable[[], _T],
-        then: Callable[[float, _T | Exception], None],
+        on_computed: Callable[[float, _T | Exception], None],
     ) -> None:
-        """Call ``then(now, result)``, unless another generation has begun by then."""
+        """Call ``on_computed(now, result)``, unless another generation has begun before."""
 
         def computed(later: float, result: _T | Exception) -> None:
             self._computing = None
-            then(later, result)
+            on_computed(later, result)
 
         self._computing = self._outbox.compute(now, size, work, computed)
 
