@@ -96,10 +96,10 @@ class UnverifiedCommits:
             node,
             Channel.COMMIT,
             self._config.request_timeout,
-            lambda later, reply: self._answered(later, node, asked, reply),
+            lambda later, reply: self._offsets_answered(later, node, asked, reply),
         )
 
-    def _answered(
+    def _offsets_answered(
         self, now: float, node: Node, asked: list[PartitionInstance], reply: Reply
     ) -> None:
         self.verifying = False

@@ -58,7 +58,7 @@ class CursorReactions(Protocol):
         unknown."""
 
     def records_taken(self, now: float, cursor: PartitionCursor) -> None:
-        """A drain has taken records from its buffer."""
+        """A poll has taken records from its buffer."""
 
     def record_due(self, cursor: PartitionCursor) -> None:
         """Its next record may be delivered now (delayed topics)."""

@@ -286,10 +286,10 @@ class ClusterMetadata:
             node,
             Channel.METADATA,
             self._config.request_timeout,
-            lambda later, reply: self._answered(later, node, wanted, reply),
+            lambda later, reply: self._metadata_answered(later, node, wanted, reply),
         )
 
-    def _answered(
+    def _metadata_answered(
         self, now: float, node: Node, wanted: frozenset[str] | None, reply: Reply
     ) -> None:
         self._in_flight = False

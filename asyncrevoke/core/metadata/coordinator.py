@@ -147,7 +147,7 @@ class Coordinator:
             target,
             Channel.METADATA,
             self._config.request_timeout,
-            lambda later, reply: self._answered(later, target, reply),
+            lambda later, reply: self._find_answered(later, target, reply),
         )
 
     def _check(self, now: float) -> None:
@@ -158,7 +158,7 @@ class Coordinator:
     def _check_later(self, now: float) -> None:
         self._outbox.set_timer(_CHECK_TIMER, now + _LOOK_AGAIN, self._check, spread=_LOOK_AGAIN / 4)
 
-    def _answered(self, now: float, asked: Node, reply: Reply) -> None:
+    def _find_answered(self, now: float, asked: Node, reply: Reply) -> None:
         self._searching = False
         match reply:
             case FindCoordinatorResponse(error=ErrorCode.none):

@@ -193,8 +193,8 @@ class FetchWorld(ScriptedRequests):
         self.advance(message.max_wait)
         self.answer(node_id)
 
-    def drain(self, limit: int = 500) -> dict[int, list[int]]:
-        taken = self.fetching.record_drain.drain(self.now, limit)
+    def collect(self, limit: int = 500) -> dict[int, list[int]]:
+        taken = self.fetching.collector.collect(self.now, limit)
         self.plan()
         return {
             partition.partition: [record.offset for record in records]

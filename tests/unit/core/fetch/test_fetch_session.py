@@ -71,13 +71,13 @@ def test_a_fetch_session_begins_with_all_partitions_and_continues_without_any() 
     assert world.named("waiting to fetch") == []
 
 
-def test_what_a_waiting_poll_drains_is_all_that_the_next_fetch_of_few_names() -> None:
+def test_what_a_waiting_poll_collects_is_all_that_the_next_fetch_of_few_names() -> None:
     world = SessionWorld(3)
     world.is_poll_waiting = True
     world.told_of_all()
     world.told(data(1, "0+5"))
     world.fetching.polled()
-    world.drain()
+    world.collect()
     _, message = world.poll_of()
     assert epochs(message) == (7, 2)
     assert (asked(message), message.forgotten) == ({1: 5}, ())
@@ -89,7 +89,7 @@ def test_what_moves_to_the_fetch_for_busy_partitions_is_forgotten_until_it_is_qu
     world.told(data(3, "0+5"))
     _, message = world.poll_of()
     assert (asked(message), message.forgotten) == ({}, (tp(3),))
-    assert world.drain() == {3: [0, 1, 2, 3, 4]}
+    assert world.collect() == {3: [0, 1, 2, 3, 4]}
     busy = world.fetch_of(1, 3)
     assert busy.channel is Channel.FETCH_BUSY
     assert isinstance(busy.message, FetchRequest)
