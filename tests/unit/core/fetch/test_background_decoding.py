@@ -209,7 +209,7 @@ def test_a_large_batch_that_is_corrupt_is_reported_and_fetched_again() -> None:
     assert world.collect() == {0: [*range(2, 12)]}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     sizes=st.lists(st.lists(st.booleans(), min_size=1, max_size=5), min_size=1, max_size=5),
     seed=st.integers(0, 2**32),

@@ -55,7 +55,7 @@ def under_way(world: FetchWorld) -> int:
     return sum(s.message.max_bytes for s in fetches(world) if isinstance(s.message, FetchRequest))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     partitions=st.integers(1, 25),
     limit=st.integers(1, 12),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.data())
 def test_any_sequence_of_calls_keeps_both_limits_and_loses_nothing(data: st.DataObject) -> None:
     clock = ScriptedClock()

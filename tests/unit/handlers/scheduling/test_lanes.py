@@ -319,7 +319,7 @@ def lane_of(each: Record, order_by: str | None, null_keys: str) -> object:
     return each.topic, each.partition, each.key if order_by == "key" else None
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_any_sequence_of_calls_keeps_the_order_and_loses_nothing(data: st.DataObject) -> None:
     order_by: Literal["key", "partition"] | None = data.draw(
