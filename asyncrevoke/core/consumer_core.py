@@ -114,7 +114,7 @@ class ConsumerCore:
         records_first: bool = False,
         reader: RecordReader | None = None,
     ) -> PollResult | None:
-        """Return what there is for the user; None: nothing yet, call again.
+        """Return records, revocations and losses; None if there are none yet: call again.
 
         The first call after a result begins a step: the last batch is completed, and announced
         partitions are released or delayed (``docs/explanation/how-it-runs.md``, the rules of a
@@ -166,7 +166,8 @@ class ConsumerCore:
         self._parts.after_event(now)
 
     def boundary(self, now: float, *, inside: bool) -> None:
-        """The user begins or ends awaiting the library outside a poll; see :class:`Poller`."""
+        """The application starts or stops to await the library outside a poll; see
+        :meth:`Poller.boundary`."""
         self._poller.boundary(now, inside=inside)
         self._parts.after_event(now)
 
@@ -298,7 +299,7 @@ class ConsumerCore:
     def commit(
         self, now: float, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None
     ) -> int:
-        """Commit what counts (manual mode: what was returned, or ``offsets``). Answers the call."""
+        """Commit what is done (manual mode: what was returned) or ``offsets``. Answers the call."""
         call_id = self._call_id()
         if offsets is None:
             self.assignment.take_back()
@@ -347,7 +348,7 @@ class ConsumerCore:
                 membership.set_sends_leave(leave)
 
     def close(self, now: float, *, graceful: bool = True, deadline: Deadline | None = None) -> int:
-        """Release everything, commit what counts, leave. Answers the call by ``deadline`` (None:
+        """Release everything, commit what is done, leave. Answers the call by ``deadline`` (None:
         after close_timeout). ``graceful`` waits for tasks and handlers until ``deadline.work``;
         another call may end that wait."""
         call_id = self._call_id()
@@ -373,7 +374,7 @@ class ConsumerCore:
         return since + self._config.max_poll_interval
 
     def group_metadata(self) -> GroupMetadata:
-        """Our identity in the group."""
+        """The identity of this member in the group."""
         return self._membership.member_identity
 
     def blocking_records(self, now: float) -> list[BlockingRecord]:
@@ -381,7 +382,7 @@ class ConsumerCore:
         return self.revocation.blocking_records(now, self._stopped_at)
 
     def health(self, now: float) -> Health:
-        """How the consumer is."""
+        """A snapshot of the consumer's state."""
         self._poller.note_records_taken(now)
         confirmed = self._membership.confirmed_at
         node = self._parts.coordinator.node

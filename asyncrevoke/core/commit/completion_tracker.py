@@ -80,7 +80,7 @@ class CompletionTracker:
         self._drops_gaps = config.revoke_gaps == "drop"
         # The last poll result, to be completed when the next step starts.
         self._returned: list[tuple[PartitionInstance, Sequence[Record]]] = []
-        # A poll found no capacity: wake it when some is freed.
+        # A poll found no capacity: wake it when some is free.
         self._at_limit = False
         # Only topics with a limit of their own had no capacity.
         self._limited = False
@@ -150,7 +150,7 @@ class CompletionTracker:
         return self._reserve // partitions if partitions > 1 else 0
 
     def set_limits(self, limits: InFlightLimits) -> None:
-        """From now on these limits apply, too."""
+        """From now on these limits apply besides ``max_in_flight``."""
         self._limits = limits
 
     def partition_capacity(self, instance: PartitionInstance, round_number: int) -> int:
@@ -292,8 +292,8 @@ class CompletionTracker:
                 self._records_ended(now, instance, ended)
 
     def abandon_all(self, now: float, records: Sequence[Record]) -> None:
-        """These records were not started, or have ended without being done: they delay no release,
-        and the commit point stays before them."""
+        """These records were not started, or have failed: they no longer delay a release, and the
+        commit point stays before them."""
         for record in records:
             instance = self._assignment.instance_of(record.tracker_id)
             if instance is not None and _abandon(instance, record):

@@ -45,8 +45,8 @@ class UnverifiedCommits:
         self._coordinator = coordinator
         self._committer = committer
         self.verifying = False
-        # True if the broker has held the right offset since: it is asked once more before the
-        # release, as a delayed commit may come after that.
+        # True if the broker has confirmed the right offset since. It is asked once more before
+        # the release, as a delayed commit may have arrived later.
         self._unverified: dict[PartitionInstance, bool] = {}
 
     def __contains__(self, instance: PartitionInstance) -> bool:

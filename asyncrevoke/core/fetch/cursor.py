@@ -72,7 +72,7 @@ class PartitionCursor:
         self._request: FetchPartition | None = None
         # The id of its topic (KIP-516), None if brokers have sent none.
         self.topic_id: bytes | None = None
-        # The collection that has it, None while it is in flight or out of range.
+        # The queue of the fetcher that has it, None while it is in flight or out of range.
         self.queue: dict[PartitionCursor, None] | None = None
         self.in_flight = False
         # Whether the last response had records.
@@ -83,7 +83,7 @@ class PartitionCursor:
         # Whether it is fetched, from the low water mark up to the high one.
         self.filling = True
         self.leader: tuple[Node, int] | None = None
-        # How often the metadata was older than what was read.
+        # Times in a row that the metadata was older than what was read.
         self.metadata_tries = 0
         self.replica = ReplicaChoice()
         self.backoff = Backoff(_FIRST_BACKOFF, LONGEST_BACKOFF)
@@ -122,7 +122,7 @@ class PartitionCursor:
         self.not_due = False
 
     def start_fetch(self) -> None:
-        """It is in a fetch in flight, and in no queue."""
+        """A fetch of it is in flight: it is in no queue."""
         self.move_to(None)
         self.in_flight = True
 

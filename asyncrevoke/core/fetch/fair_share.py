@@ -15,7 +15,8 @@ ItemT = TypeVar("ItemT")
 
 
 class ShareSource(Protocol[ItemT]):
-    """Something that items are taken from. Implemented by :class:`PartitionCursor`."""
+    """Something that items are taken from. Implemented by
+    :class:`asyncrevoke.core.fetch.cursor.PartitionCursor`."""
 
     @property
     def buffered(self) -> int:
@@ -24,7 +25,7 @@ class ShareSource(Protocol[ItemT]):
 
     @property
     def empty(self) -> bool:
-        """Whether it leaves the ring; a source that only may not give now keeps its place."""
+        """Whether it leaves the ring. A source that has items and may not give them now stays."""
         ...
 
     def take(self, limit: int) -> list[ItemT]:

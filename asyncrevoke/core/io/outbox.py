@@ -235,7 +235,7 @@ class Outbox:
                 if (on_computed := self._computations.pop(computation_id, None)) is not None:
                     on_computed(now, result)
             case ConnectionSilent() | BrokerProbed():
-                pass  # SilentBrokers handles it
+                pass  # handled by SilentBrokers before
             case TimerFired(key):
                 if (on_timer := self._timers.pop(key, None)) is not None:
                     on_timer(now)

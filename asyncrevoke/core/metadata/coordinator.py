@@ -44,8 +44,8 @@ class Coordinator:
     """Finds the group coordinator, and again when it has moved.
 
     ``node`` is None while it is unknown; :meth:`call_when_known` waits for it, one waiter per key.
-    ``term`` grows when it is found, or says that it is loading: the next term does not know what
-    was not written in the one before.
+    ``term`` grows when it is found, or answers that it is loading. A coordinator of the next term
+    knows only what was written to ``__consumer_offsets`` before.
 
     A coordinator that does not respond stays so, and is looked for again meanwhile. When another
     one is found, group requests on connections to the former one fail, and go to the new one.
@@ -87,8 +87,8 @@ class Coordinator:
         self._search(now)
 
     def mark_unknown(self, now: float, why: str, asked: Node | None) -> None:
-        """A response of ``asked`` has shown that the coordinator has moved: look for it. Responses
-        of a former coordinator are ignored."""
+        """A response of ``asked`` shows that the coordinator has moved: look for it. Ignored if
+        ``asked`` is a former coordinator."""
         if self.node is not None:
             if asked != self.node:
                 return
@@ -131,7 +131,7 @@ class Coordinator:
             self._unheard_from = False
 
     def note_loading(self) -> None:
-        """It is loading: it has become the coordinator, perhaps once more."""
+        """It answers that it is loading: it has just become the coordinator."""
         self.term += 1
 
     def _search(self, now: float) -> None:

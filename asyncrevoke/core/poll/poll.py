@@ -244,7 +244,7 @@ class Poller:
             self._idle_from(now)
 
     def end(self) -> None:
-        """Return no further results; a last batch that was not counted stays uncounted."""
+        """Return no further results. The last batch is not completed if no step has done so."""
         self.ended = True
         self._assignment.take_back()
         self._revocation.end_iterator()
@@ -261,7 +261,7 @@ class Poller:
             self._idle_from(now)
 
     def disable_idle_check(self) -> None:
-        """No poll is expected any more."""
+        """From now on ``max_poll_interval`` does not count: no poll is expected."""
         self.idle_since = None
         self._outbox.cancel_timer(_IDLE_TIMER)
         self._outbox.cancel_timer(_LOOK_TIMER)
