@@ -65,7 +65,7 @@ class HandlerRunner:
             await self._poll_until_stopped()
             pipeline.backlog.stop()
             if not pipeline.dispatcher.worker_has_failed:
-                with self._source.parked():
+                with self._source.awaiting_library():
                     await pipeline.pool.wait_until_idle()
                     await pipeline.results_ended()
         except asyncio.CancelledError:

@@ -155,7 +155,7 @@ class RecordSource(TakenRecords, Protocol):
         """From now on these limits apply besides ``max_in_flight``."""
         ...
 
-    def parked(self) -> AbstractContextManager[None]:
+    def awaiting_library(self) -> AbstractContextManager[None]:
         """Inside this block the caller awaits the library, not the user's code.
 
         The time does not count towards ``max_poll_interval``, and partitions whose revocation is

@@ -372,7 +372,7 @@ class Session:
             self.core.resume(self._driver.now(), [partition])
             self._driver.flush()
 
-    def parked(self) -> AbstractContextManager[None]:
+    def awaiting_library(self) -> AbstractContextManager[None]:
         """Inside, the caller awaits the library; see :func:`poll_boundary`."""
         return poll_boundary(self.core, self._driver)
 

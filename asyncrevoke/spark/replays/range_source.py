@@ -160,7 +160,7 @@ class RangeSource:
         del partition
 
     @contextmanager
-    def parked(self) -> Generator[None]:
+    def awaiting_library(self) -> Generator[None]:
         """Does nothing: there is no max_poll_interval here."""
         yield
 

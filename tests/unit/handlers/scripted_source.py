@@ -215,7 +215,7 @@ class ScriptedSource:
         self.paused.remove(partition)
 
     @contextlib.contextmanager
-    def parked(self) -> Generator[None]:
+    def awaiting_library(self) -> Generator[None]:
         self.parks += 1
         self.parked_now += 1
         try:
