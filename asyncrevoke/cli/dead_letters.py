@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import signal
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 # Characters of a value or a key.
 _LONGEST = 100_000
 _NAMED = 20
+# Messages of the library name its options so.
+_OPTION = re.compile(r"\b(to|limit|rate|max_attempts|journal|resend_in_doubt)=(True\b)?")
 
 dead_letters = typer.Typer(
     help="Records that have failed for good: list, show and replay them.",
@@ -273,9 +276,16 @@ def _errors() -> Generator[None]:
     try:
         yield
     except ConfigError as error:
-        raise failed_with(error, USAGE) from error
+        raise failed_with(_as_flags(str(error)), USAGE) from error
     except AsyncRevokeError as error:
-        raise failed_with(error, FAILED) from error
+        raise failed_with(_as_flags(str(error)), FAILED) from error
+
+
+def _as_flags(text: str) -> str:
+    """``limit=0`` as ``--limit 0``, and ``resend_in_doubt=True`` as ``--resend-in-doubt``."""
+    return _OPTION.sub(
+        lambda option: f"--{option[1].replace('_', '-')}{'' if option[2] else ' '}", text
+    )
 
 
 def _time(option: str, text: str | None) -> datetime | None:
@@ -363,6 +373,6 @@ def _print_result(result: ReplayResult, *, dry_run: bool) -> None:
 
 def _print_named(named: Sequence[Named]) -> None:
     for each in named[:_NAMED]:
-        print(printable(f"  {each.partition}:{each.offset}: {each.why}"))
+        print(printable(f"  {each.partition}:{each.offset}: {_as_flags(each.why)}"))
     if len(named) > _NAMED:
         print("  ...")

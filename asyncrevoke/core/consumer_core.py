@@ -72,7 +72,6 @@ class ConsumerCore:
         self._poller = parts.poller
         self._subscription = parts.subscription
         self._leaving = parts.leaving
-        self._after = parts.after_event
         self._calls = 0
         self._stopped_at: float | None = None
 
@@ -86,13 +85,13 @@ class ConsumerCore:
         """Send the first requests."""
         self._parts.cluster.start(now)
         self._subscription.start(now)
-        self._after(now)
+        self._parts.after_event(now)
 
     def handle(self, now: float, event: Event) -> list[Effect]:
         """Handle one event, and return all effects since the last call."""
         self._parts.silent_brokers.handle(now, event)
         self._outbox.route(now, event)
-        self._after(now)
+        self._parts.after_event(now)
         return self._outbox.take()
 
     def take_effects(self) -> list[Effect]:
@@ -115,7 +114,7 @@ class ConsumerCore:
         records_first: bool = False,
         reader: RecordReader | None = None,
     ) -> PollResult | None:
-        """Return what there is for the user; None: nothing yet, call again.
+        """Return records, revocations and losses; None if there are none yet: call again.
 
         The first call after a result begins a step: the last batch is completed, and announced
         partitions are released or delayed (``docs/explanation/how-it-runs.md``, the rules of a
@@ -132,7 +131,7 @@ class ConsumerCore:
             return result
         finally:
             has_records = result is not None and bool(result.by_partition())
-            self._after(now, plans=not (records_first and has_records))
+            self._parts.after_event(now, plans=not (records_first and has_records))
 
     @property
     def owes_plan(self) -> bool:
@@ -142,7 +141,7 @@ class ConsumerCore:
     def plan_owed(self, now: float) -> None:
         """Plan the fetches that a poll has left."""
         if self._parts.owes_plan:
-            self._after(now)
+            self._parts.after_event(now)
 
     @property
     def ended(self) -> bool:
@@ -157,19 +156,20 @@ class ConsumerCore:
     def interrupt(self, now: float) -> None:
         """A waiting step was cancelled; see :meth:`Poller.interrupt`."""
         self._poller.interrupt(now)
-        self._after(now)
+        self._parts.after_event(now)
 
     def stop(self, now: float) -> None:
         """End the iterator with its next step, which counts the last batch, or a waiting one."""
         if self._stopped_at is None:
             self._stopped_at = now
         self._poller.stop()
-        self._after(now)
+        self._parts.after_event(now)
 
     def boundary(self, now: float, *, inside: bool) -> None:
-        """The user begins or ends awaiting the library outside a poll; see :class:`Poller`."""
+        """The application starts or stops to await the library outside a poll; see
+        :meth:`Poller.boundary`."""
         self._poller.boundary(now, inside=inside)
-        self._after(now)
+        self._parts.after_event(now)
 
     def may_begin_until(self, now: float) -> float:
         """Until when queued records may be started without asking again; before ``now``: none, as
@@ -228,12 +228,12 @@ class ConsumerCore:
     ) -> None:
         """Replace the subscription; the assignment changes with the next rebalance (KIP-70)."""
         self._subscription.subscribe(now, topics, pattern)
-        self._after(now)
+        self._parts.after_event(now)
 
     def assign(self, now: float, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, without the group's help."""
         self._subscription.assign(now, partitions)
-        self._after(now)
+        self._parts.after_event(now)
 
     def delay(self, delays: Mapping[str, TopicDelay]) -> None:
         """Deliver the records of these topics when they are due, and skip none, whatever
@@ -270,20 +270,20 @@ class ConsumerCore:
     def resume(self, now: float, partitions: Iterable[TopicPartition]) -> None:
         """See :meth:`Seeking.resume`."""
         self.seeking.resume(partitions)
-        self._after(now)
+        self._parts.after_event(now)
 
     def seek(self, now: float, partition: TopicPartition, offset: int) -> None:
         """See :meth:`Seeking.seek`."""
         self.seeking.seek(now, partition, offset)
         self._poller.position_set((partition,))
-        self._after(now)
+        self._parts.after_event(now)
 
     def seek_to(self, now: float, partitions: Iterable[TopicPartition], timestamp: int) -> int:
         """See :meth:`Seeking.seek_to`. Answers the call."""
         call_id, wanted = self._call_id(), tuple(partitions)
         self.seeking.seek_to(now, call_id, wanted, timestamp)
         self._poller.position_set(wanted)
-        self._after(now)
+        self._parts.after_event(now)
         return call_id
 
     def position(self, partition: TopicPartition) -> int | None:
@@ -299,7 +299,7 @@ class ConsumerCore:
     def commit(
         self, now: float, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None
     ) -> int:
-        """Commit what counts (manual mode: what was returned, or ``offsets``). Answers the call."""
+        """Commit what is done (manual mode: what was returned) or ``offsets``. Answers the call."""
         call_id = self._call_id()
         if offsets is None:
             self.assignment.take_back()
@@ -307,7 +307,7 @@ class ConsumerCore:
             self._outbox.put(CompleteRequest(call_id, error=self._poller.fatal))
         else:
             self._committer.request(now, call_id, offsets)
-        self._after(now)
+        self._parts.after_event(now)
         return call_id
 
     def committed(self, now: float, partitions: Iterable[TopicPartition]) -> int:
@@ -348,15 +348,14 @@ class ConsumerCore:
                 membership.set_sends_leave(leave)
 
     def close(self, now: float, *, graceful: bool = True, deadline: Deadline | None = None) -> int:
-        """Release everything, commit what counts, leave. Answers the call by ``deadline`` (None:
+        """Release everything, commit what is done, leave. Answers the call by ``deadline`` (None:
         after close_timeout). ``graceful`` waits for tasks and handlers until ``deadline.work``;
         another call may end that wait."""
         call_id = self._call_id()
         joined = self._subscription.started and self._poller.fatal is None
         self._poller.end()
         if joined and not self._leaving.closing:
-            ending = self.fetcher.end(self._leaving.sessions_ended)
-            self._leaving.set_sessions_ending(ending)
+            self._leaving.set_sessions_ending(self.fetcher.end_sessions())
         self._leaving.close(now, call_id, graceful=graceful, joined=joined, deadline=deadline)
         return call_id
 
@@ -365,7 +364,7 @@ class ConsumerCore:
     def fail(self, now: float, error: FatalError) -> None:
         """A permanent failure outside the core: everything is lost, and polls raise ``error``."""
         self._membership.fail(now, error)
-        self._after(now)
+        self._parts.after_event(now)
 
     def alive_until(self, now: float) -> float:
         """When ``max_poll_interval`` is over for the loop body that runs, or for one that started
@@ -375,7 +374,7 @@ class ConsumerCore:
         return since + self._config.max_poll_interval
 
     def group_metadata(self) -> GroupMetadata:
-        """Our identity in the group."""
+        """The identity of this member in the group."""
         return self._membership.member_identity
 
     def blocking_records(self, now: float) -> list[BlockingRecord]:
@@ -383,7 +382,7 @@ class ConsumerCore:
         return self.revocation.blocking_records(now, self._stopped_at)
 
     def health(self, now: float) -> Health:
-        """How the consumer is."""
+        """A snapshot of the consumer's state."""
         self._poller.note_records_taken(now)
         confirmed = self._membership.confirmed_at
         node = self._parts.coordinator.node

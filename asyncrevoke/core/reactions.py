@@ -203,13 +203,13 @@ class Reactions:
             self.outbox.wake()
 
     def lifespan_exited(self, now: float, instance_id: int) -> None:
-        """Nothing of it is delivered any more; a revocation goes on to the final commit."""
+        """The revocation of the partition proceeds to the final commit."""
         if self.assignment.lifespans.exited(instance_id) is not None:
             self.revocation.progress(now)
             self.after_event(now)
 
     def lifespan_failed(self, now: float, instance_id: int, reason: str) -> None:
-        """It is lost, and its final commit is not sent."""
+        """The partition is lost, and its final commit is not sent."""
         instance = self.assignment.lifespans.exited(instance_id)
         if instance is not None:
             self.revocation.lifespan_failed(now, instance, reason)
@@ -237,7 +237,7 @@ class Reactions:
     # --- commits ---------------------------------------------------------------------------------
 
     def commit_acknowledged(self, now: float, instances: Sequence[PartitionInstance]) -> None:
-        """What begins at the offset that was just committed looks it up; revocations go on."""
+        """Instances that were to start at this commit look it up; revocations progress."""
         unplaced = [each for each in instances if each.state is InstanceState.INIT]
         if unplaced:
             self.poller.position_set([each.partition for each in unplaced])
@@ -247,7 +247,7 @@ class Reactions:
     def commit_rejected(
         self, now: float, instance: PartitionInstance, error: PartitionsError
     ) -> None:
-        """Whoever waits for the end is told; the partition is released without its commit."""
+        """Unsubscribing or closing raises the error; the partition is released uncommitted."""
         if instance.state is InstanceState.COMMITTING:
             self.leaving.commit_rejected(error)
         self.revocation.commit_rejected(now, instance, str(error))
@@ -278,6 +278,9 @@ class Reactions:
     def position_passed(self, now: float, instance: PartitionInstance) -> None:
         self.completion_tracker.position_passed(now, instance)
 
+    def sessions_ended(self) -> None:
+        self.leaving.sessions_ended()
+
     # --- positions -------------------------------------------------------------------------------
 
     @property
@@ -305,7 +308,7 @@ class Reactions:
         self.membership.metadata_changed(now)
 
     def metadata_refreshed(self, now: float) -> None:
-        """Whoever waited for a leader or a topic goes on."""
+        """Look-ups and fetches that waited for a leader or a topic are sent."""
         self.seeking.leaders_known(now)
         self.positions.leaders_known(now)
         self.fetcher.leaders_known(now)
@@ -324,7 +327,7 @@ class Reactions:
         self.committer.resume(now)
 
     def epoch_changed(self, now: float) -> None:
-        """Send the commits and look up the positions that waited for it."""
+        """Send the commits and the look-ups that waited for the epoch."""
         self.committer.resume(now)
         self.positions.membership_known(now)
 
@@ -332,7 +335,7 @@ class Reactions:
         self.subscription.group_topics_known(now, topics)
 
     def group_left(self, now: float) -> None:
-        """Answer whoever waits for it, and begin what was subscribed to meanwhile."""
+        """Answer the calls that wait for it, and start what was subscribed to meanwhile."""
         self.subscription.left(now, closing=self.leaving.closing)
         self.leaving.left()
         self.subscription.apply_next(now)
@@ -341,7 +344,7 @@ class Reactions:
         self.subscription.fall_back(now, why)
 
     def membership_failed(self, error: FatalError) -> None:
-        """Every poll raises it, and everything that waits ends with it."""
+        """Every poll raises the error, and every waiting call fails with it."""
         if self.poller.fatal is None:
             self.poller.fail(error)
             self.outbox.emit("error", "the consumer cannot go on", error=str(error))
@@ -385,7 +388,7 @@ class Reactions:
         self.revocation.lose(now, self.assignment.live(), "closing took too long")
 
     def closed(self) -> None:
-        """Everything that waits ends."""
+        """Every waiting call fails with ConsumerClosedError."""
         error = ConsumerClosedError("the consumer was closed meanwhile")
         self.committer.fail_waiters(error)
         self.offset_queries.fail_all(error)

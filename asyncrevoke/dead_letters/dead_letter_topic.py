@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from typing import Self, Unpack
 
     from asyncrevoke.config import ConsumerOptions
-    from asyncrevoke.consumer import Consumer
     from asyncrevoke.producing.producer import Producer
+    from asyncrevoke.ranges.range_consumer import RangeConsumer
 
 _RECORDS: Final = 500
 _ALL: Final = DeadLetterFilter()
@@ -61,7 +61,7 @@ class DeadLetterTopic:
             max_poll_records=_RECORDS,
         )
         self._stack = AsyncExitStack()
-        self._consumer: Consumer | None = None
+        self._consumer: RangeConsumer | None = None
 
     async def __aenter__(self) -> Self:
         consumer = consumer_of(self._config, unreadable=True)
@@ -82,10 +82,9 @@ class DeadLetterTopic:
                 f"there is no topic {self.topic!r} at "
                 f"{', '.join(self._config.bootstrap_servers)}, or this user may not describe it"
             )
-        partitions = [TopicPartition(self.topic, number) for number in sorted(numbers)]
-        first = await consumer.beginning_offsets(*partitions)
-        last = await consumer.end_offsets(*partitions)
-        return {each: range(first[each], last[each]) for each in partitions}
+        return await consumer.offset_ranges(
+            [TopicPartition(self.topic, number) for number in sorted(numbers)]
+        )
 
     async def read(
         self, ranges: Mapping[TopicPartition, range]
@@ -144,7 +143,7 @@ class DeadLetterTopic:
         """Writes over the same connections."""
         return self._entered().producer
 
-    def _entered(self) -> Consumer:
+    def _entered(self) -> RangeConsumer:
         if self._consumer is None:
             raise IllegalStateError("a DeadLetterTopic is used inside `async with`")
         return self._consumer

@@ -162,7 +162,7 @@ class Replay:
         if journal is not None and journal.is_in_doubt(*place) and not options.resend_in_doubt:
             self._name(
                 letter.record,
-                "it may have been sent by a replay that was interrupted (--resend-in-doubt)",
+                "an interrupted replay may have sent it (resend_in_doubt=True sends it again)",
             )
             return None
         if (why := why_not_replayed(letter, self._target(letter), options.max_attempts)) is None:
@@ -275,5 +275,5 @@ def _check_journal(journal: ReplayJournal | None, ranges: dict[TopicPartition, r
         if (highest := journal.highest(partition.partition)) >= offsets.stop:
             raise DeadLettersError(
                 f"{journal.path} has offset {highest} of {partition}, which ends at "
-                f"{offsets.stop}: the topic was created anew; name another file by --journal"
+                f"{offsets.stop}: the topic was created anew; name another file: journal=PATH"
             )

@@ -172,7 +172,7 @@ class ReplayJournal:
                 if topic != self._topic:
                     raise DeadLettersError(
                         f"{self.path} is the journal of {topic}, not of {self._topic}: name "
-                        "another file by --journal"
+                        "another file: journal=PATH"
                     )
             case _ if first:
                 raise self._damaged(at)
@@ -186,8 +186,8 @@ class ReplayJournal:
 
     def _damaged(self, at: int) -> DeadLettersError:
         return DeadLettersError(
-            f"{self.path} is no journal of replays, or is damaged at byte {at}: name another file "
-            "by --journal; what this one has sent would be sent again"
+            f"{self.path} is no journal of replays, or is damaged at byte {at}. With another "
+            "file, journal=PATH, what this one has sent is sent again"
         )
 
     def _close(self) -> None:

@@ -101,7 +101,9 @@ def why_not_replayed(letter: StoredDeadLetter, to: str, max_replays: int) -> str
     if to.startswith("__"):
         return f"its origin {to} is an internal topic"
     if letter.replays >= max_replays:
-        return f"it was replayed {letter.replays} times and failed again (--max-attempts)"
+        return (
+            f"it was replayed {letter.replays} times and failed again (max_attempts={max_replays})"
+        )
     if letter.error_type == _UNREADABLE and letter.record.value is None:
         return "it has no content: the record could not be read when it failed"
     return None

@@ -78,3 +78,9 @@ class GroupFacts(msgspec.Struct, frozen=True, kw_only=True):
     rebalance: RebalanceFacts
     members: tuple[MemberFacts, ...]
     partitions: tuple[PartitionFacts, ...]
+
+    @property
+    def lag(self) -> int | None:
+        """The sum over the partitions whose lag is known; None if no lag of any is known."""
+        lags = [partition.lag for partition in self.partitions if partition.lag is not None]
+        return sum(lags) if lags or not self.partitions else None

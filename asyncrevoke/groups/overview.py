@@ -12,7 +12,7 @@ from asyncrevoke.groups.observer import describe_group, list_groups
 from asyncrevoke.groups.retry import retry_until_settled
 
 if TYPE_CHECKING:
-    from asyncrevoke.groups.facts import GroupFacts, GroupSummary
+    from asyncrevoke.groups.facts import GroupSummary
     from asyncrevoke.groups.observer import BrokerRequests
 
 # Seconds for describing all groups: a cluster may have thousands.
@@ -39,17 +39,10 @@ async def summarize_groups(
                 except GroupsError:
                     continue
                 else:
-                    summaries[summary.group] = _with_facts(summary, facts)
+                    summaries[summary.group] = msgspec.structs.replace(
+                        summary, members=len(facts.members), lag=facts.lag
+                    )
     except TimeoutError:
         # The others are listed as they are.
         return list(summaries.values())
     return list(summaries.values())
-
-
-def _with_facts(summary: GroupSummary, facts: GroupFacts) -> GroupSummary:
-    lags = [partition.lag for partition in facts.partitions if partition.lag is not None]
-    return msgspec.structs.replace(
-        summary,
-        members=len(facts.members),
-        lag=sum(lags) if lags or not facts.partitions else None,
-    )

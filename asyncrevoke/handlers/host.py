@@ -184,7 +184,7 @@ class HandlerHost:
                     router = router.map_handlers(inline)
                 runner = self._runner = HandlerRunner(session, router, context)
                 session.add_owner(runner)
-                session.core.fetcher.record_drain.deliver_unreadable()
+                session.core.fetcher.collector.deliver_unreadable()
                 if lifespans is None:
                     await runner.run()
                 else:

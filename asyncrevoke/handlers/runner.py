@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from asyncrevoke.errors import ConfigError, UnreadableRecordError
 from asyncrevoke.handlers.execution.pipeline import HandlerPipeline
 from asyncrevoke.handlers.policy.batch import first_unfinished_offset, unfinished_records
-from asyncrevoke.handlers.scheduling.in_flight_limits import in_flight_limits
+from asyncrevoke.handlers.scheduling.in_flight_limits import HandlerInFlightLimits
 from asyncrevoke.model import UnreadableRecord
 from asyncrevoke.runtime.hooks.running_calls import RunningCall
 
@@ -40,8 +40,8 @@ class HandlerRunner:
         self._orderings = {
             id(handler): pipeline.ordering_of(handler) for handler in lookup.handlers
         }
-        limits = in_flight_limits(lookup, context.max_in_flight)
-        if limits is not None:
+        limits = HandlerInFlightLimits(lookup, context.max_in_flight)
+        if limits:
             source.limit_in_flight(limits)
 
     @property
@@ -65,7 +65,7 @@ class HandlerRunner:
             await self._poll_until_stopped()
             pipeline.backlog.stop()
             if not pipeline.dispatcher.worker_has_failed:
-                with self._source.parked():
+                with self._source.awaiting_library():
                     await pipeline.pool.wait_until_idle()
                     await pipeline.results_ended()
         except asyncio.CancelledError:

@@ -142,7 +142,7 @@ class TrackedTaskGroup:
         """
         self._state = "left"
         self._records.stop_retries()
-        with self._source.parked():
+        with self._source.awaiting_library():
             try:
                 failed = error is not None and error is not self._failure
                 if not failed and not self._pipeline.dispatcher.worker_has_failed:
@@ -233,7 +233,7 @@ class TrackedTaskGroup:
 
     async def _value(self, result: TaskResult[R]) -> tuple[R] | None:
         if not result.ended.is_set():
-            with self._source.parked():
+            with self._source.awaiting_library():
                 await result.ended.wait()
         if result.value is None and self._failure is not None:
             raise self._failure
@@ -249,7 +249,7 @@ class TrackedTaskGroup:
         self._check_open()
         ordering = self._ordering_of(record)
         if self._room.locked():
-            with self._source.parked():
+            with self._source.awaiting_library():
                 await self._room.acquire()
         else:
             await self._room.acquire()

@@ -151,20 +151,17 @@ class Journal:
         from asyncrevoke.journal.recording.shipping import Shipping
         from asyncrevoke.journal.recording.writer import DirectWriter, ThreadWriter
 
-        def open_log(
-            on_full: Callable[..., object], on_frame: Callable[..., object] | None
-        ) -> LogFile:
-            return LogFile(
-                session,
-                group,
-                segment_bytes=self._segment_bytes,
-                segment_seconds=self._segment_seconds,
-                on_full=on_full,
-                on_frame=on_frame,
-                hashed=self.content == "records",
-                mode=self._mode,
-            )
-
+        ships = threaded and self._sink is not None
+        open_log = partial(
+            LogFile,
+            session,
+            group,
+            segment_bytes=self._segment_bytes,
+            segment_seconds=self._segment_seconds,
+            keep_frames=ships,
+            hashed=self.content == "records",
+            mode=self._mode,
+        )
         if threaded:
             shipping = None if self._sink is None else Shipping(self._sink.copy(), session)
             others = partial(self._others, session)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, cast
 from asyncrevoke.consumer import Consumer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from asyncrevoke.core.queries.topic_description import TopicDescription
+    from asyncrevoke.model import TopicPartition
 
 
 class RangeConsumer(Consumer):
@@ -26,3 +27,11 @@ class RangeConsumer(Consumer):
         session = self._entered()
         answer = await session.ask(lambda: session.core.describe_topics(session.now(), topics))
         return cast("Mapping[str, TopicDescription]", answer)
+
+    async def offset_ranges(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, range]:
+        """The offsets of each partition that can be read now, with this isolation level."""
+        first = await self.beginning_offsets(*partitions)
+        last = await self.end_offsets(*partitions)
+        return {each: range(first[each], last[each]) for each in partitions}

@@ -269,7 +269,7 @@ class Connections:
     """The connections of one client to the cluster; requests and responses take no time.
 
     A broker processes one request at a time on a connection, so requests wait while a JoinGroup on
-    their connection is parked.
+    their connection is delayed.
     """
 
     def __init__(self, cluster: Cluster, client: int) -> None:

@@ -414,7 +414,7 @@ class TestConsumer:
             and bool(cluster.scripted.others())
             and set(session.core.assignment.partitions()) == share
             and not any(session.core.is_revoking(tp) for tp in share)
-            # And reads it: a fetch of other partitions may be parked before.
+            # And reads it: a fetch of other partitions may be delayed before.
             and all(session.core.seeking.highwater(tp) is not None for tp in share - paused)
         )
 

@@ -96,7 +96,7 @@ class InMemory:
         self.in_flight -= len(records)
 
     @contextlib.contextmanager
-    def parked(self) -> Generator[None]:
+    def awaiting_library(self) -> Generator[None]:
         """While handlers drain."""
         yield
 

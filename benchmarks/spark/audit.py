@@ -56,9 +56,7 @@ def write_journal(folder: Path, records: int, size: int) -> None:
     """What a consumer would have written of the topic that ``running`` has filled."""
     session = JournalSession(folder / new_session_id(_AT / 1e6))
     session.folder.mkdir()
-    log = LogFile(
-        session, "benchmark", segment_bytes=2**40, segment_seconds=9e9, on_full=lambda _: None
-    )
+    log = LogFile(session, "benchmark", segment_bytes=2**40, segment_seconds=9e9)
     value = b"v" * size
     seq = 0
 

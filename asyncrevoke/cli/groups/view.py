@@ -48,11 +48,11 @@ def show_group(console: Console, group: GroupFacts) -> None:
         console.print(_members(group.members))
     if group.partitions:
         console.print(_partitions(group.partitions, group.members))
-        known = [partition.lag for partition in group.partitions if partition.lag is not None]
-        unknown = len(group.partitions) - len(known)
+        unknown = sum(partition.lag is None for partition in group.partitions)
         print_line(
             console,
-            f"lag: {sum(known)}" + (f", and {unknown} partitions of unknown lag" * bool(unknown)),
+            f"lag: {_number(group.lag)}"
+            + (f", and {unknown} partitions of unknown lag" * bool(unknown)),
         )
 
 

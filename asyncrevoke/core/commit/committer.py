@@ -272,7 +272,7 @@ class Committer:
             node,
             Channel.COMMIT,
             self._config.request_timeout,
-            self._answered,
+            self._commit_answered,
         )
 
     def resume(self, now: float) -> None:
@@ -280,7 +280,7 @@ class Committer:
         self._outbox.cancel_timer(_RETRY_TIMER)
         self.flush(now)
 
-    def _answered(self, now: float, reply: Reply) -> None:
+    def _commit_answered(self, now: float, reply: Reply) -> None:
         sent = self._in_flight
         if sent is None:  # pragma: no cover - an answer comes once, to the one in flight
             return

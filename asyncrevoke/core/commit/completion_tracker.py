@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.core.partition.offset_tracker import OffsetTracker
 from asyncrevoke.errors import IllegalStateError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.commit.committer import Committer
@@ -31,6 +31,16 @@ _UNLIMITED = 2**31
 # Of the records that wait unstarted if ``max_in_flight`` are in flight, one in so many is reserved.
 _RESERVED = 4
 _NO_OFFSET = 2**63 - 1
+
+
+class InFlightLimits(Protocol):
+    """Limits below ``max_in_flight``. Implemented by
+    :class:`asyncrevoke.handlers.scheduling.in_flight_limits.HandlerInFlightLimits`."""
+
+    def of_topic(self, topic: str) -> tuple[str, int] | None:
+        """A name, and how many records of all topics with that name may be in flight (at most one
+        more for each partition); None for a topic that only ``max_in_flight`` limits."""
+        ...
 
 
 class CompletionTracker:
@@ -70,11 +80,11 @@ class CompletionTracker:
         self._drops_gaps = config.revoke_gaps == "drop"
         # The last poll result, to be completed when the next step starts.
         self._returned: list[tuple[PartitionInstance, Sequence[Record]]] = []
-        # A poll found no capacity: wake it when some is freed.
+        # A poll found no capacity: wake it when some is free.
         self._at_limit = False
         # Only topics with a limit of their own had no capacity.
         self._limited = False
-        self._limit_of: Callable[[str], tuple[str, int] | None] | None = None
+        self._limits: InFlightLimits | None = None
         # The capacity of each partition with a limit's name in one round of polling.
         self._shares: dict[str, int] = {}
         self._round = -1
@@ -139,10 +149,9 @@ class CompletionTracker:
         partitions = len(self._assignment)
         return self._reserve // partitions if partitions > 1 else 0
 
-    def limit(self, limit_of: Callable[[str], tuple[str, int] | None]) -> None:
-        """Set a function that returns, for each topic, a name and the limit of records in flight
-        for that name; None for a topic without a limit of its own."""
-        self._limit_of = limit_of
+    def set_limits(self, limits: InFlightLimits) -> None:
+        """From now on these limits apply besides ``max_in_flight``."""
+        self._limits = limits
 
     def partition_capacity(self, instance: PartitionInstance, round_number: int) -> int:
         """How many records of one partition may be returned in this round of polling. The rest of a
@@ -150,7 +159,9 @@ class CompletionTracker:
         unnamed = _UNLIMITED
         if self._draws_on_reserve:
             unnamed = max(0, self._partition_reserve() - instance.in_flight)
-        if self._limit_of is None or (limit := self._limit_of(instance.partition.topic)) is None:
+        if self._limits is None:
+            return unnamed
+        if (limit := self._limits.of_topic(instance.partition.topic)) is None:
             return unnamed
         name, most = limit
         if round_number != self._round:
@@ -166,7 +177,7 @@ class CompletionTracker:
         return min(share, unnamed)
 
     def _is_named(self, instance: PartitionInstance, name: str) -> bool:
-        limit = None if self._limit_of is None else self._limit_of(instance.partition.topic)
+        limit = None if self._limits is None else self._limits.of_topic(instance.partition.topic)
         return limit is not None and limit[0] == name
 
     def _warn_at_limit(self, now: float) -> None:
@@ -281,8 +292,8 @@ class CompletionTracker:
                 self._records_ended(now, instance, ended)
 
     def abandon_all(self, now: float, records: Sequence[Record]) -> None:
-        """These records were not started, or have ended without being done: they delay no release,
-        and the commit point stays before them."""
+        """These records were not started, or have failed: they no longer delay a release, and the
+        commit point stays before them."""
         for record in records:
             instance = self._assignment.instance_of(record.tracker_id)
             if instance is not None and _abandon(instance, record):

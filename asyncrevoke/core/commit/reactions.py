@@ -50,7 +50,7 @@ class CommitReactions(Protocol):
         ...
 
     def commit_acknowledged(self, now: float, instances: Sequence[PartitionInstance]) -> None:
-        """The broker is known to hold what was committed of these."""
+        """The broker holds the committed offsets of these instances."""
 
     def commit_rejected(
         self, now: float, instance: PartitionInstance, error: PartitionsError
@@ -95,5 +95,5 @@ class CommitterReactions(Protocol):
         answered: bool,
         /,
     ) -> None:
-        """The broker holds what it should of ``certain``, and older offsets of ``rewound``.
+        """The broker holds the right offsets of ``certain``, and older ones of ``rewound``.
         ``answered``: whether it has answered for all."""

@@ -45,8 +45,8 @@ class UnverifiedCommits:
         self._coordinator = coordinator
         self._committer = committer
         self.verifying = False
-        # True if the broker has held the right offset since: it is asked once more before the
-        # release, as a delayed commit may come after that.
+        # True if the broker has confirmed the right offset since. It is asked once more before
+        # the release, as a delayed commit may have arrived later.
         self._unverified: dict[PartitionInstance, bool] = {}
 
     def __contains__(self, instance: PartitionInstance) -> bool:
@@ -96,10 +96,10 @@ class UnverifiedCommits:
             node,
             Channel.COMMIT,
             self._config.request_timeout,
-            lambda later, reply: self._answered(later, node, asked, reply),
+            lambda later, reply: self._offsets_answered(later, node, asked, reply),
         )
 
-    def _answered(
+    def _offsets_answered(
         self, now: float, node: Node, asked: list[PartitionInstance], reply: Reply
     ) -> None:
         self.verifying = False

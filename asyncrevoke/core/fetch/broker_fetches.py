@@ -53,7 +53,7 @@ class BrokerFetches:
     """One broker's partitions: those to fetch, those that have enough, and the fetches in flight.
 
     Partitions without new data are in the long poll, which the broker may hold. Those to be fetched
-    meanwhile (new, or drained) go by a short fetch on another connection; busy partitions stay
+    meanwhile (new, or emptied) go by a short fetch on another connection; busy partitions stay
     there, so that the long poll lists the quiet ones.
     """
 

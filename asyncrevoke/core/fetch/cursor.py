@@ -1,4 +1,4 @@
-"""One partition instance as something to fetch and to drain."""
+"""One partition instance as something to fetch, and to collect records from."""
 
 from __future__ import annotations
 
@@ -29,22 +29,24 @@ LONGEST_FAULT_BACKOFF = 10.0
 
 
 class DeliveryCapacity(Protocol):
-    """How much may be delivered. Implemented by :class:`CompletionTracker`."""
+    """How much may be delivered. Implemented by
+    :class:`asyncrevoke.core.commit.completion_tracker.CompletionTracker`."""
 
     def partition_capacity(self, instance: PartitionInstance, round_number: int, /) -> int:
-        """How many records of one partition may be delivered in this drain."""
+        """How many records of one partition may be delivered in this round."""
         ...
 
 
-class DrainContext(Protocol):
-    """The drain that cursors are read by. Implemented by :class:`RecordDrain`."""
+class CollectorState(Protocol):
+    """What cursors read and note while a poll collects records. Implemented by
+    :class:`asyncrevoke.core.fetch.collector.RecordCollector`."""
 
     limits: DeliveryCapacity
-    # Grows with every drain: capacities are computed anew.
+    # Grows with every poll: capacities are computed anew.
     round: int
     # Cursors whose next batch cannot be decoded.
     corrupt: list[PartitionCursor]
-    # The wall clock in the present drain, in seconds since the epoch.
+    # The wall clock at the present poll, in seconds since the epoch.
     wall_time: float
     # Cursors whose next record is not due.
     not_due: list[PartitionCursor]
@@ -55,22 +57,22 @@ class DrainContext(Protocol):
 
 
 class PartitionCursor:
-    """The fetch state of an instance, from its broker to the drain."""
+    """The fetch state of an instance, from its broker to the poll that takes its records."""
 
     def __init__(
         self,
-        drain_context: DrainContext,
+        collector: CollectorState,
         instance: PartitionInstance,
         delay: TopicDelay | None = None,
     ) -> None:
-        self._drain_context = drain_context
+        self._collector = collector
         self.instance = instance
         self._asked_in = -1
         self._left = 0
         self._request: FetchPartition | None = None
         # The id of its topic (KIP-516), None if brokers have sent none.
         self.topic_id: bytes | None = None
-        # The collection that has it, None while it is in flight or out of range.
+        # The queue of the fetcher that has it, None while it is in flight or out of range.
         self.queue: dict[PartitionCursor, None] | None = None
         self.in_flight = False
         # Whether the last response had records.
@@ -81,14 +83,14 @@ class PartitionCursor:
         # Whether it is fetched, from the low water mark up to the high one.
         self.filling = True
         self.leader: tuple[Node, int] | None = None
-        # How often the metadata was older than what was read.
+        # Times in a row that the metadata was older than what was read.
         self.metadata_tries = 0
         self.replica = ReplicaChoice()
         self.backoff = Backoff(_FIRST_BACKOFF, LONGEST_BACKOFF)
         self.not_before = 0.0
         self.error_reported = False
         self.corrupt_record: CorruptRecordError | None = None
-        # The buffer whose end is out of range; not fetched until it is drained.
+        # The buffer whose end is out of range; not fetched until it is empty.
         self.out_of_range: RecordBuffer | None = None
         # With a delay, records are delivered when they are due.
         self._head = None if delay is None else DueRecords(delay)
@@ -120,7 +122,7 @@ class PartitionCursor:
         self.not_due = False
 
     def start_fetch(self) -> None:
-        """It is in a fetch in flight, and in no queue."""
+        """A fetch of it is in flight: it is in no queue."""
         self.move_to(None)
         self.in_flight = True
 
@@ -220,21 +222,21 @@ class PartitionCursor:
             )
         return asked
 
-    # --- draining ----------------------------------------------------------------------------
+    # --- records -----------------------------------------------------------------------------
 
     @property
     def buffered(self) -> int:
-        """Records that it may give in this drain (an estimate)."""
+        """Records that it may give in this round (an estimate)."""
         buffer = self.instance.buffer
         if buffer is None or buffer.awaits_decoding:
             return 0
-        if self._asked_in != self._drain_context.round:
-            self._asked_in = self._drain_context.round
+        if self._asked_in != self._collector.round:
+            self._asked_in = self._collector.round
             self._left = self._capacity() if self.is_active else 0
         return min(buffer.buffered, self._left)
 
     def _capacity(self) -> int:
-        context = self._drain_context
+        context = self._collector
         return max(context.limits.partition_capacity(self.instance, context.round), 0)
 
     @property
@@ -244,23 +246,23 @@ class PartitionCursor:
         return buffer is None or not buffer.buffered
 
     def take(self, limit: int) -> list[Record]:
-        """Up to ``limit`` records, as many as it may give in this drain; none if the next batch
+        """Up to ``limit`` records, as many as it may give in this round; none if the next batch
         cannot be decoded."""
         buffer = self.instance.buffer
         if buffer is None:
             return []
         try:
-            unreadable = self._drain_context.unreadable
+            unreadable = self._collector.unreadable
             records = buffer.take(min(limit, self._left), self._due_to, unreadable=unreadable)
         except CorruptRecordError as error:
             self.corrupt_record = error
-            self._drain_context.corrupt.append(self)
+            self._collector.corrupt.append(self)
             self._left = 0
             return []
         if not records:
-            self._drain_context.empty.append(self)
+            self._collector.empty.append(self)
         elif unreadable and isinstance(records[-1], UnreadableRecord):
-            # The last record of its drain, so that it is found there.
+            # The last record of its round, so that it is found there.
             self._left = 0
             return records
         self._left -= len(records)
@@ -268,14 +270,14 @@ class PartitionCursor:
 
     def _find_due(self, records: Sequence[Record], first: int, end: int) -> int:
         assert self._head is not None
-        due_to = self._head.due_to(records, first, end, self._drain_context.wall_time)
+        due_to = self._head.due_to(records, first, end, self._collector.wall_time)
         if due_to < end:
             self.not_due = True
             self._left = 0
-            self._drain_context.not_due.append(self)
+            self._collector.not_due.append(self)
         return due_to
 
     @property
     def due_in(self) -> float | None:
-        """Seconds until its next record is due, as of the last drain; None if it was due."""
+        """Seconds until its next record is due, as of the last poll; None if it was due."""
         return None if self._head is None else self._head.wait

@@ -25,8 +25,8 @@ class TopicDelay(NamedTuple):
 class DueRecords:
     """How far the records of one partition are due, in offset order.
 
-    The producer's clock may be ahead. By as much as a record would wait beyond ``max_delay``, the
-    records after it are due earlier.
+    A producer's clock may be ahead. If a record would wait longer than ``max_delay``, it and the
+    records after it are due that much earlier.
     """
 
     def __init__(self, delay: TopicDelay) -> None:

@@ -14,8 +14,9 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 ItemT = TypeVar("ItemT")
 
 
-class DrainSource(Protocol[ItemT]):
-    """Something that items are taken from. Implemented by :class:`PartitionCursor`."""
+class ShareSource(Protocol[ItemT]):
+    """Something that items are taken from. Implemented by
+    :class:`asyncrevoke.core.fetch.cursor.PartitionCursor`."""
 
     @property
     def buffered(self) -> int:
@@ -24,7 +25,7 @@ class DrainSource(Protocol[ItemT]):
 
     @property
     def empty(self) -> bool:
-        """Whether it leaves the ring; a source that only may not give now keeps its place."""
+        """Whether it leaves the ring. A source that has items and may not give them now stays."""
         ...
 
     def take(self, limit: int) -> list[ItemT]:
@@ -36,7 +37,7 @@ class FairShare(Generic[KeyT, ItemT]):
     """A ring of sources, the least recently served first."""
 
     def __init__(self) -> None:
-        self._ring: dict[KeyT, DrainSource[ItemT]] = {}
+        self._ring: dict[KeyT, ShareSource[ItemT]] = {}
 
     def __len__(self) -> int:
         return len(self._ring)
@@ -44,9 +45,9 @@ class FairShare(Generic[KeyT, ItemT]):
     def __contains__(self, key: KeyT) -> bool:
         return key in self._ring
 
-    def add(self, key: KeyT, cursor: DrainSource[ItemT]) -> None:
+    def add(self, key: KeyT, source: ShareSource[ItemT]) -> None:
         """Add a source at the end of the ring, or keep its place in it."""
-        self._ring[key] = cursor
+        self._ring[key] = source
 
     def remove(self, key: KeyT) -> None:
         """Remove a source."""
@@ -54,9 +55,9 @@ class FairShare(Generic[KeyT, ItemT]):
 
     def ready(self) -> bool:
         """Whether any source has items to take now."""
-        return any(cursor.buffered for cursor in self._ring.values())
+        return any(source.buffered for source in self._ring.values())
 
-    def drain(self, limit: int) -> dict[KeyT, list[ItemT]]:
+    def take(self, limit: int) -> dict[KeyT, list[ItemT]]:
         """Take up to ``limit`` items in fair shares; keys in the order in which they were served.
 
         The cost grows with ``limit``, not with the number of sources, unless many of them keep
@@ -65,8 +66,8 @@ class FairShare(Generic[KeyT, ItemT]):
         ring = self._ring
         taken: dict[KeyT, list[ItemT]] = {}
         waiting = iter(list(ring.items()))
-        active: list[tuple[KeyT, DrainSource[ItemT]]] = []
-        served: list[tuple[KeyT, DrainSource[ItemT]]] = []
+        active: list[tuple[KeyT, ShareSource[ItemT]]] = []
+        served: list[tuple[KeyT, ShareSource[ItemT]]] = []
         while limit > 0:
             # With more sources than items, those further back get none and are not asked.
             while len(active) < limit and (entry := next(waiting, None)) is not None:
@@ -81,18 +82,18 @@ class FairShare(Generic[KeyT, ItemT]):
                 break
             share = max(1, limit // len(active))
             turn, active = active[:limit], active[limit:]
-            for key, cursor in turn:
-                if items := cursor.take(share):
+            for key, source in turn:
+                if items := source.take(share):
                     limit -= len(items)
                     if key in taken:
                         taken[key] += items
                     else:
                         taken[key] = items
                     # To the end of the ring: a source that gets the odd record of an uneven share
-                    # is behind all others in the next drain.
+                    # is behind all others the next time.
                     del ring[key]
-                    ring[key] = cursor
-                    served.append((key, cursor))
-                if cursor.empty:
+                    ring[key] = source
+                    served.append((key, source))
+                if source.empty:
                     del ring[key]
         return taken

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.core.fetch.background_decoding import BackgroundDecoding
 from asyncrevoke.core.fetch.broker_fetches import BrokerFetches, FetchTarget, InFlightFetch
+from asyncrevoke.core.fetch.collector import RecordCollector
 from asyncrevoke.core.fetch.cursor import PartitionCursor
-from asyncrevoke.core.fetch.drain import RecordDrain
 from asyncrevoke.core.fetch.memory_budget import MemoryBudget
 from asyncrevoke.core.fetch.responses import FetchResponses
 from asyncrevoke.core.fetch.session import NO_SUCH_SESSION, SessionFetch, end_sessions
@@ -28,7 +28,7 @@ from asyncrevoke.core.partition.instance import InstanceState
 from asyncrevoke.protocol.messages import ErrorCode, FetchResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.fetch.cursor import DeliveryCapacity
@@ -49,7 +49,7 @@ _UNLIMITED = 2**62
 _LOOK_EVERY = 0.01
 # So many busy partitions may join the long poll.
 _FEW = 32
-# Seconds that the next fetch waits for a poll to drain what has come.
+# Seconds that the next fetch waits for a poll to take what has come.
 _POLLED_SOON = 0.005
 
 
@@ -92,17 +92,17 @@ class Fetcher:
         )
         self._delays: Mapping[str, TopicDelay] = {}
         self._cursors: dict[TopicPartition, PartitionCursor] = {}
-        self.record_drain = RecordDrain(
+        self.collector = RecordCollector(
             outbox, self._responses, self._cursors, wall_clock, capacity, self, reactions
         )
         self._brokers: dict[int, BrokerFetches] = {}
-        # Responses whose cursors get a place when the poll that waits has drained them.
+        # Responses whose cursors get a place when the poll that waits has taken their records.
         self._completed_fetches: list[_CompletedFetch] = []
         self._over_budget_fetches = 0
         self._inactive: dict[PartitionCursor, None] = {}
         self._delayed: dict[PartitionCursor, None] = {}
         self._look_at = 0.0
-        # A poll is about to drain: one fetch then requests these partitions and the rest.
+        # A poll is about to take records: one fetch then requests these partitions and the rest.
         self._held_until = 0.0
         self._timer_at = _NEVER
         self._shares_changed = False
@@ -127,7 +127,7 @@ class Fetcher:
                 self.remove(cursor.instance)
             delay = self._delays.get(instance.partition.topic)
             cursor = self._cursors[instance.partition] = PartitionCursor(
-                self.record_drain, instance, delay
+                self.collector, instance, delay
             )
             cursor.set_topic_id(self._cluster.topic_id(instance.partition.topic))
             self._shares_changed = True
@@ -145,7 +145,7 @@ class Fetcher:
         del self._cursors[instance.partition]
         self._memory.forget(cursor)
         cursor.retire()
-        self.record_drain.forget(cursor)
+        self.collector.forget(cursor)
         self._shares_changed = True
 
     def leaders_known(self, now: float) -> None:
@@ -158,14 +158,14 @@ class Fetcher:
                 cursor.wait_until(min(cursor.not_before, now))
             self._place(now, cursor)
 
-    def end(self, then: Callable[[], None]) -> bool:
+    def end_sessions(self) -> bool:
         """End all fetch sessions, as nothing is planned any more; see :func:`end_sessions`."""
         sessions = [
             (node, broker.session)
             for broker in self._brokers.values()
             if (node := self._cluster.node(broker.node_id)) is not None
         ]
-        return end_sessions(self._outbox, sessions, then)
+        return end_sessions(self._outbox, sessions, self._reactions)
 
     def plan(self, now: float) -> None:
         """Send every fetch that is due. Costs little when nothing has changed."""
@@ -289,7 +289,7 @@ class Fetcher:
             self._place(now, cursor)
             return
         buffer.discard()
-        self.record_drain.remove(cursor)
+        self.collector.remove(cursor)
         self._memory.recount(cursor)
         if offset is not None and offset >= instance.delivered_to:
             # No delivered record is gone; the position is checked again.
@@ -300,10 +300,10 @@ class Fetcher:
             self._reactions.log_truncated(now, instance, offset, leader_epoch)
 
     def buffer_appended(self, cursor: PartitionCursor) -> None:
-        """Have a large batch decoded, count its bytes, and let drains take its records."""
+        """Have a large batch decoded, count its bytes, and let polls take its records."""
         self._background_decoding.buffer_changed(cursor)
         self._memory.recount(cursor)
-        self.record_drain.add(cursor)
+        self.collector.add(cursor)
 
     # --- requests ----------------------------------------------------------------------------
 
@@ -350,7 +350,7 @@ class Fetcher:
             node,
             channel,
             config.fetch_max_wait + config.request_timeout,
-            lambda later, reply: self._answered(later, broker, fetch, reply),
+            lambda later, reply: self._fetch_answered(later, broker, fetch, reply),
         )
         return True
 
@@ -369,7 +369,7 @@ class Fetcher:
             cursor.set_topic_id(self._cluster.topic_id(topic))
         return ids.setdefault(topic, cursor.topic_id) == cursor.topic_id
 
-    def _answered(
+    def _fetch_answered(
         self, now: float, broker: BrokerFetches, fetch: InFlightFetch, reply: Reply
     ) -> None:
         del broker.in_flight[fetch.channel]
@@ -405,7 +405,7 @@ class Fetcher:
                 self._broker_failed(now, broker, fetch, detail or kind.value)
             case _:
                 self._broker_failed(now, broker, fetch, f"unexpected {type(reply).__name__}")
-        # If they are drained by then, they join the long poll; not if the list is long.
+        # If they are empty by then, they join the long poll; not if the list is long.
         joins = now < self._held_until and not broker.in_flight and len(fetch.targets) <= _FEW
         completed = _CompletedFetch(broker, fetch, served, joins)
         if is_held:
@@ -449,7 +449,7 @@ class Fetcher:
             reason=why,
         )
 
-    # --- the drain ---------------------------------------------------------------------------
+    # --- polls -------------------------------------------------------------------------------
 
     def polled(self) -> None:
         """A poll looks for records now: send what was held for it."""

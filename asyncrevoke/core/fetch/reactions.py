@@ -32,6 +32,9 @@ class FetchReactions(Protocol):
     def position_passed(self, now: float, instance: PartitionInstance) -> None:
         """The position has passed batches without records to deliver."""
 
+    def sessions_ended(self) -> None:
+        """All fetch sessions have ended, after :meth:`Fetcher.end_sessions`."""
+
     def failed(self, now: float, error: Exception) -> None:
         """The user must know of an error."""
 
@@ -55,7 +58,7 @@ class CursorReactions(Protocol):
         unknown."""
 
     def records_taken(self, now: float, cursor: PartitionCursor) -> None:
-        """A drain has taken records from its buffer."""
+        """A poll has taken records from its buffer."""
 
     def record_due(self, cursor: PartitionCursor) -> None:
         """Its next record may be delivered now (delayed topics)."""

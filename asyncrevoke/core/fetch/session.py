@@ -17,9 +17,10 @@ from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import ErrorCode, FetchPartition, FetchRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.fetch.reactions import FetchReactions
     from asyncrevoke.core.io.outbox import Outbox, Reply
 
 # A broker answers so when it has evicted the session.
@@ -132,10 +133,10 @@ def _contradict(ids: dict[str, bytes] | None, others: dict[str, bytes] | None) -
 
 
 def end_sessions(
-    outbox: Outbox, sessions: Iterable[tuple[Node, FetchSession]], then: Callable[[], None]
+    outbox: Outbox, sessions: Iterable[tuple[Node, FetchSession]], reactions: FetchReactions
 ) -> bool:
-    """End these sessions; returns whether there are any. ``then()`` is called when all brokers have
-    answered, or time is up.
+    """End these sessions; returns whether there are any. ``sessions_ended`` is reported when all
+    brokers have answered, or after a second.
 
     A broker has room for 1,000 sessions, and evicts idle ones only after minutes. The request uses
     the other connection, since a long poll may be held on the session's own.
@@ -145,7 +146,7 @@ def end_sessions(
     def ended(node: Node, _now: float, _reply: Reply) -> None:
         waiting.discard(node)
         if not waiting:
-            then()
+            reactions.sessions_ended()
 
     for node, session in sessions:
         named = session.end()

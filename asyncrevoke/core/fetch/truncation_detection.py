@@ -1,9 +1,10 @@
 """Whether a partition's new leader still has what was read from an older one (KIP-320).
 
 An unclean leader election truncates the log: what was read after that point is gone, and its
-offsets are given to other records, which reading on would skip. So, before the first fetch from a
-leader of a later epoch, it is asked where the epoch of the last record that was read ends. Nothing
-is checked where that epoch is unknown (an offset that was sought, or committed without it).
+offsets are given to other records, which a reader at its old position would skip. So, before the
+first fetch from a leader of a later epoch, it is asked where the epoch of the last record that was
+read ends. Nothing is checked where that epoch is unknown (an offset that was sought, or committed
+without it).
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class EpochCheck(NamedTuple):
 
 
 class TruncationDetection:
-    """Asks the leaders. ``checking`` has the cursors whose positions are being checked."""
+    """Sends OffsetForLeaderEpoch. ``checking`` has the cursors that wait for the response."""
 
     def __init__(
         self,
@@ -135,10 +136,10 @@ class TruncationDetection:
             node,
             Channel.METADATA,
             self._config.request_timeout,
-            lambda now, reply: self._answered(now, node, asked, reply),
+            lambda now, reply: self._epochs_answered(now, node, asked, reply),
         )
 
-    def _answered(
+    def _epochs_answered(
         self, now: float, node: Node, asked: dict[PartitionCursor, EpochCheck], reply: Reply
     ) -> None:
         current: dict[PartitionCursor, EpochCheck] = {}

@@ -198,7 +198,7 @@ class Emit(NamedTuple):
 
 
 class CompleteRequest(NamedTuple):
-    """A call of the user (commit, look-up, unsubscribe, close) has ended; one for each call id."""
+    """A call of the user (commit, look-up, unsubscribe, close) has ended. One for each call id."""
 
     call_id: int
     result: object = None

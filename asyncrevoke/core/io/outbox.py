@@ -1,4 +1,8 @@
-"""Collects the effects of the core, and routes answers to the part that has asked."""
+"""Collects the effects of the core, and passes each answer to the method given with the request.
+
+``on_reply``, ``on_timer`` and the like are methods of the class that sends the request or sets the
+timer: what happens next is read where they are given.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +52,7 @@ LARGE_FROM = 5_000
 
 
 class Outbox:
-    """Collects effects in order, and routes each answer to the callable given with its request.
+    """Collects effects in order, and passes each answer to the method given with its request.
 
     Deterministic: the same calls give the same effects. ``silence_timeout``: seconds that a
     connection with an outstanding request may be silent. Computations with a size of ``large_from``
@@ -72,11 +76,11 @@ class Outbox:
         self._woken = False
 
     def send(
-        self, message: Request, node: Node, channel: Channel, timeout: float, then: OnReply
+        self, message: Request, node: Node, channel: Channel, timeout: float, on_reply: OnReply
     ) -> int:
-        """Send ``message``; ``then(now, reply)`` gets the response or the failure."""
+        """Send ``message``; ``on_reply(now, reply)`` gets the response or the failure."""
         self._next_request += 1
-        self._replies[self._next_request] = then
+        self._replies[self._next_request] = on_reply
         send = Send(self._next_request, message, node, channel, timeout, self.silence_timeout)
         self._asked[self._next_request] = send
         self._effects.append(send)
@@ -97,9 +101,9 @@ class Outbox:
             return None if send is None else send.node
         return None
 
-    def redirect(self, request_id: int, then: OnReply) -> None:
-        """Pass the answer to this outstanding request to ``then`` instead."""
-        self._replies[request_id] = then
+    def redirect(self, request_id: int, on_reply: OnReply) -> None:
+        """Pass the answer to this outstanding request to ``on_reply`` instead."""
+        self._replies[request_id] = on_reply
 
     def forget(self, request_id: int) -> None:
         """Ignore the answer to this request."""
@@ -111,11 +115,11 @@ class Outbox:
         partition: TopicPartition,
         tracker_id: int,
         from_offset: int,
-        then: OnDecoded,
+        on_decoded: OnDecoded,
     ) -> None:
-        """Decode this batch in a thread; ``then(now, records)`` gets the result."""
+        """Decode this batch in a thread; ``on_decoded(now, records)`` gets the result."""
         self._next_request += 1
-        self._decodes[self._next_request] = then
+        self._decodes[self._next_request] = on_decoded
         self._effects.append(
             DecodeBatch(self._next_request, batch, partition, tracker_id, from_offset)
         )
@@ -125,13 +129,14 @@ class Outbox:
         now: float,
         size: int,
         work: Callable[[], _T],
-        then: Callable[[float, _T | Exception], None],
+        on_computed: Callable[[float, _T | Exception], None],
     ) -> int | None:
-        """Pass the result of ``work``, or its exception, to ``then(now, result)``: at once, or
-        later if ``size`` is large; then returns an id. A unit of ``size`` takes microseconds."""
+        """Pass the result of ``work``, or its exception, to ``on_computed(now, result)``: at once
+        and return None, or later if ``size`` is large and return an id. A unit of ``size`` takes
+        microseconds."""
         self._next_request += 1
         effect = Compute(self._next_request, work)
-        self._computations[effect.computation_id] = cast("OnComputed", then)
+        self._computations[effect.computation_id] = cast("OnComputed", on_computed)
         if size >= self._large_from:
             self._effects.append(effect)
             return effect.computation_id
@@ -149,19 +154,19 @@ class Outbox:
         interval: float,
         timeout: float,
         next_message: Callable[[Response], Request | None],
-        then: OnBackgroundReply,
+        on_reply: OnBackgroundReply,
         *,
         same_membership: bool = False,
     ) -> None:
         """Allow this heartbeat while the event loop is blocked; see :class:`BackgroundHeartbeat`.
 
-        ``then(now, sent_at, reply)`` gets each answer, also to the heartbeats before it if they are
-        of the ``same_membership``.
+        ``on_reply(now, sent_at, reply)`` gets each answer, also to the heartbeats before it if they
+        are of the ``same_membership``.
         """
         self._background_id += 1
         if not same_membership:
             self._background_from = self._background_id
-        self._on_background_reply = then
+        self._on_background_reply = on_reply
         self._effects.append(
             BackgroundHeartbeat(self._background_id, message, node, interval, timeout, next_message)
         )
@@ -176,9 +181,9 @@ class Outbox:
                 BackgroundHeartbeat(self._background_id, None, None, 0, 0, _nothing)
             )
 
-    def set_timer(self, key: str, at: float, then: OnTimer, *, spread: float = 0.0) -> None:
-        """Call ``then(now)`` at ``at``, or up to ``spread`` s later; replaces the key's timer."""
-        self._timers[key] = then
+    def set_timer(self, key: str, at: float, on_timer: OnTimer, *, spread: float = 0.0) -> None:
+        """Call ``on_timer(now)`` at ``at``, up to ``spread`` s later; replaces the key's timer."""
+        self._timers[key] = on_timer
         self._effects.append(SetTimer(key, at, spread))
 
     def cancel_timer(self, key: str) -> None:
@@ -230,7 +235,7 @@ class Outbox:
                 if (on_computed := self._computations.pop(computation_id, None)) is not None:
                     on_computed(now, result)
             case ConnectionSilent() | BrokerProbed():
-                pass  # SilentBrokers handles it
+                pass  # handled by SilentBrokers before
             case TimerFired(key):
                 if (on_timer := self._timers.pop(key, None)) is not None:
                     on_timer(now)

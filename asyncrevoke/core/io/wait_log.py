@@ -20,7 +20,7 @@ class WaitLog:
         self._since: dict[str, float] = {}
         self._last: dict[str, float] = {}
         # Keys with a line since their wait began.
-        self._told: dict[str, None] = {}
+        self._logged: dict[str, None] = {}
 
     def watch(
         self, now: float, key: str, event: str, fields: Callable[[], Mapping[str, object] | None]
@@ -48,17 +48,17 @@ class WaitLog:
         last = self._last.get(key)
         if last is None or now - last >= REPEAT_AFTER:
             self._last[key] = now
-            self._told[key] = None
+            self._logged[key] = None
             self._outbox.emit("warning", event, **fields, seconds=round(now - since, 1))
 
     def over(self, now: float, key: str, event: str = "", **fields: object) -> None:
         """The wait is over; log ``event`` if the wait was logged."""
         since = self._since.get(key)
-        told = key in self._told
-        if since is None and not told:
+        logged = key in self._logged
+        if since is None and not logged:
             return
         self.forget(key)
-        if told and event:
+        if logged and event:
             waited = now - since if since is not None else 0.0
             self._outbox.emit("info", event, **fields, seconds=round(waited, 1))
 
@@ -66,7 +66,7 @@ class WaitLog:
         """The wait is over, without a line."""
         self._outbox.cancel_timer(_timer(key))
         self._since.pop(key, None)
-        self._told.pop(key, None)
+        self._logged.pop(key, None)
 
 
 def _timer(key: str) -> str:

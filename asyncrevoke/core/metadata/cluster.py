@@ -1,4 +1,4 @@
-"""Brokers, topics, leaders and their epochs, as the cluster's metadata tells them."""
+"""Brokers, topics, leaders and their epochs, from Metadata responses."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ _SPACING = 0.1
 _LOOK_AGAIN = 1.0
 _OF_OTHERS = "topics of other members"
 # How many of these a line names.
-_TOLD_TOPICS = 10
+_LISTED_TOPICS = 10
 # While no broker has answered yet.
 _WHAT_TO_CHECK = "that a broker listens there, and security_protocol"
 
 
 class ClusterMetadata:
-    """Keeps the metadata of the wanted topics fresh, and knows which broker to ask what."""
+    """Refreshes the metadata of the wanted topics, and chooses the brokers of requests."""
 
     def __init__(
         self,
@@ -78,11 +78,11 @@ class ClusterMetadata:
         self._output_topics = output_topics
         self._reported_errors: dict[str, ErrorCode] = {}
         self._in_flight = False
-        # Requests sent, and the last of them that was answered.
+        # The number of requests sent, and of the last one that was answered.
         self._sent = 0
         self._answered_request = 0
-        # Of which topics the last answer spoke; None: of all.
-        self._heard_of: frozenset[str] | None = frozenset()
+        # The topics that the last response names; None: all.
+        self._named_topics: frozenset[str] | None = frozenset()
         self._again = False
         self._stopped = False
         self._backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
@@ -154,17 +154,17 @@ class ClusterMetadata:
         """The number of the next request for metadata, for :meth:`is_sure_of`."""
         return self._sent + 1
 
-    def is_sure_of(self, topic: str, request: int) -> bool:
-        """Whether this request, or a later one, was answered, and leaves no doubt of the topic."""
+    def is_confirmed_by(self, topic: str, request: int) -> bool:
+        """Whether the response to this request, or to a later one, names all known partitions of
+        the topic."""
         known = self._topics.get(topic)
         return (
             self._answered_request >= request and known is not None and known.missing_since is None
         )
 
-    def has_heard_of(self, topics: frozenset[str]) -> bool:
-        """Whether the last answer spoke of all of these topics, if only to say that there is no
-        such topic."""
-        return self._heard_of is None or topics <= self._heard_of
+    def last_response_names(self, topics: frozenset[str]) -> bool:
+        """Whether the last response names all of these topics, be it as unknown."""
+        return self._named_topics is None or topics <= self._named_topics
 
     def topics(self) -> frozenset[str]:
         """All known topics, Kafka's internal ones left out."""
@@ -194,10 +194,10 @@ class ClusterMetadata:
         self._failed.pop(node.node_id, None)
 
     def missing_topics(self) -> frozenset[str]:
-        """The topics that this consumer reads or writes, and that the last response denies."""
-        if self._wanted is None or self._heard_of is None:
+        """The topics that this consumer reads or writes, and that are unknown to the brokers."""
+        if self._wanted is None or self._named_topics is None:
             return self._output_topics.missing
-        asked = (self._wanted & self._heard_of) - self._of_others
+        asked = (self._wanted & self._named_topics) - self._of_others
         unknown = asked - self._topics.keys() - self._reported_errors.keys()
         return self._output_topics.missing | unknown
 
@@ -286,10 +286,10 @@ class ClusterMetadata:
             node,
             Channel.METADATA,
             self._config.request_timeout,
-            lambda later, reply: self._answered(later, node, wanted, reply),
+            lambda later, reply: self._metadata_answered(later, node, wanted, reply),
         )
 
-    def _answered(
+    def _metadata_answered(
         self, now: float, node: Node, wanted: frozenset[str] | None, reply: Reply
     ) -> None:
         self._in_flight = False
@@ -326,7 +326,7 @@ class ClusterMetadata:
     ) -> None:
         self._backoff.succeeded()
         self._answered_request = self._sent
-        self._heard_of = wanted
+        self._named_topics = wanted
         self.note_success(node)
         self._log.over(now, "cluster", "broker reachable", node=f"{node.host}:{node.port}")
         failed = list(self._failed.values())
@@ -373,7 +373,7 @@ class ClusterMetadata:
             now, [n for n in (*unresolved, *refused) if n in self._of_others]
         )
         if failed:
-            self._drop_deposed(failed, led)
+            self._drop_former_leaders(failed, led)
         self._earliest = now + _SPACING
         self._plan_next(now, unresolved, [*refused, *self._output_topics.missing])
         if changed:
@@ -399,9 +399,9 @@ class ClusterMetadata:
         """The ids of the brokers that lead a partition."""
         return frozenset[int]().union(*(topic.leader_ids for topic in self._topics.values()))
 
-    def _drop_deposed(self, failed: Iterable[Node], led: frozenset[int]) -> None:
-        """Whoever was asked about a partition by a broker that does not answer, and leads none any
-        more, is to ask its new leader: drop the connections that it waits for."""
+    def _drop_former_leaders(self, failed: Iterable[Node], led: frozenset[int]) -> None:
+        """Drop the connections to silent brokers that led partitions and lead none any more: their
+        requests fail, and are sent to the new leaders."""
         leading = self._leading()
         for node in failed:
             if node.node_id in led and node.node_id not in leading:
@@ -422,7 +422,7 @@ class ClusterMetadata:
     def _learn_topic(
         self, now: float, metadata: TopicMetadata, partitions: TopicPartitions
     ) -> tuple[bool, bool]:
-        """Whether its set of partitions changed, and whether the answer settles the matter."""
+        """Whether its set of partitions has changed, and whether no further response is needed."""
         name = metadata.name
         self._reported_errors.pop(name, None)
         self._log.over(now, f"topic {name}", "topic available", topic=name)
@@ -436,11 +436,11 @@ class ClusterMetadata:
             self._topics[name] = new
             return True, True
         if metadata.topic_id in topic.former_ids:
-            return False, False  # a broker that has not heard of the new one yet
+            return False, False  # a broker that does not know the new one yet
         return topic.learn(now, metadata, partitions)
 
     def _reported_missing(self, now: float, name: str) -> bool:
-        """An answer says that there is no such topic; whether it is believed."""
+        """The response reports the topic as unknown. Returns whether the topic is removed."""
         topic = self._topics.get(name)
         if topic is None:
             wanted = self._wanted is None or name in self._wanted
@@ -460,14 +460,14 @@ class ClusterMetadata:
         return True
 
     def _log_topics_of_others(self, now: float, missing: Sequence[str]) -> None:
-        """One line for all of them: another member decides how many there are."""
+        """Log one line for all: another member decides how many there are."""
         if missing:
             self._log.waiting(
                 now,
                 _OF_OTHERS,
                 "other members subscribe to topics that do not exist or that this member may not "
                 "see; nobody is assigned these",
-                topics=missing[:_TOLD_TOPICS],
+                topics=missing[:_LISTED_TOPICS],
                 count=len(missing),
             )
         else:

@@ -44,8 +44,8 @@ class Coordinator:
     """Finds the group coordinator, and again when it has moved.
 
     ``node`` is None while it is unknown; :meth:`call_when_known` waits for it, one waiter per key.
-    ``term`` grows when it is found, or says that it is loading: the next term does not know what
-    was not written in the one before.
+    ``term`` grows when it is found, or answers that it is loading. A coordinator of the next term
+    knows only what was written to ``__consumer_offsets`` before.
 
     A coordinator that does not respond stays so, and is looked for again meanwhile. When another
     one is found, group requests on connections to the former one fail, and go to the new one.
@@ -77,17 +77,18 @@ class Coordinator:
         # Whether it has not responded since it was found.
         self._unheard_from = False
 
-    def call_when_known(self, key: str, then: Callable[[float], None], now: float) -> None:
-        """Call ``then(now)`` at once if the coordinator is known, else when it is found."""
+    def call_when_known(self, key: str, send: Callable[[float], None], now: float) -> None:
+        """Call ``send(now)``, a method of the caller, at once if the coordinator is known, else
+        when it is found."""
         if self.node is not None:
-            then(now)
+            send(now)
             return
-        self._waiting[key] = then
+        self._waiting[key] = send
         self._search(now)
 
     def mark_unknown(self, now: float, why: str, asked: Node | None) -> None:
-        """A response of ``asked`` has shown that the coordinator has moved: look for it. Responses
-        of a former coordinator are ignored."""
+        """A response of ``asked`` shows that the coordinator has moved: look for it. Ignored if
+        ``asked`` is a former coordinator."""
         if self.node is not None:
             if asked != self.node:
                 return
@@ -130,7 +131,7 @@ class Coordinator:
             self._unheard_from = False
 
     def note_loading(self) -> None:
-        """It is loading: it has become the coordinator, perhaps once more."""
+        """It answers that it is loading: it has just become the coordinator."""
         self.term += 1
 
     def _search(self, now: float) -> None:
@@ -146,7 +147,7 @@ class Coordinator:
             target,
             Channel.METADATA,
             self._config.request_timeout,
-            lambda later, reply: self._answered(later, target, reply),
+            lambda later, reply: self._find_answered(later, target, reply),
         )
 
     def _check(self, now: float) -> None:
@@ -157,7 +158,7 @@ class Coordinator:
     def _check_later(self, now: float) -> None:
         self._outbox.set_timer(_CHECK_TIMER, now + _LOOK_AGAIN, self._check, spread=_LOOK_AGAIN / 4)
 
-    def _answered(self, now: float, asked: Node, reply: Reply) -> None:
+    def _find_answered(self, now: float, asked: Node, reply: Reply) -> None:
         self._searching = False
         match reply:
             case FindCoordinatorResponse(error=ErrorCode.none):
@@ -196,9 +197,9 @@ class Coordinator:
         self._found_at = now
         self._outbox.emit("debug", "coordinator found", node=node.node_id)
         waiting, self._waiting = self._waiting, {}
-        for key, then in waiting.items():
+        for key, send in waiting.items():
             # One of them may have noticed that this is not the coordinator either.
-            self.call_when_known(key, then, now)
+            self.call_when_known(key, send, now)
 
     def _retry(self, now: float, why: str) -> None:
         if self.node is not None:

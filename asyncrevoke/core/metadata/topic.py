@@ -1,4 +1,4 @@
-"""What is known of one topic, over all the answers that were about it."""
+"""The metadata of one topic, from all responses that name it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 NO_ID = bytes(16)
 _LEADER_ID = attrgetter("leader_id")
-# A broker that has just started may not know a topic yet: a second denial must come so much later.
+# A broker that has just started may not know a topic yet. A topic is removed if another response
+# lacks it so many seconds later.
 _GONE_AFTER = 1.0
 
 
@@ -50,7 +51,7 @@ class KnownTopic:
         # The brokers that have each partition; empty in a cluster without racks.
         self.replicas: dict[int, tuple[int, ...]] = {}
         self.numbers: tuple[int, ...] = ()
-        # Since when answers deny it, or some of its partitions.
+        # Since when responses lack it, or some of its partitions.
         self.missing_since: float | None = None
 
     def replace(self, former: KnownTopic) -> None:
@@ -60,8 +61,8 @@ class KnownTopic:
     def learn(
         self, now: float, metadata: TopicMetadata, partitions: TopicPartitions
     ) -> tuple[bool, bool]:
-        """Take an answer in; whether the set of partitions has changed, and whether the answer
-        leaves no doubt."""
+        """Apply a response. Returns whether the set of partitions has changed, and whether the
+        response names all known partitions."""
         if self.topic_id == NO_ID:
             self.topic_id = metadata.topic_id
         self.is_internal = metadata.is_internal
@@ -77,7 +78,7 @@ class KnownTopic:
         return changed, True
 
     def is_replaced_by(self, metadata: TopicMetadata) -> bool:
-        """Whether this answer is about a topic that was created anew under the name (KIP-516)."""
+        """Whether this response names a topic that was created anew under the name (KIP-516)."""
         return (
             self.topic_id != metadata.topic_id
             and NO_ID not in (self.topic_id, metadata.topic_id)
@@ -85,7 +86,8 @@ class KnownTopic:
         )
 
     def is_missing_for_long(self, now: float) -> bool:
-        """An answer denies it, or partitions of it; whether that is to be believed."""
+        """A response lacks the topic or some of its partitions. Returns whether responses have for
+        long enough to remove them."""
         if self.missing_since is None:
             self.missing_since = now
             return False

@@ -64,7 +64,7 @@ class Lifespans:
         return instance
 
     def entered(self, instance_id: int) -> PartitionInstance | None:
-        """Its lifespan is entered; None if it has ended, or is to exit already."""
+        """Its lifespan is entered. None if the instance has ended, or the lifespan must exit."""
         instance = self._by_id.get(instance_id)
         if instance is None or instance.lifespan is not LifespanState.ENTERING:
             return None
@@ -92,7 +92,7 @@ class Lifespans:
         return instance
 
     def instance_ended(self, instance: PartitionInstance) -> None:
-        """It is released or lost: a lifespan that has not exited is lost with it."""
+        """The instance is released or lost, and with it a lifespan that has not exited."""
         known = self._by_id.pop(instance.instance_id, None) is not None
         if known and instance.has_unfinished_lifespan:
             self._outbox.put(LoseLifespan(instance.instance_id))

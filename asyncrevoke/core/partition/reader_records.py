@@ -150,7 +150,7 @@ class ReaderRecords:
         kept = self._kept.get(instance)
         return kept[0].offset if kept else None
 
-    def drain(
+    def take_kept(
         self, limit: int, may_flow: Callable[[PartitionInstance], bool]
     ) -> list[tuple[PartitionInstance, list[Record]]]:
         """Up to ``limit`` kept records of the instances that may deliver."""

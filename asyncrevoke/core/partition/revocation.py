@@ -295,7 +295,7 @@ class Revocation:
         return delays and instance.in_flight > 0
 
     def lifespan_failed(self, now: float, instance: PartitionInstance, reason: str) -> None:
-        """What its lifespan was to keep is not kept: it is lost, without a final commit."""
+        """Its lifespan has failed to save its state: lose it without a final commit."""
         revoking = instance.revoking
         self.lose(now, [instance], reason)
         if revoking:
@@ -371,7 +371,7 @@ class Revocation:
                 # One last commit: later completions do not count.
                 self._overdue[instance] = None
                 if instance.has_unfinished_lifespan:
-                    # What the lifespan was to keep is not kept: a commit would pass over it.
+                    # Its lifespan has not saved its state: a commit would cover records it lacks.
                     self._lose_overdue(now, instance)
                 elif self._reactions.is_committed(instance):
                     self._lose_overdue(now, instance)
@@ -380,6 +380,6 @@ class Revocation:
         self._arm_deadline()
 
     def _lose_overdue(self, now: float, instance: PartitionInstance) -> None:
-        """Lose it without the group's doing: the group may have assigned it again meanwhile."""
+        """Lose it at its deadline. The group may have assigned it to this member again."""
         self.lose(now, [instance], "its revoke was not finished before the deadline")
         self._reactions.instance_released(now, instance)

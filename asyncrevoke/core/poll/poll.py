@@ -95,7 +95,7 @@ class Poller:
         if reader is not None and not self._revocation.at_barrier:
             # A partition that is being revoked may be released when the next record is taken.
             max_records = 1
-        slices = self._drain(now, max_records, reader)
+        slices = self._collect(now, max_records, reader)
         news = self._revocation.has_news or bool(self._assignment.lost)
         if not (slices or news):
             self._raise_error(waiting=True)
@@ -127,7 +127,7 @@ class Poller:
         if self.stopping:
             self.end()
 
-    def _drain(
+    def _collect(
         self, now: float, max_records: int | None, reader: RecordReader | None
     ) -> dict[TopicPartition, list[Record]]:
         """Deliver up to ``max_records``: first those kept from a reader, then fetched ones."""
@@ -138,14 +138,14 @@ class Poller:
         kept = self._assignment.reader_records.has_kept
         if limit <= 0 and not tracker.reserves_capacity:
             return {}
-        if not (self._fetcher.record_drain.is_ready or kept):
+        if not (self._fetcher.collector.is_ready or kept):
             return {}
         if self._pauses_unconfirmed and self._session_guard.pauses_delivery(now):
             return {}
         taken: dict[TopicPartition, list[Record]] = {}
         slices: list[tuple[PartitionInstance, Sequence[Record]]] = []
         if kept and limit > 0:
-            for instance, records in self._assignment.reader_records.drain(
+            for instance, records in self._assignment.reader_records.take_kept(
                 limit, self._may_deliver
             ):
                 taken[instance.partition] = records
@@ -153,16 +153,16 @@ class Poller:
                 slices.append((instance, records))
                 limit -= len(records)
         if limit > 0:
-            self._drain_fetched(now, limit, reader, taken, slices)
+            self._collect_fetched(now, limit, reader, taken, slices)
         if tracker.reserves_capacity:
             left = most - sum(len(records) for _, records in slices)
             if (limit := tracker.reserved_capacity(left)) > 0:
-                self._drain_fetched(now, limit, reader, taken, slices)
+                self._collect_fetched(now, limit, reader, taken, slices)
         if reader is not None and slices:
             tracker.return_by_reader(now, reader, slices)
         return taken
 
-    def _drain_fetched(
+    def _collect_fetched(
         self,
         now: float,
         limit: int,
@@ -171,7 +171,7 @@ class Poller:
         slices: list[tuple[PartitionInstance, Sequence[Record]]],
     ) -> None:
         """Deliver up to ``limit`` fetched records, and add them to ``taken`` and ``slices``."""
-        for partition, fetched in self._fetcher.record_drain.drain(now, limit).items():
+        for partition, fetched in self._fetcher.collector.collect(now, limit).items():
             instance = self._completion_tracker.deliver(
                 partition, fetched, tracked=reader is not None
             )
@@ -244,7 +244,7 @@ class Poller:
             self._idle_from(now)
 
     def end(self) -> None:
-        """Return no further results; a last batch that was not counted stays uncounted."""
+        """Return no further results. The last batch is not completed if no step has done so."""
         self.ended = True
         self._assignment.take_back()
         self._revocation.end_iterator()
@@ -261,7 +261,7 @@ class Poller:
             self._idle_from(now)
 
     def disable_idle_check(self) -> None:
-        """No poll is expected any more."""
+        """From now on ``max_poll_interval`` does not count: no poll is expected."""
         self.idle_since = None
         self._outbox.cancel_timer(_IDLE_TIMER)
         self._outbox.cancel_timer(_LOOK_TIMER)

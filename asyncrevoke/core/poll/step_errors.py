@@ -74,7 +74,7 @@ class StepErrors:
         self._steps_beside = 0 if awaited & set(partitions) else self._steps_beside + 1
 
     def _waits(self, error: Exception) -> bool:
-        # Each partition has had its turn by then: what is left is blocked otherwise.
+        # Each partition has had a turn by then: records that are left are blocked otherwise.
         return self._steps_beside <= len(self._assignment) and bool(self._awaited(error))
 
     def _awaited(self, error: Exception) -> list[PartitionInstance]:

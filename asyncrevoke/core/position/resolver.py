@@ -167,7 +167,7 @@ class PositionResolver:
             elif search.awaits is AwaitedOffset.COMMITTED:
                 search.set_topic_unknown(not self._knows_topic(instance))
                 if search.topic_unknown:
-                    # A name alone may refer to another topic than the one that is read then.
+                    # The name alone may refer to another topic by then.
                     self._cluster.refresh(now, f"the topic of {instance.partition} is unknown")
                     self._retry_later(now, instance, search, "its topic is unknown")
                 else:

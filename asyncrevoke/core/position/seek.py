@@ -194,7 +194,7 @@ class Seeking:
         for instance, (tracker, request) in list(self._awaiting_topic_id.items()):
             if instance.tracker is not tracker or instance.revoking:
                 del self._awaiting_topic_id[instance]
-            elif self._cluster.is_sure_of(instance.partition.topic, request):
+            elif self._cluster.is_confirmed_by(instance.partition.topic, request):
                 del self._awaiting_topic_id[instance]
                 self._outside(now, instance)
             else:

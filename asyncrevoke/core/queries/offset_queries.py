@@ -332,9 +332,9 @@ class OffsetQueries:
         query.answered()
         asked = [query.partition for query in queries]
         if isinstance(reply, ListOffsetsResponse):
-            told = {offset.partition: offset for offset in reply.offsets}
+            received = {offset.partition: offset for offset in reply.offsets}
             for partition in asked:
-                offset = told.get(partition)
+                offset = received.get(partition)
                 if offset is None:
                     query.trouble.setdefault(ErrorCode.network_exception, [partition])
                 elif offset.error is not ErrorCode.none:
@@ -369,7 +369,7 @@ class OffsetQueries:
         self._request_metadata(query.topics, partial(self._topic_answered, query))
 
     def _request_metadata(
-        self, topics: tuple[str, ...] | None, then: Callable[[Node, float, Reply], None]
+        self, topics: tuple[str, ...] | None, on_reply: Callable[[Node, float, Reply], None]
     ) -> None:
         node = self._cluster.any_node()
         self._outbox.send(
@@ -377,7 +377,7 @@ class OffsetQueries:
             node,
             Channel.METADATA,
             self._config.request_timeout,
-            partial(then, node),
+            partial(on_reply, node),
         )
 
     def _topic_answered(self, query: TopicQuery, node: Node, now: float, reply: Reply) -> None:
@@ -386,11 +386,11 @@ class OffsetQueries:
         if not isinstance(reply, MetadataResponse):
             self._failed(now, query, node, reply)
             return
-        told = {metadata.name: metadata for metadata in reply.topics}
+        received = {metadata.name: metadata for metadata in reply.topics}
         described: dict[str, TopicDescription] = {}
         denied: set[str] = set()
-        for name in told if query.topics is None else query.topics:
-            metadata = told.get(name)
+        for name in received if query.topics is None else query.topics:
+            metadata = received.get(name)
             error = ErrorCode.unknown_topic_or_partition if metadata is None else metadata.error
             if metadata is not None and error is ErrorCode.none:
                 described[name] = _description(metadata)

@@ -76,6 +76,8 @@ class Dispatcher:
         self._handlers: dict[str, Handler] = {}
         # Of prepared topics, those that have several handlers.
         self.matchers: dict[str, RecordMatcher] = {}
+        # How an item of a prepared topic is called first: by _first_call(), or directly by the
+        # function that HandlerInvoker.prepare() has made of the handler.
         self._first_calls: dict[str, Callable[[Item], Awaitable[object]]] = {}
         # Topics whose first calls are direct, and whose records may be chosen for tracing.
         self._direct: set[str] = set()
@@ -125,7 +127,7 @@ class Dispatcher:
             for each in handlers:
                 # Calls look up the handler of a record in the state of its attempts.
                 self._invoker.prepare(topic, each, self._publisher_for(each))
-            self._first_calls[topic] = lambda item: self._call(item, handler, 1)
+            self._first_calls[topic] = self._first_call
         return handler
 
     def handler_of(self, item: Item) -> Handler:
@@ -156,7 +158,7 @@ class Dispatcher:
             else:
                 first = None
         if first is None:
-            self._first_calls[topic] = lambda item: self._call(item, handler, 1)
+            self._first_calls[topic] = self._first_call
         else:
             self._direct.add(topic)
             self._first_calls[topic] = cast("Callable[[Item], Awaitable[object]]", first)
@@ -303,6 +305,9 @@ class Dispatcher:
     def _completed_unless_reporting(self, item: Item) -> None:
         if item.topic not in self._reporting:
             self._item_completed(item)
+
+    def _first_call(self, item: Item) -> Awaitable[object]:
+        return self._call(item, self._handlers[item.topic], 1)
 
     def _call(self, item: Item, handler: Handler, calls: int) -> Awaitable[object]:
         if isinstance(item, HandlerBatch):

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 from asyncrevoke.handlers.blocking.run_in import default_calls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from asyncrevoke.handlers.policy.limits import HandlerLimits
     from asyncrevoke.handlers.policy.registration import Handler, HandlerLookup
 
@@ -27,29 +25,30 @@ def call_limits(lookup: HandlerLookup, handler: Handler) -> HandlerLimits:
     return limits._replace(concurrency=default_calls(run_in))
 
 
-def in_flight_limits(
-    lookup: HandlerLookup, max_in_flight: int
-) -> Callable[[str], tuple[str, int] | None] | None:
-    """For each topic, a name for its handler and how many of its records may be in flight.
+class HandlerInFlightLimits:
+    """How many records of each handler may be in flight, by the handler's number and name.
 
     A handler whose calls may have to wait gets its equal share of ``max_in_flight`` unless it has a
     ``max_in_flight`` of its own: otherwise its waiting records would leave no room for those of
-    other handlers. None if no handler has a limit.
+    other handlers.
     """
-    handlers = lookup.handlers
-    share = max(1, max_in_flight // len(handlers)) if handlers else max_in_flight
-    limits: dict[int, tuple[str, int]] = {}
-    for number, handler in enumerate(handlers):
-        most = handler.limits.max_in_flight
-        if most is None and call_limits(lookup, handler).delay_calls:
-            most = max(share, 1 if handler.batch is None else handler.batch.max_records)
-        if most is not None and most < max_in_flight:
-            limits[id(handler)] = f"{number}: {handler.name}", most
-    if not limits:
-        return None
 
-    def limit_of(topic: str) -> tuple[str, int] | None:
-        handler = lookup.get(topic)
-        return None if handler is None else limits.get(id(handler))
+    def __init__(self, lookup: HandlerLookup, max_in_flight: int) -> None:
+        self._lookup = lookup
+        self._limits: dict[int, tuple[str, int]] = {}
+        handlers = lookup.handlers
+        share = max(1, max_in_flight // len(handlers)) if handlers else max_in_flight
+        for number, handler in enumerate(handlers):
+            most = handler.limits.max_in_flight
+            if most is None and call_limits(lookup, handler).delay_calls:
+                most = max(share, 1 if handler.batch is None else handler.batch.max_records)
+            if most is not None and most < max_in_flight:
+                self._limits[id(handler)] = f"{number}: {handler.name}", most
 
-    return limit_of
+    def __bool__(self) -> bool:
+        return bool(self._limits)
+
+    def of_topic(self, topic: str) -> tuple[str, int] | None:
+        """The limit of the topic's handler; None if it has none."""
+        handler = self._lookup.get(topic)
+        return None if handler is None else self._limits.get(id(handler))

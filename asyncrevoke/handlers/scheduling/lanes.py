@@ -91,11 +91,6 @@ class LaneQueue(Generic[T]):
         self._exempt: dict[TopicPartition, T] = {}
         self._puts = 0
 
-    @property
-    def ready(self) -> int:
-        """How many entries ``take`` would return now."""
-        return self._ready.count()
-
     def count_ready(self, most: int) -> int:
         """How many entries ``take`` would return now; counting may end at ``most``."""
         return self._ready.count(most)

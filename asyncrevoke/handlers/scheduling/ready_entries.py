@@ -89,11 +89,11 @@ class ReadyEntries(Generic[T]):
         """Another turn of the event loop begins."""
         self._moved_before, self._moved = self._moved, 0
 
-    def count(self, most: int | None = None) -> int:
+    def count(self, most: int) -> int:
         """How many entries are ready; counting may end at ``most``."""
         count = len(self.next)
         for part in self._rotation:
-            if most is not None and count >= most:
+            if count >= most:
                 break
             count += len(part.ready)
         return count

@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
+    from asyncrevoke.core.commit.completion_tracker import InFlightLimits
     from asyncrevoke.model import PollResult, Record, TopicPartition
     from asyncrevoke.runtime.session.membership_guard import MembershipGuard
 
@@ -150,14 +151,11 @@ class RecordSource(TakenRecords, Protocol):
         """
         ...
 
-    def limit_in_flight(self, limit_of: Callable[[str], tuple[str, int] | None]) -> None:
-        """Limit records in flight by handler: ``limit_of(topic)`` is a name, and how many records
-        of all topics with that name may be in flight (at most one more for each partition). None
-        for a topic that only ``max_in_flight`` limits.
-        """
+    def limit_in_flight(self, limits: InFlightLimits) -> None:
+        """From now on these limits apply besides ``max_in_flight``."""
         ...
 
-    def parked(self) -> AbstractContextManager[None]:
+    def awaiting_library(self) -> AbstractContextManager[None]:
         """Inside this block the caller awaits the library, not the user's code.
 
         The time does not count towards ``max_poll_interval``, and partitions whose revocation is

@@ -38,11 +38,11 @@ class CommitGate(ForwardedRequests):
         self._recorder = recorder
 
     @override
-    def begin(self, send: Send, then: Callable[[Replied | Failed], object]) -> bool:
+    def begin(self, send: Send, on_reply: Callable[[Replied | Failed], object]) -> bool:
         """Send one request at once, unless it is a commit."""
         if isinstance(send.message, OffsetCommitRequest):
             return False
-        return self._requests.begin(send, then)
+        return self._requests.begin(send, on_reply)
 
     @override
     async def request(self, send: Send) -> Replied | Failed:

@@ -14,7 +14,7 @@ from asyncrevoke.journal.recording.entries import EncodedRows
 from asyncrevoke.journal.segments import LOG, JournalSession, Segment, sync_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from asyncrevoke.journal.format.frames import Frame
     from asyncrevoke.journal.recording.entries import Entry, Queue
@@ -24,8 +24,8 @@ _ENTRIES = 4096
 
 
 class LogFile:
-    """Appends entries; used by one thread at a time. ``on_full`` gets each full segment when the
-    next one begins, ``on_frame`` each frame of rows that was written."""
+    """Appends entries; used by one thread at a time. With ``keep_frames``, the frames of rows that
+    were written are kept for :meth:`take_written`."""
 
     def __init__(
         self,
@@ -34,19 +34,19 @@ class LogFile:
         *,
         segment_bytes: int,
         segment_seconds: float,
-        on_full: Callable[[Segment], object],
-        on_frame: Callable[[Frame], object] | None = None,
+        keep_frames: bool = False,
         hashed: bool = True,
         mode: int = PRIVATE,
     ) -> None:
         self._mode = mode
         self._hashed = hashed
-        self._on_frame = on_frame
+        self._keep_frames = keep_frames
+        self._written: list[Frame] = []
+        self._full: list[Segment] = []
         self._session = session
         self._group = group
         self._segment_bytes = segment_bytes
         self._segment_seconds = segment_seconds
-        self._on_full = on_full
         self._number = 0
         # Of the next row.
         self._row = 0
@@ -100,8 +100,8 @@ class LogFile:
         for frame in frames:
             self._write(frame.data)
             self._row = frame.first + frame.rows
-            if self._on_frame is not None:
-                self._on_frame(frame)
+            if self._keep_frames:
+                self._written.append(frame)
         if self._size >= self._segment_bytes or self._is_old():
             self._rotate()
 
@@ -116,6 +116,16 @@ class LogFile:
         self._size += len(data)
         self._dirty = True
 
+    def take_written(self) -> list[Frame]:
+        """The frames of rows that were written since the last call."""
+        written, self._written = self._written, []
+        return written
+
+    def take_full(self) -> list[Segment]:
+        """The segments that were ended since the last call, because they were full or old."""
+        full, self._full = self._full, []
+        return full
+
     def sync(self) -> None:
         """Return when all is on disk."""
         if self._dirty:
@@ -123,9 +133,8 @@ class LogFile:
             self._dirty = False
 
     def _rotate(self) -> None:
-        full = self.close()
+        self._full.append(self.close())
         self._begin(self._digest.digest())
-        self._on_full(full)
 
     def close(self) -> Segment:
         """Sync, and end this segment."""

@@ -75,7 +75,6 @@ class Recorder:
         self._clock = clock
         self._open_writer = open_writer
         self._manual = facts["commit_mode"] == "manual"
-        self._sequential = False
         self._closed = False
         # Set by opened().
         self._writer: Writer | None = None

@@ -7,7 +7,7 @@ import atexit
 import threading
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.errors import ConfigError, JournalError
 from asyncrevoke.journal.segments import JournalSession, seal, seal_session
@@ -16,7 +16,6 @@ from asyncrevoke.runtime.hooks.event_log import EventLog
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncrevoke.journal.format.frames import Frame
     from asyncrevoke.journal.recording.entries import Queue
     from asyncrevoke.journal.recording.log_file import LogFile
     from asyncrevoke.journal.recording.shipping import Shipping
@@ -29,12 +28,6 @@ _MANY = 5_000
 # Seconds that closing waits for the last segment to be sealed, and then for sealing to stop.
 _SEALING_AT_END = 1.0
 _SEALER_STOP_TIMEOUT = 1.0
-
-
-# Takes the callbacks for full segments and for written frames.
-OpenLog: TypeAlias = (
-    "Callable[[Callable[[Segment], object], Callable[[Frame], object] | None], LogFile]"
-)
 
 
 class Writer(Protocol):
@@ -67,11 +60,11 @@ class Writer(Protocol):
 class DirectWriter:
     """Writes on flush, in the caller's thread: for tests in virtual time."""
 
-    def __init__(self, open_log: OpenLog, release: Callable[[], None]) -> None:
+    def __init__(self, open_log: Callable[[], LogFile], release: Callable[[], None]) -> None:
         self.queue: Queue = deque()
         self.behind = False
         self._release = release
-        self._log = open_log(seal, None)
+        self._log = open_log()
 
     def later(self, function: Callable[[], None]) -> None:
         """Never: nothing is written before it is flushed."""
@@ -80,6 +73,8 @@ class DirectWriter:
         """Write all, and sync."""
         self._log.take(self.queue)
         self._log.sync()
+        for segment in self._log.take_full():
+            seal(segment)
 
     async def aclose(self) -> None:
         """Flush, close and seal."""
@@ -100,7 +95,7 @@ class ThreadWriter:
 
     def __init__(
         self,
-        open_log: OpenLog,
+        open_log: Callable[[], LogFile],
         others: Callable[[], Sequence[JournalSession]],
         on_error: Callable[[JournalError], None],
         release: Callable[[], None],
@@ -160,12 +155,9 @@ class ThreadWriter:
     def _run(self) -> None:
         failure: Exception | None = None
         try:
-            written: list[Frame] = []
-            log = self._open_log(
-                self._sealer.seal, None if self._shipping is None else written.append
-            )
+            log = self._open_log()
             self._sealer.start()
-            while not self._round(log, written):
+            while not self._round(log):
                 self._wake.wait(_PACE)
             self._sealer.seal(log.close())
         except Exception as error:  # noqa: BLE001 - raised in each flush and in the consumer
@@ -181,7 +173,7 @@ class ThreadWriter:
         self._release()
         self._call(_resolve, [self._ended])
 
-    def _round(self, log: LogFile, written: list[Frame]) -> bool:
+    def _round(self, log: LogFile) -> bool:
         """Write what is queued. True if this was the last round."""
         self._wake.clear()
         closing = self._closing
@@ -191,9 +183,10 @@ class ThreadWriter:
             log.take(self.queue)
             if waiting or closing:
                 log.sync()
-            if self._shipping is not None and written:
+            for segment in log.take_full():
+                self._sealer.seal(segment)
+            if self._shipping is not None and (written := log.take_written()):
                 self._shipping.send(log, written)
-                written.clear()
         except BaseException:
             with self._lock:
                 self._waiting += waiting

@@ -112,7 +112,7 @@ class Channels:
         # Connections that were replaced and still have requests in flight.
         self._retired: list[tuple[tuple[int, Channel], Connection]] = []
 
-    def begin(self, send: Send, then: Callable[[Replied | Failed], object]) -> bool:
+    def begin(self, send: Send, on_reply: Callable[[Replied | Failed], object]) -> bool:
         """See :meth:`Requests.begin`: without a task, in this iteration of the event loop."""
         slot = self._slots.get((send.node.node_id, send.channel))
         if slot is None or slot.connection is None or slot.waiting or slot.node != send.node:
@@ -126,9 +126,9 @@ class Channels:
 
         def done(response: Response | RequestFailed) -> None:
             if isinstance(response, RequestFailed):
-                then(Failed(request_id, response.kind, response.detail))
+                on_reply(Failed(request_id, response.kind, response.detail))
             else:
-                then(Replied(request_id, response))
+                on_reply(Replied(request_id, response))
 
         connection.begin(
             send.message, done, within=send.timeout, silence_timeout=send.silence_timeout

@@ -37,10 +37,10 @@ class LargeResponses:
         self,
         frame: bytes | bytearray,
         decode: Callable[[], DecodedResponse],
-        then: Callable[[DecodedResponse | BaseException], None],
+        on_decoded: Callable[[DecodedResponse | BaseException], None],
     ) -> None:
-        """Pause reading and decode ``frame`` by ``decode()``; ``then`` gets the result, unless
-        :meth:`discard` is called before."""
+        """Pause reading and decode ``frame`` by ``decode()``; ``on_decoded`` gets the result,
+        unless :meth:`discard` is called before."""
         # The memoryview keeps the bytearray from being reused.
         view = memoryview(frame)
         if not self._transport.is_closing():
@@ -55,9 +55,9 @@ class LargeResponses:
                 return
             self._decoding = None
             if future.cancelled():
-                then(ConnectionAbortedError("the consumer is closed"))
+                on_decoded(ConnectionAbortedError("the consumer is closed"))
             else:
-                then(future.exception() or future.result())
+                on_decoded(future.exception() or future.result())
 
         decoding.add_done_callback(done)
 

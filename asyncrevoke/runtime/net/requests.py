@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 class Requests(Protocol):
     """Sends requests over connections. Implemented by :class:`Channels`."""
 
-    def begin(self, send: Send, then: Callable[[Replied | Failed], object], /) -> bool:
-        """Send a request at once if its connection is open; ``then`` gets the response, never
-        before this returns. Returns False if it is not open: then await :meth:`request`."""
+    def begin(self, send: Send, on_reply: Callable[[Replied | Failed], object], /) -> bool:
+        """Send a request at once if its connection is open; ``on_reply`` gets the response,
+        never before this returns. Returns False if it is not open: then await :meth:`request`."""
         ...
 
     async def request(self, send: Send) -> Replied | Failed:
@@ -56,9 +56,9 @@ class ForwardedRequests:
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
 
-    def begin(self, send: Send, then: Callable[[Replied | Failed], object], /) -> bool:
+    def begin(self, send: Send, on_reply: Callable[[Replied | Failed], object], /) -> bool:
         """Send one request at once, if the connection for it is open."""
-        return self._requests.begin(send, then)
+        return self._requests.begin(send, on_reply)
 
     async def request(self, send: Send) -> Replied | Failed:
         """Send a request and wait for the response."""

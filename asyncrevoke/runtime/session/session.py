@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from asyncrevoke.core.commit.completion_tracker import InFlightLimits
     from asyncrevoke.core.fetch.delayed_topic import TopicDelay
     from asyncrevoke.core.partition.reader_records import RecordReader
     from asyncrevoke.model import Record, TopicPartition
@@ -348,9 +349,9 @@ class Session:
         self.core.completion_tracker.drop_after(self._driver.now(), partition, offset)
         self._driver.flush()
 
-    def limit_in_flight(self, limit_of: Callable[[str], tuple[str, int] | None]) -> None:
-        """For each topic, a name and how many records of that name may be in flight."""
-        self.core.completion_tracker.limit(limit_of)
+    def limit_in_flight(self, limits: InFlightLimits) -> None:
+        """From now on these limits apply besides ``max_in_flight``."""
+        self.core.completion_tracker.set_limits(limits)
 
     def is_revoking(self, partition: TopicPartition) -> bool:
         """Whether the revocation of this partition was requested and not withdrawn."""
@@ -371,7 +372,7 @@ class Session:
             self.core.resume(self._driver.now(), [partition])
             self._driver.flush()
 
-    def parked(self) -> AbstractContextManager[None]:
+    def awaiting_library(self) -> AbstractContextManager[None]:
         """Inside, the caller awaits the library; see :func:`poll_boundary`."""
         return poll_boundary(self.core, self._driver)
 

@@ -54,9 +54,12 @@ class LogBounds(NamedTuple):
         partitions = [TopicPartition(name, number) for name in numbers for number in numbers[name]]
         if not partitions:
             return cls({}, {}, {})
-        first = await consumer.beginning_offsets(*partitions)
-        last = await consumer.end_offsets(*partitions)
-        return cls({name: shown_topic_id(topics[name].topic_id) for name in numbers}, first, last)
+        ranges = await consumer.offset_ranges(partitions)
+        return cls(
+            {name: shown_topic_id(topics[name].topic_id) for name in numbers},
+            {tp: offsets.start for tp, offsets in ranges.items()},
+            {tp: offsets.stop for tp, offsets in ranges.items()},
+        )
 
     async def offsets(
         self, consumer: RangeConsumer, config: ConsumerConfig, place: Place, name: str

@@ -13,6 +13,7 @@ from asyncrevoke.spark.errors import ReplayError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Sequence
 
+    from asyncrevoke.core.commit.completion_tracker import InFlightLimits
     from asyncrevoke.model import Record, TopicPartition
 
 
@@ -128,9 +129,9 @@ class RangeSource:
         self._in_flight = 0
         self._wake()
 
-    def limit_in_flight(self, limit_of: Callable[[str], tuple[str, int] | None]) -> None:
+    def limit_in_flight(self, limits: InFlightLimits) -> None:
         """One topic: its limit is the limit of all."""
-        limit = limit_of(self._partition.topic)
+        limit = limits.of_topic(self._partition.topic)
         if limit is not None:
             self._limit = min(self._limit, limit[1])
 
@@ -159,7 +160,7 @@ class RangeSource:
         del partition
 
     @contextmanager
-    def parked(self) -> Generator[None]:
+    def awaiting_library(self) -> Generator[None]:
         """Does nothing: there is no max_poll_interval here."""
         yield
 

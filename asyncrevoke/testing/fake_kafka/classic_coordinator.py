@@ -92,11 +92,11 @@ class ClassicCoordinator(ClassicGroup):
     # --- loading and unloading -------------------------------------------------------------------
 
     def unload(self) -> None:
-        """The broker is not the coordinator any more: parked requests get NOT_COORDINATOR."""
+        """The broker is not the coordinator any more: delayed requests get NOT_COORDINATOR."""
         self.end(ErrorCode.not_coordinator)
 
     def end(self, error: ErrorCode) -> None:
-        """Answer all parked requests with ``error``, and stop."""
+        """Answer all delayed requests with ``error``, and stop."""
         for member in self.members.values():
             if member.join is not None:
                 answer, member.join = member.join, None
@@ -107,7 +107,7 @@ class ClassicCoordinator(ClassicGroup):
         self._forget()
 
     def crash(self) -> None:
-        """The broker ends; parked requests get no answer."""
+        """The broker ends; delayed requests get no answer."""
         self._forget()
 
     def _forget(self) -> None:

@@ -108,7 +108,7 @@ class ServesClassicMembers(Protocol):
         ...
 
     def crash(self) -> None:
-        """The broker ends; parked requests get no answer."""
+        """The broker ends; delayed requests get no answer."""
         ...
 
     def load(self) -> None:

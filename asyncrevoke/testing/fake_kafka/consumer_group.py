@@ -460,7 +460,7 @@ class ConsumerGroup:
     # --- loading and unloading -------------------------------------------------------------------
 
     def unload(self) -> None:
-        """The broker is not the coordinator any more; no parked requests are answered."""
+        """The broker is not the coordinator any more; no delayed requests are answered."""
         for member in self.members.values():
             member.cancel()
 

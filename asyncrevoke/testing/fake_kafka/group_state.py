@@ -50,7 +50,7 @@ ON_HEARTBEAT: dict[GroupState, ErrorCode] = {
     GroupState.COMPLETING: ErrorCode.none,
     GroupState.STABLE: ErrorCode.none,
 }
-# None: the request is parked until the leader has sent the assignment.
+# None: the request is delayed until the leader has sent the assignment.
 ON_SYNC: dict[GroupState, ErrorCode | None] = {
     GroupState.EMPTY: ErrorCode.unknown_member_id,
     GroupState.PREPARING: ErrorCode.rebalance_in_progress,

@@ -17,7 +17,7 @@ from simulation.schedules.schedule import (
     Schedule,
 )
 
-from asyncrevoke.core.fetch.drain import RecordDrain
+from asyncrevoke.core.fetch.collector import RecordCollector
 from asyncrevoke.core.io.outbox import Outbox
 from asyncrevoke.core.membership.session_guard import SessionGuard
 from asyncrevoke.core.poll.poll import Poller
@@ -50,13 +50,13 @@ def tick_is_set_again_at_its_own_time(patch: pytest.MonkeyPatch) -> None:
 
 def woken_poll_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """A poll that waits does not hear of what was fetched for one partition of three."""
-    offer = RecordDrain.add
+    offer = RecordCollector.add
 
-    def forgetful(self: RecordDrain, source: PartitionCursor) -> None:
+    def forgetful(self: RecordCollector, source: PartitionCursor) -> None:
         if source.instance.partition.partition % 3:
             offer(self, source)
 
-    patch.setattr(RecordDrain, "add", forgetful)
+    patch.setattr(RecordCollector, "add", forgetful)
 
 
 def look_ups_have_no_end(patch: pytest.MonkeyPatch) -> None:

@@ -76,7 +76,7 @@ def journal(folder: Path, topic: str, offsets: list[int], committed: int) -> Pat
         seq += len(row.records) if isinstance(row, Attempts) else 1
     session = JournalSession(folder / A)
     session.folder.mkdir()
-    log = LogFile(session, "billing", segment_bytes=2**20, segment_seconds=60, on_full=print)
+    log = LogFile(session, "billing", segment_bytes=2**20, segment_seconds=60)
     log.take(queue)
     log.close()
     return folder

@@ -14,6 +14,8 @@ from asyncrevoke.model import PollResult, Record, TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
+    from asyncrevoke.core.commit.completion_tracker import InFlightLimits
+
 ORDERS = TopicPartition("orders", 0)
 OTHERS = TopicPartition("orders", 1)
 
@@ -81,7 +83,7 @@ class ScriptedSource:
         self.stopped = False
         self.paused: list[TopicPartition] = []
         self.revoking: set[TopicPartition] = set()
-        self.limit_of: Callable[[str], tuple[str, int] | None] = lambda _topic: None
+        self.limits: InFlightLimits | None = None
         self.parks = 0
         self.parked_now = 0
         self._trackers: dict[TopicPartition, int] = {}
@@ -197,8 +199,8 @@ class ScriptedSource:
                 assert fate is Fate.PENDING, f"{known} is dropped, and it is {fate}"
                 self.fates[known] = Fate.DROPPED
 
-    def limit_in_flight(self, limit_of: Callable[[str], tuple[str, int] | None]) -> None:
-        self.limit_of = limit_of
+    def limit_in_flight(self, limits: InFlightLimits) -> None:
+        self.limits = limits
 
     def is_revoking(self, partition: TopicPartition) -> bool:
         return partition in self.revoking
@@ -213,7 +215,7 @@ class ScriptedSource:
         self.paused.remove(partition)
 
     @contextlib.contextmanager
-    def parked(self) -> Generator[None]:
+    def awaiting_library(self) -> Generator[None]:
         self.parks += 1
         self.parked_now += 1
         try:

@@ -33,9 +33,7 @@ def in_segments(folder: Path, name: str = A, *, sealed: bool = False) -> Journal
     """A strict session whose rows are in several logs."""
     session = JournalSession(folder / name)
     session.folder.mkdir(parents=True)
-    log = LogFile(
-        session, "billing", segment_bytes=1600, segment_seconds=60, on_full=lambda _segment: None
-    )
+    log = LogFile(session, "billing", segment_bytes=1600, segment_seconds=60)
     member = JournalMember(name[-1], 0, 40, strict=True)
     rows = sum(rows_of(entry) for entry in member.rows())
     member.end[-1] = member.end[-1]._replace(facts=json.dumps({"rows": rows}))

@@ -203,7 +203,6 @@ class JournalMember:
             "billing",
             segment_bytes=2**20,
             segment_seconds=60,
-            on_full=lambda _: None,
             hashed=self.content == "records",
         )
         log.take(numbered(self.rows()))

@@ -184,7 +184,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(steps, max_size=60))
 def test_the_logs_have_each_acknowledged_result_once_in_order(
     script: list[tuple[object, ...]],

@@ -97,7 +97,7 @@ class ScriptedCore:
         self._out = False
         self._calls = 0
         # The parts of the core that the session calls.
-        self.assignment = self.completion_tracker = self.fetcher = self.record_drain = self
+        self.assignment = self.completion_tracker = self.fetcher = self.collector = self
         self.revocation = self.seeking = self
 
     # -- as the driver wants it

@@ -125,7 +125,7 @@ class ClassicHeartbeat:
             node,
             Channel.HEARTBEAT,
             self._timeout,
-            lambda later, reply: self._answered(later, node, identity, now, reply),
+            lambda later, reply: self._heartbeat_answered(later, node, identity, now, reply),
         )
 
     @property
@@ -164,7 +164,7 @@ class ClassicHeartbeat:
         self._outbox.emit("info", "a heartbeat of the thread was not answered", answer=answer)
         self.soon(now)
 
-    def _answered(
+    def _heartbeat_answered(
         self, now: float, asked: Node, sent: GroupMetadata, sent_at: float, reply: Reply
     ) -> None:
         self._in_flight = False

@@ -99,7 +99,7 @@ class JoinAndSync:
             self.join(now, structs.replace(self._request, member_id=member_id), known=False)
 
     def join_again(self, now: float, member_id: str, why: str, *, at_once: bool) -> None:
-        """The assignment did not reach us: request it by the same JoinGroup."""
+        """The assignment was not received: request it by the same JoinGroup."""
         if self._joined_by is None:
             raise AssertionError("no JoinGroup has led to this SyncGroup")
         request = structs.replace(self._joined_by, member_id=member_id)
@@ -146,19 +146,19 @@ class JoinAndSync:
             self._outbox.emit("info", "the coordinator does not answer; asking it again")
             self._outbox.put(ResetConnection(self.sent_to, Channel.JOIN))
 
-    def hand_over(self, then: OnReply) -> bool:
-        """Forget all but the response to a JoinGroup, which goes to ``then``. False without one."""
+    def hand_over(self, on_reply: OnReply) -> bool:
+        """Forget all but the response to a JoinGroup, for ``on_reply``. False without one."""
         outstanding = self._outstanding if self._request is not None else None
         if outstanding is not None:
-            self._outbox.redirect(outstanding, partial(self._answered_after_all, then))
+            self._outbox.redirect(outstanding, partial(self._answered_after_all, on_reply))
             self._forgotten = self.sent_to
             self._outstanding = None
         self.cancel()
         return outstanding is not None
 
-    def _answered_after_all(self, then: OnReply, now: float, reply: Reply) -> None:
+    def _answered_after_all(self, on_reply: OnReply, now: float, reply: Reply) -> None:
         self._forgotten = None
-        then(now, reply)
+        on_reply(now, reply)
 
     def cancel(self) -> None:
         """Forget all that is outstanding or planned."""
@@ -177,7 +177,7 @@ class JoinAndSync:
         if not self._known:
             # No heartbeat shows that a first JoinGroup was forgotten, or its response was lost. The
             # timeout doubles after each timeout, as the response may need longer. Without another
-            # one the coordinator puts out a member that it has added, or a static one that was
+            # one the coordinator removes a member that it has added, or a static one that was
             # replaced (KIP-345), when its session ends.
             longest = min(max(longest, session / 2), session * _SHARE_OF_SESSION)
             return min(session / 2 * 2.0 ** min(self._unanswered, 16), longest)

@@ -115,10 +115,10 @@ class LeaveGroup:
             node,
             Channel.HEARTBEAT,
             self._timeout,
-            self._answered,
+            self._leave_answered,
         )
 
-    def _answered(self, now: float, reply: Reply) -> None:
+    def _leave_answered(self, now: float, reply: Reply) -> None:
         self._outstanding = None
         self._answer = reply.error.name if isinstance(reply, LeaveGroupResponse) else "no answer"
         self._proceed(now)

@@ -1,10 +1,11 @@
 """Membership of a classic consumer group, EAGER and COOPERATIVE (KIP-429), in two steps (KIP-983).
 
 A member joins, syncs and is stable. When the group rebalances, an EAGER member first releases
-everything and joins with nothing; a COOPERATIVE one joins at once and lists what it owns. What the
-new assignment takes from it drains while the group is stable; then another join tells the group. If
-another rebalance starts meanwhile, the member joins at once and still lists what drains. If only
-some of it is released, the member makes the group rebalance now and then (``staged_rejoin.py``).
+everything and joins with nothing; a COOPERATIVE one joins at once and lists what it owns. Those
+partitions that the new assignment takes away drain while the group is stable; then the member joins
+again without them. If another rebalance starts meanwhile, it joins at once and still lists those
+that drain. If only some are released, it makes the group rebalance from time to time
+(``staged_rejoin.py``).
 
 As commits and heartbeats are sent beside JoinGroup, an error counts only if it is about the present
 membership (``is_current_membership``).
@@ -105,7 +106,7 @@ class ClassicMembership:
 
     @property
     def member_identity(self) -> GroupMetadata:
-        """Our identity as the coordinator knows it."""
+        """The identity that the coordinator knows this member by."""
         return self._identity.member_identity
 
     @property

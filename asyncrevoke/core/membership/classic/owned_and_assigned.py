@@ -58,7 +58,7 @@ class OwnedAndAssigned:
         )
 
     def ignore(self, assigned: Iterable[TopicPartition]) -> None:
-        """Take nothing of an assignment: we are leaving."""
+        """Start nothing of an assignment: the member is leaving."""
         self._note_assigned(assigned)
 
     def _note_assigned(self, assigned: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
@@ -68,7 +68,7 @@ class OwnedAndAssigned:
 
     @property
     def released(self) -> frozenset[TopicPartition]:
-        """What the group counts as ours and we do not have, lost partitions included."""
+        """Partitions that the group counts as this member's and that are released or lost."""
         return self.owned_per_coordinator - self._assignment.partitions()
 
     def add_assigned(self) -> list[PartitionInstance]:

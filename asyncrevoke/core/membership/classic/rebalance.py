@@ -211,7 +211,7 @@ class MemberRebalance:
             if reply.leader:
                 self.leader.resign()
             else:
-                self.leader.look_after(self._member.topics)
+                self.leader.watch_topics(self._member.topics)
             self.assignment_made(now, ())
 
     def _joined_a_coordinator(self, now: float) -> None:

@@ -195,7 +195,7 @@ class ConsumerGroupHeartbeat:
             node,
             Channel.HEARTBEAT,
             self._timeout,
-            lambda later, reply: self._answered(later, request, now, reply),
+            lambda later, reply: self._heartbeat_answered(later, request, now, reply),
         )
 
     @property
@@ -245,7 +245,7 @@ class ConsumerGroupHeartbeat:
     def _log_background_failure(self, answer: str) -> None:
         self._outbox.emit("info", "a heartbeat of the thread was not answered", answer=answer)
 
-    def _answered(
+    def _heartbeat_answered(
         self, now: float, sent: ConsumerGroupHeartbeatRequest, sent_at: float, reply: Reply
     ) -> None:
         self._in_flight = False

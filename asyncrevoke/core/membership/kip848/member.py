@@ -92,7 +92,7 @@ class ConsumerGroupMembership:
         self._revocation = revocation
         self._group_id = config.group_id or ""
         self._member_id = member_id
-        # Whether closing gives up our place. A static member sends a heartbeat anyway.
+        # Whether closing frees the instance id. A static member sends a last heartbeat anyway.
         self._sends_leave = config.group_instance_id is None
         self._heartbeat = ConsumerGroupHeartbeat(outbox, config, coordinator, self)
         self._reactions = reactions
@@ -205,7 +205,7 @@ class ConsumerGroupMembership:
             self._send_leave(now)
 
     def set_sends_leave(self, leave: bool) -> None:
-        """Whether closing gives up the member's place; by default dynamic members do."""
+        """Whether closing removes the member from the group; by default if it is dynamic."""
         self._sends_leave = leave
 
     def stop_leaving(self, now: float) -> None:
@@ -282,7 +282,7 @@ class ConsumerGroupMembership:
         return self._fields.short(self._member_id, self._epoch)
 
     def background_epoch(self, now: float, epoch: int) -> bool:
-        """The thread got our epoch. Whether it has changed."""
+        """The heartbeat thread has received this epoch. Returns whether it is a new one."""
         if epoch <= self._epoch:
             return False
         self._epoch = epoch

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncrevoke.core.assignors import (
@@ -95,7 +95,6 @@ def owned_by(members: list[Member]) -> dict[TopicPartition, str]:
 
 @pytest.mark.parametrize("assignor", ASSIGNORS.values(), ids=list(ASSIGNORS))
 @given(group=groups(contradict=True))
-@settings(deadline=None)
 def test_each_partition_goes_to_at_most_one_member_and_that_one_is_subscribed(
     assignor: Assignor, group: Group
 ) -> None:
@@ -112,7 +111,6 @@ def test_each_partition_goes_to_at_most_one_member_and_that_one_is_subscribed(
 
 @pytest.mark.parametrize("assignor", ASSIGNORS.values(), ids=list(ASSIGNORS))
 @given(group=groups(contradict=True))
-@settings(deadline=None)
 def test_a_partition_without_owner_is_one_that_waits_for_its_old_owner(
     assignor: Assignor, group: Group
 ) -> None:
@@ -124,7 +122,6 @@ def test_a_partition_without_owner_is_one_that_waits_for_its_old_owner(
 
 
 @given(groups(contradict=True))
-@settings(deadline=None)
 def test_no_partition_is_given_to_one_while_another_must_still_give_it_up(group: Group) -> None:
     partitions, members = group
     result = STICKY.assign(partitions, members)
@@ -137,7 +134,6 @@ def test_no_partition_is_given_to_one_while_another_must_still_give_it_up(group:
 
 
 @given(groups())
-@settings(deadline=None)
 def test_who_all_want_the_same_topics_get_the_same_number_give_or_take_one(group: Group) -> None:
     partitions, members = group
     topics = members[0].subscription.topics
@@ -147,7 +143,6 @@ def test_who_all_want_the_same_topics_get_the_same_number_give_or_take_one(group
 
 
 @given(groups(most=4, size=2))
-@settings(deadline=None)
 def test_no_assignment_is_more_even(group: Group) -> None:
     partitions, members = group
     choices = [
@@ -163,7 +158,6 @@ def test_no_assignment_is_more_even(group: Group) -> None:
 
 
 @given(groups(contradict=True))
-@settings(deadline=None)
 def test_a_group_comes_to_rest_after_one_follow_up_round(group: Group) -> None:
     partitions, members = group
     target = unevenness(plan(partitions, members, ReportedOwnership(members)))
@@ -178,7 +172,6 @@ def test_a_group_comes_to_rest_after_one_follow_up_round(group: Group) -> None:
 
 
 @given(groups(), st.data())
-@settings(deadline=None)
 def test_no_kept_partition_goes_while_a_round_is_handed_over_in_stages(
     group: Group, data: st.DataObject
 ) -> None:
@@ -202,7 +195,6 @@ def test_no_kept_partition_goes_while_a_round_is_handed_over_in_stages(
 
 
 @given(groups())
-@settings(deadline=None)
 def test_nothing_moves_when_members_only_leave_and_all_want_the_same(group: Group) -> None:
     partitions, members = group
     topics = members[0].subscription.topics
@@ -215,7 +207,6 @@ def test_nothing_moves_when_members_only_leave_and_all_want_the_same(group: Grou
 
 
 @given(groups())
-@settings(deadline=None)
 def test_a_partition_changes_its_owner_only_where_that_makes_it_more_even(group: Group) -> None:
     partitions, members = group
     result = plan(partitions, members, ReportedOwnership(members))
@@ -232,7 +223,6 @@ def test_a_partition_changes_its_owner_only_where_that_makes_it_more_even(group:
 
 
 @given(groups(contradict=True))
-@settings(deadline=None)
 def test_the_order_of_topics_does_not_matter(group: Group) -> None:
     partitions, members = group
     backwards = dict(reversed(partitions.items()))
@@ -304,7 +294,6 @@ def across(
 
 
 @given(data=st.data())
-@settings(deadline=None)
 def test_racks_cost_no_evenness_and_leave_no_partition_out(data: st.DataObject) -> None:
     partitions, members = group = data.draw(groups())
     members, racks = data.draw(racks_of(group))
@@ -321,7 +310,6 @@ def test_racks_cost_no_evenness_and_leave_no_partition_out(data: st.DataObject) 
 
 
 @given(data=st.data())
-@settings(deadline=None)
 def test_with_racks_and_different_topics_a_group_comes_to_rest(data: st.DataObject) -> None:
     partitions, members = group = data.draw(groups())
     members, racks = data.draw(racks_of(group))

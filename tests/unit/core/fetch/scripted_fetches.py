@@ -105,6 +105,7 @@ class FetchWorld(ScriptedRequests):
         self.know(topic("orders", {n: n % 3 + 1 for n in range(partitions)}, epoch=2))
         self.out_of_range: list[PartitionInstance] = []
         self.truncated: list[tuple[int, int | None, int]] = []
+        self.times_sessions_ended = 0
         self.instances: dict[int, PartitionInstance] = {}
 
     def metadata_refreshed(self, now: float) -> None:
@@ -126,6 +127,9 @@ class FetchWorld(ScriptedRequests):
 
     def position_passed(self, now: float, instance: PartitionInstance) -> None:
         pass
+
+    def sessions_ended(self) -> None:
+        self.times_sessions_ended += 1
 
     def place(self, instance: PartitionInstance, position: int) -> None:
         tracker_id = 1 if instance.tracker is None else instance.tracker.tracker_id + 1
@@ -189,8 +193,8 @@ class FetchWorld(ScriptedRequests):
         self.advance(message.max_wait)
         self.answer(node_id)
 
-    def drain(self, limit: int = 500) -> dict[int, list[int]]:
-        taken = self.fetching.record_drain.drain(self.now, limit)
+    def collect(self, limit: int = 500) -> dict[int, list[int]]:
+        taken = self.fetching.collector.collect(self.now, limit)
         self.plan()
         return {
             partition.partition: [record.offset for record in records]

@@ -63,14 +63,14 @@ def test_a_partition_whose_next_batch_is_large_waits_for_it_and_the_others_do_no
     world.answer(1, data(0, f"0+3 {large(3)} 13+4"))
     world.answer(2, data(1, "0+5"))
     assert world.under_way == []
-    assert world.drain() == {0: [0, 1, 2], 1: [0, 1, 2, 3, 4]}
+    assert world.collect() == {0: [0, 1, 2], 1: [0, 1, 2, 3, 4]}
     assert world.under_way == [(0, 3)]
-    assert not world.fetching.record_drain.is_ready
-    assert world.drain() == {}
+    assert not world.fetching.collector.is_ready
+    assert world.collect() == {}
     woken = world.woken
     world.decoded()
     assert world.woken == woken + 1
-    assert world.drain() == {0: [*range(3, 17)]}
+    assert world.collect() == {0: [*range(3, 17)]}
 
 
 def test_the_next_large_batch_is_decoded_while_records_of_this_one_are_handled() -> None:
@@ -80,19 +80,19 @@ def test_the_next_large_batch_is_decoded_while_records_of_this_one_are_handled()
     assert world.under_way == [(0, 0)]
     world.decoded()
     assert world.under_way == [], "one after the other"
-    assert world.drain(9) == {0: [*range(9)]}
+    assert world.collect(9) == {0: [*range(9)]}
     assert world.under_way == []
-    assert world.drain(500) == {0: [9]}
+    assert world.collect(500) == {0: [9]}
     assert world.under_way == [(0, 10)]
     world.decoded()
-    assert world.drain(500) == {0: [*range(10, 21)]}
+    assert world.collect(500) == {0: [*range(10, 21)]}
 
 
 def test_small_batches_are_decoded_in_passing() -> None:
     world = Decodes()
     world.assign(0)
     world.answer(1, data(0, f"0+1x{LARGE_BATCH} 1+1x{LARGE_BATCH + 1}"))
-    assert world.drain() == {0: [0]}
+    assert world.collect() == {0: [0]}
     assert world.under_way == [(0, 1)]
 
 
@@ -106,10 +106,10 @@ def test_what_is_decoded_and_not_taken_has_half_of_the_memory_or_is_one() -> Non
     world.decoded()
     # A third one would take them beyond 8 MiB.
     assert world.under_way == []
-    assert len(world.drain(10)) == 2
+    assert len(world.collect(10)) == 2
     assert world.under_way == [], "both have some left"
-    drained = world.drain(10)
-    assert sorted(drained) == [0, 1]
+    collected = world.collect(10)
+    assert sorted(collected) == [0, 1]
     assert world.under_way == [(2, 0), (3, 0)]
 
 
@@ -122,10 +122,10 @@ def test_one_that_is_larger_than_the_memory_has_its_turn() -> None:
     assert world.fetching.buffered_bytes >= 40 * MIB
     world.decoded()
     assert world.under_way == []
-    assert list(world.drain()) == [0]
+    assert list(world.collect()) == [0]
     assert world.under_way == [(1, 0)]
     world.decoded()
-    assert list(world.drain()) == [1]
+    assert list(world.collect()) == [1]
     assert world.fetching.buffered_bytes == 0
 
 
@@ -147,11 +147,11 @@ def test_a_partition_that_is_revoked_meanwhile_keeps_its_records_for_a_withdrawa
     world.answer(1, data(0, f"{large(0)} 10+2"))
     instance.transition(InstanceTransition.REVOKE)
     world.decoded()
-    assert world.drain() == {}
+    assert world.collect() == {}
     instance.transition(InstanceTransition.WITHDRAW)
     world.fetching.add(instance)
     world.plan()
-    assert world.drain() == {0: [*range(12)]}
+    assert world.collect() == {0: [*range(12)]}
 
 
 def test_of_a_partition_that_is_gone_nothing_comes() -> None:
@@ -166,9 +166,9 @@ def test_of_a_partition_that_is_gone_nothing_comes() -> None:
     world.answer(1, data(0, large(0)))
     assert world.under_way == [(0, 0), (0, 0)], "the new assignment waits for nobody"
     world.decoded()
-    assert not world.fetching.record_drain.is_ready
+    assert not world.fetching.collector.is_ready
     world.decoded()
-    assert world.drain() == {0: [*range(4, 10)]}
+    assert world.collect() == {0: [*range(4, 10)]}
 
 
 def test_after_a_seek_what_was_decoded_for_the_old_position_is_forgotten() -> None:
@@ -182,19 +182,19 @@ def test_after_a_seek_what_was_decoded_for_the_old_position_is_forgotten() -> No
     assert world.under_way == [(0, 0)]
     world.decoded()
     assert world.under_way == [(0, 100)]
-    assert world.drain() == {}
+    assert world.collect() == {}
     world.decoded()
-    assert world.drain() == {0: [105, 106, 107, 108, 109]}
+    assert world.collect() == {0: [105, 106, 107, 108, 109]}
 
 
 def test_a_large_batch_that_is_corrupt_is_reported_and_fetched_again() -> None:
     world = Decodes()
     world.assign(0)
     world.answer(1, data(0, f"0+2 {large(2)}!"))
-    assert world.drain() == {0: [0, 1]}
+    assert world.collect() == {0: [0, 1]}
     world.decoded()
     assert world.errors == []
-    assert world.drain() == {}
+    assert world.collect() == {}
     (error,) = world.errors
     assert isinstance(error, CorruptRecordError)
     assert (error.partitions, error.offset) == (frozenset({tp(0)}), 2)
@@ -206,10 +206,10 @@ def test_a_large_batch_that_is_corrupt_is_reported_and_fetched_again() -> None:
     assert asked(world.fetches()[1]) == {0: 2}
     world.answer(1, data(0, large(2)))
     world.decoded()
-    assert world.drain() == {0: [*range(2, 12)]}
+    assert world.collect() == {0: [*range(2, 12)]}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     sizes=st.lists(st.lists(st.booleans(), min_size=1, max_size=5), min_size=1, max_size=5),
     seed=st.integers(0, 2**32),
@@ -230,7 +230,7 @@ def test_whatever_is_done_first_each_partition_comes_whole_and_in_order(
     for _ in range(2000):
         if world.under_way and chance.random() < 0.5:
             world.decoded(chance.randrange(len(world.under_way)))
-        for number, offsets in world.drain(limit).items():
+        for number, offsets in world.collect(limit).items():
             came[number] += offsets
     assert came == {n: [*range(10 * len(batches))] for n, batches in enumerate(sizes)}
     assert world.fetching.buffered_bytes == 0

@@ -67,7 +67,7 @@ def test_everyone_gets_an_equal_share_and_what_is_left_over_is_shared_again(
     buffered: dict[str, int], limit: int, expected: dict[str, int]
 ) -> None:
     fair = ring({key: Source(count) for key, count in buffered.items()})
-    assert counts(fair.drain(limit)) == expected
+    assert counts(fair.take(limit)) == expected
 
 
 def test_a_newcomer_waits_for_one_turn_of_the_others() -> None:
@@ -77,7 +77,7 @@ def test_a_newcomer_waits_for_one_turn_of_the_others() -> None:
     for poll in range(1, 7):
         if poll == 3:
             fair.add("B", b)
-        order += fair.drain(1)
+        order += fair.take(1)
     assert order == ["A", "A", "A", "B", "A", "B"]
 
 
@@ -93,7 +93,7 @@ def test_with_more_partitions_than_records_no_partition_waits_longer_than_a_roun
                 source.items += draw.randint(1, 3)
                 fair.add(key, source)
         full = [key for key, source in sources.items() if source.items]
-        served = fair.drain(5)
+        served = fair.take(5)
         for key in full:
             waited[key] = 0 if key in served else waited[key] + 1
         longest = max(longest, *waited.values())
@@ -102,16 +102,16 @@ def test_with_more_partitions_than_records_no_partition_waits_longer_than_a_roun
 
 def test_the_odd_record_goes_to_another_each_time() -> None:
     fair = ring({key: Source(1000) for key in "ABC"})
-    favoured = [max(taken := counts(fair.drain(10)), key=lambda key: taken[key]) for _ in range(6)]
+    favoured = [max(taken := counts(fair.take(10)), key=lambda key: taken[key]) for _ in range(6)]
     assert sorted(favoured) == ["A", "A", "B", "B", "C", "C"]
 
 
 def test_if_an_estimate_was_too_high_the_rest_is_shared_again() -> None:
     fair = ring({"A": Source(5, promised=500), "B": Source(1000), "C": Source(1000)})
-    assert counts(fair.drain(300)) == {"A": 5, "B": 148, "C": 147}
+    assert counts(fair.take(300)) == {"A": 5, "B": 148, "C": 147}
 
 
-def test_a_source_that_gives_nothing_does_not_hold_up_the_drain() -> None:
+def test_a_source_that_gives_nothing_does_not_hold_up_the_others() -> None:
     liar = Source(0)
     liar.promised = 10**9
 
@@ -122,41 +122,41 @@ def test_a_source_that_gives_nothing_does_not_hold_up_the_drain() -> None:
 
     forever = Forever(1)
     fair = ring({"A": liar, "B": forever, "C": Source(7)})
-    assert counts(fair.drain(100)) == {"C": 7}
+    assert counts(fair.take(100)) == {"C": 7}
     assert len(forever.calls) == 1
 
 
 def test_when_the_first_turn_out_empty_those_behind_them_are_served() -> None:
     sources = {f"p{number}": Source(0, promised=3) for number in range(5)}
     sources["last"] = Source(10)
-    assert counts(ring(sources).drain(2)) == {"last": 2}
+    assert counts(ring(sources).take(2)) == {"last": 2}
 
 
 def test_one_who_has_not_been_asked_comes_before_a_second_helping() -> None:
     sources = {"A": Source(0, promised=3), "B": Source(10), "C": Source(10)}
-    assert counts(ring(sources).drain(2)) == {"B": 1, "C": 1}
+    assert counts(ring(sources).take(2)) == {"B": 1, "C": 1}
 
 
 def test_a_second_helping_comes_last_also_when_many_turn_out_empty() -> None:
     sources = {f"liar{number}": Source(0, promised=3) for number in range(8)}
     sources |= {f"first{number}": Source(10) for number in range(2)}
     sources |= {f"last{number}": Source(10) for number in range(7)}
-    taken = counts(ring(sources).drain(10))
+    taken = counts(ring(sources).take(10))
     assert sorted(taken.values()) == [1] * 8 + [2]
 
 
 def test_one_that_may_not_give_now_keeps_its_place() -> None:
     sources = {"A": Source(9, barred=True), "B": Source(9), "C": Source(9)}
     fair = ring(sources)
-    assert list(fair.drain(1)) == ["B"]
-    assert list(fair.drain(1)) == ["C"]
+    assert list(fair.take(1)) == ["B"]
+    assert list(fair.take(1)) == ["C"]
     sources["A"].barred = False
-    assert list(fair.drain(1)) == ["A"]
+    assert list(fair.take(1)) == ["A"]
 
 
 def test_one_with_nothing_left_leaves_the_ring() -> None:
     fair = ring({"A": Source(2), "B": Source(9)})
-    fair.drain(6)
+    fair.take(6)
     assert "A" not in fair
     assert "B" in fair
 
@@ -165,13 +165,13 @@ def test_a_withdrawn_source_is_not_asked() -> None:
     a = Source(9)
     fair = ring({"A": a, "B": Source(9)})
     fair.remove("A")
-    fair.drain(100)
+    fair.take(100)
     assert a.calls == []
 
 
 def test_few_records_from_many_partitions_do_not_ask_all_of_them() -> None:
     sources = {f"p{number}": Source(10) for number in range(1000)}
-    ring(sources).drain(50)
+    ring(sources).take(50)
     assert sum(len(source.calls) for source in sources.values()) == 50
 
 
@@ -179,10 +179,10 @@ def test_few_records_from_many_partitions_do_not_ask_all_of_them() -> None:
     st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size=12),
     st.one_of(st.integers(0, 12), st.integers(0, 200)),
 )
-def test_a_drain_is_max_min_fair(shape: list[tuple[int, int]], limit: int) -> None:
+def test_shares_are_max_min_fair(shape: list[tuple[int, int]], limit: int) -> None:
     have = {str(number): items for number, (items, _) in enumerate(shape)}
     sources = {str(n): Source(items, promised) for n, (items, promised) in enumerate(shape)}
-    taken = counts(ring(sources).drain(limit))
+    taken = counts(ring(sources).take(limit))
     assert sum(taken.values()) == min(limit, sum(have.values()))
     for key, items in have.items():
         got = taken.get(key, 0)

@@ -57,7 +57,7 @@ def test_a_fetch_has_the_ids_of_its_topics() -> None:
     world.assign(0, 1)
     assert world.poll_of().topic_ids == {"orders": FORMER}
     world.answer(1, data(0, "0+5"), data(1, ""))
-    world.drain()
+    world.collect()
     assert world.poll_of(Channel.FETCH_BUSY).topic_ids == {"orders": FORMER}
 
 
@@ -173,7 +173,7 @@ def test_an_id_that_a_broker_does_not_know_has_the_metadata_asked_at_once(
     world.told(refused(0, error), data(1, "0+5"))
     assert len(world.sends(MetadataRequest)) == 1
     # The other partition is not held up, nor is this one for long.
-    assert world.drain() == {1: [0, 1, 2, 3, 4]}
+    assert world.collect() == {1: [0, 1, 2, 3, 4]}
     world.advance(0.15)
     world.plan()
     asked = {p.partition.partition for s in world.sends(FetchRequest) for p in s.message.partitions}  # type: ignore[union-attr]

@@ -37,7 +37,7 @@ def test_a_partition_that_moved_is_asked_for_at_its_new_leader(error: ErrorCode)
     world.advance(1)
     world.answer(1, refused(0, error), data(3, "5+1"))
     assert asked(world.fetches()[1]) == {3: 6}
-    assert world.drain() == {3: [5]}
+    assert world.collect() == {3: [5]}
     world.answer_metadata(topic("orders", {0: 2, 3: 1}, epoch=3))
     world.plan()
     assert asked(world.fetches()[2]) == {0: 5}
@@ -84,7 +84,7 @@ def test_a_lost_connection_is_tried_again_after_a_backoff_while_other_brokers_co
     world.plan()
     assert list(world.fetches()) == [2]
     world.answer(2, data(1, "0+1"))
-    assert world.drain() == {1: [0]}
+    assert world.collect() == {1: [0]}
     line = world.named("waiting for a broker to fetch from")[0]
     assert (line.fields["node"], line.fields["reason"]) == ("b1:9092", "reset by peer")
     world.advance(0.2)
@@ -111,7 +111,7 @@ def test_what_is_buffered_is_delivered_before_an_offset_out_of_range_is_reported
     world.answer(1, data(0, "0+5"))
     world.answer(1, refused(0, ErrorCode.offset_out_of_range))
     assert world.out_of_range == []
-    assert world.drain() == {0: [0, 1, 2, 3, 4]}
+    assert world.collect() == {0: [0, 1, 2, 3, 4]}
     assert asked(world.fetches()[1]) == {0: 5}
     world.answer(1, refused(0, ErrorCode.offset_out_of_range))
     assert len(world.out_of_range) == 1
@@ -127,7 +127,7 @@ def test_refused_access_is_reported_once_and_tried_slowly_until_it_is_granted() 
         world.advance(1)
     assert [type(error) for error in world.errors] == [TopicAuthorizationError]
     world.answer(1, data(0, "0+1"))
-    assert world.drain() == {0: [0]}
+    assert world.collect() == {0: [0]}
     world.answer(1, refused(0, ErrorCode.topic_authorization_failed))
     assert len(world.errors) == 2
 
@@ -179,20 +179,20 @@ def test_a_corrupt_batch_is_reported_with_its_offset_while_the_others_flow_and_h
     (instance, _) = world.assign(0, 1)
     world.answer(1, data(0, "0+3 3+3! 6+3"))
     world.answer(2, data(1, "0+5"))
-    assert world.drain() == {0: [0, 1, 2], 1: [0, 1, 2, 3, 4]}
+    assert world.collect() == {0: [0, 1, 2], 1: [0, 1, 2, 3, 4]}
     (error,) = world.errors
     assert isinstance(error, CorruptRecordError)
     assert (error.offset, error.partitions) == (3, frozenset({tp(0)}))
     assert instance.buffer is not None
     assert instance.buffer.position == 3
-    assert world.drain() == {}
+    assert world.collect() == {}
     for send in world.sends(FetchRequest):
         if send.node == NODES[1]:
             world.answer(1)  # the fetch that was under way when it was noticed
     world.advance(0.2)
     assert asked(world.fetches()[1]) == {0: 3}
     world.answer(1, data(0, "3+3 6+3"))
-    assert world.drain() == {0: [3, 4, 5, 6, 7, 8]}
+    assert world.collect() == {0: [3, 4, 5, 6, 7, 8]}
     assert len(world.errors) == 1
 
 
@@ -201,15 +201,15 @@ def test_a_response_to_a_fetch_beyond_a_corrupt_batch_is_dropped_with_that_batch
     (instance,) = world.assign(0)
     world.answer(1, data(0, "0+3 3+3! 6+3"))
     assert asked(world.fetches()[1]) == {0: 9}
-    assert world.drain() == {0: [0, 1, 2]}
+    assert world.collect() == {0: [0, 1, 2]}
     world.answer(1, data(0, "9+3"))
     assert instance.buffer is not None
     assert (instance.buffer.position, instance.buffer.buffered) == (3, 0)
-    assert world.drain() == {}
+    assert world.collect() == {}
     world.advance(0.2)
     assert asked(world.fetches()[1]) == {0: 3}
     world.answer(1, data(0, "3+3 6+3 9+3"))
-    assert world.drain() == {0: [*range(3, 12)]}
+    assert world.collect() == {0: [*range(3, 12)]}
 
 
 def test_a_batch_that_stays_corrupt_is_fetched_again_later_and_later() -> None:
@@ -221,8 +221,8 @@ def test_a_batch_that_stays_corrupt_is_fetched_again_later_and_later() -> None:
         if world.fetches():
             fetched += 1
             world.answer(1, data(0, "0+3!"))
-        if world.fetching.record_drain.is_ready:
-            assert world.drain() == {}
+        if world.fetching.collector.is_ready:
+            assert world.collect() == {}
         world.advance(0.05)
     assert 5 <= len(world.errors) <= 30
     assert fetched <= 30
@@ -237,7 +237,7 @@ def test_bytes_that_cannot_be_split_are_reported_once_per_poll() -> None:
     (error,) = world.errors
     assert isinstance(error, CorruptRecordError)
     assert error.offset == 7
-    world.drain()
+    world.collect()
     world.answer(1, data(0, "broken"))
     assert len(world.errors) == 2
 
@@ -248,7 +248,7 @@ def test_bytes_that_cannot_be_split_do_not_hide_the_records_before_them() -> Non
     world.answer(1, data(0, "0+2"))
     world.answer(1, data(0, "broken"))
     assert world.errors == []
-    assert world.drain() == {0: [0, 1]}
+    assert world.collect() == {0: [0, 1]}
     world.advance(1)
     world.answer(1, data(0, "broken"))
     assert len(world.errors) == 1

@@ -55,7 +55,7 @@ def under_way(world: FetchWorld) -> int:
     return sum(s.message.max_bytes for s in fetches(world) if isinstance(s.message, FetchRequest))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     partitions=st.integers(1, 25),
     limit=st.integers(1, 12),
@@ -84,7 +84,7 @@ def test_no_partition_with_data_waits_for_more_polls_than_it_takes_to_serve_all(
         ready = [
             n for n, i in world.instances.items() if i.buffer is not None and i.buffer.buffered
         ]
-        served = world.drain(limit)
+        served = world.collect(limit)
         assert sum(map(len, served.values())) <= limit
         for number in ready:
             waited[number] = 0 if number in served else waited[number] + 1
@@ -106,7 +106,7 @@ def test_ten_thousand_partitions_stay_within_the_memory_and_all_get_their_turn()
             fill(world, send, 10_000, end=2)
             # With the memory used up, one fetch for what has nothing is allowed beyond it.
             assert held(world) + under_way(world) <= limit + MIB
-        seen.update(world.drain(10_000))
+        seen.update(world.collect(10_000))
         if len(seen) == 10_000:
             break
         # A broker that answers at once and with nothing is left alone for a while.
@@ -124,7 +124,7 @@ def test_records_larger_than_the_whole_memory_are_delivered_one_at_a_time() -> N
             fill(world, send, 5 * MIB)
         # One for each long poll that was under way, and one for what has nothing.
         assert held(world) <= (len(NODES) + 1) * 5 * MIB
-        for number, offsets in world.drain(500).items():
+        for number, offsets in world.collect(500).items():
             delivered[number] += len(offsets)
         if min(delivered.values()) >= 5:
             return
@@ -142,7 +142,7 @@ def test_a_broker_that_does_not_respond_delays_no_other_broker() -> None:
         for send in fetches(world):
             if send is not silent:
                 fill(world, send, 1000)
-        for number, offsets in world.drain(500).items():
+        for number, offsets in world.collect(500).items():
             got[number] += len(offsets)
     assert min(got.values()) > 5000
     assert silent in fetches(world)
@@ -222,7 +222,7 @@ def test_while_the_preferred_replica_is_unknown_the_leader_is_read_and_metadata_
                 world.answer(1, nearer(0, 9))
             elif world.now - start >= offset:
                 world.answer(1, data(0, f"{offset}+1"))
-                assert world.drain() == {0: [offset]}
+                assert world.collect() == {0: [offset]}
                 offset += 1
             else:
                 world.wait_out(1)
@@ -250,7 +250,7 @@ def test_a_preferred_replica_is_read_as_soon_as_the_metadata_lists_it() -> None:
     world.answer(1, data(0, "0+1"))
     assert list(world.fetches()) == [4]
     world.answer(4, data(0, "1+1"))
-    assert world.drain() == {0: [0, 1]}
+    assert world.collect() == {0: [0, 1]}
     (line,) = world.named("reading from the nearest replica again")
     assert line.fields["replica"] == 4
 
@@ -266,7 +266,7 @@ def test_a_leader_that_names_itself_as_preferred_replica_is_asked_without_a_rack
     assert world.sends(MetadataRequest)
     world.advance(0.2)
     world.answer(1, data(0, "0+2"))
-    assert world.drain() == {0: [0, 1]}
+    assert world.collect() == {0: [0, 1]}
     assert world.fetches()[1].rack == "here", "it is asked again later"
 
 
@@ -308,7 +308,7 @@ def test_what_a_replica_rejects_is_read_from_the_leader_at_once(error: ErrorCode
             world.answer(1, nearer(0, 3))
         elif 1 in found and world.now - start >= offset:
             world.answer(1, data(0, f"{offset}+1"))
-            assert world.drain() == {0: [offset]}
+            assert world.collect() == {0: [offset]}
             offset += 1
         elif 1 in found:
             world.wait_out(1)

@@ -60,14 +60,14 @@ def test_large_records_are_not_buffered_beyond_a_partitions_share_of_the_memory(
     assert asked(world.fetches()[1]) == {3: 0}
 
 
-def test_memory_is_given_back_by_draining_seeking_and_removing() -> None:
+def test_memory_is_given_back_by_collecting_seeking_and_removing() -> None:
     world = FetchWorld(3, buffer_memory=100_000)
-    for end in ("drain", "seek", "remove"):
+    for end in ("collect", "seek", "remove"):
         (instance,) = world.assign(0)
         world.answer(1, data(0, "0+2000"))
         assert world.fetching.buffered_bytes == 200_000
-        if end == "drain":
-            world.drain(2000)
+        if end == "collect":
+            world.collect(2000)
         elif end == "seek":
             world.place(instance, 5)
         world.fetching.remove(instance)

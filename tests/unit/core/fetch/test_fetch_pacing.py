@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     import pytest
 
 
-def test_a_partition_that_was_drained_does_not_wait_behind_a_parked_fetch() -> None:
+def test_a_partition_that_was_emptied_does_not_wait_behind_a_parked_fetch() -> None:
     world = FetchWorld(4)
     world.assign(0, 3)
     world.answer(1, data(0, "0+12000"))
     assert world.fetches(Channel.FETCH_BUSY) == {}, "it has enough"
     assert asked(world.fetches()[1]) == {3: 0}
-    while world.fetching.record_drain.is_ready:
-        world.drain()
+    while world.fetching.collector.is_ready:
+        world.collect()
     fetch = world.fetches(Channel.FETCH_BUSY)[1]
     assert asked(fetch) == {0: 12000}
     assert fetch.max_wait <= 0.1
@@ -115,5 +115,5 @@ def test_planning_again_sends_no_request(monkeypatch: pytest.MonkeyPatch) -> Non
     for send in world.sends(FetchRequest):
         world.answer(send.node.node_id, data(send.node.node_id - 1, "0+5"))
     calls = 0
-    world.drain(10)
+    world.collect(10)
     assert calls < 20

@@ -71,13 +71,13 @@ def test_a_fetch_session_begins_with_all_partitions_and_continues_without_any() 
     assert world.named("waiting to fetch") == []
 
 
-def test_what_a_waiting_poll_drains_is_all_that_the_next_fetch_of_few_names() -> None:
+def test_what_a_waiting_poll_collects_is_all_that_the_next_fetch_of_few_names() -> None:
     world = SessionWorld(3)
     world.is_poll_waiting = True
     world.told_of_all()
     world.told(data(1, "0+5"))
     world.fetching.polled()
-    world.drain()
+    world.collect()
     _, message = world.poll_of()
     assert epochs(message) == (7, 2)
     assert (asked(message), message.forgotten) == ({1: 5}, ())
@@ -89,7 +89,7 @@ def test_what_moves_to_the_fetch_for_busy_partitions_is_forgotten_until_it_is_qu
     world.told(data(3, "0+5"))
     _, message = world.poll_of()
     assert (asked(message), message.forgotten) == ({}, (tp(3),))
-    assert world.drain() == {3: [0, 1, 2, 3, 4]}
+    assert world.collect() == {3: [0, 1, 2, 3, 4]}
     busy = world.fetch_of(1, 3)
     assert busy.channel is Channel.FETCH_BUSY
     assert isinstance(busy.message, FetchRequest)
@@ -189,33 +189,31 @@ def test_an_error_of_one_partition_in_a_session_concerns_it_alone() -> None:
 def test_a_session_that_is_open_at_the_end_is_ended_over_the_other_connection() -> None:
     world = SessionWorld()
     world.told_of_all()
-    ended: list[bool] = []
-    assert world.fetching.end(lambda: ended.append(True))
+    assert world.fetching.end_sessions()
     (send,) = [s for s in world.sends(FetchRequest) if s.channel is Channel.FETCH_BUSY]
     assert isinstance(send.message, FetchRequest)
     assert epochs(send.message) == (7, -1)
     assert (send.message.partitions, send.message.max_wait) == ((), 0)
-    assert ended == []
+    assert world.times_sessions_ended == 0
     world.reply(send, FetchResponse(error=ErrorCode.none))
-    assert ended == [True]
-    assert not world.fetching.end(lambda: ended.append(True)), "once"
+    assert world.times_sessions_ended == 1
+    assert not world.fetching.end_sessions(), "once"
 
 
 def test_a_broker_that_does_not_respond_to_the_end_of_a_session_is_not_waited_for_long() -> None:
     world = SessionWorld()
     world.told_of_all()
-    ended: list[bool] = []
-    world.fetching.end(lambda: ended.append(True))
+    world.fetching.end_sessions()
     (send,) = [s for s in world.sends(FetchRequest) if s.channel is Channel.FETCH_BUSY]
     assert send.timeout == 1.0
     world.fail(send, FailureKind.TIMEOUT)
-    assert ended == [True]
+    assert world.times_sessions_ended == 1
 
 
 def test_without_a_session_there_is_nothing_to_end() -> None:
     world = SessionWorld()
     world.told_of_all(session_id=0)
-    assert not world.fetching.end(lambda: None)
+    assert not world.fetching.end_sessions()
     assert [s for s in world.sends(FetchRequest) if s.channel is Channel.FETCH_BUSY] == []
 
 

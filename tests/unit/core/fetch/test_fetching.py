@@ -27,20 +27,20 @@ def test_each_broker_gets_one_fetch_for_the_partitions_it_leads() -> None:
     assert world.fetch_of(1).timeout == world.config.fetch_max_wait + world.config.request_timeout
 
 
-def test_what_was_fetched_is_drained_in_order_and_fetched_further() -> None:
+def test_what_was_fetched_is_collected_in_order_and_fetched_further() -> None:
     world = FetchWorld(1)
     (instance,) = world.assign(0)
-    assert not world.fetching.record_drain.is_ready
+    assert not world.fetching.collector.is_ready
     world.answer(1, data(0, "0+3 3+2", high_watermark=99))
     assert world.woken == 1
-    assert world.fetching.record_drain.is_ready
+    assert world.fetching.collector.is_ready
     assert (instance.high_watermark, instance.last_stable_offset, instance.log_start) == (99, 98, 0)
     assert asked(world.fetches()[1]) == {0: 5}
-    assert world.drain(4) == {0: [0, 1, 2, 3]}
-    assert world.drain() == {0: [4]}
-    assert not world.fetching.record_drain.is_ready
+    assert world.collect(4) == {0: [0, 1, 2, 3]}
+    assert world.collect() == {0: [4]}
+    assert not world.fetching.collector.is_ready
     assert instance.tracker is not None
-    assert instance.tracker.position == 0, "the drain moves the buffers and nothing else"
+    assert instance.tracker.position == 0, "collecting moves the buffers and nothing else"
 
 
 def test_a_poll_is_shared_fairly_between_partitions() -> None:
@@ -49,7 +49,7 @@ def test_a_poll_is_shared_fairly_between_partitions() -> None:
     world.answer(1, data(0, "0+1000"))
     world.answer(2, data(1, "0+20"))
     world.answer(3, data(2, "0+1000"))
-    assert {n: len(offsets) for n, offsets in world.drain(300).items()} == {0: 140, 1: 20, 2: 140}
+    assert {n: len(offsets) for n, offsets in world.collect(300).items()} == {0: 140, 1: 20, 2: 140}
 
 
 def test_between_the_water_marks_nothing_is_fetched() -> None:
@@ -60,9 +60,9 @@ def test_between_the_water_marks_nothing_is_fetched() -> None:
     assert asked(world.fetches()[1]) == {0: 15}, "still filling up to the high water mark"
     world.answer(1, data(0, "15+25"))
     assert world.fetches() == {}
-    world.drain(15)
+    world.collect(15)
     assert world.fetches() == {}, "25 are left, and the low water mark is 20"
-    world.drain(6)
+    world.collect(6)
     assert asked(world.fetches()[1]) == {0: 40}
 
 
@@ -72,9 +72,9 @@ def test_the_next_answer_is_fetched_while_half_of_the_last_one_is_left() -> None
     world.answer(1, data(0, "0+100"))
     assert world.fetches() == {}
     # A batch is held until its last record is taken.
-    world.drain(10)
+    world.collect(10)
     assert world.fetches() == {}
-    world.drain(85)
+    world.collect(85)
     assert len(world.fetches()) == 1
 
 
@@ -86,9 +86,9 @@ def test_with_more_partitions_each_buffers_less() -> None:
     world.answer(2, data(1, "0+60"))
     world.answer(3, data(2, "0+40"))
     assert world.fetches() == {}
-    world.drain(3 * 19)
+    world.collect(3 * 19)
     assert 3 not in world.fetches()
-    world.drain(6)
+    world.collect(6)
     assert 3 in world.fetches()
 
 
@@ -104,14 +104,14 @@ def test_busy_partitions_leave_the_long_poll_to_the_quiet_ones() -> None:
     assert list(asked(world.fetches()[1])) == [3, 6, 9], "it is parked all the while"
 
 
-def test_what_a_waiting_poll_drains_is_asked_for_with_the_others_in_one_fetch() -> None:
+def test_what_a_waiting_poll_collects_is_asked_for_with_the_others_in_one_fetch() -> None:
     world = FetchWorld(10)
     world.is_poll_waiting = True
     world.assign(0, 3, 6, 9)
     world.answer(1, data(0, "0+1"))
     assert world.fetches() == {}
     world.fetching.polled()
-    assert world.drain() == {0: [0]}
+    assert world.collect() == {0: [0]}
     assert asked(world.fetches()[1]) == {3: 0, 6: 0, 9: 0, 0: 1}
     assert world.fetches(Channel.FETCH_BUSY) == {}
 
@@ -140,7 +140,7 @@ def test_many_quiet_partitions_are_not_listed_again_for_a_poll_that_waits() -> N
     world.assign(*range(0, 3 * 33, 3))
     world.answer(1, data(0, "0+1"))
     world.fetching.polled()
-    world.drain()
+    world.collect()
     assert asked(world.fetches(Channel.FETCH_BUSY)[1]) == {0: 1}
     assert 0 not in asked(world.fetches()[1])
 
@@ -161,7 +161,7 @@ def test_a_stale_answer_is_discarded_after_a_seek() -> None:
     world.place(instance, 50)
     world.plan()
     world.answer(1, data(0, "0+3"))
-    assert world.drain() == {}
+    assert world.collect() == {}
     assert asked(world.fetches()[1]) == {0: 50}
 
 
@@ -172,7 +172,7 @@ def test_a_stale_answer_is_discarded_when_only_the_buffer_was_replaced() -> None
     instance.buffer = RecordBuffer(instance.partition, instance.tracker.tracker_id, 0)
     world.fetching.add(instance)
     world.answer(1, data(0, "0+3"))
-    assert world.drain() == {}
+    assert world.collect() == {}
 
 
 def test_nothing_is_kept_or_delivered_of_a_partition_that_is_being_revoked() -> None:
@@ -181,13 +181,13 @@ def test_nothing_is_kept_or_delivered_of_a_partition_that_is_being_revoked() -> 
     world.answer(1, data(0, "0+3"))
     instance.transition(InstanceTransition.REVOKE)
     world.answer(1, data(0, "3+3"))
-    assert not world.fetching.record_drain.is_ready
-    assert world.drain() == {}
+    assert not world.fetching.collector.is_ready
+    assert world.collect() == {}
     assert world.fetches() == {}
     instance.transition(InstanceTransition.WITHDRAW)
     world.advance(0.1)
     world.plan()
-    assert world.drain() == {0: [0, 1, 2]}
+    assert world.collect() == {0: [0, 1, 2]}
     assert asked(world.fetches()[1]) == {0: 3}
 
 
@@ -205,7 +205,7 @@ def test_a_response_for_a_partition_that_is_gone_is_ignored() -> None:
     (instance,) = world.assign(0)
     world.fetching.remove(instance)
     world.answer(1, data(0, "0+3"))
-    assert world.drain() == {}
+    assert world.collect() == {}
     assert world.fetches() == {}
 
 
@@ -214,12 +214,12 @@ def test_a_paused_partition_keeps_its_data_and_is_not_fetched() -> None:
     (instance,) = world.assign(0)
     instance.paused = True
     world.answer(1, data(0, "0+3"))
-    assert not world.fetching.record_drain.is_ready
-    assert world.drain() == {}
+    assert not world.fetching.collector.is_ready
+    assert world.collect() == {}
     assert world.fetches() == {}
     instance.paused = False
     world.fetching.add(instance)
-    assert world.drain() == {0: [0, 1, 2]}
+    assert world.collect() == {0: [0, 1, 2]}
     assert asked(world.fetches()[1]) == {0: 3}
 
 
@@ -249,4 +249,4 @@ def test_no_more_is_taken_than_there_is_room_for() -> None:
     world.assign(0, 1)
     world.answer(1, data(0, "0+100"))
     world.answer(2, data(1, "0+100"))
-    assert {n: len(offsets) for n, offsets in world.drain(50).items()} == {0: 3, 1: 47}
+    assert {n: len(offsets) for n, offsets in world.collect(50).items()} == {0: 3, 1: 47}

@@ -96,7 +96,7 @@ def test_a_new_leader_is_asked_once_and_then_fetched_from_with_its_epoch() -> No
     world = EpochWorld()
     world.start(50, epoch=2)
     world.answer(1, data(0, "50+5"))
-    world.drain()
+    world.collect()
     world.wait_out(1)
     world.fail(world.fetch_of(1, 0))
     world.elect(leader=2, epoch=3)
@@ -137,11 +137,11 @@ def test_records_that_were_cut_off_before_they_were_delivered_are_fetched_again(
     world.start(50, epoch=0)
     world.end_of(0, 60)
     world.answer(1, data(0, "50+5 55+5"))
-    assert world.drain(5) == {0: [50, 51, 52, 53, 54]}
+    assert world.collect(5) == {0: [50, 51, 52, 53, 54]}
     world.fail(world.fetch_of(1, 0))
     world.elect(leader=2, epoch=3)
     world.end_of(0, 57)
-    assert world.drain() == {}, "what was cut off is delivered"
+    assert world.collect() == {}, "what was cut off is delivered"
     world.end_of(0, 57)
     assert world.truncated == []
     assert world.fetched_from() == {0: 55}

@@ -54,7 +54,7 @@ lengths = st.one_of(
 offsets = st.one_of(st.integers(0, 1000), st.integers(0, 1 << 62))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(offsets, lengths, st.integers(-1, 1 << 31), st.integers(0, 4096))
 @example(5, [1, 380_000], 7, 512)
 def test_what_is_read_is_the_beginning_of_what_was_written(
@@ -82,14 +82,14 @@ def test_a_map_may_begin_with_what_is_done(lengths: list[int]) -> None:
     assert (() if found is None else found.runs) == tuple(runs[: found and len(found.runs)])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(offsets, st.text(max_size=200))
 def test_foreign_metadata_is_no_map(offset: int, metadata: str) -> None:
     assert decode(offset, metadata) is None
     assert decode(offset, "ar1R" + metadata) is None
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(offsets, lengths, st.sampled_from([40, 512, 4096]), st.data())
 def test_a_corrupt_completion_map_is_ignored(
     offset: int, lengths: list[int], limit: int, data: st.DataObject
@@ -151,7 +151,7 @@ def test_so_wide_a_window_fits(share: float, limit: int, least: int) -> None:
     assert found.end - 9 >= least
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(offsets, lengths, st.integers(16, 4096), st.data())
 def test_from_the_reported_offset_on_a_map_holds_all_completed_records(
     offset: int, lengths: list[int], limit: int, data: st.DataObject

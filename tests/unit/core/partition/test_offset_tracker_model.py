@@ -126,7 +126,7 @@ calls = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.integers(0, 20), st.lists(calls, max_size=60), st.sampled_from([0, 3, 4096]))
 def test_it_agrees_with_a_naive_model(start: int, steps: list[Call], compact: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -183,7 +183,7 @@ def test_it_agrees_with_a_naive_model(start: int, steps: list[Call], compact: in
                 assert {at for run in runs for at in range(*run)} == model.finished()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.data())
 def test_what_was_abandoned_and_is_read_again_ends_like_all_else(data: st.DataObject) -> None:
     spacing = data.draw(st.sampled_from([1, 3, 40]))

@@ -201,7 +201,7 @@ layouts = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(layouts, st.integers(0, 20), st.lists(st.integers(1, 9), max_size=40))
 def test_nothing_is_skipped_or_repeated_whatever_is_taken(
     layout: list[tuple[int, set[int], int]], start: int, limits: list[int]

@@ -383,7 +383,7 @@ async def test_a_context_as_the_first_parameter_is_a_config_error() -> None:
 # -- any schedule ---------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_with_retries_a_lane_is_handled_in_order_and_one_at_a_time(data: st.DataObject) -> None:
     asyncio.run(_any_schedule(data))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import OrderBy
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_any_schedule_keeps_order_and_completes_or_abandons_every_record_once(
     data: st.DataObject,

@@ -122,7 +122,7 @@ async def test_values_and_context_reach_the_handler() -> None:
         assert seen == [([7, 8], 1, 4, "db")]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_any_schedule_handles_each_partition_in_order_one_batch_at_a_time(
     data: st.DataObject,

@@ -77,9 +77,7 @@ class Heard:
 def log_of(folder: Path) -> LogFile:
     session = JournalSession(folder / A)
     session.folder.mkdir()
-    return LogFile(
-        session, "billing", segment_bytes=2**20, segment_seconds=60, on_full=lambda _: None
-    )
+    return LogFile(session, "billing", segment_bytes=2**20, segment_seconds=60)
 
 
 def some_frames() -> Iterator[Frame]:

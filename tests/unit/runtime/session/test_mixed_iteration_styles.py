@@ -211,7 +211,7 @@ class Loop:
 
 
 @pytest.mark.parametrize("mode", ["processed", "ack", "manual"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_any_change_of_style_delivers_each_record_once_and_commits_what_counts(
     mode: CommitMode, data: st.DataObject

@@ -98,7 +98,7 @@ class GroupLeader:
             )
             return
         for member_id, reported in read.faulty:
-            self._complain(member_id, reported)
+            self._log_ignored(member_id, reported)
         generation = self._generation = read.generation
         self._reactions.group_topics_known(now, generation.topics)
         if self._knows(generation.topics):
@@ -107,7 +107,7 @@ class GroupLeader:
             self._waiting = True
             self._cluster.refresh(now, "topics of the group are unknown")
 
-    def _complain(self, member_id: str, reported: ReportedSubscription) -> None:
+    def _log_ignored(self, member_id: str, reported: ReportedSubscription) -> None:
         if reported.unreadable is not None:
             self._outbox.emit(
                 "error",
@@ -128,13 +128,13 @@ class GroupLeader:
         now: float,
         size: int,
         work: Callable[[], _T],
-        then: Callable[[float, _T | Exception], None],
+        on_computed: Callable[[float, _T | Exception], None],
     ) -> None:
-        """Call ``then(now, result)``, unless another generation has begun by then."""
+        """Call ``on_computed(now, result)``, unless another generation has begun before."""
 
         def computed(later: float, result: _T | Exception) -> None:
             self._computing = None
-            then(later, result)
+            on_computed(later, result)
 
         self._computing = self._outbox.compute(now, size, work, computed)
 
@@ -159,13 +159,13 @@ class GroupLeader:
         self._led = {}
         self._own = frozenset()
 
-    def look_after(self, topics: frozenset[str]) -> None:
-        """Watch these topics in a group without a leader: the coordinator assigns. If the last
+    def watch_topics(self, topics: frozenset[str]) -> None:
+        """Watch these topics in a group whose coordinator assigns, without a leader. If the last
         KIP-848 member is replaced by a static member, the group becomes a classic one without a
         rebalance, and no leader watches the topics."""
         self.resign()
         self._own = topics
-        if self._cluster.has_heard_of(topics):
+        if self._cluster.last_response_names(topics):
             self._led = self._known(topics)
 
     def metadata_refreshed(self, now: float) -> None:
@@ -192,7 +192,7 @@ class GroupLeader:
         return True
 
     def _own_have_changed(self) -> bool:
-        if not self._own or not self._cluster.has_heard_of(self._own):
+        if not self._own or not self._cluster.last_response_names(self._own):
             return False
         before, self._led = self._led, self._known(self._own)
         # A topic that was deleted does not count: its owners notice it.

@@ -49,7 +49,7 @@ class LedGeneration:
         self.members = members
         self.skips_assignment = skips_assignment
         self.all_read_maps = all(reads_maps(each.subscription.user_data) for each in members)
-        # Eager members use what the generation before told them. Another client can replace a
+        # Eager members claim what the generation before assigned them. Another client can replace a
         # static member within a generation, unknown to the others.
         stays_true = RebalanceProtocol.COOPERATIVE in assignor.protocols or all(
             each.group_instance_id is None for each in members

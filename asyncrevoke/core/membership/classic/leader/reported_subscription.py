@@ -66,9 +66,9 @@ def read_subscription(metadata: bytes, generation: int, assignor: Assignor) -> R
     if claimed >= generation:
         ignored.append(f"generation {claimed}, which the group has not had yet")
         claimed = max(-1, generation - 1)
-        told = encode_generation(claimed)
-        if user_data is not None and len(user_data) >= len(told):
-            user_data = told + user_data[len(told) :]
+        encoded = encode_generation(claimed)
+        if user_data is not None and len(user_data) >= len(encoded):
+            user_data = encoded + user_data[len(encoded) :]
     return ReportedSubscription(
         dataclasses.replace(
             subscription,

@@ -1,4 +1,4 @@
-"""Drains fetched records in fair shares."""
+"""Collects fetched records for a poll, in fair shares."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from asyncrevoke.model import Record, TopicPartition
 
 
-class RecordDrain:
-    """Takes records from the buffers that have any, in fair shares."""
+class RecordCollector:
+    """Takes records from the buffers of cursors that have any; each poll is a new ``round``."""
 
     def __init__(
         self,
@@ -52,12 +52,12 @@ class RecordDrain:
         self.unreadable = True
 
     def add(self, cursor: PartitionCursor) -> None:
-        """Drain it if it has records."""
+        """Collect from it, if it has records."""
         if not cursor.empty:
             self._ring.add(cursor.instance.partition, cursor)
 
     def remove(self, cursor: PartitionCursor) -> None:
-        """Do not drain it any more."""
+        """Do not collect from it any more."""
         self._ring.remove(cursor.instance.partition)
 
     def forget(self, cursor: PartitionCursor) -> None:
@@ -68,17 +68,17 @@ class RecordDrain:
 
     @property
     def is_ready(self) -> bool:
-        """Whether a drain would find anything (by estimate)."""
+        """Whether there is anything to collect (by estimate)."""
         self._responses.polled()
         self.round += 1
         return self._ring.ready()
 
-    def drain(self, now: float, limit: int) -> dict[TopicPartition, list[Record]]:
+    def collect(self, now: float, limit: int) -> dict[TopicPartition, list[Record]]:
         """Take up to ``limit`` records in fair shares (KIP-41). Only moves the buffers."""
         self._responses.polled()
         self.round += 1
         self.wall_time = self._wall_clock.seconds(now)
-        taken = self._ring.drain(limit)
+        taken = self._ring.take(limit)
         if self.not_due:
             self._wait_until_due(now)
         with_corrupt, self.corrupt = self.corrupt, []
