@@ -11,8 +11,8 @@ from asyncrevoke.core.io.effects import Channel, Send
 from asyncrevoke.errors import ConsumerClosedError, PublishError
 from asyncrevoke.producing.encoding import encode_key, encode_value
 from asyncrevoke.producing.producer_core import ProducerCore
+from asyncrevoke.producing.queueing.waiting_results import WaitingResults
 from asyncrevoke.producing.trace_context import result_headers
-from asyncrevoke.producing.waiting_results import WaitingResults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from asyncrevoke.producing.encoded_records import EncodedRecords
     from asyncrevoke.producing.message import Headers
     from asyncrevoke.producing.producer_core import Outgoing
-    from asyncrevoke.producing.record_batch import ResultSink
-    from asyncrevoke.producing.result_topic import TopicPartitions
-    from asyncrevoke.producing.waiting_results import WaitingResult
+    from asyncrevoke.producing.queueing.result_group import ResultGroup
+    from asyncrevoke.producing.queueing.result_topic import TopicPartitions
+    from asyncrevoke.producing.queueing.waiting_results import WaitingResult
     from asyncrevoke.runtime.net.requests import Requests
 
     EncodedHeaders: TypeAlias = Sequence[tuple[str, bytes | None]]
@@ -159,7 +159,6 @@ class Producer:
             memory=_MEMORY,
             compress_apart=compress_in_thread,
         )
-        self._append = self._core.append
         self._now = 0.0
         self._timestamp = 0
         self._ids = itertools.count()
@@ -168,6 +167,8 @@ class Producer:
         self._compressions: set[asyncio.Future[None]] = set()
         self._exchanges: set[asyncio.Task[None]] = set()
         self._pump_scheduled = False
+        # Those that were begun in this iteration of the event loop, and may have results.
+        self._groups: dict[ResultGroup, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         # Those who wait for metadata or for memory, and those for the last acknowledgement.
         self._waiting_results = WaitingResults()
@@ -231,8 +232,9 @@ class Producer:
         """
 
         def try_queue() -> bool:
-            queued = self.try_queue(
-                topic, partition, key, value, headers, timestamp, delivery, token
+            now, at = self._turn(), self._timestamp if timestamp is None else timestamp
+            queued = self._core.append(
+                now, topic, partition, key, value, headers, at, delivery, token
             )
             if queued:
                 delivery.expect()
@@ -273,38 +275,28 @@ class Producer:
         assert known is not None
         return known
 
-    def try_queue(
-        self,
-        topic: str,
-        partition: int | None,
-        key: bytes | None,
-        value: bytes | None,
-        headers: list[tuple[str, bytes | None]],
-        timestamp: int | None,
-        sink: ResultSink,
-        token: object,
-    ) -> bool:
-        """Queue a record at once; ``sink`` is told later what has become of it, with ``token``.
+    def begin_group(self, group: ResultGroup) -> bool:
+        """Queue what the group has; False if its topic takes no further results now.
 
-        False if that has to wait. Raises PublishError.
+        What is added to it in this iteration of the event loop is queued at its end, or before any
+        other result. Raises PublishError.
         """
-        if not self._pump_scheduled:
-            self._begin_turn()
-        if timestamp is None:
-            timestamp = self._timestamp
-        return self._append(
-            self._now, topic, partition, key, value, headers, timestamp, sink, token
-        )
+        now = self._turn()
+        self._queue_groups()
+        if group.topic in self._waiting_results or not self._core.has_room(now, group.topic):
+            return False
+        self._groups[group] = None
+        return True
 
     async def flush(self) -> None:
         """Wait until all that was queued is acknowledged or has failed."""
-        while self._core.queued:
+        while self.queued:
             await self._change(float("inf"))
 
     @property
     def queued(self) -> int:
         """Results that are neither acknowledged nor have failed."""
-        return self._core.queued
+        return self._core.queued + sum(len(group.results) for group in self._groups)
 
     def stop(self) -> None:
         """Send nothing more; what is not acknowledged fails."""
@@ -337,11 +329,19 @@ class Producer:
         self._timestamp = int(self._wall_clock() * 1000)
         self._loop.call_soon(self._pump)
 
+    def _queue_groups(self) -> None:
+        """Queue what they have, before any other result."""
+        if self._groups:
+            groups, self._groups = list(self._groups), {}
+            for group in groups:
+                self._core.append_group(self._now, group, self._timestamp)
+
     def _pump(self) -> None:
         """Send what is due. An error in this room ends the producer: nobody may wait for ever."""
         self._pump_scheduled = False
         if self._closed is None:
             try:
+                self._queue_groups()
                 self._send()
             except Exception as error:  # noqa: BLE001 - all that wait are told
                 self._end(error)
@@ -410,12 +410,16 @@ class Producer:
         if self._compressor is not None:
             self._compressor.shutdown(wait=False, cancel_futures=True)
         self._core.fail_all(error)
+        groups, self._groups = list(self._groups), {}
+        for group in groups:
+            group.fail(error)
         self._changed()
 
     # --- waiting ---------------------------------------------------------------------------------
 
     async def _queue_in_turn(self, topic: str, try_queue: Callable[[], bool]) -> None:
         """Call ``try_queue`` until it returns True, after those that wait for this topic."""
+        self._queue_groups()
         if topic in self._waiting_results or not try_queue():
             await self._wait_until_queued(topic, self._waiting_results.add(topic, try_queue))
 

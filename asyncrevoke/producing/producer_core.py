@@ -9,25 +9,25 @@ from kio.schema.produce.v8.response import ProduceResponse
 
 from asyncrevoke.backoff import Backoff
 from asyncrevoke.config.topics import create_topic_command, is_legal_topic
-from asyncrevoke.core.io.answer_checks import find_contradiction
 from asyncrevoke.core.io.effects import Failed, FailureKind, Node, Replied
 from asyncrevoke.errors import PublishError
 from asyncrevoke.producing.error_table import ProduceAction, action_for, refusal
-from asyncrevoke.producing.partition_queue import PartitionQueue
-from asyncrevoke.producing.record_batch import ResultBatch
+from asyncrevoke.producing.queueing.partition_queue import PartitionQueue
+from asyncrevoke.producing.queueing.result_group import GroupAppender
+from asyncrevoke.producing.queueing.result_topic import ResultTopic
+from asyncrevoke.producing.record_batch import ResultBatch, record_bytes
 from asyncrevoke.producing.requests import (
     InitProducerIdRequest,
+    contradiction,
     partition_answers,
     produce_request,
 )
-from asyncrevoke.producing.result_topic import ResultTopic
 from asyncrevoke.protocol.messages import (
     EntityResponse,
     ErrorCode,
     MetadataRequest,
     MetadataResponse,
     Request,
-    Response,
 )
 
 if TYPE_CHECKING:
@@ -35,9 +35,10 @@ if TYPE_CHECKING:
 
     from asyncrevoke.model import TopicPartition
     from asyncrevoke.producing.encoded_records import EncodedRecords
+    from asyncrevoke.producing.queueing.result_group import GroupedResult, ResultGroup
+    from asyncrevoke.producing.queueing.result_topic import TopicPartitions
     from asyncrevoke.producing.record_batch import ResultSink
     from asyncrevoke.producing.requests import PartitionAnswer
-    from asyncrevoke.producing.result_topic import TopicPartitions
 
 # Bytes of one request.
 _REQUEST_BYTES: Final = 4 * 1024 * 1024
@@ -126,36 +127,67 @@ class ProducerCore:
 
         False if it has to wait: until the topic is known, or there is memory. Raises PublishError.
         """
-        known = self._topics.get(topic)
-        if known is None or not known.queues:
+        if not self.has_room(now, topic):
+            return False
+        known = self._topics[topic]
+        if partition is None:
+            partition = known.partition_of(key)
+        elif not 0 <= partition < len(known.queues):
+            raise self._no_partition(now, topic, partition, len(known.queues))
+        self._append_to(now, known, partition, (token, key, value, headers), timestamp, sink)
+        return True
+
+    def append_group(self, now: float, group: ResultGroup, timestamp: int) -> None:
+        """Queue the results of a group, whose topic has room."""
+        known, sink = self._topics[group.topic], group.sink
+        appender = GroupAppender(known, sink)
+        failed: list[tuple[object, PublishError]] = []
+        for partition, result in appender.append(group.results, timestamp):
+            try:
+                batch = self._append_to(now, known, partition, result, timestamp, sink)
+            except PublishError as refused:
+                failed.append((result[0], refused))
+            else:
+                appender.use(partition, batch)
+        self.queued_bytes += appender.end()
+        group.results.clear()
+        for token, error in failed:
+            sink.results_failed((token,), error)
+
+    def has_room(self, now: float, topic: str) -> bool:
+        """Whether results for a topic can be queued: it is known, and there is memory. Raises
+        PublishError."""
+        if not self.is_known(topic):
             self.want(now, topic)
             return False
-        if self.queued_bytes >= self._memory:
-            return False
-        count = len(known.queues)
-        if partition is None:
-            if key is None:
-                partition = known.partitioner.without_key(known.led, count)
-            else:
-                partition = known.partitioner.of_key(key, count)
-        elif not 0 <= partition < count:
-            raise self._no_partition(now, topic, partition, count)
-        queue = known.queues[partition]
-        batches = queue.batches
-        size = 0
-        if batches and (last := batches[-1]).open:
-            size = last.append(timestamp, key, value, headers, sink, token)
-            if not size:
-                self._close(last, known, partition)
-        if not size:
-            if (length := _record_bytes(key, value, headers)) > LARGEST_RECORD:
-                raise PublishError(topic, f"the record has {length} bytes, which no broker takes")
-            batch = ResultBatch(now + self._delivery_timeout, self._compression)
+        return self.queued_bytes < self._memory
+
+    def _append_to(
+        self,
+        now: float,
+        topic: ResultTopic,
+        partition: int,
+        result: GroupedResult,
+        timestamp: int,
+        sink: ResultSink,
+    ) -> ResultBatch:
+        """Append a record to the open batch of a partition, or to a new one. Raises
+        PublishError."""
+        token, key, value, headers = result
+        queue = topic.queues[partition]
+        if queue.batches and (batch := queue.batches[-1]).open:
             size = batch.append(timestamp, key, value, headers, sink, token)
-            batches.append(batch)
-            self._active[queue] = known
-        self.queued_bytes += size
-        return True
+            if size:
+                self.queued_bytes += size
+                return batch
+            self._close(batch, topic, partition)
+        if (length := record_bytes(key, value, headers)) > LARGEST_RECORD:
+            raise PublishError(topic.name, f"the record has {length} bytes, which no broker takes")
+        batch = ResultBatch(now + self._delivery_timeout, self._compression)
+        self.queued_bytes += batch.append(timestamp, key, value, headers, sink, token)
+        queue.batches.append(batch)
+        self._active[queue] = topic
+        return batch
 
     def append_batch(
         self,
@@ -170,12 +202,9 @@ class ProducerCore:
         False if they have to wait, as for :meth:`append`. Raises PublishError.
         """
         topic, number = partition
-        known = self._topics.get(topic)
-        if known is None or not known.queues:
-            self.want(now, topic)
+        if not self.has_room(now, topic):
             return False
-        if self.queued_bytes >= self._memory:
-            return False
+        known = self._topics[topic]
         if not 0 <= number < len(known.queues):
             raise self._no_partition(now, topic, number, len(known.queues))
         queue = known.queues[number]
@@ -192,11 +221,10 @@ class ProducerCore:
 
     def partitions(self, now: float, topic: str) -> TopicPartitions | None:
         """The partitions of a topic; None as long as they are unknown. Raises PublishError."""
-        known = self._topics.get(topic)
-        if known is None or not known.queues:
+        if not self.is_known(topic):
             self.want(now, topic)
             return None
-        return known.partitions()
+        return self._topics[topic].partitions()
 
     @property
     def queued(self) -> int:
@@ -340,7 +368,7 @@ class ProducerCore:
     def answered(self, now: float, outgoing: Outgoing, reply: Replied | Failed) -> None:
         """A request has a response, or none."""
         if isinstance(reply, Replied):
-            wrong = _contradiction(outgoing.message, reply.message)
+            wrong = contradiction(outgoing.message, reply.message)
             if wrong is not None:
                 detail = f"a broker has sent an impossible response: {wrong}"
                 reply = Failed(reply.request_id, FailureKind.MALFORMED, detail)
@@ -468,24 +496,3 @@ class ProducerCore:
         """The metadata are old: learn others, unless that is timed."""
         if self._metadata_due > now + _LONGEST_BACKOFF:
             self._metadata_due = now + self._metadata_backoff.failed()
-
-
-def _record_bytes(
-    key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]
-) -> int:
-    """The bytes of a record, without those of its lengths and of its offset and timestamp."""
-    texts = sum(len(name.encode()) + len(content or b"") for name, content in headers)
-    return len(key or b"") + len(value or b"") + texts
-
-
-def _contradiction(request: Request, answer: Response) -> str | None:
-    """What in an answer cannot be true; None if nothing."""
-    entity = answer.entity if isinstance(answer, EntityResponse) else None
-    if (
-        isinstance(entity, InitProducerIdResponse)
-        and entity.error_code is ErrorCode.none
-        and entity.producer_id < 0
-    ):
-        # Brokers take batches with it without a check for repeated ones.
-        return f"producer id {entity.producer_id}"
-    return find_contradiction(request, answer)

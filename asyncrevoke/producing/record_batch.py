@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, cast
 
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from crc32c import crc32c
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from asyncrevoke.model import TopicPartition
     from asyncrevoke.producing.encoded_records import EncodedRecords
+
+# A builder's ``append``, the number of the next record, and what takes the token of a record that
+# was appended. A plain tuple, as it is unpacked for each record.
+Adder: TypeAlias = tuple[Callable[..., object], Callable[[], int], Callable[[object], None]]
 
 # Bytes of records before compression; a single larger record is a batch of its own.
 BATCH_BYTES: Final = 256 * 1024
@@ -45,6 +48,8 @@ class _Builder(Protocol):
         headers: list[tuple[str, bytes | None]],
         /,
     ) -> _Added | None: ...
+
+    def size(self) -> int: ...
 
     def build(self) -> bytearray: ...
 
@@ -83,6 +88,7 @@ class ResultBatch:
     """Records for one partition. ``in_doubt``: the broker may have written it."""
 
     __slots__ = (
+        "_before_adding",
         "_build",
         "_builder",
         "_compression",
@@ -111,6 +117,8 @@ class ResultBatch:
         self.runs: list[SinkRun] = []
         # Those of the last run.
         self._tokens: list[object] = []
+        # How many these were, and the builder's bytes, when a group began to add records.
+        self._before_adding = (0, 0)
         self.sequence: Sequence32 | None = None
         self.in_doubt = False
         # Whether it takes further records.
@@ -148,14 +156,33 @@ class ResultBatch:
         if added is None:
             return 0
         self.count += 1
+        self._tokens_of(sink).append(token)
+        size = added.size
+        self.size += size
+        return size
+
+    def adder(self, sink: ResultSink) -> Adder:
+        """What adds many records with one sink; :meth:`added` has to follow them."""
+        assert self._builder is not None
+        tokens = self._tokens_of(sink)
+        self._before_adding = (len(tokens), self._builder.size())
+        return self._builder.append, itertools.count(self.count).__next__, tokens.append
+
+    def added(self) -> int:
+        """Count the records that :meth:`adder` has added; returns their bytes."""
+        assert self._builder is not None
+        tokens, size = self._before_adding
+        self.count += len(self._tokens) - tokens
+        grown = self._builder.size() - size
+        self.size += grown
+        return grown
+
+    def _tokens_of(self, sink: ResultSink) -> list[object]:
         runs = self.runs
         if not runs or runs[-1].sink is not sink:
             self._tokens = []
             runs.append(SinkRun(sink, self._tokens))
-        self._tokens.append(token)
-        size = added.size
-        self.size += size
-        return size
+        return self._tokens
 
     def close(self) -> None:
         """Take no further records."""
@@ -227,3 +254,11 @@ class ResultBatch:
         """Tell the sinks."""
         for sink, tokens in self.runs:
             sink.results_failed(tokens, error)
+
+
+def record_bytes(
+    key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]
+) -> int:
+    """The bytes of a record, without those of its lengths and of its offset and timestamp."""
+    texts = sum(len(name.encode()) + len(content or b"") for name, content in headers)
+    return len(key or b"") + len(value or b"") + texts

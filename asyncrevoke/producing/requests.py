@@ -13,13 +13,14 @@ from kio.schema.produce.v8.response import ProduceResponse
 from kio.schema.types import ProducerId, TopicName
 from kio.static.primitive import Records, i16, i32, i32Timedelta, i64
 
+from asyncrevoke.core.io.answer_checks import find_contradiction
 from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.messages import EntityRequest, ErrorCode
+from asyncrevoke.protocol.messages import EntityRequest, EntityResponse, ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from asyncrevoke.protocol.messages import Entities
+    from asyncrevoke.protocol.messages import Entities, Request, Response
 
 _ALL: Final = i16(-1)
 
@@ -89,6 +90,19 @@ def partition_answers(response: ProduceResponse) -> dict[TopicPartition, Partiti
     for partition in repeated:
         del answers[partition]
     return answers
+
+
+def contradiction(request: Request, answer: Response) -> str | None:
+    """What in an answer cannot be true; None if nothing."""
+    entity = answer.entity if isinstance(answer, EntityResponse) else None
+    if (
+        isinstance(entity, InitProducerIdResponse)
+        and entity.error_code is ErrorCode.none
+        and entity.producer_id < 0
+    ):
+        # Brokers take batches with it without a check for repeated ones.
+        return f"producer id {entity.producer_id}"
+    return find_contradiction(request, answer)
 
 
 # --- the broker's side, for tests ---------------------------------------------------------------

@@ -6,6 +6,11 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from asyncrevoke.producing.encoding import encode_key, encode_value
 from asyncrevoke.producing.message import SAME_KEY, Message
+from asyncrevoke.producing.queueing.result_group import (
+    GROUP_RESULTS,
+    GROUP_VALUE_BYTES,
+    ResultGroup,
+)
 from asyncrevoke.producing.trace_context import result_headers, trace_headers
 
 if TYPE_CHECKING:
@@ -105,9 +110,11 @@ class ResultPublisher:
         """``inner``, followed by queueing its result. It reports the record itself."""
         topic = handler.publish_to
         assert topic is not None
-        reactions, try_queue = self._reactions, self._producer.try_queue
-        completed = reactions.record_completed
-        sink = _DirectResults(reactions, handler.name, topic, self._producer.observer)
+        completed, begin_group = self._reactions.record_completed, self._producer.begin_group
+        sink = _DirectResults(self._reactions, handler.name, self._producer.observer)
+        group = ResultGroup(topic, sink)
+        grouped = group.results
+        add = grouped.append
 
         async def call(record: Record, /) -> None:
             value = await inner(record)
@@ -116,9 +123,13 @@ class ResultPublisher:
                 return
             kind = type(value)
             if kind is not Message and kind is not list:
-                encoded = value if isinstance(value, bytes) else encode_value(topic, value)
-                headers = trace_headers(record) if record.headers else _NO_HEADERS
-                if try_queue(topic, None, record.key, encoded, headers, None, sink, record):
+                encoded = value if type(value) is bytes else encode_value(topic, value)
+                if 0 < len(grouped) < GROUP_RESULTS or begin_group(group):
+                    headers = trace_headers(record) if record.headers else _NO_HEADERS
+                    add((record, record.key, encoded, headers))
+                    if encoded is not None and len(encoded) > GROUP_VALUE_BYTES:
+                        # It counts as memory from now on.
+                        begin_group(group)
                     return
             await self.publish(topic, value, record, handler.name)
             completed(record)
@@ -164,20 +175,18 @@ class _DirectResults:
         self,
         reactions: ResultReactions,
         handler: str,
-        topic: str,
         observer: ResultObserver | None,
     ) -> None:
         self._reactions = reactions
         self._handler = handler
-        self._topic = topic
         self._observer = observer
 
     def results_acknowledged(
-        self, tokens: Sequence[object], _partition: TopicPartition, _offset: int, /
+        self, tokens: Sequence[object], partition: TopicPartition, _offset: int, /
     ) -> None:
         """The tokens are the records."""
         if self._observer is not None:
-            self._observer.on_results_published(self._handler, self._topic, len(tokens))
+            self._observer.on_results_published(self._handler, partition.topic, len(tokens))
         self._reactions.results_acknowledged(cast("Sequence[Record]", tokens))
 
     def results_failed(self, tokens: Sequence[object], error: Exception, /) -> None:

@@ -12,7 +12,7 @@ from asyncrevoke.spark.sink.key_hashes import murmur2_of
 from asyncrevoke.spark.sink.record_encoding import RefusedRow
 
 if TYPE_CHECKING:
-    from asyncrevoke.producing.result_topic import TopicPartitions
+    from asyncrevoke.producing.queueing.result_topic import TopicPartitions
     from asyncrevoke.spark.arrow import Array
     from asyncrevoke.spark.sink.binary_column import BinaryColumn, Numbers
 

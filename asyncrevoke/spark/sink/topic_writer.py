@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.producing.producer import Producer
-    from asyncrevoke.producing.result_topic import TopicPartitions
+    from asyncrevoke.producing.queueing.result_topic import TopicPartitions
 
 
 class EncodedBatch(NamedTuple):

@@ -13,8 +13,8 @@ from aiokafka.record.default_records import DefaultRecordBatch
 
 from asyncrevoke.errors import AsyncRevokeError
 from asyncrevoke.producing.partitioner import Partitioner, murmur2
+from asyncrevoke.producing.queueing.result_topic import TopicPartitions
 from asyncrevoke.producing.record_batch import BATCH_BYTES
-from asyncrevoke.producing.result_topic import TopicPartitions
 from asyncrevoke.spark.arrow import pa
 from asyncrevoke.spark.sink.binary_column import BinaryColumn
 from asyncrevoke.spark.sink.key_hashes import murmur2_of

@@ -51,3 +51,16 @@ def test_records_without_a_key_stay_with_one_partition_until_its_batch_is_closed
     partitioner.batch_closed(2, led, 5)
     partitioner.batch_closed(4, led, 5)
     assert partitioner.without_key(led, 5) == 1
+
+
+def test_long_keys_are_not_remembered() -> None:
+    partitioner = Partitioner()
+    for key in (b"k" * 256, b"k" * 257):
+        assert partitioner.of_key(key, 3) == (murmur2(key) & 0x7FFFFFFF) % 3
+    assert list(partitioner.places(3)) == [b"k" * 256]
+
+
+def test_the_partition_of_records_without_a_key_stays_when_partitions_are_added() -> None:
+    partitioner = Partitioner()
+    partitioner.without_key([1, 2], 3)
+    assert partitioner.places(5) == {None: 1}

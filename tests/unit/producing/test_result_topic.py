@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncrevoke.producing.result_topic import ResultTopic
+from asyncrevoke.producing.queueing.result_topic import ResultTopic
 from asyncrevoke.protocol.messages import ErrorCode, PartitionMetadata, TopicMetadata
 
 

@@ -139,6 +139,26 @@ async def test_a_result_that_the_broker_rejects_later_fails_its_record_only(
     assert [value for _, _, value in broker.written] == [b"0", b"1", b"3", b"4"]
 
 
+async def test_results_of_a_key_keep_their_order_whatever_their_size_and_kind(
+    broker: ScriptedResultsBroker,
+) -> None:
+    async def handle(value: bytes) -> object:
+        number = int(value)
+        if number % 3 == 0:
+            return Message(value)
+        return value if number % 3 == 1 else value + b" " * 5000
+
+    async with running(handle, publish_to="results", open_producer=broker.open_producer) as run:
+        first = record(0, value=b"0")
+        run.source.feed(first)
+        await done(run, first)
+        records = [record(n, value=b"%d" % n) for n in range(1, 60)]
+        run.source.feed(*records)
+        await done(run, *records)
+        await run.stop()
+    assert [int(value or b"") for _, _, value in broker.written] == list(range(60))
+
+
 async def test_a_rejected_result_is_retried_by_another_call(broker: ScriptedResultsBroker) -> None:
     broker.errors[b"1"] = ErrorCode.topic_authorization_failed
     attempts: list[bytes] = []

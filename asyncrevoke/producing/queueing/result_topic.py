@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from asyncrevoke.model import TopicPartition
-from asyncrevoke.producing.partition_queue import PartitionQueue
 from asyncrevoke.producing.partitioner import Partitioner
+from asyncrevoke.producing.queueing.partition_queue import PartitionQueue
 from asyncrevoke.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
@@ -42,6 +42,13 @@ class ResultTopic:
     def partitions(self) -> TopicPartitions:
         """What is known of its partitions now."""
         return TopicPartitions(len(self.queues), tuple(self.led))
+
+    def partition_of(self, key: bytes | None) -> int:
+        """Where the next record with this key goes."""
+        count = len(self.queues)
+        if key is None:
+            return self.partitioner.without_key(self.led, count)
+        return self.partitioner.of_key(key, count)
 
     def learn(self, metadata: TopicMetadata) -> None:
         """Take in what a broker says. Partitions never become fewer: what is queued is sent."""
