@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from asyncrevoke.ranges.record_fields import fields_of
+from asyncrevoke.ranges.record_fields import Places, fields_of
 from asyncrevoke.spark.arrow import pa
 from asyncrevoke.spark.reading.record_columns import ARROW_TYPES
+from asyncrevoke.spark.reading.registry_framing import FRAMING_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from asyncrevoke.ranges.record_fields import Buffer, Fields, Joined, Places
+    from numpy.typing import NDArray
+
+    from asyncrevoke.ranges.record_fields import Buffer, Fields, Joined
     from asyncrevoke.spark.arrow import Array, ArrowRecordBatch, Schema
     from asyncrevoke.spark.reading.offsets import OffsetRange
 
@@ -37,6 +40,8 @@ class BatchColumns:
                 pa.array(fields.timestamp).cast(_MILLISECONDS).cast(ARROW_TYPES["timestamp"])
             ),
             "timestamp_type": lambda _, fields: pa.array(fields.timestamp_type.astype(np.int32)),
+            "schema_id": lambda data, fields: _schema_ids(data, fields.value),
+            "payload": lambda data, fields: _binary(data, _payloads(data, fields.value)),
         }
         self._makers = [makers[name] for name in names]
         self._schema: Schema = pa.schema([(name, ARROW_TYPES[name]) for name in names])
@@ -50,6 +55,29 @@ class BatchColumns:
         for data, fields in fields_of(self._range.topic_partition, wanted, batches):
             columns = [make(data, fields) for make in self._makers]
             yield cast("ArrowRecordBatch", pa.RecordBatch.from_arrays(columns, schema=self._schema))
+
+
+def _schema_ids(data: Joined, values: Places) -> Array:
+    ids, framed = _framing(data, values)
+    return cast("Array", pa.array(ids.astype(np.int32), mask=~framed))
+
+
+def _payloads(data: Joined, values: Places) -> Places:
+    _, framed = _framing(data, values)
+    return Places(values.begin + np.where(framed, FRAMING_SIZE, 0), values.end, ~framed)
+
+
+def _framing(data: Joined, values: Places) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The schema ids, and of which values they are any. See ``registry_framing``."""
+    content = np.frombuffer(data, np.uint8)
+    framed = ~values.null & (values.end - values.begin >= FRAMING_SIZE)
+    # The other values may end where the data does.
+    begin = np.where(framed, values.begin, 0)
+    framed &= (content[begin] == 0) & (content[begin + 1] < 0x80)
+    ids = np.zeros(len(begin), np.int64)
+    for at in range(1, FRAMING_SIZE):
+        ids = ids << 8 | content[begin + at]
+    return ids, framed
 
 
 def _binary(data: Joined, places: Places) -> Array:
