@@ -11,6 +11,7 @@ from weakref import finalize
 from asyncrevoke.audit.sql.dialect import DuckDialect
 from asyncrevoke.audit.sql.table_names import tables_of
 from asyncrevoke.audit.sql.text import compose, joined
+from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.format.arrow import pa
 
 if TYPE_CHECKING:
@@ -33,12 +34,18 @@ class LocalDatabase:
     """DuckDB, in memory. See :class:`asyncrevoke.audit.comparison.Database`. :meth:`close` frees
     it. What does not fit into memory goes to a temporary folder that only this user can read."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory_limit: int | None = None) -> None:
+        """``memory_limit``: in bytes; by default, 80 % of the machine's memory. A query that needs
+        more, even with the temporary folder, raises ConfigError."""
         self.dialect = DuckDialect()
         overflow = mkdtemp(prefix="asyncrevoke-audit-")
         self._remove = finalize(self, rmtree, overflow, ignore_errors=True)
         settings = {**_SETTINGS, "temp_directory": overflow}
-        self._db: Any = import_module("duckdb").connect(":memory:", config=settings)
+        if memory_limit is not None:
+            settings["memory_limit"] = f"{memory_limit}B"
+        duckdb: Any = import_module("duckdb")
+        self._out_of_memory: type[Exception] = duckdb.OutOfMemoryException
+        self._db: Any = duckdb.connect(":memory:", config=settings)
         self._db.execute("SET allowed_directories = [?]", [overflow])
         for lock in _LOCKS:
             self._db.execute(lock)
@@ -64,8 +71,8 @@ class LocalDatabase:
             for column, kind in columns.items()
         ]
         create = "CREATE TABLE {name} ({columns})"
-        self._db.execute(
-            compose(create, name=self.dialect.identifier(name), columns=joined(", ", declared)),
+        self._run(
+            compose(create, name=self.dialect.identifier(name), columns=joined(", ", declared))
         )
         if rows:  # by columns: one by one, each takes a millisecond
             given = zip(*rows, strict=True)
@@ -76,10 +83,20 @@ class LocalDatabase:
         """See :class:`~asyncrevoke.audit.comparison.Database`. It is made when it is asked for."""
         self._queries[name] = query
 
+    def view(self, name: str, query: Text) -> None:
+        """Give a query a name. It runs whenever its rows are needed."""
+        create = "CREATE VIEW {name} AS {query}"
+        self._run(compose(create, name=self.dialect.identifier(name), query=query))
+
+    def enumerate(self, name: str, query: Text) -> None:
+        """Create a type of the texts that the query gives; each value takes a number's memory."""
+        create = "CREATE TYPE {name} AS ENUM ({query})"
+        self._run(compose(create, name=self.dialect.identifier(name), query=query))
+
     def rows(self, query: Text) -> list[tuple[Any, ...]]:
         """See :class:`~asyncrevoke.audit.comparison.Database`."""
         self._make(tables_of(query))
-        found: list[tuple[Any, ...]] = self._db.execute(query).fetchall()
+        found: list[tuple[Any, ...]] = self._run(query).fetchall()
         return found
 
     def table(self, name: str) -> Table:
@@ -92,12 +109,20 @@ class LocalDatabase:
             if (needed := self._queries.pop(name, None)) is not None:
                 self._make(tables_of(needed))
                 create = "CREATE TABLE {name} AS {query}"
-                self._db.execute(compose(create, name=self.dialect.identifier(name), query=needed))
+                self._run(compose(create, name=self.dialect.identifier(name), query=needed))
 
     def insert(self, name: str, chunk: Table, query: Text) -> None:
         """Append the rows of ``query`` over ``chunk``."""
         self._db.register("chunk", chunk)
-        self._db.execute(
-            compose("INSERT INTO {name} {query}", name=self.dialect.identifier(name), query=query)
-        )
+        insert = "INSERT INTO {name} {query}"
+        self._run(compose(insert, name=self.dialect.identifier(name), query=query))
         self._db.unregister("chunk")
+
+    def _run(self, query: Text) -> Any:  # noqa: ANN401 - DuckDB's
+        try:
+            return self._db.execute(query)
+        except self._out_of_memory as error:
+            raise ConfigError(
+                f"the comparison does not fit into the audit's memory: {error}. Allow it more "
+                "(--memory-limit), or audit on Spark"
+            ) from error

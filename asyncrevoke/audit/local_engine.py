@@ -16,7 +16,7 @@ from asyncrevoke.audit.local_database import LocalDatabase
 from asyncrevoke.audit.rules.views import MERGED
 from asyncrevoke.audit.sql.text import compose, joined
 from asyncrevoke.audit.topic.batch_headers import BATCHES
-from asyncrevoke.journal.format.arrow import Table, pa, pc
+from asyncrevoke.journal.format.arrow import Table, pa
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -29,8 +29,16 @@ if TYPE_CHECKING:
 
 # Records that are put into a table at once.
 _ENOUGH = 200_000
+# Bytes without which DuckDB cannot move tables to its temporary folder.
+_LEAST = 128 * 2**20
 # Names of columns in the rules.
 _NAMES = {"session_id": "session", "partition": "part", "offset": "off"}
+# The number of a session takes less memory, and is compared faster, than its name.
+_AUDITED_ROWS = """
+    SELECT every_row.* REPLACE (CAST(session AS session_name) AS session)
+    FROM every_row JOIN audited ON audited.topic = every_row.topic
+        AND audited.of_group IS NOT DISTINCT FROM every_row."group"
+"""
 
 
 class AuditedTopic(Protocol):
@@ -56,8 +64,8 @@ class AuditedTopic(Protocol):
         columns ``batch_headers.BATCHES``."""
         ...
 
-    async def read(self, ranges: Sequence[Range], take: Callable[[Table], None]) -> None:
-        """Give all records in these ranges to ``take``: tables of ``part, off, timestamp_us,
+    async def read(self, ranges: Sequence[Range], take: Callable[[RecordBatch], None]) -> None:
+        """Give all records in these ranges to ``take``: batches of ``part, off, timestamp_us,
         key_hash, record_hash``."""
         ...
 
@@ -70,32 +78,35 @@ async def audit(
     group: str | None = None,
     group_offsets: GroupOffsets | None = None,
     settings: AuditSettings | None = None,
+    memory_limit: int | None = None,
 ) -> AuditResult:
     """Compare what a journal says of a topic with the topic.
 
     ``group`` is needed if consumers of several groups share the journal. ``group_offsets`` are what
     the group had committed before ``content`` was read; without them, a member whose journal is
-    missing is found only where another one continued after it. Raises ConfigError.
+    missing is found only where another one continued after it. ``memory_limit``: bytes that the
+    journal's rows and the comparison take together; what is more goes to a temporary folder. By
+    default, the rows and 80 % of the machine's memory. Raises ConfigError, also where the limit is
+    too low.
     """
     settings = settings or AuditSettings()
-    content, group = of_one_group(content, topic, group)
-    of_topics = content.table.filter(pc.equal(content.table["kind"], "TOPIC"))
-    facts = pc.unique(of_topics["facts"]).to_pylist()
-    orders = handler_order_of(facts, content.sessions)
-    database = database_of(content.table)
+    group, sessions = group_and_sessions(content, topic, group)
+    left = None if memory_limit is None else max(memory_limit - content.table.nbytes, _LEAST)
+    database = database_of(content.table, topic, group, left)
     try:
+        facts = database.rows("SELECT DISTINCT facts FROM journal WHERE kind = 'TOPIC'")
         comparison = Comparison(
             database,
             topic,
             source.bounds,
-            content.sessions,
-            orders,
+            sessions,
+            handler_order_of((text for (text,) in facts), sessions),
             settings,
             compacted=source.compacted,
             batches=source.has_batches,
             group_offsets=group_offsets,
         )
-        return await _compared(comparison, content.sessions, source, group, database)
+        return await _compared(comparison, sessions, source, group, database)
     finally:
         database.close()
 
@@ -146,27 +157,31 @@ async def differing(
     return comparison.differing(windows)
 
 
-def of_one_group(
+def group_and_sessions(
     content: JournalContent, topic: str, group: str | None
-) -> tuple[JournalContent, str | None]:
-    """The part of a journal that is about one group and one topic. Raises ConfigError."""
-    table = content.table
-    named = table.select(["topic", "group"]).unify_dictionaries()
+) -> tuple[str | None, tuple[SessionState, ...]]:
+    """The group whose consumption of the topic is audited, with its sessions. Raises
+    ConfigError."""
+    named = content.table.select(["topic", "group"]).unify_dictionaries()
     known = named.group_by(["topic", "group"]).aggregate([])
     pairs = zip(known["topic"].to_pylist(), known["group"].to_pylist(), strict=True)
     chosen = group_of(pairs, topic, group)
-    of_chosen = pc.is_null(table["group"]) if chosen is None else pc.equal(table["group"], chosen)
-    about = table.filter(pc.and_(pc.equal(table["topic"], topic), of_chosen))
-    return content._replace(
-        table=about, sessions=sessions_of_group(content.sessions, chosen)
-    ), chosen
+    return chosen, sessions_of_group(content.sessions, chosen)
 
 
-def database_of(journal: Table) -> LocalDatabase:
-    """A database with a journal's rows and nothing of the topic."""
-    database = LocalDatabase()
+def database_of(
+    journal: Table, topic: str, group: str | None, memory_limit: int | None = None
+) -> LocalDatabase:
+    """A database with a journal's rows of one topic and group, and nothing of the topic.
+
+    ``memory_limit``: see :class:`LocalDatabase`.
+    """
+    database = LocalDatabase(memory_limit)
     names = [_NAMES.get(name, name) for name in journal.column_names]
-    database.add("journal", journal.rename_columns(names))
+    database.add("every_row", journal.rename_columns(names))
+    database.put("audited", {"topic": "STRING", "of_group": "STRING"}, [(topic, group)])
+    database.enumerate("session_name", "SELECT DISTINCT session FROM every_row ORDER BY session")
+    database.view("journal", _AUDITED_ROWS)
     record = {"part": "INT", "off": "BIGINT"}
     known = dict.fromkeys(("timestamp_us", "key_hash", "record_hash"), "BIGINT")
     database.put("source", {**record, **known}, [])
@@ -187,19 +202,19 @@ class _Chunks:
         self._database = database
         self._name = name
         self._query: Text = query
-        self._tables: list[Table] = []
+        self._batches: list[RecordBatch] = []
         self._rows = 0
 
-    def take(self, records: Table) -> None:
+    def take(self, records: RecordBatch) -> None:
         """Add records."""
-        self._tables.append(records)
+        self._batches.append(records)
         self._rows += records.num_rows
         if self._rows >= _ENOUGH:
             self.put()
 
     def put(self) -> None:
         """Insert what was collected."""
-        if self._tables:
-            chunk = pa.concat_tables(self._tables)
+        if self._batches:
+            chunk = pa.Table.from_batches(self._batches)
             self._database.insert(self._name, chunk, self._query)
-        self._tables, self._rows = [], 0
+        self._batches, self._rows = [], 0

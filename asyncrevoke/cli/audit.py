@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from asyncrevoke.audit.group_offsets import GroupOffsets
     from asyncrevoke.config import ConsumerConfig
 
-_NEEDED = ("duckdb", "filelock", "jinja2", "pyarrow", "xxhash")
+_NEEDED = ("duckdb", "filelock", "jinja2", "numpy", "pyarrow", "xxhash")
 _SHOWN = 20
 
 
@@ -48,6 +48,14 @@ def audit(
     patience: Annotated[
         float, typer.Option(help="Seconds without progress after which reading the topic fails.")
     ] = 30.0,
+    memory_limit: Annotated[
+        int | None,
+        typer.Option(
+            min=256,
+            help="MiB of memory for the journal's rows, at most a half, and the comparison. What is"
+            " more goes to a temporary folder. Default: most of the machine's memory.",
+        ),
+    ] = None,
     connection: ConnectionOptions,
     out: Annotated[
         Path | None, typer.Option(help="A folder for report.html and report.json.")
@@ -69,7 +77,8 @@ def audit(
     settings = AuditSettings(skew_ms / 1000, stall_seconds, exact)
     try:
         config = connection.config()
-        audited = asyncio.run(audit_topic(path, topic, config, group, settings, patience))
+        limit = None if memory_limit is None else memory_limit * 2**20
+        audited = asyncio.run(audit_topic(path, topic, config, group, settings, patience, limit))
     except ConfigError as error:
         raise failed_with(error, USAGE) from error
     except AsyncRevokeError as error:
@@ -85,24 +94,33 @@ async def audit_topic(
     group: str | None,
     settings: AuditSettings,
     patience: float,
+    memory_limit: int | None = None,
 ) -> AuditResult:
-    """Read journal and topic, and compare them. Raises AsyncRevokeError."""
+    """Read journal and topic, and compare them. ``memory_limit``: bytes for the journal's rows, at
+    most a half, and the comparison. Raises AsyncRevokeError."""
     from asyncrevoke.audit import local_engine
     from asyncrevoke.audit.comparison import isolation_level_of
     from asyncrevoke.audit.topic.topic import Topic
     from asyncrevoke.journal.reading import read_journal
 
-    content = read_journal(path)
-    (of_group, name) = local_engine.of_one_group(content, topic, group)
+    rows_limit = None if memory_limit is None else memory_limit // 2
+    content = read_journal(path, rows_limit)
+    name, sessions = local_engine.group_and_sessions(content, topic, group)
     offsets = None if name is None else await _group_offsets(path, config, name, topic)
-    if offsets is not None and any(state.live for state in of_group.sessions):
+    if offsets is not None and any(state.live for state in sessions):
         # What a commit covers is on disk before the commit is sent, and so it is read now.
-        content = read_journal(path)
-    level = isolation_level_of(of_group.sessions)
-    async with Topic(topic, config, isolation_level=level, no_progress_timeout=patience) as source:
-        return await local_engine.audit(
-            content, source, topic, group=name, group_offsets=offsets, settings=settings
-        )
+        content = read_journal(path, rows_limit)
+    level = isolation_level_of(sessions)
+    source = await Topic.of(topic, config, isolation_level=level, no_progress_timeout=patience)
+    return await local_engine.audit(
+        content,
+        source,
+        topic,
+        group=name,
+        group_offsets=offsets,
+        settings=settings,
+        memory_limit=memory_limit,
+    )
 
 
 async def _group_offsets(

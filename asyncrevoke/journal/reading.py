@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.journal.chain import SegmentChain
 from asyncrevoke.journal.format.arrow import RecordBatch, Table, pa, pc
 from asyncrevoke.journal.format.facts import facts_of
 from asyncrevoke.journal.format.row_memory import RowMemory
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from asyncrevoke.journal.format.schema import Content
-    from asyncrevoke.journal.format.sealed import About
-    from asyncrevoke.journal.segments import Content as SegmentContent
     from asyncrevoke.journal.segments import JournalSession, Segment
 
 
@@ -139,23 +138,17 @@ def _read_session(session: JournalSession, memory: RowMemory) -> tuple[SessionSt
     live = session.live
     segments = session.segments()
     batches: list[RecordBatch] = []
-    chain = _Chain(session.folder.name)
-    torn: str | None = None
+    chain = SegmentChain(session.folder.name)
     for segment in segments:
         content = read(segment, memory)
         batches += content.batches
         chain.add(segment, content)
         for batch in content.batches:
             chain.add_rows(segment, batch)
-        if content.torn is not None:
-            if segment is segments[-1]:
-                torn = content.torn
-            else:
-                chain.damaged.append(f"segment {segment.path.name}: {content.torn}")
     parse_session_id(chain.name, session.folder)
     table = pa.Table.from_batches(batches, COMPACT_SCHEMA)
     # The last frame of a live session may be incomplete, because it is being written.
-    state = _state(chain, segments, table, live, None if live else torn)
+    state = _state(chain, segments, table, live, None if live else chain.torn)
     if state.damaged:
         named = [_named(batch, state) for batch in batches]
         table = pa.Table.from_batches(named, COMPACT_SCHEMA)
@@ -174,76 +167,8 @@ def _named(batch: RecordBatch, state: SessionState) -> RecordBatch:
     return pa.RecordBatch.from_arrays(list(arrays.values()), schema=COMPACT_SCHEMA)
 
 
-class _Chain:
-    """Checks that each segment of a session has the digest of the one before it."""
-
-    def __init__(self, name: str) -> None:
-        # The session's id: the name of the folder, until a segment has it.
-        self.name = name
-        self._is_named = False
-        self.damaged: list[str] = []
-        # Segments without a digest, as version 1 wrote them.
-        self.without_digest: list[str] = []
-        self._last: Segment | None = None
-        self._before: About | None = None
-        # Whether its digest can be compared: not if it is damaged.
-        self._is_comparable = True
-        # The last segment that has the id of its session.
-        self._last_with_id: About | None = None
-
-    def add(self, segment: Segment, content: SegmentContent) -> None:
-        """Check the next segment, in the order of file names."""
-        expected = 1 if self._last is None else self._last.number + 1
-        for number in range(expected, min(segment.number, expected + 3)):
-            self.damaged.append(f"segment {number:06} is missing")
-        name = segment.path.name
-        if content.damaged is not None:
-            self.damaged.append(f"segment {name}: {content.damaged}")
-        about = content.about
-        if about is not None:
-            parse_session_id(about.session, segment.path)
-            self._follow(name, about, follows=segment.number == expected and self._is_comparable)
-            if about.segment != segment.number:
-                self.damaged.append(f"segment {name} was written as segment {about.segment:06}")
-        elif content.torn is None and content.damaged is None:
-            self.without_digest.append(name)
-        self._last, self._before, self._is_comparable = segment, about, content.damaged is None
-
-    def add_rows(self, segment: Segment, rows: RecordBatch) -> None:
-        """Check that rows are of this session. ConfigError for an id of another form."""
-        of_others: list[str] = []
-        for name in pc.unique(rows.column("session_id")).to_pylist():
-            if name is None:
-                continue
-            parse_session_id(name, segment.path)
-            if not self._is_named:
-                self.name, self._is_named = name, True
-            elif name != self.name:
-                of_others.append(name)
-        if of_others:
-            more = f" and of {len(of_others) - 1} others" if len(of_others) > 1 else ""
-            self.damaged.append(
-                f"segment {segment.path.name} has rows of session {of_others[0]}{more}"
-            )
-
-    def _follow(self, name: str, about: About, *, follows: bool) -> None:
-        if self._last_with_id is None:
-            self.name, self._is_named = about.session, True
-        elif about.session != self._last_with_id.session:
-            self.damaged.append(
-                f"segment {name} is of session {about.session}, and those before it of "
-                f"{self._last_with_id.session}"
-            )
-        if follows and about.previous != (None if self._before is None else self._before.digest):
-            self.damaged.append(
-                f"segment {name} does not follow the one before it: that has another digest than "
-                "it had"
-            )
-        self._last_with_id = about
-
-
 def _state(
-    chain: _Chain, segments: Sequence[Segment], table: Table, live: bool, torn: str | None
+    chain: SegmentChain, segments: Sequence[Segment], table: Table, live: bool, torn: str | None
 ) -> SessionState:
     begin = table.filter(pc.equal(table["kind"], RowKind.BEGIN.value))
     end = table.filter(pc.equal(table["kind"], RowKind.END.value))
@@ -251,11 +176,9 @@ def _state(
     times = pc.min_max(table["at_us"]).as_py()
     facts = facts_of(begin["facts"][0].as_py()) if begin.num_rows else {}
     missing, repeated = _missing(table)
-    damaged = [*chain.damaged, *repeated]
+    damaged = [*chain.damage(facts), *repeated]
     if begin.num_rows and not facts:
         damaged.append("its beginning does not say of what consumer it is")
-    if facts.get("version", 1) != 1:
-        damaged += [f"segment {name} has no digest, as others do" for name in chain.without_digest]
     if ended and (end_facts := end["facts"][0].as_py()) is not None:
         rows = facts_of(end_facts).get("rows")
         if rows != table.num_rows and not missing:

@@ -26,7 +26,13 @@ from asyncrevoke.journal.format.frames import FrameReader
 from asyncrevoke.journal.format.row_memory import RowMemory
 from asyncrevoke.journal.format.rows import SCHEMA, record_batches
 from asyncrevoke.journal.format.schema import RowKind
-from asyncrevoke.journal.format.sealed import ROW_GROUP, About, SealedFile, read_sealed
+from asyncrevoke.journal.format.sealed import (
+    ROW_GROUP,
+    About,
+    SealedFile,
+    check_sealed,
+    read_sealed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -161,6 +167,19 @@ def read_blob(blob: bytes) -> Content:
     if blob.startswith(_ARROW):
         return Content(*read_arrow(io.BytesIO(blob), Path("the log"), RowMemory()))
     return _read_frames(io.BytesIO(blob))
+
+
+def check_blob(name: str, blob: bytes) -> Content:
+    """The content of a segment, from its file's name and bytes, without its rows."""
+    if name.endswith(SEALED):
+        found = check_sealed(io.BytesIO(blob))
+        return Content([], None, found.damaged, found.about)
+    if blob.startswith(_ARROW):
+        return read_blob(blob)._replace(batches=[])
+    reader = FrameReader(io.BytesIO(blob))
+    for _ in reader.batches():
+        pass
+    return Content([], reader.torn, reader.damaged, _about(reader))
 
 
 def rows_of_log(blob: bytes, session: str) -> Iterator[RecordBatch]:

@@ -34,6 +34,8 @@ class Reader:
     def begin(self) -> None:
         """Seek to the start of the ranges."""
         self._consumer.assign(list(self.positions))
+        # A reader before this one has paused those that it read to the end.
+        self._consumer.resume(*self.positions)
         for partition, start in self.positions.items():
             self._consumer.seek(partition, start)
 

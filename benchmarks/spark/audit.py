@@ -101,14 +101,14 @@ def on_spark(spark: SparkSession, address: str, folder: Path) -> int:
 async def here(address: str, folder: Path) -> int:
     """One comparison by DuckDB."""
     config = ConsumerConfig(bootstrap_servers=address)
-    database = database_of(read_journal(folder).table)
-    async with Topic(TOPIC, config, isolation_level="read_committed") as source:
-        comparison = Comparison(
-            database,
-            *(TOPIC, source.bounds, (), _ORDERS, AuditSettings()),
-            compacted=False,
-        )
-        read, ranges = await differing_here(database, comparison, source)
+    database = database_of(read_journal(folder).table, TOPIC, "benchmark")
+    source = await Topic.of(TOPIC, config, isolation_level="read_committed")
+    comparison = Comparison(
+        database,
+        *(TOPIC, source.bounds, (), _ORDERS, AuditSettings()),
+        compacted=False,
+    )
+    read, ranges = await differing_here(database, comparison, source)
     database.close()
     assert not ranges
     return read

@@ -12,7 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
 from asyncrevoke.spark.reading.offsets import resolve_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from asyncrevoke.broker import RunningBroker
     from asyncrevoke.spark.reading.offsets import OffsetRange
@@ -31,6 +31,17 @@ def produce(
                 await producer.send(
                     topic, b"%d" % n, partition=partition, timestamp_ms=milliseconds * n
                 )
+
+    asyncio.run(send())
+
+
+def produce_values(broker: RunningBroker, topic: str, values: Sequence[bytes | None]) -> None:
+    """Write these to partition 0."""
+
+    async def send() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            for value in values:
+                await producer.send_and_wait(topic, value, b"key", partition=0)
 
     asyncio.run(send())
 

@@ -22,7 +22,7 @@ from asyncrevoke.audit.rules.incomplete import (
     may_be_missing,
     of_whole_sessions,
 )
-from asyncrevoke.audit.rules.tables import RuleParameters, boolean
+from asyncrevoke.audit.rules.tables import RuleParameters, boolean, in_lanes
 from asyncrevoke.audit.rules.views import FOREVER
 from asyncrevoke.audit.sql.text import compose, joined, literal
 
@@ -57,17 +57,14 @@ class _Rules:
         self._sql = sql
         self._parameters = terms
         self._parts: dict[str, Part] = {
-            "by_partition": boolean(terms.by_partition),
             "compacted": boolean(terms.compacted),
             "covering": sql.covering("d"),
-            "keyed": "keyed" if terms.keyless else "attempts",
+            "in_lanes": in_lanes(terms),
             "keys": boolean(terms.keys),
-            "nulls": boolean(terms.nulls),
             "missing_before": "",
             "missing_done": "",
             "of_whole_sessions": "",
             "of_whole_pairs": "",
-            "ordered": boolean(terms.ordered),
             "skew": terms.skew_us,
         }
         if (missing := self._may_be_missing("d.part", "d.off", "d.f")) is not None:
@@ -223,10 +220,10 @@ class _Rules:
                                min_by(session, CASE WHEN done THEN f END) AS ender
                         FROM (
                             SELECT part, session, s, f, min(off) AS off, bool_or(done) AS done, lane
-                            FROM (SELECT *, if({by_partition}, NULL, key_hash) AS lane FROM {keyed}
-                                  WHERE attempt IS NOT NULL AND {ordered} AND
-                                        ({by_partition} OR {nulls}
-                                         OR key_hash IS NOT NULL))
+                            FROM (SELECT /*+ BROADCAST(disordered) */ calls.*
+                                  FROM ({in_lanes}) calls JOIN disordered
+                                  ON disordered.part = calls.part
+                                      AND disordered.lane IS NOT DISTINCT FROM calls.lane)
                             GROUP BY part, session, s, f, lane)
                         GROUP BY part, lane, off)
                     WINDOW earlier AS (PARTITION BY part, lane ORDER BY off

@@ -100,7 +100,41 @@ def definitions(sql: SqlDialect, terms: RuleParameters) -> dict[str, Text]:
             skew=skew,
         ),
     }
-    return keyed | tables
+    return keyed | {"disordered": _disordered(terms)} | tables
+
+
+def in_lanes(terms: RuleParameters) -> Sql:
+    """The calls that are ordered, with the ``lane`` in which they are: a key, or NULL for a whole
+    partition."""
+    return compose(
+        """
+        SELECT *, if({by_partition}, NULL, key_hash) AS lane FROM {keyed}
+        WHERE attempt IS NOT NULL AND {ordered}
+          AND ({by_partition} OR {nulls} OR key_hash IS NOT NULL)
+    """,
+        by_partition=boolean(terms.by_partition),
+        keyed="keyed" if terms.keyless else "attempts",
+        nulls=boolean(terms.nulls),
+        ordered=boolean(terms.ordered),
+    )
+
+
+def _disordered(terms: RuleParameters) -> Sql:
+    """The lanes in which a call began before another one for an earlier record, or for the same,
+    had ended: in no other is there a call out of order. Records of one call have its times."""
+    return compose(
+        """
+        SELECT DISTINCT part, lane FROM (
+            SELECT part, lane, session, s, f, lag(session) OVER earlier AS last_session,
+                   lag(s) OVER earlier AS last_s, lag(f) OVER earlier AS last_f,
+                   max(f) OVER (PARTITION BY part, lane ORDER BY off, s, f
+                                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS ended
+            FROM ({in_lanes}) calls
+            WINDOW earlier AS (PARTITION BY part, lane ORDER BY off, s, f)) compared
+        WHERE s < ended AND NOT (s = last_s AND f = last_f AND session = last_session)
+    """,
+        in_lanes=in_lanes(terms),
+    )
 
 
 def _keyed(terms: RuleParameters) -> Sql:

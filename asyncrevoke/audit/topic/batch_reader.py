@@ -1,12 +1,12 @@
-"""Reads the headers of a topic's record batches without decoding records."""
+"""Reads a topic's record batches, with no object for any record."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from asyncrevoke.audit.errors import TopicError, nothing_beyond
-from asyncrevoke.audit.topic.batch_headers import headers
+from asyncrevoke.errors import OffsetOutOfRangeError
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.ranges.consumers import consumer_of
 from asyncrevoke.ranges.reader import Reader
@@ -16,44 +16,83 @@ if TYPE_CHECKING:
 
     from asyncrevoke.audit.comparison import Range
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.journal.format.arrow import RecordBatch
+    from asyncrevoke.ranges.range_consumer import RangeConsumer
+    from asyncrevoke.ranges.record_fields import Buffer
 
-_FETCH = 8 * 2**20
-_AT_ONCE = 500
+_FETCH: Final = 4 * 2**20
+_AHEAD: Final = 32 * 2**20
+# Of record batches that come at once, about.
+_BYTES: Final = 4 * 2**20
+_FIRST: Final = 8
+_MOST: Final = 2000
 
 
-async def read_headers(
-    config: ConsumerConfig,
-    topic: str,
-    ranges: Sequence[Range],
-    take: Callable[[RecordBatch], None],
-    *,
-    no_progress_timeout: float,
-) -> None:
-    """Pass the headers of all batches that have an offset in these ranges to ``take``: columns of
-    ``BATCHES``. The ranges are of different partitions. Raises TopicError."""
+def batch_consumer(config: ConsumerConfig) -> RangeConsumer:
+    """A consumer of no group, whose records are whole record batches; to be entered."""
     options = replace(
         config,
         group_id=None,
         auto_offset_reset="error",
-        max_poll_records=_AT_ONCE,
-        max_in_flight=2 * _AT_ONCE,
+        max_poll_records=_MOST,
+        max_in_flight=2 * _MOST,
         fetch_max_bytes=4 * _FETCH,
         max_partition_fetch_bytes=_FETCH,
+        buffer_memory=_AHEAD,
     )
-    wanted = {TopicPartition(topic, each.partition): range(each.lo, each.hi) for each in ranges}
-    async with consumer_of(options, whole_batches=True) as consumer:
-        reader = Reader(consumer, wanted, no_progress_timeout)
-        reader.begin()
-        while reader.left:
-            step = await reader.next()
-            if step is None:
-                (partition, end), *_ = reader.left.items()
-                raise nothing_beyond(partition, reader.positions[partition], end)
-            if step.lost:
-                raise TopicError(
-                    f"{topic} was deleted, or made anew, while it was read: what the consumers "
-                    "have read is gone"
-                )
-            for partition, records in step.by_partition().items():
-                take(headers(partition.partition, [cast("bytes", r.value) for r in records]))
+    return consumer_of(options, whole_batches=True)
+
+
+async def read_batches(
+    consumer: RangeConsumer,
+    topic: str,
+    ranges: Sequence[Range],
+    take: Callable[[Range, Sequence[Buffer]], None],
+    *,
+    no_progress_timeout: float,
+) -> None:
+    """Pass all batches that have an offset in these ranges to ``take``, decompressed, in the order
+    of offsets; perhaps with batches after the end. Raises TopicError."""
+    left: dict[int, list[Range]] = {}
+    for each in sorted(ranges):
+        left.setdefault(each.partition, []).append(each)
+    while left:
+        # One range of each partition at a time.
+        first = {number: of_one.pop(0) for number, of_one in left.items()}
+        left = {number: of_one for number, of_one in left.items() if of_one}
+        try:
+            await _read(consumer, topic, first, take, no_progress_timeout)
+        except OffsetOutOfRangeError as error:
+            raise TopicError(
+                f"{topic} lost records while it was read: retention was faster than the audit"
+            ) from error
+
+
+async def _read(
+    consumer: RangeConsumer,
+    topic: str,
+    ranges: dict[int, Range],
+    take: Callable[[Range, Sequence[Buffer]], None],
+    no_progress_timeout: float,
+) -> None:
+    wanted = {TopicPartition(topic, n): range(each.lo, each.hi) for n, each in ranges.items()}
+    reader = Reader(consumer, wanted, no_progress_timeout)
+    reader.begin()
+    at_once = _FIRST
+    while reader.left:
+        step = await reader.next(at_once)
+        if step is None:
+            (partition, end), *_ = reader.left.items()
+            raise nothing_beyond(partition, reader.positions[partition], end)
+        if step.lost:
+            raise TopicError(
+                f"{topic} was deleted, or made anew, while it was read: what the consumers "
+                "have read is gone"
+            )
+        size = count = 0
+        for partition, records in step.by_partition().items():
+            batches = [cast("Buffer", each.value) for each in records]
+            size += sum(map(len, batches))
+            count += len(batches)
+            take(ranges[partition.partition], batches)
+        if size:
+            at_once = max(1, min(_BYTES * count // size, _MOST))

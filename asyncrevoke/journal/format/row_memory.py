@@ -35,8 +35,8 @@ class RowMemory:
         """ConfigError, which names the file, if ``size`` more bytes would be too many."""
         if self._taken + size > self._most:
             raise ConfigError(
-                f"{path}: with its rows, this journal takes more than {self._most:,} bytes of "
-                "memory, half of what there is. Read fewer sessions at a time, or audit on Spark"
+                f"{path}: with its rows, this journal takes more than the {self._most:,} bytes of "
+                "memory that it may. Read fewer sessions at a time, or audit on Spark"
             )
 
     def add(self, batch: RecordBatch, path: Path) -> None:

@@ -22,7 +22,7 @@ from asyncrevoke.journal.format.row_memory import ROW_BYTES, RowMemory
 from asyncrevoke.journal.format.rows import COMPACT_SCHEMA, SCHEMA, nulls
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
     from typing import BinaryIO, Self
 
@@ -156,7 +156,25 @@ def read_sealed(path: Path, memory: RowMemory) -> Sealed:
         return _read(file, path, memory)
 
 
+def check_sealed(file: BinaryIO) -> Sealed:
+    """Verify the digest, and the pages of each row group, and read no row."""
+
+    def pages(metadata: Any) -> list[RecordBatch]:  # noqa: ANN401 - pyarrow's
+        _check_columns(metadata)
+        for number in range(metadata.num_row_groups):
+            if metadata.row_group(number).num_rows:
+                check_pages(file, metadata, number)
+        return []
+
+    return _verified(file, pages)
+
+
 def _read(file: BinaryIO, path: Path, memory: RowMemory) -> Sealed:
+    return _verified(file, lambda metadata: list(_row_groups(metadata, file, path, memory)))
+
+
+def _verified(file: BinaryIO, rows: Callable[[Any], list[RecordBatch]]) -> Sealed:
+    """What ``rows`` gives of the metadata, if the digest is that of the file."""
     try:
         at = _place_of_digest(file)
         if at is not None:
@@ -171,11 +189,21 @@ def _read(file: BinaryIO, path: Path, memory: RowMemory) -> Sealed:
             about = msgspec.json.decode(text, type=About)
             if at is None:
                 return Sealed([], about, _CHANGED)
-        return Sealed(list(_row_groups(metadata, file, path, memory)), about, None)
+        return Sealed(rows(metadata), about, None)
     except ConfigError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
         return Sealed([], None, f"it is not readable: {error}")
+
+
+def _check_columns(metadata: Any) -> list[str]:  # noqa: ANN401 - pyarrow's
+    """The names of its columns. ValueError if a journal has no such columns."""
+    names = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
+    if len(set(names)) < len(names):
+        raise ValueError("it has two columns of one name")
+    if unknown := set(names) - set(SCHEMA.names):
+        raise ValueError(f"there is no column {min(unknown)!r} in a journal")
+    return names
 
 
 def _row_groups(
@@ -184,11 +212,7 @@ def _row_groups(
     path: Path,
     memory: RowMemory,
 ) -> Iterator[RecordBatch]:
-    names = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
-    if len(set(names)) < len(names):
-        raise ValueError("it has two columns of one name")
-    if unknown := set(names) - set(SCHEMA.names):
-        raise ValueError(f"there is no column {min(unknown)!r} in a journal")
+    names = _check_columns(metadata)
     texts = [name for name in _TEXTS if name in names]
     parquet = pq.ParquetFile(
         file, metadata=metadata, read_dictionary=texts, page_checksum_verification=True

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
     from asyncrevoke.model import TopicPartition
 
-_NAME: Final = "committed.json"
-# Of 100,000 partitions.
-_LONGEST: Final = 2**23
+SNAPSHOT: Final = "committed.json"
+"""The name of the file."""
+LONGEST_SNAPSHOT: Final = 2**23
+"""Its largest size in bytes, of 100,000 partitions: what is longer says nothing."""
 
 
 class OffsetsSnapshot(NamedTuple):
@@ -39,7 +40,7 @@ def write_snapshot(
         for partition, offset in sorted(offsets.items()):
             topics.setdefault(partition.topic, {})[partition.partition] = offset
     encoded = json.dumps({"at_us": at_us, "groups": groups}).encode()
-    with os.fdopen(create_file(folder / _NAME, PRIVATE), "wb") as file:
+    with os.fdopen(create_file(folder / SNAPSHOT, PRIVATE), "wb") as file:
         file.write(encoded)
 
 
@@ -47,11 +48,16 @@ def read_snapshot(folder: Path, group: str, topic: str) -> OffsetsSnapshot | Non
     """What a journal's folder has of this group and topic; None if it has nothing. ConfigError for
     a link; OSError."""
     try:
-        with open_file(folder / _NAME) as file:
-            text = file.read(_LONGEST + 1)
+        with open_file(folder / SNAPSHOT) as file:
+            text = file.read(LONGEST_SNAPSHOT + 1)
     except FileNotFoundError:
         return None
-    if len(text) > _LONGEST:
+    return parse_snapshot(text, group, topic)
+
+
+def parse_snapshot(text: bytes, group: str, topic: str) -> OffsetsSnapshot | None:
+    """What a snapshot says of this group and topic; None if it says nothing."""
+    if len(text) > LONGEST_SNAPSHOT:
         return None
     try:
         found: Any = json.loads(text)

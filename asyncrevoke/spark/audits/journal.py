@@ -10,23 +10,16 @@ from urllib.parse import unquote
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from asyncrevoke.audit.sql.text import compose, literal
-from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.format.facts import facts_of
+from asyncrevoke.journal.format.rows import SCHEMA as ROWS
 from asyncrevoke.journal.format.schema import COLUMNS, RowKind
 from asyncrevoke.journal.reading import SessionState
-from asyncrevoke.journal.segments import (
-    ARROW_LOG,
-    DAMAGED,
-    LOG,
-    SEALED,
-    read_piece,
-    rows_of_log,
-    sessions,
-)
+from asyncrevoke.journal.segments import DAMAGED, read_piece, rows_of_log, sessions
 from asyncrevoke.journal.session_id import is_session_id, not_a_session_id
 from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.spark.arrow import map_in_arrow
-from asyncrevoke.spark.audits.database import over, small_frame
+from asyncrevoke.spark.audits.database import frame_of, over, small_frame
+from asyncrevoke.spark.audits.segments import find_files
 
 if TYPE_CHECKING:
     import os
@@ -34,7 +27,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from asyncrevoke.errors import ConfigError
     from asyncrevoke.spark.arrow import ArrowRecordBatch
+    from asyncrevoke.spark.audits.segments import CheckedFiles, JournalFiles
 
 _TYPES = {"string": "STRING", "long": "BIGINT", "int": "INT"}
 SCHEMA = ", ".join(f"`{column.name}` {_TYPES[column.type]}" for column in COLUMNS)
@@ -49,43 +44,31 @@ def journal_frame(
     path: str | os.PathLike[str],
     keep: Callable[[DataFrame], DataFrame] = lambda frame: frame,
 ) -> DataFrame:
-    """All rows of a journal's folder, with the columns of ``journal/format/schema.py``. Lazy.
+    """All rows of a journal's folder, with the columns of ``journal/format/schema.py``. Lazy, and
+    without checking digests: see :func:`rows_of_files`. Raises ConfigError if the folder has no
+    journal."""
+    return rows_of_files(spark, find_files(spark, path), keep)
+
+
+def rows_of_files(
+    spark: SparkSession,
+    files: JournalFiles,
+    keep: Callable[[DataFrame], DataFrame] = lambda frame: frame,
+) -> DataFrame:
+    """All rows of these segments. Lazy.
 
     An unsealed log is read up to its last complete frame; if it is damaged, a row of the kind
-    ``DAMAGED`` says so. Such rows are decoded in Python, so their
-    DataFrame goes to ``keep``. Raises ConfigError if the folder has no journal.
+    ``DAMAGED`` says so. Such rows are decoded in Python, so their DataFrame goes to ``keep``.
     """
-    root = str(path)
-    files = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
-    files = files.option("pathGlobFilter", f"*{{{SEALED},{LOG},{ARROW_LOG}}}")
-    try:
-        # What planning knows: no job.
-        found = {unquote(name) for name in files.load(root).inputFiles()}
-    except Exception as error:
-        if _condition(error) != "PATH_NOT_FOUND":
-            raise
-        raise ConfigError(
-            f"there is no folder {root}: give the path that Journal(path) was given, as the "
-            "cluster's workers know it"
-        ) from error
-    sealed = sorted(name for name in found if name.endswith(SEALED))
-    stems = {name.removesuffix(SEALED) for name in sealed}
-    # Of a log that was sealed, only the Parquet file.
-    logs = sorted(
-        name
-        for name in found
-        for suffix in (LOG, ARROW_LOG)
-        if name.endswith(suffix) and name.removesuffix(suffix) not in stems
-    )
-    if not sealed and not logs:
-        raise ConfigError(f"{root} holds no journal: give the path that Journal(path) was given")
     frames: list[DataFrame] = []
-    if sealed:
-        frames.append(spark.read.schema(SCHEMA).parquet(*sealed))
-    if logs:
-        blobs = spark.read.format("binaryFile").load(logs)
+    if files.sealed:
+        frames.append(spark.read.schema(SCHEMA).parquet(*files.sealed))
+    if files.logs:
+        blobs = spark.read.format("binaryFile").load(list(files.logs))
         rows = map_in_arrow(blobs.select("path", "content"), rows_of_logs, SCHEMA)
         frames.append(keep(rows))
+    if not frames:
+        return frame_of(spark, ROWS.empty_table())
     return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
 
 
@@ -126,6 +109,19 @@ def live_sessions(path: str | os.PathLike[str]) -> frozenset[str]:
     if not folder.is_dir():
         return frozenset()
     return frozenset(session.folder.name for session in sessions(folder) if session.live)
+
+
+def with_checks(known: Overview, checked: CheckedFiles) -> Overview:
+    """The sessions with what is wrong with their files; also those that no row is left of."""
+    states = {state.name: state for state in known.sessions}
+    for chain in checked.chains.values():
+        if chain.name not in states and not chain.damaged:
+            continue
+        nothing = SessionState(chain.name, {}, 0, 0, 0, None, None, False, False)
+        state = states.get(chain.name, nothing)
+        # It names the files, which the rows of a damaged log do not.
+        states[chain.name] = state._replace(damaged=tuple(chain.damage(state.facts)))
+    return known._replace(sessions=tuple(states[name] for name in sorted(states)))
 
 
 class Overview(NamedTuple):
@@ -236,8 +232,3 @@ def _unknown_session(journal: DataFrame, name: str | None) -> ConfigError:
 def for_the_rules(journal: DataFrame) -> DataFrame:
     """The journal with the column names of the rules."""
     return journal.withColumnsRenamed(_NAMES)
-
-
-def _condition(error: Exception) -> str | None:
-    get = getattr(error, "getCondition", None)
-    return cast("Any", get)() if callable(get) else None

@@ -8,12 +8,13 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from asyncrevoke.audit.comparison import Bounds, Range
 from asyncrevoke.audit.topic.batch_headers import BATCHES
+from asyncrevoke.audit.topic.record_hashes import RECORDS
 from asyncrevoke.audit.topic.topic import is_compacted
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.runtime.net.single_request import run_blocking
 from asyncrevoke.spark.arrow import map_in_arrow
 from asyncrevoke.spark.audits.database import over, small_frame
-from asyncrevoke.spark.audits.hash_tasks import FINGERPRINTS, RECORDS, HashTask
+from asyncrevoke.spark.audits.hash_tasks import FINGERPRINTS, HashTask
 from asyncrevoke.spark.audits.header_tasks import HeaderTask
 from asyncrevoke.spark.reading.offsets import OffsetRange, find_ranges
 from asyncrevoke.spark.source.options import SourceOptions
@@ -162,24 +163,27 @@ class TopicSource:
         parts = [OffsetRange(topic, each.partition, each.lo, each.hi) for each in ranges]
         tasks = min(len(parts), _MOST_TASKS)
         ids = spark.range(0, len(parts), 1, tasks)
-        schema = ", ".join(f"{name} {kind}" for name, kind in BATCHES.items())
-        return map_in_arrow(ids, HeaderTask(self.options, parts).run, schema)
+        return map_in_arrow(ids, HeaderTask(self.options, parts).run, _ddl(BATCHES))
 
     def _read(
         self,
         spark: SparkSession,
         ranges: Sequence[Range],
-        schema: str,
+        schema: Mapping[str, str],
         hashless: frozenset[int] | None,
     ) -> DataFrame:
         topic = self.options.topic
         parts = [OffsetRange(topic, each.partition, each.lo, each.hi) for each in ranges]
         if not parts:
-            return small_frame(spark, dict(each.split() for each in schema.split(", ")), [])
+            return small_frame(spark, schema, [])
         task = HashTask(self.options, parts, hashless)
         # The identifier says which ranges a task has: one or more.
         tasks = min(len(parts), _MOST_TASKS)
-        return map_in_arrow(spark.range(0, len(parts), 1, tasks), task.run, schema)
+        return map_in_arrow(spark.range(0, len(parts), 1, tasks), task.run, _ddl(schema))
+
+
+def _ddl(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns.items())
 
 
 # Reading begins anew for each range, so that many of them are done one after another by a task.

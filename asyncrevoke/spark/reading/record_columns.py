@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import UnreadableRecord
 from asyncrevoke.spark.arrow import pa
+from asyncrevoke.spark.reading.registry_framing import framed_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,6 +29,9 @@ HEADERS = "headers array<struct<key: string, value: binary>>"
 UNREADABLE = "unreadable struct<next_offset: bigint, reason: string>"
 """Null for a record that can be read."""
 
+SCHEMA_ID = "schema_id int, payload binary"
+"""Null for a value without the framing of a schema registry."""
+
 # As Spark writes them.
 _TYPES = {
     "key": "binary",
@@ -39,6 +43,8 @@ _TYPES = {
     "timestamp_type": "int",
     "headers": "array<struct<key:string,value:binary>>",
     "unreadable": "struct<next_offset:bigint,reason:string>",
+    "schema_id": "int",
+    "payload": "binary",
 }
 _HEADER: Any = pa.struct([("key", pa.string()), ("value", pa.binary())])
 _UNREADABLE: DataType = pa.struct([("next_offset", pa.int64()), ("reason", pa.string())])
@@ -88,6 +94,14 @@ _COLUMNS: dict[str, tuple[DataType, Column]] = {
     ),
     "headers": (pa.list_(_HEADER), _headers),
     "unreadable": (_UNREADABLE, _unreadable),
+    "schema_id": (
+        pa.int32(),
+        lambda rows: pa.array([framed_value(each.value).schema_id for each in rows], pa.int32()),
+    ),
+    "payload": (
+        pa.binary(),
+        lambda rows: pa.array([framed_value(each.value).payload for each in rows], pa.binary()),
+    ),
 }
 
 

@@ -12,7 +12,13 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
 )
 
-from asyncrevoke.spark.reading.record_columns import HEADERS, SCHEMA, UNREADABLE, check_columns
+from asyncrevoke.spark.reading.record_columns import (
+    HEADERS,
+    SCHEMA,
+    SCHEMA_ID,
+    UNREADABLE,
+    check_columns,
+)
 from asyncrevoke.spark.sink.writers import StreamWriter, TableWriter
 from asyncrevoke.spark.source.options import SourceOptions
 from asyncrevoke.spark.source.stream_reader import StreamReader
@@ -41,10 +47,15 @@ class KafkaSource(DataSource):
         return "asyncrevoke"
 
     def schema(self) -> str:
-        """All columns; ``headers`` and ``unreadable`` only if the options include them."""
+        """All columns; ``headers``, ``unreadable``, ``schema_id`` and ``payload`` only if options
+        include them."""
         options = SourceOptions.of(self.options)
-        headers = [HEADERS] if options.include_headers else []
-        return ", ".join([SCHEMA, *headers, *([UNREADABLE] if options.include_unreadable else [])])
+        included = {
+            HEADERS: options.include_headers,
+            UNREADABLE: options.include_unreadable,
+            SCHEMA_ID: options.include_schema_id,
+        }
+        return ", ".join([SCHEMA, *(columns for columns, wanted in included.items() if wanted)])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reads a table."""

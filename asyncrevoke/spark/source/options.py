@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 _TOPICS = ("topic", "subscribe_pattern", "assign")
 _OF_STREAMS = ("max_offsets_per_trigger", "min_offsets_per_trigger", "max_trigger_delay")
 _OURS = (
-    *_TOPICS, "start", "end", "missing", "include_headers", "include_unreadable", *_OF_STREAMS,
+    *_TOPICS, "start", "end", "missing", "include_headers", "include_unreadable",
+    "include_schema_id", *_OF_STREAMS,
     "no_progress_timeout", "ranges", "push_filters",
 )  # fmt: skip
 _NAMES = (*_OURS, *CONNECTION)
@@ -47,6 +48,7 @@ class SourceOptions:
     missing: Missing
     include_headers: bool
     include_unreadable: bool
+    include_schema_id: bool
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay: float
@@ -73,6 +75,7 @@ class SourceOptions:
             include_unreadable=boolean(
                 "include_unreadable", given.get("include_unreadable", "false")
             ),
+            include_schema_id=boolean("include_schema_id", given.get("include_schema_id", "false")),
             max_offsets_per_trigger=count(_OF_STREAMS[0], given.get(_OF_STREAMS[0])),
             min_offsets_per_trigger=count(_OF_STREAMS[1], given.get(_OF_STREAMS[1])),
             max_trigger_delay=duration(_OF_STREAMS[2], given[_OF_STREAMS[2]])

@@ -67,8 +67,8 @@ async def audited(
     servers: str, topic: str, folder: Path, level: Level = "read_committed"
 ) -> AuditResult:
     config = ConsumerConfig(bootstrap_servers=servers)
-    async with Topic(topic, config, isolation_level=level, no_progress_timeout=5) as source:
-        return await audit(read_journal(folder), source, topic)
+    source = await Topic.of(topic, config, isolation_level=level, no_progress_timeout=5)
+    return await audit(read_journal(folder), source, topic)
 
 
 async def audited_with_group(servers: str, topic: str, folder: Path) -> AuditResult:
@@ -240,10 +240,10 @@ async def test_the_audit_reports_the_batch_of_a_record_that_differs_from_the_top
     results: list[AuditResult] = []
     for there in (kafka_topic, other):
         config = ConsumerConfig(bootstrap_servers=servers)
-        async with Topic(
+        source = await Topic.of(
             there, config, isolation_level="read_committed", no_progress_timeout=5
-        ) as source:
-            results.append(await audit(content, source, kafka_topic))
+        )
+        results.append(await audit(content, source, kafka_topic))
     same, changed = results
     assert (same.status, same.anomalies) == ("PASS", [])
     (anomaly,) = changed.anomalies
@@ -303,12 +303,12 @@ async def test_an_open_transaction_ends_the_audit_with_an_error(
         await producer.send_and_wait(kafka_topic, b"open", partition=0)
         await finish(servers, kafka_topic, tmp_path, 12)
         config = ConsumerConfig(bootstrap_servers=servers)
-        async with Topic(
+        source = await Topic.of(
             kafka_topic, config, isolation_level="read_committed", no_progress_timeout=2
-        ) as source:
-            assert source.bounds[0] == (0, 10)
-            with pytest.raises(TopicError, match="a transaction may be open there"):
-                await source.read([Range(0, 0, 12)], lambda _records: None)
+        )
+        assert source.bounds[0] == (0, 10)
+        with pytest.raises(TopicError, match="a transaction may be open there"):
+            await source.read([Range(0, 0, 12)], lambda _records: None)
         assert (await audited(servers, kafka_topic, tmp_path, "read_uncommitted")).status == "PASS"
         await producer.abort_transaction()
 

@@ -66,10 +66,10 @@ async def facts_of(
 
 async def _audited(stage: Stage, group: ChaosGroup, content: JournalContent) -> AuditResult:
     config = ConsumerConfig(bootstrap_servers=stage.direct)
-    of_group, name = local_engine.of_one_group(content, group.topic, group.name)
-    level = isolation_level_of(of_group.sessions)
-    async with Topic(group.topic, config, isolation_level=level) as topic:
-        return await local_engine.audit(content, topic, group.topic, group=name)
+    name, sessions = local_engine.group_and_sessions(content, group.topic, group.name)
+    level = isolation_level_of(sessions)
+    topic = await Topic.of(group.topic, config, isolation_level=level)
+    return await local_engine.audit(content, topic, group.topic, group=name)
 
 
 async def kept_offsets(stage: Stage, topic: str) -> set[tuple[TopicPartition, int]]:
@@ -77,13 +77,13 @@ async def kept_offsets(stage: Stage, topic: str) -> set[tuple[TopicPartition, in
     found: set[tuple[TopicPartition, int]] = set()
     config = ConsumerConfig(bootstrap_servers=stage.direct)
 
-    def take(table: Any) -> None:
-        parts, offsets = table["part"].to_pylist(), table["off"].to_pylist()
+    def take(rows: Any) -> None:
+        parts, offsets = rows["part"].to_pylist(), rows["off"].to_pylist()
         found.update((TopicPartition(topic, p), o) for p, o in zip(parts, offsets, strict=True))
 
-    async with Topic(topic, config, isolation_level="read_committed") as source:
-        ranges = [Range(number, *bounds) for number, bounds in source.bounds.items()]
-        await source.read([each for each in ranges if each.lo < each.hi], take)
+    source = await Topic.of(topic, config, isolation_level="read_committed")
+    ranges = [Range(number, *bounds) for number, bounds in source.bounds.items()]
+    await source.read([each for each in ranges if each.lo < each.hi], take)
     return found
 
 

@@ -17,13 +17,13 @@ from asyncrevoke.spark.source.options import SourceOptions
 pytest.importorskip("numpy", reason="needs the extra spark")
 pytest.importorskip("pyarrow", reason="needs the extra spark")
 
+from asyncrevoke.ranges.record_fields import fields_of
 from asyncrevoke.spark.audits.hash_tasks import HashTask
-from asyncrevoke.spark.reading.batch_columns import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from asyncrevoke.spark.reading.batch_columns import Fields
+    from asyncrevoke.ranges.record_fields import Fields
 
 Known = dict[int, tuple[int, bytes | None, bytes | None]]
 
@@ -59,8 +59,9 @@ def known(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Kn
         known |= records
 
     def read(_: HashTask, part: OffsetRange) -> Generator[tuple[bytes | bytearray, Fields]]:
-        yield from fields_of(part, batches[:2])
-        yield from fields_of(part, batches[2:])
+        wanted = range(part.start, part.end)
+        yield from fields_of(part.topic_partition, wanted, batches[:2])
+        yield from fields_of(part.topic_partition, wanted, batches[2:])
 
     monkeypatch.setattr(HashTask, "_read", read)
     return {offset: known[offset] for offset in known if PART.start <= offset < PART.end}

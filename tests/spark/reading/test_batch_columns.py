@@ -19,7 +19,7 @@ from asyncrevoke.spark.reading.offsets import OffsetRange
 pytest.importorskip("numpy", reason="needs the extra spark")
 pytest.importorskip("pyarrow", reason="needs the extra spark")
 
-from asyncrevoke.spark.reading import batch_columns
+from asyncrevoke.ranges import record_fields
 from asyncrevoke.spark.reading.batch_columns import BatchColumns
 from asyncrevoke.spark.reading.record_columns import RecordColumns
 
@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
     from asyncrevoke.model import Record
 
-NAMES = ["key", "value", "topic", "partition", "offset", "timestamp", "timestamp_type"]
+NAMES = [
+    "key", "value", "topic", "partition", "offset", "timestamp", "timestamp_type", "schema_id",
+    "payload",
+]  # fmt: skip
 EVERYTHING = OffsetRange("orders", 3, 0, 2**62)
 
 Given = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
@@ -57,6 +60,14 @@ def some(random_: random.Random, count: int) -> list[Given]:
             [("name", text(200))] * random_.randrange(3),
         )
         for _ in range(count)
+    ]
+
+
+def framed(records: Sequence[Given]) -> list[Given]:
+    """Every other one with the zero byte that a schema id follows."""
+    return [
+        (time, key, b"\0" + value if value is not None and number % 2 else value, headers)
+        for number, (time, key, value, headers) in enumerate(records)
     ]
 
 
@@ -96,7 +107,7 @@ def pylist(rows: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("compression", range(5))
 def test_the_columns_are_those_of_the_records(compression: int) -> None:
     chance = random.Random(compression)
-    parts = [some(chance, chance.choice((1, 2, 70, 400))) for _ in range(12)]
+    parts = [framed(some(chance, chance.choice((1, 2, 70, 400)))) for _ in range(12)]
     data, base = b"", 2**33
     for part in parts:
         data += batch(part, base, compression)
@@ -104,10 +115,30 @@ def test_the_columns_are_those_of_the_records(compression: int) -> None:
     assert by_column(data) == one_by_one(data)
 
 
+@pytest.mark.parametrize(
+    ("value", "schema_id", "payload"),
+    [
+        (b"\0\0\0\0\x07{}", 7, b"{}"),
+        (b"\0\x7f\xff\xff\xff", 2**31 - 1, b""),
+        (b"\0\x80\0\0\0{}", None, None),
+        (b"\1\0\0\0\7{}", None, None),
+        (b"\0\0\0\7", None, None),
+        (b"", None, None),
+        (None, None, None),
+    ],
+)
+def test_the_framing_of_a_schema_registry_is_split_off(
+    value: bytes | None, schema_id: int | None, payload: bytes | None
+) -> None:
+    data = batch([(5, None, value, [])])
+    for (row,) in (by_column(data), one_by_one(data)):
+        assert (row["value"], row["schema_id"], row["payload"]) == (value, schema_id, payload)
+
+
 def test_batches_together_are_as_large_as_is_good_and_none_is_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(batch_columns, "_TOGETHER", 1000)
+    monkeypatch.setattr(record_fields, "_TOGETHER", 1000)
     chance = random.Random(1)
     data = b"".join(batch(some(chance, 3), n * 3) for n in range(40))
     assert by_column(data) == one_by_one(data)
@@ -117,7 +148,7 @@ def test_batches_that_stand_one_behind_the_other_are_not_copied() -> None:
     data = bytearray(b"".join(batch(some(random.Random(4), 3), n * 3) for n in range(4)))
     view = memoryview(data)[100:]
     first, second, third = view[:50], view[50:70], view[70:]
-    whole, at = batch_columns.joined([first, second, third])
+    whole, at = record_fields.joined([first, second, third])
     assert whole is data
     assert at == 100
     apart: list[list[bytes | memoryview]] = [
@@ -127,7 +158,7 @@ def test_batches_that_stand_one_behind_the_other_are_not_copied() -> None:
         [bytes(first)],
     ]
     for parts in apart:
-        assert batch_columns.joined(parts) == (b"".join(parts), 0)
+        assert record_fields.joined(parts) == (b"".join(parts), 0)
 
 
 @pytest.mark.parametrize("size", [0, 1, 54, 55, 56, 60, 8_000, 8_200, 20_000])

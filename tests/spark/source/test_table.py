@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from pyspark.errors import StreamingQueryException
-from spark.real_topics import create_again, produce
+from spark.real_topics import create_again, produce, produce_values
 
 from asyncrevoke.spark.source.data_source import register
 
@@ -48,6 +48,22 @@ def test_several_topics_are_one_table(
     assert rows_of(named) == expected
     matched = table(spark, kafka_broker, subscribePattern=f"{topic}.*")
     assert rows_of(matched) == expected
+
+
+@pytest.mark.parametrize("headers", ["false", "true"], ids=["in batches", "singly"])
+def test_json_of_a_schema_registry_is_decoded_by_spark(
+    spark: SparkSession, kafka_broker: RunningBroker, topic: str, headers: str
+) -> None:
+    values = [b'\0\0\0\0\x07{"id": 1}', b'{"id": 2}', b'\0\0\0\1\0{"id": 3}', None]
+    produce_values(kafka_broker, topic, values)
+    loaded = table(
+        spark, kafka_broker, topic=topic, include_schema_id="true", include_headers=headers
+    )
+    decoded = loaded.selectExpr(
+        "offset", "schema_id", "from_json(CAST(payload AS STRING), 'id INT').id AS id"
+    )
+    rows = [(row[0], row[1], row[2]) for row in decoded.orderBy("offset").collect()]
+    assert rows == [(0, 7, 1), (1, None, None), (2, 256, 3), (3, None, None)]
 
 
 def rows_read(frame: DataFrame) -> int:

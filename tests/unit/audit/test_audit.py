@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
 from unit.audit.injected_anomalies import BATCH_CASES, CASES, Injected, a_stall, lost, written
 from unit.journal.written_journal import (
     RECORDS,
+    TOPIC,
     A,
     B,
     JournalledTopic,
@@ -325,6 +327,30 @@ def test_an_unqueried_table_is_not_built() -> None:
     assert database.rows("SELECT n + 1 FROM doubled") == [(43,)]
 
 
+def test_a_comparison_that_does_not_fit_into_its_memory_says_so() -> None:
+    database = LocalDatabase(memory_limit=2**20)
+    database.put("numbers", {"n": "INT"}, [(10_000_000,)])
+    with pytest.raises(ConfigError, match="--memory-limit"):
+        database.rows("SELECT list(i) FROM numbers, generate_series(1, n) made(i)")
+    database.close()
+
+
+def test_an_audit_in_little_memory_has_the_same_result(tmp_path: Path) -> None:
+    members = clean_run()
+    lost(*members)
+    for member in members:
+        member.write(tmp_path)
+    topic = JournalledTopic()
+    found = [
+        asyncio.run(
+            local_engine.audit(read_journal(tmp_path), topic, TOPIC, memory_limit=memory_limit)
+        )
+        for memory_limit in (None, 1)
+    ]
+    assert found[0].status == "FAIL"
+    assert found[1] == found[0]
+
+
 def test_exact_reads_everything_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison, "EXACT_BELOW", 1)
     result = audited(tmp_path, *clean_run(), settings=AuditSettings(exact=True))
@@ -373,7 +399,7 @@ def test_a_topic_that_the_journal_does_not_know_is_named(tmp_path: Path) -> None
     for member in clean_run():
         member.write(tmp_path)
     with pytest.raises(ConfigError, match="says nothing of topic 'bills'; it knows orders"):
-        local_engine.of_one_group(read_journal(tmp_path), "bills", None)
+        local_engine.group_and_sessions(read_journal(tmp_path), "bills", None)
 
 
 def test_an_empty_folder_is_named(tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ import pytest
 
 from asyncrevoke.audit.comparison import Range
 from asyncrevoke.audit.errors import TopicError
-from asyncrevoke.audit.topic import batch_reader as topic_batches
-from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.audit.topic.batch_reader import read_batches
 from asyncrevoke.model import PollResult, Record, TopicPartition
 from asyncrevoke.ranges.reader import Reader
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from asyncrevoke.consumer import Consumer
+    from asyncrevoke.ranges.range_consumer import RangeConsumer
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
@@ -46,6 +46,7 @@ class Scripted:
         self.now = 0.0
         self.positions: dict[TopicPartition, int | None] = {}
         self.paused: list[TopicPartition] = []
+        self.begins: list[tuple[TopicPartition, int]] = []
 
     async def __aenter__(self) -> Self:
         return self
@@ -55,12 +56,17 @@ class Scripted:
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
         self.positions = dict.fromkeys(partitions)
+        self.paused = [each for each in self.paused if each in partitions]
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         self.positions[partition] = offset
+        self.begins.append((partition, offset))
 
     def pause(self, partition: TopicPartition) -> None:
         self.paused.append(partition)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        self.paused = [each for each in self.paused if each not in partitions]
 
     def position(self, partition: TopicPartition) -> int | None:
         return self.positions[partition]
@@ -137,14 +143,26 @@ async def test_an_audit_says_why_it_cannot_read_batches(
     steps: list[Step], told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer = Scripted(*steps)
-
-    def consumer_of(_config: ConsumerConfig, *, whole_batches: bool) -> Scripted:
-        assert whole_batches
-        return consumer
-
-    monkeypatch.setattr(topic_batches, "consumer_of", consumer_of)
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: consumer.now)
     with pytest.raises(TopicError, match=told):
-        await topic_batches.read_headers(
-            ConsumerConfig(), "orders", [Range(1, 3, 9)], lambda _: None, no_progress_timeout=30
-        )
+        await read(consumer, Range(1, 3, 9))
+
+
+async def test_ranges_of_one_partition_are_read_one_after_another_by_one_consumer() -> None:
+    consumer = Scripted(Step({A: 5, B: 9}, {A: 4, B: 8}), Step({A: 20}, {A: 19}))
+    found = await read(consumer, Range(0, 10, 20), Range(0, 0, 5), Range(1, 0, 9))
+    assert found == [Range(0, 0, 5), Range(1, 0, 9), Range(0, 10, 20)]
+    assert (consumer.begins, consumer.paused) == ([(A, 0), (B, 0), (A, 10)], [A])
+
+
+async def read(consumer: Scripted, *ranges: Range) -> list[Range]:
+    """The range of each call."""
+    found: list[Range] = []
+    await read_batches(
+        cast("RangeConsumer", consumer),
+        "orders",
+        ranges,
+        lambda wanted, _: found.append(wanted),
+        no_progress_timeout=30,
+    )
+    return found

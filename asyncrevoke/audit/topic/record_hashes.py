@@ -1,0 +1,80 @@
+"""The hashes of a topic's records, made of whole record batches with no object for any record."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+
+from asyncrevoke.journal.format.arrow import RecordBatch, pa
+from asyncrevoke.journal.format.hashing import key_hashes, record_hashes, signed_key_hashes
+
+if TYPE_CHECKING:
+    from array import array
+
+    from numpy.typing import NDArray
+
+    from asyncrevoke.journal.format.arrow import Array, DataType
+    from asyncrevoke.ranges.record_fields import Fields, Joined, Places
+
+    Contents: TypeAlias = list[bytes] | list[bytes | None]
+    Numbers: TypeAlias = NDArray[np.int32] | NDArray[np.int64]
+
+RECORDS: Final = {
+    "part": "INT",
+    "off": "BIGINT",
+    "timestamp_us": "BIGINT",
+    "key_hash": "BIGINT",
+    "record_hash": "BIGINT",
+}
+"""The columns of a table of records."""
+
+_TYPES: Final = {"INT": pa.int32(), "BIGINT": pa.int64()}
+
+
+def record_columns(partition: int, data: Joined, fields: Fields) -> RecordBatch:
+    """A row of ``RECORDS`` for each record that has these fields in ``data``."""
+    keys = contents(data, fields.key)
+    of_keys = key_hashes(keys)
+    hashes = record_hashes(keys, contents(data, fields.value), of_keys)
+    return columns(
+        RECORDS,
+        np.full(len(fields.offset), partition, np.int32),
+        fields.offset,
+        fields.timestamp * 1000,
+        signed_key_hashes(keys) if of_keys is None else np.array(of_keys, np.uint64).view(np.int64),
+        np.frombuffer(hashes, np.int64),
+    )
+
+
+def content_hashes(data: Joined, fields: Fields) -> array[int]:
+    """The hash of each record's key and value as unsigned numbers."""
+    keys = contents(data, fields.key)
+    return record_hashes(keys, contents(data, fields.value), key_hashes(keys))
+
+
+def contents(data: Joined, places: Places) -> Contents:
+    """The keys or values in these places."""
+    # What is cut out of bytes is bytes.
+    first = int(places.begin[0])
+    piece = bytes(memoryview(data)[first : int(places.end[-1])])
+    begins, ends = (places.begin - first).tolist(), (places.end - first).tolist()
+    found = [piece[a:b] for a, b in zip(begins, ends, strict=True)]
+    if not places.null.any():
+        return found
+    nulls = places.null.tolist()
+    return [None if null else each for each, null in zip(found, nulls, strict=True)]
+
+
+def columns(declared: dict[str, str], *values: Numbers | list[int | None]) -> RecordBatch:
+    """Arrow columns with these names and types."""
+    arrays = [_column(_TYPES[kind], v) for v, kind in zip(values, declared.values(), strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, list(declared))
+
+
+def _column(kind: DataType, values: Numbers | list[int | None]) -> Array:
+    if isinstance(values, list):
+        return pa.array(values, kind)
+    # pa.array() imports pandas where it is installed, which takes a task of Spark 0.3 s.
+    content = pa.py_buffer(np.ascontiguousarray(values))
+    return pa.Array.from_buffers(kind, len(values), [None, content])

@@ -1,0 +1,94 @@
+"""The segments of a session, each of which has the digest of the one before it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.journal.format.arrow import RecordBatch, pc
+from asyncrevoke.journal.session_id import parse_session_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from asyncrevoke.journal.format.sealed import About
+    from asyncrevoke.journal.segments import Content, Segment
+
+
+class SegmentChain:
+    """Checks that each segment of a session has the digest of the one before it."""
+
+    def __init__(self, name: str) -> None:
+        # The session's id: the name of the folder, until a segment has it.
+        self.name = name
+        self._is_named = False
+        self.damaged: list[str] = []
+        # Segments without a digest, as version 1 wrote them.
+        self.without_digest: list[str] = []
+        self._last: Segment | None = None
+        self._before: About | None = None
+        # Why the end of the last segment cannot be read, if it was being written.
+        self.torn: str | None = None
+        # Whether its digest can be compared: not if it is damaged.
+        self._is_comparable = True
+        # The last segment that has the id of its session.
+        self._last_with_id: About | None = None
+
+    def add(self, segment: Segment, content: Content) -> None:
+        """Check the next segment, in the order of file names."""
+        if self.torn is not None and self._last is not None:
+            self.damaged.append(f"segment {self._last.path.name}: {self.torn}")
+        self.torn = content.torn
+        expected = 1 if self._last is None else self._last.number + 1
+        for number in range(expected, min(segment.number, expected + 3)):
+            self.damaged.append(f"segment {number:06} is missing")
+        name = segment.path.name
+        if content.damaged is not None:
+            self.damaged.append(f"segment {name}: {content.damaged}")
+        about = content.about
+        if about is not None:
+            parse_session_id(about.session, segment.path)
+            self._follow(name, about, follows=segment.number == expected and self._is_comparable)
+            if about.segment != segment.number:
+                self.damaged.append(f"segment {name} was written as segment {about.segment:06}")
+        elif content.torn is None and content.damaged is None:
+            self.without_digest.append(name)
+        self._last, self._before, self._is_comparable = segment, about, content.damaged is None
+
+    def damage(self, facts: Mapping[str, object]) -> list[str]:
+        """A sentence for each fault of a file of the session, whose BEGIN row has these facts."""
+        if facts.get("version", 1) == 1:
+            return list(self.damaged)
+        without = [f"segment {name} has no digest, as others do" for name in self.without_digest]
+        return [*self.damaged, *without]
+
+    def add_rows(self, segment: Segment, rows: RecordBatch) -> None:
+        """Check that rows are of this session. ConfigError for an id of another form."""
+        of_others: list[str] = []
+        for name in pc.unique(rows.column("session_id")).to_pylist():
+            if name is None:
+                continue
+            parse_session_id(name, segment.path)
+            if not self._is_named:
+                self.name, self._is_named = name, True
+            elif name != self.name:
+                of_others.append(name)
+        if of_others:
+            more = f" and of {len(of_others) - 1} others" if len(of_others) > 1 else ""
+            self.damaged.append(
+                f"segment {segment.path.name} has rows of session {of_others[0]}{more}"
+            )
+
+    def _follow(self, name: str, about: About, *, follows: bool) -> None:
+        if self._last_with_id is None:
+            self.name, self._is_named = about.session, True
+        elif about.session != self._last_with_id.session:
+            self.damaged.append(
+                f"segment {name} is of session {about.session}, and those before it of "
+                f"{self._last_with_id.session}"
+            )
+        if follows and about.previous != (None if self._before is None else self._before.digest):
+            self.damaged.append(
+                f"segment {name} does not follow the one before it: that has another digest than "
+                "it had"
+            )
+        self._last_with_id = about

@@ -1,0 +1,260 @@
+"""Where the fields of records are in record batches (message format v2, KIP-98).
+
+No object is made for any record. Finding where records begin takes a loop, since each begins where
+the one before ends. All other fields are read by numpy, one field of all records at a time.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asyncrevoke.errors import CorruptRecordError
+from asyncrevoke.protocol.records import CorruptBatch
+from asyncrevoke.protocol.unpacking import BATCH_HEADER_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from asyncrevoke.model import TopicPartition
+
+    Bytes: TypeAlias = NDArray[np.uint8]
+    Buffer: TypeAlias = bytes | memoryview
+    Joined: TypeAlias = bytes | bytearray
+    Numbers: TypeAlias = NDArray[np.int64]
+
+# base offset, attributes, last offset delta, first and last timestamp, count
+_HEADER = struct.Struct(">q13xhiqq14xi")
+_OFFSET = struct.Struct(">q")
+_APPEND_TIME = 0x08
+_VARINT_BITS = 64
+_ATTRIBUTES = "a record has unknown attributes"
+_UNFILLED = "the records do not fill their batch"
+# Of a record's length.
+_LENGTH_BITS = 32
+# Records of one length in a row that are worth a step, and the most that one step finds.
+_WORTHWHILE = 32
+_MOST_ALIKE = 512
+# The most that are walked between two steps.
+_MOST_SINGLY = 4096
+# Bytes of record batches that are read together, unless a single one has more.
+_TOGETHER = 4 * 1024 * 1024
+
+
+class Places(NamedTuple):
+    """Where the keys or values begin and end, and which are null."""
+
+    begin: Numbers
+    end: Numbers
+    null: NDArray[np.bool_]
+
+    def part(self, wanted: slice) -> Places:
+        """The fields of some of the records."""
+        return Places(self.begin[wanted], self.end[wanted], self.null[wanted])
+
+
+class Fields(NamedTuple):
+    """The fields of records, ordered by offset."""
+
+    offset: Numbers
+    timestamp: Numbers
+    timestamp_type: Numbers
+    key: Places
+    value: Places
+
+
+def fields_of(
+    partition: TopicPartition, wanted: range, batches: Sequence[Buffer]
+) -> Iterator[tuple[Joined, Fields]]:
+    """Pieces of batches without compression, and where the fields of those of their records are
+    that are wanted: at least one in each piece, which may have others around them. A piece is good
+    as long as ``batches`` are kept: what was fetched has its room for them.
+
+    Raises CorruptRecordError for what contradicts itself.
+    """
+    together: list[Buffer] = []
+    size = 0
+    for batch in batches:
+        if together and size + len(batch) > _TOGETHER:
+            yield from _piece(partition, wanted, together)
+            together, size = [], 0
+        together.append(batch)
+        size += len(batch)
+    if together:
+        yield from _piece(partition, wanted, together)
+
+
+def _piece(
+    partition: TopicPartition, wanted: range, batches: Sequence[Buffer]
+) -> Iterator[tuple[Joined, Fields]]:
+    data, at = joined(batches)
+    sizes = [len(each) for each in batches]
+    try:
+        fields = read_fields(data, at, sizes, wanted.start, wanted.stop)
+    except CorruptBatch as error:
+        (first,) = _OFFSET.unpack_from(data, at)
+        raise CorruptRecordError(partition, first, str(error)) from error
+    if len(fields.offset):
+        yield data, fields
+
+
+def joined(batches: Sequence[Buffer]) -> tuple[Joined, int]:
+    """A buffer with all of these batches in sequence, and the position of the first one. Batches of
+    one fetch are usually in one buffer already.
+    """
+    first = batches[0]
+    if isinstance(first, memoryview) and isinstance(first.obj, (bytes, bytearray)):
+        begin = end = _address(first)
+        for batch in batches:
+            if not isinstance(batch, memoryview) or batch.obj is not first.obj:
+                break
+            if _address(batch) != end:
+                break
+            end += len(batch)
+        else:
+            return first.obj, begin - _address(first.obj)
+    return b"".join(batches), 0
+
+
+def _address(data: Buffer | bytearray) -> int:
+    return np.frombuffer(data, np.uint8).ctypes.data
+
+
+def read_fields(data: Joined, first: int, sizes: Sequence[int], start: int, end: int) -> Fields:
+    """The fields of the records from offset ``start`` to ``end``, in batches of these sizes that
+    begin at ``first``."""
+    begins: list[int] = []
+    facts: list[tuple[int, int, bool, int]] = []
+    counts: list[int] = []
+    singly = 1
+    for length in sizes:
+        base, attributes, last_delta, first_time, last_time, count = _HEADER.unpack_from(
+            data, first
+        )
+        appended = bool(attributes & _APPEND_TIME)
+        facts.append((base, base + last_delta, appended, last_time if appended else first_time))
+        counts.append(count)
+        singly = walk(data, first + BATCH_HEADER_SIZE, first + length, count, begins, singly)
+        first += length
+    base, last, kind, time = np.array(facts, np.int64).repeat(counts, axis=0).T
+    content = np.frombuffer(data, np.uint8)
+    try:
+        size, at = _varints(content, np.array(begins, np.int64))
+        if (size < 0).any():
+            raise CorruptBatch("a record has a negative length")
+        stop = at + size
+        # No attribute has a meaning yet, and parsers differ about how long large ones are.
+        if (content[at] >= 0x80).any():
+            raise CorruptBatch(_ATTRIBUTES)
+        time_delta, at = _varints(content, at + 1)
+        offset_delta, at = _varints(content, at)
+        key, at = _places(content, at, stop)
+        value, at = _places(content, at, stop)
+        headers, at = _varints(content, at)
+    except IndexError as error:
+        raise CorruptBatch("a record reaches beyond its batch") from error
+    if (np.where(headers == 0, at != stop, at >= stop) | (headers < 0)).any():
+        raise CorruptBatch("a record's fields are longer or shorter than it is")
+    offset = base + offset_delta
+    if (offset < base).any() or (offset > last).any() or (np.diff(offset) <= 0).any():
+        raise CorruptBatch("the offsets in the record batch are out of order")
+    wanted = slice(*offset.searchsorted((start, end)).tolist())
+    return Fields(
+        offset[wanted],
+        np.where(kind == 0, time + time_delta, time)[wanted],
+        kind[wanted],
+        key.part(wanted),
+        value.part(wanted),
+    )
+
+
+def walk(data: Joined, at: int, stop: int, count: int, begins: list[int], singly: int = 1) -> int:
+    """Append the position of each record, which begins with its length as a varint.
+
+    Consecutive records of one length are found in one step; that is tried after ``singly`` records.
+    Returns how many of the next batch are to be walked before it is tried again: more and more
+    while lengths vary, because a step in vain costs as much as a walk over dozens of records.
+    """
+    if count > stop - at:
+        raise CorruptBatch(_UNFILLED)
+    content = np.frombuffer(data, np.uint8)
+    add, left, size = begins.append, count, 0
+    try:
+        while left:
+            steps = min(singly, left)
+            for _ in range(steps):
+                add(at)
+                size = data[at]
+                if size < 0x80:
+                    size = 1 + (size >> 1)
+                elif (more := data[at + 1]) < 0x80:
+                    # Half of the 14 bits, and the two bytes that they stand in.
+                    size = (size >> 1) + (more << 6) - 62
+                else:
+                    size = _long(data, at)
+                at += size
+            left -= steps
+            most = min(left, (stop - at) // size, _MOST_ALIKE)
+            if most > 0:
+                same = _alike(content, at, size, most)
+                begins.extend(range(at, at + same * size, size))
+                at += same * size
+                left -= same
+                worthwhile = same == most or same >= _WORTHWHILE
+                singly = 1 if worthwhile else min(2 * max(singly, _WORTHWHILE), _MOST_SINGLY)
+    except IndexError:
+        at = -1
+    if at != stop:
+        raise CorruptBatch(_UNFILLED)
+    return singly
+
+
+def _long(data: Joined, at: int) -> int:
+    """What a record takes whose length has more than two bytes."""
+    begin, size, shift = at, 0, 0
+    while (more := data[at]) >= 0x80 and shift < _LENGTH_BITS:
+        size |= (more & 0x7F) << shift
+        shift += 7
+        at += 1
+    size |= more << shift
+    return at + 1 - begin + (size >> 1)
+
+
+def _alike(content: Bytes, at: int, size: int, most: int) -> int:
+    """How many of the next records have the length of the record before."""
+    same = content[at : at + most * size : size] == content[at - size]
+    if content[at - size] >= 0x80:
+        if content[at - size + 1] >= 0x80:
+            return 0
+        same &= content[at + 1 : at + most * size : size] == content[at - size + 1]
+    return most if same.all() else int(same.argmin())
+
+
+def _places(content: Bytes, at: Numbers, stop: Numbers) -> tuple[Places, Numbers]:
+    size, at = _varints(content, at)
+    if (size > stop - at).any():
+        raise CorruptBatch("a key or value is longer than its record")
+    end = at + np.maximum(size, 0)
+    return Places(at, end, size < 0), end
+
+
+def _varints(content: Bytes, at: Numbers) -> tuple[Numbers, Numbers]:
+    """The signed varint (zigzag) at each of these positions, and where it ends."""
+    byte = content[at]
+    number = (byte & 0x7F).astype(np.uint64)
+    at = at + 1
+    more = np.flatnonzero(byte >= 0x80)
+    shift = 7
+    while more.size:
+        if shift >= _VARINT_BITS:
+            raise CorruptBatch("a number has more than 64 bits")
+        byte = content[at[more]]
+        number[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
+        at[more] += 1
+        more = more[byte >= 0x80]
+        shift += 7
+    signed = (number >> np.uint64(1)).astype(np.int64)
+    return signed ^ -(number & np.uint64(1)).astype(np.int64), at
