@@ -3,7 +3,13 @@
 import signal
 from importlib.util import find_spec
 
-from documentation.blocks import PythonBlocks, ShellBlocks, TomlBlocks, YamlBlocks
+from documentation.blocks import (
+    DockerfileBlocks,
+    PythonBlocks,
+    ShellBlocks,
+    TomlBlocks,
+    YamlBlocks,
+)
 from documentation.kafka_page import KafkaPage, documented_page
 from sybil import Sybil
 from sybil.parsers.markdown import SkipParser
@@ -15,7 +21,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_collect_file = Sybil(
-    parsers=[PythonBlocks(), ShellBlocks(), TomlBlocks(), YamlBlocks(), SkipParser()],
+    parsers=[
+        DockerfileBlocks(),
+        PythonBlocks(),
+        ShellBlocks(),
+        TomlBlocks(),
+        YamlBlocks(),
+        SkipParser(),
+    ],
     patterns=["README.md", "CONTRIBUTING.md", "docs/*.md", "docs/*/*.md", "docs/*/*/*.md"],
     # Run where there is a Spark: `tox -e spark`.
     excludes=[] if find_spec("pyspark") else ["docs/how-to/spark/*.md"],

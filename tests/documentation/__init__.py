@@ -12,7 +12,8 @@ called: topics and groups get names of their own, and ``bootstrap_servers`` is t
 A loop that would go on for ever ends because ``page.stop_after(n)`` gives the block a function
 that stops its consumers when it has seen ``n`` records; every block has a deadline besides.
 
-A block of YAML is a manifest of Kubernetes, whose containers run commands that exist.
+A block of YAML is a manifest of Kubernetes, and one of a Dockerfile an image, whose containers run
+commands that exist.
 
 A block of shell is not run, but each command, option, extra, file and environment in it must
 exist. A block of any other language, or of none, is an error.

@@ -3,6 +3,7 @@
 import ast
 import asyncio
 import inspect
+import json
 import tomllib
 import traceback
 from collections.abc import Awaitable
@@ -87,7 +88,19 @@ class YamlBlocks(CodeBlockParser):
             assert not missing, f"a manifest without {sorted(missing)}"
             template = manifest.get("spec", {}).get("template", {})
             for container in template.get("spec", {}).get("containers", []):
-                check_command(container["command"], Path(example.path).parent)
+                if "command" in container:  # if not, the image's
+                    check_command(container["command"], Path(example.path).parent)
+
+
+class DockerfileBlocks(CodeBlockParser):
+    """Checks that the command of the image exists, and is a list: a shell would keep SIGTERM."""
+
+    language = "dockerfile"
+
+    def evaluate(self, example: Example) -> None:
+        lines = str(example.parsed).splitlines()
+        (command,) = (line.removeprefix("CMD ") for line in lines if line.startswith("CMD "))
+        check_command(json.loads(command), Path(example.path).parent)
 
 
 class TomlBlocks(CodeBlockParser):

@@ -51,6 +51,8 @@ def check_command(words: list[str], folder: Path) -> None:
         depth = 2 if arguments[:1] in _GROUPS else 1
         subcommand = arguments[:depth] if arguments and not arguments[0].startswith("-") else []
         _check_options(("-c", COMMAND_LINE, *subcommand), arguments)
+    elif program == "kubectl":
+        assert arguments == ["apply", "--filename", "kubernetes/"], arguments
     elif program == "spark-submit":
         script = next(each for each in arguments if re.search(r"examples/\w+\.py$", each))
         assert (ROOT / script.removeprefix("local:///opt/app/")).is_file(), script

@@ -10,7 +10,13 @@ from sybil import Sybil
 from sybil.example import SybilFailure
 
 import asyncrevoke
-from documentation.blocks import PythonBlocks, ShellBlocks, TomlBlocks, YamlBlocks
+from documentation.blocks import (
+    DockerfileBlocks,
+    PythonBlocks,
+    ShellBlocks,
+    TomlBlocks,
+    YamlBlocks,
+)
 from documentation.kafka_page import KafkaPage
 from documentation.option_reference import PAGES as OPTION_PAGES
 from documentation.option_reference import options, with_reference
@@ -33,7 +39,7 @@ LINKED = [
     *sorted((ROOT / "tests").rglob("README.md")),
 ]
 ORACLES = ROOT / "tests" / "simulation" / "invariants"
-BLOCKS = (PythonBlocks, ShellBlocks, TomlBlocks, YamlBlocks)
+BLOCKS = (DockerfileBlocks, PythonBlocks, ShellBlocks, TomlBlocks, YamlBlocks)
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 

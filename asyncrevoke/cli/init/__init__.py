@@ -1,1 +1,1 @@
-"""``asyncrevoke init``; its templates are the files here that end with ``.txt``."""
+"""``asyncrevoke init``; the files of its folders that end with ``.txt`` are its templates."""

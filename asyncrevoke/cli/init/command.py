@@ -1,4 +1,4 @@
-"""``asyncrevoke init``: a small project that works, to begin with."""
+"""``asyncrevoke init``: a small project that works, and the files that deploy it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,22 @@ import typer
 
 from asyncrevoke.cli.terminal import USAGE
 
-_FILES = {
-    "app.py": "app.py.txt",
-    "tests/test_app.py": "test_app.py.txt",
-    "pyproject.toml": "pyproject.toml.txt",
-    "README.md": "README.md.txt",
+_PROJECT = {
+    "app.py": "project/app.py.txt",
+    "tests/test_app.py": "project/test_app.py.txt",
+    "pyproject.toml": "project/pyproject.toml.txt",
+    "README.md": "project/README.md.txt",
 }
+_DOCKER = {
+    "Dockerfile": "deployment/Dockerfile.txt",
+    ".dockerignore": "deployment/dockerignore.txt",
+}
+_KUBERNETES = {
+    "kubernetes/deployment.yaml": "deployment/deployment.yaml.txt",
+    "kubernetes/disruption-budget.yaml": "deployment/disruption-budget.yaml.txt",
+}
+_KEDA = {"kubernetes/scaled-object.yaml": "deployment/scaled-object.yaml.txt"}
+_REPLICAS = "\n  replicas: 2"
 
 
 def init(
@@ -28,42 +38,68 @@ def init(
         Path, typer.Argument(help="Where; it is made if need be, and its name is the project's.")
     ] = Path(),
     *,
+    docker: Annotated[
+        bool, typer.Option("--docker", help="Add a Dockerfile and .dockerignore.")
+    ] = False,
+    k8s: Annotated[
+        bool, typer.Option("--k8s", help="Add manifests of Kubernetes, in kubernetes/.")
+    ] = False,
+    keda: Annotated[
+        bool, typer.Option("--keda", help="Add a ScaledObject: KEDA sets the number of pods.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One line for machines.")] = False,
 ) -> None:
     """Write a small working project: handlers, their tests, pyproject.toml and README.md.
 
-    Nothing that exists is overwritten: then the exit code is 2, and nothing is written.
+    --docker, --k8s and --keda add the files that deploy it; in a folder that has an app.py they
+    write these files alone. Nothing that exists is overwritten: then the exit code is 2, and
+    nothing is written.
 
-    Example: `asyncrevoke init billing`
+    Example: `asyncrevoke init billing --docker --k8s`
     """
+    deployment = (
+        (_DOCKER if docker else {}) | (_KUBERNETES if k8s else {}) | (_KEDA if keda else {})
+    )
+    existing = bool(deployment) and os.path.lexists(folder / "app.py")
+    chosen = deployment if existing else _PROJECT | deployment
     name = _project_name(folder)
-    there = [path for path in _FILES if os.path.lexists(folder / path)]
+    there = [path for path in chosen if os.path.lexists(folder / path)]
     if there:
         print(
             f"error: {folder} has {' and '.join(there)} already: name another folder",
             file=sys.stderr,
         )
         raise typer.Exit(USAGE)
-    for path, source in _FILES.items():
-        template = string.Template(
-            files("asyncrevoke.cli.init").joinpath(source).read_text("utf-8")
-        )
+    for path, source in chosen.items():
+        text = _filled(source, name, replicas="" if keda else _REPLICAS)
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("x", encoding="utf-8") as file:  # not through a link
-            file.write(template.substitute(name=name))
+            file.write(text)
     if as_json:
-        print(json.dumps({"name": name, "folder": str(folder.resolve()), "files": list(_FILES)}))
+        print(json.dumps({"name": name, "folder": str(folder.resolve()), "files": list(chosen)}))
         return
-    print(f"Wrote {', '.join(_FILES)}. Next:\n")
+    print(f"Wrote {', '.join(chosen)}. Next:\n")
     if folder != Path():
         print(f"    cd {folder}")
-    print("    pip install -e '.[dev]' && pytest")
-    print("    asyncrevoke broker --topic orders:4 --topic orders.dlq")
-    print("    asyncrevoke run app:consumer --reload")
+    if not existing:
+        print("    pip install -e '.[dev]' && pytest")
+        print("    asyncrevoke broker --topic orders:4 --topic orders.dlq")
+        print("    asyncrevoke run app:consumer --reload")
+    if docker:
+        print(f"    docker build --tag registry.example.com/{name}:0.1.0 .")
+    if k8s or keda:
+        print("    kubectl apply --filename kubernetes/")
+
+
+def _filled(source: str, name: str, replicas: str) -> str:
+    """The text of a template with the project's name and number of pods."""
+    text = files("asyncrevoke.cli.init").joinpath(source).read_text("utf-8")
+    return string.Template(text).substitute(name=name, replicas=replicas)
 
 
 def _project_name(folder: Path) -> str:
-    """The folder's name, as far as a project can have it (PEP 508)."""
-    name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-")
+    """The folder's name, as far as a project can have it (PEP 508) and a label of Kubernetes
+    (63 characters)."""
+    name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower())[:63].strip("-")
     return name or "consumer"

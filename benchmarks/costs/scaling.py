@@ -1,0 +1,226 @@
+"""What a group pays when its members are scaled from 2 to 8 and back, and when all are replaced.
+
+    python -m benchmarks.costs.scaling [--runs 3] [--protocol cooperative ...] [--json]
+
+Members are processes with handlers that take 50 ms on average and sometimes 3 s, as in
+`asyncrevoke demo`; records are produced at a steady rate all the time. Schedules:
+
+- ``scale``: 2 members, then 8 at once, then 2 again: an autoscaler's largest steps. The members
+  that leave get SIGTERM at the same time, the one that joined first among them.
+- ``surge-1``: 4 members are replaced one after the other, the new one first (``maxSurge: 1``).
+- ``surge-all``: 4 new members join, then the 4 old ones leave (``maxSurge: 100%``).
+
+Printed for each run: records lost, repeated and out of order, the longest stall of a kept
+partition, and how often partitions moved after the first members had their shares, from what the
+handlers wrote down (``asyncrevoke.cli.demo.judge``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, cast
+
+from asyncrevoke.broker.installation.jars import KAFKA_VERSION
+from asyncrevoke.cli.demo.group import DemoGroup
+from asyncrevoke.cli.demo.member.config import Client, MemberConfig
+from asyncrevoke.cli.demo.run import DemoRun
+from asyncrevoke.cli.demo.schedule import Action, ScheduleStep
+from benchmarks.report.surroundings import surroundings, table
+from benchmarks.workload.broker import measured_broker, topic_name
+from benchmarks.workload.take_overs import take_overs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from asyncrevoke.cli.demo.judge import GroupResult
+
+PARTITIONS = 24
+CONCURRENCY = 64
+SETTLED = 8.0  # seconds between two steps of a schedule
+PROTOCOLS = ("cooperative", "consumer")
+Protocol = Literal["cooperative", "consumer"]
+
+
+def scale(settled: float) -> list[ScheduleStep]:
+    """2 members, 8, and 2 again."""
+    names = [f"m{number}" for number in range(1, 9)]
+    joins = [ScheduleStep(0, Action.JOIN, name) for name in names[:2]]
+    joins += [ScheduleStep(settled, Action.JOIN, name) for name in names[2:]]
+    return joins + [ScheduleStep(3 * settled, Action.STOP, name) for name in names[:6]]
+
+
+def surge_one(settled: float) -> list[ScheduleStep]:
+    """4 members are replaced one after the other; each new one joins before an old one leaves."""
+    steps = [ScheduleStep(0, Action.JOIN, f"old{number}") for number in range(1, 5)]
+    for number in range(1, 5):
+        at = 2 * number * settled
+        steps.append(ScheduleStep(at, Action.JOIN, f"new{number}"))
+        steps.append(ScheduleStep(at + settled, Action.STOP, f"old{number}"))
+    return steps
+
+
+def surge_all(settled: float) -> list[ScheduleStep]:
+    """4 new members join before the 4 old ones leave."""
+    steps = [ScheduleStep(0, Action.JOIN, f"old{number}") for number in range(1, 5)]
+    steps += [ScheduleStep(2 * settled, Action.JOIN, f"new{number}") for number in range(1, 5)]
+    return steps + [ScheduleStep(4 * settled, Action.STOP, f"old{n}") for n in range(1, 5)]
+
+
+SCHEDULES = {"scale": scale, "surge-1": surge_one, "surge-all": surge_all}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One run; times are seconds. ``moved_again``: partitions that moved more than once."""
+
+    schedule: str
+    protocol: str
+    handled: int
+    lost: int
+    repeated: int
+    out_of_order: int
+    kept_stall: float
+    hand_over: float
+    moves: int
+    moved_again: int
+
+    @property
+    def clean(self) -> bool:
+        """Whether each record was handled once and in order."""
+        return not (self.lost or self.repeated or self.out_of_order)
+
+
+async def run(
+    servers: str,
+    topic: str,
+    schedule: str,
+    protocol: Protocol,
+    folder: Path,
+    *,
+    rate: float,
+    settled: float = SETTLED,
+) -> Measured:
+    """One run of a schedule. Raises AsyncRevokeError if a member fails."""
+    template = MemberConfig(
+        client=Client.ASYNCREVOKE,
+        name="",
+        bootstrap_servers=servers,
+        topic=topic,
+        group=topic,
+        log="",
+        protocol=protocol,
+        concurrency=CONCURRENCY,
+        session_timeout=10.0,
+    )
+    steps = SCHEDULES[schedule](settled)
+    group = DemoGroup(template, folder, PARTITIONS)
+    seconds = steps[-1].at + settled
+    demo = DemoRun(servers, [group], steps, seconds=seconds, rate=rate, show=lambda _: None)
+    await demo.run()
+    result = await demo.result(group, CONCURRENCY)
+    changed = demo.begin + min(step.at for step in steps if step.at > 0)
+    return measured(schedule, protocol, group, result, changed)
+
+
+def measured(
+    schedule: str,
+    protocol: str,
+    group: DemoGroup,
+    result: GroupResult,
+    changed: float,
+) -> Measured:
+    """What is reported of a run. Moves count from ``changed`` on, when the first members have
+    their shares."""
+    moves = Counter(m.partition for m in take_overs(group.handled) if m.began >= changed)
+    return Measured(
+        schedule=schedule,
+        protocol=protocol,
+        handled=result.handled,
+        lost=len(result.lost) + len(result.unfinished),
+        repeated=len(result.repeated) + len(result.uncommitted),
+        out_of_order=len(result.disorder),
+        kept_stall=round(result.longest_stall, 3),
+        hand_over=round(result.hand_over.seconds if result.hand_over else 0.0, 3),
+        moves=moves.total(),
+        moved_again=sum(count > 1 for count in moves.values()),
+    )
+
+
+def main() -> int:
+    """Exit code 1 unless each run handled every record once and in order."""
+    options = _options()
+    results: list[Measured] = []
+    with measured_broker() as broker:
+        for number in range(options.runs):
+            for schedule in options.schedule:
+                for protocol in options.protocol:
+                    topic = topic_name(f"scaling-{schedule}-{protocol}-{number}")
+                    broker.create_topic(topic, PARTITIONS)
+                    with tempfile.TemporaryDirectory() as folder:
+                        results.append(
+                            asyncio.run(
+                                run(
+                                    broker.bootstrap_servers,
+                                    topic,
+                                    schedule,
+                                    cast("Protocol", protocol),
+                                    Path(folder),
+                                    rate=options.rate,
+                                )
+                            )
+                        )
+                    print(results[-1], file=sys.stderr, flush=True)
+    facts = surroundings(os.environ.get("KAFKA_HOME", KAFKA_VERSION))
+    if options.json:
+        rows = [asdict(result) for result in results]
+        print(json.dumps({"surroundings": facts, "measured": rows}, indent=2))
+    else:
+        print(_report(results))
+        print()
+        print("\n".join(f"{name}: {value}" for name, value in facts.items()))
+    return 0 if all(result.clean for result in results) else 1
+
+
+def _report(results: Sequence[Measured]) -> str:
+    header = ["schedule", "protocol", "records", "lost", "repeated", "out of order"]
+    header += [
+        "kept partition's stall, s",
+        "hand-over, s",
+        "moves",
+        "moved again",
+    ]
+    rows = [
+        [
+            *(each.schedule, each.protocol, f"{each.handled:,}", str(each.lost)),
+            *(str(each.repeated), str(each.out_of_order), f"{each.kept_stall:.2f}"),
+            *(
+                f"{each.hand_over:.1f}",
+                str(each.moves),
+                f"{each.moved_again} of {PARTITIONS}",
+            ),
+        ]
+        for each in results
+    ]
+    return table(header, rows)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Scaling a group, and replacing its members.")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--rate", type=float, default=400.0, help="records per second")
+    parser.add_argument("--schedule", nargs="+", choices=SCHEDULES, default=list(SCHEDULES))
+    parser.add_argument("--protocol", nargs="+", choices=PROTOCOLS, default=PROTOCOLS)
+    parser.add_argument("--json", action="store_true")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
