@@ -42,7 +42,7 @@ _ABSENT = frozenset((ErrorCode.group_id_not_found, ErrorCode.unsupported_version
 
 
 class BrokerRequests(Protocol):
-    """What :class:`~asyncrevoke.groups.cluster.GroupsClient` provides."""
+    """Implemented by :class:`asyncrevoke.groups.cluster.GroupsClient`."""
 
     def brokers(self) -> Mapping[int, str]:
         """Addresses by id."""

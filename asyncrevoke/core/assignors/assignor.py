@@ -46,8 +46,8 @@ class Assignor(Protocol):
         ...
 
     def user_data(self, generation: int, owned: Collection[TopicPartition]) -> bytes | None:
-        """The user data of our subscription for this assignor. ``generation`` is that of our last
-        assignment, -1 for none; ``owned`` what we own."""
+        """The user data of a member's subscription for this assignor. ``generation`` is that of
+        its last assignment, -1 for none; ``owned`` what it owns."""
         ...
 
     def assign(

@@ -54,8 +54,8 @@ def find_assignors(wanted: Iterable[object]) -> tuple[Assignor, ...]:
 def choose_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:
     """The highest rebalance protocol that all of ``assignors`` support (KIP-429).
 
-    Which of them the group agrees on is known only after joining, so what we do with our
-    partitions before that must suit them all. Raises ConfigError if nothing does.
+    Which of them the group agrees on is known only after joining, so what a member does
+    with its partitions before that must suit them all. Raises ConfigError if nothing does.
     """
     if not assignors:
         raise ConfigError(f"assignors is empty: name at least one of {', '.join(ASSIGNORS)}")

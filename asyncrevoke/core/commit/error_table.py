@@ -19,7 +19,7 @@ class CommitErrorAction(enum.Enum):
     MEMBERSHIP = (
         "the identity sent is not valid: rejoin if it is still the member's, else commit again"
     )
-    FENCED = "another member has our instance id"
+    FENCED = "another member has this instance id"
     TOO_LARGE = "the metadata is too large: again with less"
     REJECTED = "this partition cannot be committed"
     FATAL = "no commit can succeed"

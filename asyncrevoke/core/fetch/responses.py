@@ -146,7 +146,7 @@ class FetchResponses:
 
     def _redirected(self, now: float, node: Node, cursor: PartitionCursor, replica: int) -> None:
         """The broker names a preferred replica instead of records."""
-        why = f"broker {node.node_id} sends us there, and is not its leader"
+        why = f"broker {node.node_id} names that replica, and is not its leader"
         awaited = -1
         if cursor.is_led_by(node):
             if replica != node.node_id and self._cluster.node(replica) is not None:

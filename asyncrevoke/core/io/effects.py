@@ -236,8 +236,8 @@ class FailureKind(enum.Enum):
     TIMEOUT = "timeout"  # no answer in time, the connection was dropped: likewise ambiguous
     SILENT = "silent"  # nothing at all was received, the connection was dropped: likewise ambiguous
     MALFORMED = "malformed"  # the answer could not be decoded, the connection was dropped
-    AUTHENTICATION = "authentication"  # the broker refused our credentials
-    UNSUPPORTED = "unsupported"  # the broker offers no version of this request that we speak
+    AUTHENTICATION = "authentication"  # the broker refused the credentials
+    UNSUPPORTED = "unsupported"  # the broker offers no version of this request that is implemented
 
 
 class Replied(NamedTuple):

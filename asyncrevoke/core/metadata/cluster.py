@@ -356,7 +356,7 @@ class ClusterMetadata:
                 if wanted is not None or name in self._topics:
                     unresolved.append(name)
             elif wanted is None and name not in self._topics:
-                continue  # a topic that is no concern of ours yet
+                continue  # a topic that is not wanted yet
             elif error in (
                 ErrorCode.topic_authorization_failed,
                 ErrorCode.invalid_topic_exception,

@@ -135,7 +135,7 @@ class PositionResolver:
         return self._config.auto_offset_reset
 
     def membership_known(self, now: float) -> None:
-        """Ask again for committed offsets: our epoch has changed."""
+        """Ask again for committed offsets: the member epoch has changed."""
         for search in self._searches.values():
             if search.awaits is AwaitedOffset.COMMITTED and not search.error_reported:
                 search.hasten(now)

@@ -138,7 +138,7 @@ class Seeking:
         return None if offset < 0 else offset
 
     def lag(self) -> dict[TopicPartition, int]:
-        """Records between our position and the end of the log, as of the last fetch."""
+        """Records between the position and the end of the log, as of the last fetch."""
         return {
             instance.partition: max(0, instance.high_watermark - position)
             for instance in self._assignment.live()

@@ -77,7 +77,7 @@ class BlockingFunction:
                 f"the process that ran {self._name} ended during the call: it was killed, for "
                 "example for its memory, or has crashed"
             ) from error
-        return pickle.loads(result)  # noqa: S301 - of our own worker process
+        return pickle.loads(result)  # noqa: S301 - of the pool's worker process
 
     async def _in_interpreter(self, call: Callable[[], object]) -> object:
         from anyio import to_interpreter

@@ -51,8 +51,8 @@ class DeadLetter:
     """A record's key, value, timestamp and headers, followed by headers that say why it failed.
 
     If the record is a dead letter itself, it keeps those headers too: of two headers with the same
-    name, the last one is ours. ``attempts`` counts the calls of the handler, 0 for a record that
-    does not decode.
+    name, the last one is the library's. ``attempts`` counts the calls of the handler: 0 if the
+    record does not decode.
     """
 
     __slots__ = ("headers", "key", "timestamp", "value")

@@ -80,7 +80,8 @@ def retry_history(record: Record) -> RetryHistory | None:
     numbers = (partition, offset, timestamp, calls, returns)
     if not topic.isascii() or not all(map(_is_number, numbers)):
         return None
-    # Any program may write to that topic: numbers that do not fit Kafka's fields are not ours.
+    # Any program may write to that topic: these numbers are not the library's if they do not fit
+    # Kafka's fields.
     if not (
         all(0 <= int(each) <= _MAX_INT32 for each in (partition, calls, returns))
         and 0 <= int(offset) <= _MAX_INT64

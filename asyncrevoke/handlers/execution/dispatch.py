@@ -184,7 +184,7 @@ class Dispatcher:
         return call
 
     def choose_traced(self, topic: str, records: Sequence[Record]) -> None:
-        """These are about to be put: let the tracer choose which of them it wants."""
+        """Let the tracer choose which of these records it wants, before they are queued."""
         if self._tracer is not None and records and topic in self._direct:
             chosen = self._tracer.choose(records)
             if chosen:

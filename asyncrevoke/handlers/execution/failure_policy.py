@@ -261,7 +261,7 @@ class FailurePolicy:
         self._backlog.retry_later(entry, delay, calls)
 
     def _abandon(self, entry: Entry[Item], error: BaseException, handler: Handler) -> None:
-        """No further attempt is made here: the next owner processes the records."""
+        """Make no further attempt: the next owner of the partition gets the records."""
         self._warn(
             "handler failed while its partition stops; record will be processed again",
             entry[1],

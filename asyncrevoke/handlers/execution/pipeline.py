@@ -1,4 +1,4 @@
-"""Composes the parts that run handlers, and says what follows from what happens in them."""
+"""Composes the parts that run handlers, and implements their protocols."""
 
 from __future__ import annotations
 

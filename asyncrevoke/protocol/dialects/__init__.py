@@ -1,1 +1,1 @@
-"""Each version of each request that we speak, as a pair of functions to and from kio's entities."""
+"""Each implemented version of each request, as a pair of functions to and from kio's entities."""

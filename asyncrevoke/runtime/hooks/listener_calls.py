@@ -65,7 +65,7 @@ class ListenerCalls:
         return error
 
     async def run(self, called: Callable[[Sequence[int]], None]) -> None:
-        """Make all pending calls, and report the instances that have waited for each.
+        """Make all pending calls. After each, ``called`` gets the instances that waited for it.
 
         If cancelled, the current call is cancelled as well.
         """

@@ -22,8 +22,8 @@ class LoopLag:
     """Warns when the event loop was blocked for longer than ``tolerated`` seconds.
 
     A blocked event loop sends no heartbeats (the heartbeat thread may), and at the session timeout
-    the group removes the member. ``on_tick`` is called once a second or more often; it returns the
-    line that blocked the event loop, if a warning was logged already.
+    the group removes the member. ``on_tick`` (the driver's ``_tick``) is called once a second or
+    more often; it returns the line that blocked the event loop, if a warning was logged already.
     """
 
     def __init__(

@@ -21,10 +21,10 @@ class RecordOwner(Protocol):
     """
 
     def lose(self, partitions: Iterable[TopicPartition]) -> None:
-        """These are lost: cancel what runs."""
+        """The partitions are lost: cancel the calls on their records."""
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """The position of these was changed: do not start records from before."""
+        """The positions of the partitions were changed: do not start records from before."""
 
 
 @runtime_checkable
@@ -32,13 +32,13 @@ class QueuesRecords(RecordOwner, Protocol):
     """Has records for which no handler was called yet. Implemented by :class:`HandlerRunner`."""
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Start no record of these until they are resumed."""
+        """Start no record of the partitions until they are resumed."""
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Start records of these again."""
+        """Start records of the partitions again."""
 
     def leave(self, partitions: Iterable[TopicPartition]) -> None:
-        """These are released: start no further record, and keep those that run."""
+        """The partitions are released: start no further record, and let running calls end."""
 
 
 @runtime_checkable
@@ -49,7 +49,7 @@ class ObservesResults(RecordOwner, Protocol):
     """
 
     def observe(self, batch: PollResult) -> None:
-        """A step is about to return this."""
+        """A step is about to return this result."""
 
 
 @runtime_checkable
@@ -57,7 +57,7 @@ class NamesHandler(Protocol):
     """Knows which handler has a record. Implemented by :class:`HandlerRunner`."""
 
     def name_of(self, partition: TopicPartition, offset: int) -> str | None:
-        """The handler or function that has it; None if unknown."""
+        """The name of the handler or function that has a record; None if unknown."""
         ...
 
 
@@ -66,7 +66,7 @@ class ReportsPauses(Protocol):
     """Pauses partitions until failed records succeed. Implemented by :class:`HandlerRunner`."""
 
     def failure_pauses(self) -> Iterable[FailurePause]:
-        """Why they are paused."""
+        """The partitions that are paused, and why."""
         ...
 
 
@@ -86,29 +86,29 @@ class RecordOwners:
         return False
 
     def observe(self, result: PollResult) -> None:
-        """A step is about to return this."""
+        """A step is about to return this result."""
         if self._groups:
             for group in self._groups:
                 group.observe(result)
 
     def lose(self, partitions: Iterable[TopicPartition]) -> None:
-        """These are lost: cancel what runs."""
+        """The partitions are lost: cancel the calls on their records."""
         for owner in list(self._owners):
             owner.lose(partitions)
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """The position of these was changed: do not start records from before."""
+        """The positions of the partitions were changed: do not start records from before."""
         for owner in list(self._owners):
             owner.drop(partitions)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Start no record of these until they are resumed."""
+        """Start no record of the partitions until they are resumed."""
         for owner in list(self._owners):
             if isinstance(owner, QueuesRecords):
                 owner.pause(partitions)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Start records of these again."""
+        """Start records of the partitions again."""
         for owner in list(self._owners):
             if isinstance(owner, QueuesRecords):
                 owner.resume(partitions)

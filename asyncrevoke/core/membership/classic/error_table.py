@@ -12,7 +12,7 @@ class JoinErrorAction(enum.Enum):
 
     USE_MEMBER_ID = "the same JoinGroup with the member id of the response (KIP-394)"
     REJOIN = "the coordinator does not know the member id: join without one"
-    FENCED = "another member has our instance id"
+    FENCED = "another member has this instance id"
     FIND_COORDINATOR = "the same JoinGroup to the coordinator, as soon as it is found"
     WAIT_FOR_LOADING = "the coordinator loads the group: the same JoinGroup after a backoff"
     RETRY = "the same JoinGroup after a backoff"
@@ -37,7 +37,7 @@ class SyncErrorAction(enum.Enum):
     """What the member does after an error in a response to SyncGroup."""
 
     REJOIN = "the coordinator does not know the member id: join without one"
-    REJOIN_WITH_ID = "the group has another generation: join with our member id"
+    REJOIN_WITH_ID = "the group has another generation: join with this member id"
     REBALANCE = "the group rebalances: join, with what is assigned now as owned"
     FIND_COORDINATOR = "the JoinGroup of this generation to the coordinator, when it is found"
     WAIT_FOR_LOADING = (
@@ -91,8 +91,8 @@ def join_action(error: ErrorCode, *, is_id_unwritten: bool) -> JoinErrorAction:
     """What to do after this error. Errors that are not in the table are retried if Kafka calls them
     retriable.
 
-    ``is_id_unwritten``: a coordinator gave us our member id, and has moved before the group had an
-    assignment. The next one knows our instance id by an earlier member id of ours.
+    ``is_id_unwritten``: a coordinator gave the member its id, and has moved before the group had an
+    assignment. The next one knows the instance id by an earlier member id.
     """
     if error is ErrorCode.fenced_instance_id and is_id_unwritten:
         return JoinErrorAction.REJOIN

@@ -32,7 +32,7 @@ class ClassicHeartbeat:
     """One heartbeat in flight at a time, on a channel of its own. Reports responses to ``member``.
 
     ``confirmed_at`` is the send time of the last request that the coordinator confirmed: a
-    rebalance that we do not know of began after it. The thread may send the same request while the
+    rebalance that is not known here began after it. The thread may send the same request while the
     event loop is blocked; its responses are reported too, but do not change the coordinator.
     """
 

@@ -28,7 +28,7 @@ class ClassicIdentity:
         self.generation = -1
         self._synced_at = float("-inf")
         self._synced_generation = -1
-        # The term of the coordinator that gave us our id, until there is an assignment for it.
+        # The term of the coordinator that gave the member id, until there is an assignment for it.
         self._member_id_unwritten_since: int | None = None
 
     @property

@@ -65,7 +65,7 @@ class JoinAndSync:
         self._retried = False
         # Requests in a row without a response in time.
         self._unanswered = 0
-        # Whether the coordinator knows us by a generation.
+        # Whether the coordinator knows this member by a generation.
         self._known = False
         self._backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
         # The broker that may still delay the response to a cancelled request.
@@ -87,14 +87,14 @@ class JoinAndSync:
         return () if self._request is None else self._request.protocols
 
     def join(self, now: float, request: JoinGroupRequest, *, known: bool) -> None:
-        """Send this JoinGroup when the coordinator is known. ``known``: we have a generation."""
+        """Send this JoinGroup when the coordinator is known. ``known``: with a generation."""
         self._known = known
         self._request = request
         self._retried = False
         self._coordinator.call_when_known("join", self._send_join, now)
 
     def join_with_id(self, now: float, member_id: str) -> None:
-        """Send the same JoinGroup with the id that the coordinator gave us (KIP-394)."""
+        """Send the same JoinGroup with the id that the coordinator has given (KIP-394)."""
         if self._request is not None:
             self.join(now, structs.replace(self._request, member_id=member_id), known=False)
 
@@ -136,8 +136,8 @@ class JoinAndSync:
             self._send_sync(now, request, self._coordinator.node)
 
     def expect_answer(self, now: float, seconds: float = _LATE_AFTER) -> None:
-        """The coordinator has moved on without a response to our request. It is on its way, or went
-        to a dead connection. If it does not come in time, ask on a new connection."""
+        """The coordinator has moved on and not answered the request. The response is on its way,
+        or went to a dead connection. If it does not come in time, ask on a new connection."""
         if self._outstanding is not None and not self._outbox.has_timer(_LATE_TIMER):
             self._outbox.set_timer(_LATE_TIMER, now + seconds, self._reconnect)
 

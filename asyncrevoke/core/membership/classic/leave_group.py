@@ -128,7 +128,7 @@ class LeaveGroup:
             return
         self._joins = False
         if isinstance(reply, JoinGroupResponse):
-            # Without a leader the coordinator assigns, and may have added us after we had left.
+            # Without a leader the coordinator assigns, and may have added a member that had left.
             is_added = reply.error is ErrorCode.none and not reply.leader
             if is_added or reply.error is ErrorCode.member_id_required:
                 self._member_id = reply.member_id

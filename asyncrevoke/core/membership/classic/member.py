@@ -150,7 +150,7 @@ class ClassicMembership:
             self._revocation.request(now, dropped, self._own_deadline(now))
 
     def rejoin(self, now: float, reason: str) -> None:
-        """Join (again) for a reason of our own, after what must be released first."""
+        """Join (again) for a reason of this member, after what must be released first."""
         match self.state:
             case ClassicState.UNJOINED:
                 if self.topics and not self.is_leaving and not self._idle:
@@ -251,7 +251,7 @@ class ClassicMembership:
     # --- staged rejoins --------------------------------------------------------------------------
 
     def _plan_staged_rejoin(self, now: float) -> None:
-        """Plan a staged join if something was released that the group still counts as ours."""
+        """Plan a staged join if the group still counts a released partition as this member's."""
         if self._may_join_draining and self._partitions.released:
             self._staged.released(now)
 
@@ -280,7 +280,7 @@ class ClassicMembership:
     # --- joining ---------------------------------------------------------------------------------
 
     def start_join(self, now: float, reason: str) -> None:
-        """Send JoinGroup with the present subscription and all that we still own."""
+        """Send JoinGroup with the present subscription and all that this member still owns."""
         owned = () if self.eager else tuple(sorted(self._assignment.partitions()))
         topics = () if self.is_leaving else tuple(sorted(self.topics))
         self._partitions.report(owned, self.topics)
@@ -296,7 +296,7 @@ class ClassicMembership:
         self._led_by_ours = user_data is not None
         self._revocation.successors_read_maps(user_data is not None and user_data.maps_are_read)
         if self.is_leaving:
-            # Added partitions are released unseen; ours are being released already.
+            # Added partitions are released unread; the others are being released already.
             self._partitions.ignore(assigned)
             self._identity.transition(ClassicState.STABLE, ClassicTransition.REVOKE)
             self._revocation.request_barrier()
@@ -308,7 +308,7 @@ class ClassicMembership:
         change = self._partitions.apply(assigned, self.topics)
         if change.stray:
             topics = ", ".join(change.stray)
-            self._rejoin_owed = f"assigned topics that we did not subscribe to: {topics}"
+            self._rejoin_owed = f"assigned topics that the member did not subscribe to: {topics}"
         for instance in change.withdrawn:
             self._revocation.withdraw(instance)
         added = self._partitions.add_assigned()
@@ -319,8 +319,8 @@ class ClassicMembership:
             to_go=len(change.must_go),
         )
         if change.must_go or self._rejoin_owed or (self.eager and change.going):
-            # Also if all of it was released while JoinGroup was delayed: until we join again the
-            # group counts it as ours.
+            # Also if all of it was released while JoinGroup was delayed: until the next join the
+            # group counts it as this member's.
             self._identity.transition(ClassicState.STABLE, ClassicTransition.REVOKE)
             self._revocation.request_barrier()
         if self.eager and self._rejoin_owed:

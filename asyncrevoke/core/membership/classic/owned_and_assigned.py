@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 class AssignmentChange(NamedTuple):
-    """What a new assignment means for our partitions."""
+    """What a new assignment means for the partitions of this member."""
 
-    # Reported as owned, and not assigned: until we join again without them, no member gets them,
+    # Reported as owned, and not assigned: until the next join without them, no member gets them,
     # even if they were released while JoinGroup was delayed.
     must_go: frozenset[TopicPartition]
-    going: list[PartitionInstance]  # live ones of must_go, and of topics that we have dropped
+    going: list[PartitionInstance]  # live ones of must_go, and of topics that were dropped
     withdrawn: list[PartitionInstance]  # being revoked, and assigned again
     stray: list[str]  # topics that were not in the subscription
 
@@ -31,18 +31,18 @@ class OwnedAndAssigned:
         self._assignment = assignment
         self._owned: frozenset[TopicPartition] = frozenset()
         self._topics: frozenset[str] = frozenset()
-        # What the group counts as ours: no other member gets it before we join without it.
+        # What the group counts as this member's: no other gets it before a join without it.
         self.owned_per_coordinator: frozenset[TopicPartition] = frozenset()
         # The newest assignment: a partition of it that is released is started anew.
         self.assigned: frozenset[TopicPartition] = frozenset()
 
     def report(self, owned: Iterable[TopicPartition], topics: frozenset[str]) -> None:
-        """Set what our JoinGroup says."""
+        """Set what JoinGroup lists as owned."""
         self._owned = self.owned_per_coordinator = frozenset(owned)
         self._topics = topics
 
     def apply(self, assigned: Iterable[TopicPartition], topics: frozenset[str]) -> AssignmentChange:
-        """Take an assignment; ``topics`` are those that we subscribe to by now."""
+        """Take an assignment; ``topics`` are those of the present subscription."""
         given = self._note_assigned(assigned)
         self.assigned = frozenset(tp for tp in given if tp.topic in topics)
         must_go = self._owned - given

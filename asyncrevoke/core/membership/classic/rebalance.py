@@ -216,7 +216,7 @@ class MemberRebalance:
 
     def _joined_a_coordinator(self, now: float) -> None:
         """A coordinator that assigns takes a removed member for a new one of the same id, and does
-        not say so: after a session without a response, others may have our partitions."""
+        not say so: after a session without a response, others may have its partitions."""
         if self._heartbeat.may_be_evicted(now):
             self._member.lose_partitions(
                 now, "joined again after more than a session without an answer"
@@ -285,7 +285,7 @@ class MemberRebalance:
     def _join_next_generation(self, now: float) -> None:
         """The group rebalances again: this generation gets no assignment."""
         if self._member.is_leaving:
-            # Nothing of this generation is ours; what we have drains and is committed.
+            # This generation assigns nothing; what is still assigned drains and is committed.
             self._identity.transition(ClassicState.AWAIT_SYNC, ClassicTransition.REVOKE)
             self._revocation.request_barrier()
             self._reactions.membership_ready(now)
@@ -316,15 +316,15 @@ class MemberRebalance:
 
     def heartbeat_confirmed(self, now: float) -> None:
         """A heartbeat of this generation was confirmed before SyncGroup was answered."""
-        # The others may have their assignments, and ours be lost. The leader waits for no member.
+        # The others may have their assignments, and this one be lost. The leader waits for nobody.
         if self.leader.leads:
             self.requests.expect_answer(now)
         else:
             self.requests.expect_answer(now, _LONG_SYNC)
 
     def heartbeat_rejected(self, now: float, error: ErrorCode) -> None:
-        """A coordinator that has moved knows us by the generation that was assigned last: with it
-        we stay a member, and may commit, while it waits for the others."""
+        """A coordinator that has moved knows this member by the last synced generation: with it,
+        it stays a member and may commit, while the coordinator waits for the others."""
         if (
             error is ErrorCode.illegal_generation
             and self._identity.state is ClassicState.AWAIT_JOIN

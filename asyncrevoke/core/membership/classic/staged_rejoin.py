@@ -20,8 +20,8 @@ _LEAST_INTERVAL = 1.0
 class StagedRejoin:
     """When the next staged join may be sent; ``member`` sends it.
 
-    At least 1 second, and twice the time of the last rebalance, after any join of ours: so a group
-    spends at most half of its time on staged joins.
+    At least 1 second, and twice the time of the last rebalance, after any join of the member: so a
+    group spends at most half of its time on staged joins.
     """
 
     def __init__(self, outbox: Outbox, member: StagedRejoinReactions) -> None:

@@ -23,7 +23,7 @@ class ClassicTransition(enum.Enum):
     """Why a member changes its state."""
 
     ASK_ID = "JoinGroup without a member id sent"
-    JOIN = "JoinGroup with our member id sent"
+    JOIN = "JoinGroup with the member id sent"
     JOINED = "JoinGroup answered with a generation"
     SYNCED = "SyncGroup answered with an assignment"
     REVOKE = "partitions must be released before the next join"

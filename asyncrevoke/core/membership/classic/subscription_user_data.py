@@ -36,9 +36,9 @@ def user_data(
     last: LastAssignment,
     config: ConsumerConfig,
 ) -> bytes | None:
-    """The user data of a subscription: the assignor's, and whether we read completion maps; of a
-    user's assignor, only its own. ``last`` is for ``sticky``, whose members own nothing when they
-    join."""
+    """The user data of a subscription: the assignor's, and whether this member reads completion
+    maps; of a user's assignor, only its own. ``last`` is for ``sticky``, whose members own nothing
+    when they join."""
     if isinstance(assignor, StickyAssignor):
         generation, owned = last
     data = assignor.user_data(generation, owned)

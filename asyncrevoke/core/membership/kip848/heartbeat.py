@@ -6,7 +6,7 @@ they have all fields, and so have their responses.
 
 While the event loop is blocked, a thread may send heartbeats without owned partitions, which
 acknowledge nothing, with the epochs of the responses. Assignments in their responses are not used:
-our next heartbeats are full.
+the next heartbeats of the event loop are full.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LONGEST_BACKOFF = 2.0
 
 class _BackgroundNews(NamedTuple):
     """The coordinator may have answered the thread at ``at`` with what it had decided after
-    ``since``; we learn it by a heartbeat that is sent later."""
+    ``since``; the member learns it by a later heartbeat."""
 
     at: float
     since: float

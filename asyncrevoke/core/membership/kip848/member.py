@@ -1,11 +1,11 @@
 """Membership of a consumer group whose coordinator assigns (KIP-848), in two steps (KIP-983).
 
-The only request is the heartbeat, and one is in flight. It has our subscription and epoch; its
-response has the partitions that we may use. While revoked partitions drain, heartbeats omit what we
-own, so the coordinator knows that we still have it. When the last of them is released or lost, a
-heartbeat lists what we own: that acknowledgement is the second step, and ends our epoch.
+The only request is the heartbeat, and one is in flight. It has the subscription and the epoch; its
+response has the assigned partitions. While revoked partitions drain, heartbeats omit the owned
+ones: so the coordinator assigns none of them to others. When the last of them is released or lost,
+a heartbeat lists what is owned: that acknowledgement is the second step, and ends the epoch.
 
-A revocation cannot be withdrawn: the coordinator decides nothing for us until it is acknowledged. A
+A revocation cannot be withdrawn: the member gets no other assignment until it is acknowledged. A
 partition that is assigned again becomes a new instance.
 """
 
@@ -107,9 +107,9 @@ class ConsumerGroupMembership:
         self._assigned: frozenset[TopicPartition] = frozenset()
         self._unknown = UnknownTopics(outbox, cluster)
         self._fenced_at = float("-inf")
-        # Whether the coordinator may know us as a member.
+        # Whether the coordinator may know this member.
         self._known = False
-        # An earlier membership of ours may still have our instance id.
+        # An earlier membership of this consumer may still have the instance id.
         self._release_instance = False
         self._leaving = False
         self._idle = False
@@ -118,7 +118,7 @@ class ConsumerGroupMembership:
 
     @property
     def member_identity(self) -> GroupMetadata:
-        """Our identity; the generation is the member epoch, -1 while there is none."""
+        """Its identity; the generation is the member epoch, -1 while there is none."""
         epoch = self._epoch if self._epoch > JOIN_EPOCH else -1
         return GroupMetadata(self._group_id, epoch, self._member_id, self._config.group_instance_id)
 
@@ -183,7 +183,7 @@ class ConsumerGroupMembership:
         self._heartbeat.soon(now)
 
     def metadata_changed(self, now: float) -> None:
-        """Topics or partitions have changed: they may have been assigned to us before."""
+        """Topics or partitions have changed: they may have been assigned before."""
         if self.state in _MEMBER and self._unknown.are_assigned:
             self._reconcile(now)
 
@@ -311,8 +311,8 @@ class ConsumerGroupMembership:
             case ConsumerGroupHeartbeatResponse(error=ErrorCode.fenced_member_epoch) if (
                 sent.owned is None or sent.member_epoch < self._epoch
             ):
-                # A request without a response may have changed our epoch: the coordinator takes the
-                # one before with all that we own, which no other member has meanwhile.
+                # A request without a response may have changed the epoch: the coordinator accepts
+                # the one before with all that is owned, which no other member has meanwhile.
                 self._heartbeat.send_full(now)
             case ConsumerGroupHeartbeatResponse():
                 self._handle_error(now, reply)
@@ -381,7 +381,7 @@ class ConsumerGroupMembership:
     # --- errors --------------------------------------------------------------------------------
 
     def rebalance_seen(self, now: float) -> None:
-        """Our epoch has changed: request it."""
+        """The member epoch has changed: request it."""
         self._heartbeat.soon(now)
 
     def rejected(self, now: float, error: ErrorCode) -> None:

@@ -29,7 +29,7 @@ class TargetAssignment:
     def __init__(self, cluster: ClusterMetadata) -> None:
         self._cluster = cluster
         self._partitions: tuple[TopicIdPartitions, ...] = ()
-        # The last known names: metadata that lag behind must not cost us a partition.
+        # The last known names: metadata that lag behind must not lose a partition.
         self._names: dict[bytes, str] = {}
         self._ids: dict[str, bytes] = {}
 
@@ -40,7 +40,7 @@ class TargetAssignment:
         return changed
 
     def clear(self) -> None:
-        """Forget the assignment: we are no member."""
+        """Forget the assignment: there is no membership."""
         self.replace(())
 
     def resolve(self) -> Resolved:
@@ -65,7 +65,7 @@ class TargetAssignment:
         return Resolved(frozenset(kept), frozenset(usable), missing)
 
     def owned(self, partitions: Iterable[TopicPartition]) -> tuple[TopicIdPartitions, ...]:
-        """What to report as owned with ``partitions``: those that were assigned to us, and all of
+        """What to report as owned with ``partitions``: those that were assigned, and all of
         the newest assignment, as unknown topics may be started before the coordinator gets it."""
         topics: dict[bytes, set[int]] = {
             topic_id: set(numbers) for topic_id, numbers in self._partitions

@@ -37,7 +37,7 @@ class UnknownTopics:
     def ask(self, now: float) -> None:
         """Request metadata if a partition is unknown."""
         if self.are_assigned:
-            self._cluster.refresh(now, "partitions of unknown topics are assigned to us")
+            self._cluster.refresh(now, "partitions of unknown topics are assigned")
 
     def ask_later(self, now: float) -> None:
         """The metadata that came lack it too: ask later."""

@@ -68,14 +68,14 @@ class GroupLeader:
         self._member = member
         self._reactions = reactions
         self._generation: LedGeneration | None = None
-        # The generation that we lead, and our assignments of the last generations, without another
+        # The generation that this member leads, and its last assignments, without another
         # leader in between.
         self._led_number = -1
         self._assigned: dict[int, Owners] = {}
         # The computation that the assignment waits for.
         self._computing: int | None = None
         self._waiting = False
-        # The partitions of the present assignment, while we watch them.
+        # The partitions of the present assignment, while they are watched.
         self._led: dict[str, tuple[int, ...] | None] = {}
         self._led_racks: PartitionRacks = {}
         # In a group without a leader: the topics of this member.
