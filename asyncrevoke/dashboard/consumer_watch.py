@@ -69,7 +69,12 @@ class ConsumerWatch(Observer):
         if batch.to_be_revoked:
             self._read_soon()
 
-    def on_failure_decision(self, record: Record, decision: FailureDecision) -> None:
+    def on_failure_decision(
+        self,
+        handler: str,  # noqa: ARG002
+        record: Record,
+        decision: FailureDecision,
+    ) -> None:
         """Count dead letters."""
         if decision == "dead_lettered":
             self._dead_letters += 1

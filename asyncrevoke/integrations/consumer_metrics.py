@@ -34,12 +34,13 @@ class ConsumerMetrics(Observer):
         self._consumer: Observed | None = None
         self._of_consumer: Attributes = {}
         self._consumed: Counter[TopicPartition] = Counter()
-        # By topic, and what was raised, if anything.
-        self._process: defaultdict[tuple[str, str], Histogram] = defaultdict(
+        # By handler and topic, and what was raised, if anything.
+        self._process: defaultdict[tuple[str, str, str], Histogram] = defaultdict(
             lambda: Histogram(names.BUCKETS)
         )
         self._commits = Histogram(names.BUCKETS)
-        self._failures: Counter[tuple[str, str]] = Counter()
+        # By handler, topic and decision.
+        self._failures: Counter[tuple[str, str, str]] = Counter()
         # By handler and topic.
         self._results: Counter[tuple[str, str]] = Counter()
         self._revocations: Counter[str] = Counter()
@@ -68,21 +69,23 @@ class ConsumerMetrics(Observer):
         for partition, records in batch.by_partition().items():
             self._consumed[partition] += len(records)
 
-    def on_handlers_completed(self, topic: str, seconds: Sequence[float]) -> None:
+    def on_handlers_completed(self, handler: str, topic: str, seconds: Sequence[float]) -> None:
         """Count calls that have ended well."""
-        self._process[topic, ""].add_all(seconds)
+        self._process[handler, topic, ""].add_all(seconds)
 
-    def on_handler_error(self, what: HandledItem, seconds: float, error: BaseException) -> None:
+    def on_handler_error(
+        self, handler: str, what: HandledItem, seconds: float, error: BaseException
+    ) -> None:
         """Count a call that has ended by an error."""
-        self.failed(what.topic, names.error_type(error), seconds)
+        self.failed(handler, what.topic, names.error_type(error), seconds)
 
-    def failed(self, topic: str, error: str, seconds: float) -> None:
+    def failed(self, handler: str, topic: str, error: str, seconds: float) -> None:
         """A call has raised something."""
-        self._process[topic, error].add(seconds)
+        self._process[handler, topic, error].add(seconds)
 
-    def on_failure_decision(self, record: Record, decision: FailureDecision) -> None:
+    def on_failure_decision(self, handler: str, record: Record, decision: FailureDecision) -> None:
         """Count what becomes of failed records."""
-        self._failures[record.topic, decision] += 1
+        self._failures[handler, record.topic, decision] += 1
 
     def on_results_published(self, handler: str, topic: str, count: int) -> None:
         """Count results that are acknowledged."""
@@ -149,8 +152,8 @@ class ConsumerMetrics(Observer):
         yield (
             names.PROCESS,
             [
-                (self.of({names.OPERATION: "process", names.ERROR: error}, topic), h.read())
-                for (topic, error), h in list(self._process.items())
+                (self.of_calls(handler, topic) | {names.ERROR: error}, h.read())
+                for (handler, topic, error), h in list(self._process.items())
             ],
         )
         commit = {names.OPERATION: "commit", names.OPERATION_TYPE: "settle"}
@@ -158,8 +161,8 @@ class ConsumerMetrics(Observer):
         yield (
             names.FAILURES,
             [
-                (self.of({names.DECISION: decision}, topic), count)
-                for (topic, decision), count in list(self._failures.items())
+                (self.of({names.DECISION: decision, names.HANDLER: handler}, topic), count)
+                for (handler, topic, decision), count in list(self._failures.items())
             ],
         )
         yield (
@@ -191,6 +194,10 @@ class ConsumerMetrics(Observer):
             (names.DELAYED, [(self.of({}), facts.health.revoking)]),
             (names.OVERDUE, [(self.of({}), pending)]),
         ]
+
+    def of_calls(self, handler: str, topic: str) -> Attributes:
+        """The attributes of a handler's calls."""
+        return self.of({names.OPERATION: "process", names.HANDLER: handler}, topic)
 
     def of(
         self, more: Attributes, topic: str | None = None, partition: int | None = None

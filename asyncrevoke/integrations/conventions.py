@@ -60,7 +60,7 @@ PROCESS: Final = Metric(
     "histogram",
     "s",
     "Duration of the calls of handlers and of tasks, each attempt by itself.",
-    (OPERATION, TOPIC, ERROR),
+    (OPERATION, TOPIC, HANDLER, ERROR),
 )
 COMMIT: Final = Metric(
     "messaging.client.operation.duration",
@@ -74,7 +74,7 @@ FAILURES: Final = Metric(
     "counter",
     "{record}",
     "What became of records whose handler failed.",
-    (TOPIC, DECISION),
+    (TOPIC, HANDLER, DECISION),
 )
 IN_FLIGHT: Final = Metric(
     "asyncrevoke.in_flight",

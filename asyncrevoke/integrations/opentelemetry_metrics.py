@@ -49,15 +49,15 @@ class OpenTelemetryMetrics(ConsumerMetrics):
         shared.add(self)
         self._instruments = shared
 
-    def on_handlers_completed(self, topic: str, seconds: Sequence[float]) -> None:
+    def on_handlers_completed(self, handler: str, topic: str, seconds: Sequence[float]) -> None:
         """Record calls that have ended well, one by one."""
-        attributes = self.of({names.OPERATION: "process"}, topic)
+        attributes = self.of_calls(handler, topic)
         for value in seconds:
             self._record(names.PROCESS, value, attributes)
 
-    def failed(self, topic: str, error: str, seconds: float) -> None:
+    def failed(self, handler: str, topic: str, error: str, seconds: float) -> None:
         """A call has raised something."""
-        attributes = self.of({names.OPERATION: "process", names.ERROR: error}, topic)
+        attributes = self.of_calls(handler, topic) | {names.ERROR: error}
         self._record(names.PROCESS, seconds, attributes)
 
     def committed(self, seconds: float) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from asyncrevoke.config.inherit import INHERIT
 from asyncrevoke.errors import ConfigError, UnmatchedRecordError
 from asyncrevoke.handlers.execution.batch_invocation import invoke_batch
+from asyncrevoke.handlers.execution.shared_topic_times import SharedTopicTimes
 from asyncrevoke.handlers.policy.batch import HandlerBatch, Item, unfinished_records
 from asyncrevoke.handlers.policy.results import returns_unsaid
 from asyncrevoke.handlers.scheduling.attempt_state import TRACED
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.scheduling.record_source import TakenRecords
     from asyncrevoke.model import Record, TopicPartition
     from asyncrevoke.runtime.hooks.journal_hooks import HandlerRecorder
+    from asyncrevoke.runtime.hooks.observers import Observers
     from asyncrevoke.runtime.session.membership_guard import MembershipGuard
 
 
@@ -69,7 +71,7 @@ class Dispatcher:
         timed = observers is not None and (
             observers.wants("on_handlers_completed") or observers.wants("on_handler_error")
         )
-        self.call_times: dict[str, list[float]] | None = {} if timed else None
+        self.call_times: dict[str, list[float] | SharedTopicTimes] | None = {} if timed else None
         # Writing to another topic is no call: items that are written, and which times to leave out.
         self._sending: set[Item] = set()
         self._sent: list[tuple[str, int]] = []
@@ -114,7 +116,7 @@ class Dispatcher:
                 )
         self._handlers[topic] = handler
         if self.call_times is not None:
-            self.call_times[topic] = []
+            self.call_times[topic] = [] if matcher is None else SharedTopicTimes()
         if self._recorder is not None:
             order_by = self._order_by if handler.order_by is INHERIT else handler.order_by
             order = "function" if callable(order_by) else order_by
@@ -127,7 +129,7 @@ class Dispatcher:
             for each in handlers:
                 # Calls look up the handler of a record in the state of its attempts.
                 self._invoker.prepare(topic, each, self._publisher_for(each))
-            self._first_calls[topic] = self._first_call
+            self._first_calls[topic] = self._first_call_of_shared_topic
         return handler
 
     def handler_of(self, item: Item) -> Handler:
@@ -198,7 +200,7 @@ class Dispatcher:
         if item in self._sending:
             self._sending.remove(item)
         elif self._observers is not None and not isinstance(error, UnmatchedRecordError):
-            self._observers.on_handler_error(item, seconds, error)
+            self._observers.on_handler_error(self.handler_of(item).name, item, seconds, error)
 
     def records_completed(self, records: Sequence[Record]) -> None:
         """Calls that report their records themselves have completed these."""
@@ -217,8 +219,8 @@ class Dispatcher:
             completed = self._completed.copy()
             self._completed.clear()
             self._source.complete_all(completed)
-        if self.call_times is not None:
-            self._report_times(self.call_times)
+        if self.call_times is not None and self._observers is not None:
+            self._report_times(self.call_times, self._observers)
 
     def handle_failure(self, entry: Entry[Item], error: BaseException, /) -> bool:
         """Apply the handler's policy; True if the item is done all the same."""
@@ -321,6 +323,20 @@ class Dispatcher:
             return self._invoker.call_record(item, self._handlers[item.topic], 1)
         return self._next_attempt(item, state)
 
+    async def _first_call_of_shared_topic(self, item: Item) -> None:
+        handler = self._handlers[item.topic]
+        await self._call(item, handler, 1)
+        self._returned(item.topic, handler.name)
+
+    def _returned(self, topic: str, handler: str | None) -> None:
+        """A call of a handler has returned, or something that is no call."""
+        times = None if self.call_times is None else self.call_times[topic]
+        if isinstance(times, SharedTopicTimes):
+            times.returned(handler)
+        elif times is not None and handler is None:
+            # The worker adds the time that this took next, as if it were that of a call.
+            self._sent.append((topic, len(times)))
+
     async def _next_attempt(self, item: Item, state: AttemptState) -> None:
         handler = state.handler or self._handlers[item.topic]
         if state.send_for is not None and not isinstance(item, HandlerBatch):
@@ -332,6 +348,7 @@ class Dispatcher:
         else:
             self._backlog.retry_started(item)
             await self._call(item, handler, state.start_call())
+            self._returned(item.topic, handler.name)
         self._backlog.attempt_succeeded(item)
 
     async def _send_to_topic(
@@ -343,8 +360,7 @@ class Dispatcher:
         self._sending.add(record)
         await self._failures.send_to_topic(record, handler, error, calls)
         self._sending.remove(record)
-        # The worker adds the time that this took next, as if it were that of a call.
-        self._sent.append((record.topic, len(self.call_times[record.topic])))
+        self._returned(record.topic, None)
 
     def _item_completed(self, item: Item) -> None:
         if isinstance(item, HandlerBatch):
@@ -352,12 +368,18 @@ class Dispatcher:
         else:
             self._completed.append(item)
 
-    def _report_times(self, times: dict[str, list[float]]) -> None:
-        assert self._observers is not None
+    def _report_times(
+        self, every: dict[str, list[float] | SharedTopicTimes], observers: Observers
+    ) -> None:
         for topic, index in reversed(self._sent):
-            del times[topic][index]
+            times = every[topic]
+            if isinstance(times, list):
+                del times[index]
         self._sent.clear()
-        for topic, seconds in times.items():
-            if seconds:
-                times[topic] = []
-                self._observers.on_handlers_completed(topic, seconds)
+        for topic, times in every.items():
+            if isinstance(times, SharedTopicTimes):
+                for name, seconds in times.take().items():
+                    observers.on_handlers_completed(name, topic, seconds)
+            elif times:
+                every[topic] = []
+                observers.on_handlers_completed(self._handlers[topic].name, topic, times)

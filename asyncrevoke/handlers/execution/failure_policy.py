@@ -135,7 +135,7 @@ class FailurePolicy:
             self._log_unmatched(record)
         else:
             self._warn("handler failed; record skipped", record, handler, error)
-        self._report("skipped", record, error)
+        self._report("skipped", record, handler, error)
         self._source.complete(record)
 
     async def send_to_topic(
@@ -173,7 +173,7 @@ class FailurePolicy:
             to_topic=topic,
             attempts=history.calls,
         )
-        self._report("dead_lettered", record, error)
+        self._report("dead_lettered", record, handler, error)
         if self._observers is not None and not returns:
             self._observers.on_dead_letter(history.record, topic, error)
 
@@ -257,7 +257,7 @@ class FailurePolicy:
         self._warn(
             "handler failed; retrying", item, handler, error, attempt=calls, seconds=round(delay, 3)
         )
-        self._report("retried", item, error)
+        self._report("retried", item, handler, error)
         self._backlog.retry_later(entry, delay, calls)
 
     def _abandon(self, entry: Entry[Item], error: BaseException, handler: Handler) -> None:
@@ -268,7 +268,7 @@ class FailurePolicy:
             handler,
             error,
         )
-        self._report("abandoned", entry[1], error)
+        self._report("abandoned", entry[1], handler, error)
         self._backlog.abandon_lane(entry)
 
     def _apply_on_error(self, entry: Entry[Item], error: BaseException, handler: Handler) -> None:
@@ -285,7 +285,7 @@ class FailurePolicy:
         where = f"{item.topic_partition} at offset {first_unfinished_offset(item)}"
         if not isinstance(error, UnmatchedRecordError):
             error.add_note(f"while {handler.name} handled {where}")
-        self._report("stopped", item, error)
+        self._report("stopped", item, handler, error)
         self._backlog.abandon(item)
         self.stop(error)
 
@@ -309,7 +309,7 @@ class FailurePolicy:
                 calls,
                 delay,
             )
-            self._report("paused", item, error)
+            self._report("paused", item, handler, error)
             self._warn(
                 "handler failed; partition paused until the record succeeds"
                 if self._backlog.pause_until_success(entry, reason)
@@ -333,7 +333,7 @@ class FailurePolicy:
         ``unsent_to`` is the topic that did not take the record.
         """
         item = entry[1]
-        self._report("paused", item, error)
+        self._report("paused", item, handler, error)
         self._backlog.pause_after_failure(item)
         to_topic = {} if unsent_to is None else {"to_topic": unsent_to}
         self._log.error(
@@ -348,14 +348,17 @@ class FailurePolicy:
 
     # -- logging and reporting --------------------------------------------------------------------
 
-    def _report(self, decision: FailureDecision, item: Item, error: BaseException) -> None:
+    def _report(
+        self, decision: FailureDecision, item: Item, handler: Handler, error: BaseException
+    ) -> None:
+        name = "" if isinstance(error, UnmatchedRecordError) else handler.name
         for record in unfinished_records(item):
             if self._recorder is not None:
                 self._recorder.failure_decided(record, decision, error)
             if self._call_recorder is not None:
                 self._call_recorder.failure_decided(record, decision, error)
             if self._observers is not None:
-                self._observers.on_failure_decision(record, decision)
+                self._observers.on_failure_decision(name, record, decision)
 
     def _log_unmatched(self, record: Record) -> None:
         """Name the first such record of a topic only: there may be many, and they are unwanted."""

@@ -12,7 +12,7 @@ from asyncrevoke.handlers.scheduling.lane_order import LaneItem
 from asyncrevoke.runtime.loop.abandoned_tasks import abandon
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Mapping
     from contextvars import Context
 
     from asyncrevoke.handlers.scheduling.lanes import LaneQueue
@@ -35,14 +35,28 @@ class SchedulableItem(LaneItem, Protocol):
 T = TypeVar("T", bound=SchedulableItem)
 
 
+class CallTimes(Protocol):
+    """Takes the seconds of a call that has returned.
+
+    Implemented by :class:`list` and :class:`SharedTopicTimes`.
+    """
+
+    def append(self, seconds: float, /) -> None:
+        """How long it took."""
+        ...
+
+
 class ItemDispatch(Protocol[T]):
     """What workers call for each item, and when it has ended.
 
     Implemented by :class:`Dispatcher`.
     """
 
-    # By topic, the seconds of calls that have returned; None if no observer wants them.
-    call_times: dict[str, list[float]] | None
+    @property
+    def call_times(self) -> Mapping[str, CallTimes] | None:
+        """By topic, what takes the seconds of calls that have returned; None if no observer wants
+        them."""
+        ...
 
     def start(self, item: T, /) -> Awaitable[object]:
         """Call the handler. An error may be raised here, or by the awaitable."""

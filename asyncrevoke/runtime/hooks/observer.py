@@ -88,15 +88,18 @@ class Observer:
     def on_tick(self, late: float) -> None:
         """Called once a second or more often; ``late``: delay of the event loop, in seconds."""
 
-    def on_handlers_completed(self, topic: str, seconds: Sequence[float]) -> None:
-        """Handlers have completed since the last iteration of the event loop: the seconds that
-        each call took, in the order of completion."""
+    def on_handlers_completed(self, handler: str, topic: str, seconds: Sequence[float]) -> None:
+        """Calls of a handler for this topic have completed since the last iteration of the event
+        loop: the seconds that each took, in the order of completion."""
 
-    def on_handler_error(self, what: HandledItem, seconds: float, error: BaseException) -> None:
-        """A handler has raised this; a ``CancelledError`` too."""
+    def on_handler_error(
+        self, handler: str, what: HandledItem, seconds: float, error: BaseException
+    ) -> None:
+        """This handler has raised this; a ``CancelledError`` too."""
 
-    def on_failure_decision(self, record: Record, decision: FailureDecision) -> None:
-        """What happens to a record whose handler has failed, or whose value does not decode."""
+    def on_failure_decision(self, handler: str, record: Record, decision: FailureDecision) -> None:
+        """What happens to a record whose handler has failed, or whose value does not decode;
+        ``handler`` is empty if its topic has several and none takes the record."""
 
     def on_dead_letter(self, record: Record, topic: str, error: BaseException) -> None:
         """A record was written to this dead letter topic after this error; with the topic, the

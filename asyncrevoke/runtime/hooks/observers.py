@@ -111,17 +111,19 @@ class Observers:
         """A second has passed, and ``late`` more."""
         self._call_each(lambda observer: observer.on_tick(late))
 
-    def on_handlers_completed(self, topic: str, seconds: Sequence[float]) -> None:
+    def on_handlers_completed(self, handler: str, topic: str, seconds: Sequence[float]) -> None:
         """Calls have ended well."""
-        self._call_each(lambda observer: observer.on_handlers_completed(topic, seconds))
+        self._call_each(lambda observer: observer.on_handlers_completed(handler, topic, seconds))
 
-    def on_handler_error(self, what: HandledItem, seconds: float, error: BaseException) -> None:
+    def on_handler_error(
+        self, handler: str, what: HandledItem, seconds: float, error: BaseException
+    ) -> None:
         """A call has ended by an error."""
-        self._call_each(lambda observer: observer.on_handler_error(what, seconds, error))
+        self._call_each(lambda observer: observer.on_handler_error(handler, what, seconds, error))
 
-    def on_failure_decision(self, record: Record, decision: FailureDecision) -> None:
+    def on_failure_decision(self, handler: str, record: Record, decision: FailureDecision) -> None:
         """This becomes of a record whose call has failed."""
-        self._call_each(lambda observer: observer.on_failure_decision(record, decision))
+        self._call_each(lambda observer: observer.on_failure_decision(handler, record, decision))
 
     def on_dead_letter(self, record: Record, topic: str, error: BaseException) -> None:
         """A record was written to a dead letter topic."""

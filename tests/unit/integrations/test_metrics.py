@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from unit.integrations.queried_metrics import metrics_of
 
-from asyncrevoke import Consumer, HandlerContext, Message, Retry
+from asyncrevoke import Consumer, HandlerContext, Message, Retry, by_header
 from asyncrevoke.integrations import conventions as names
 from asyncrevoke.integrations.histogram import Histogram
 from asyncrevoke.integrations.opentelemetry_metrics import OpenTelemetryMetrics
@@ -28,7 +28,7 @@ from asyncrevoke.integrations.prometheus import PrometheusMetrics, prometheus_na
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from asyncrevoke.runtime.hooks.observer import Observer
 
@@ -110,6 +110,69 @@ async def test_prometheus_has_records_calls_failures_commits_and_revocations() -
     assert seen.get("asyncrevoke_rebalances_total", **group) >= 2
     assert seen.get("asyncrevoke_event_loop_lag_seconds_count", **group) >= 5
     assert seen.get("asyncrevoke_partitions_assigned", **group) == 3
+
+
+def name_of(handler: Callable[..., object]) -> str:
+    return f"{handler.__module__}.{handler.__qualname__.replace('.<locals>', '')}"
+
+
+async def test_handlers_that_share_a_topic_are_told_apart() -> None:
+    registry = CollectorRegistry()
+    consumer = Consumer(group_id="billing")
+    consumer.observe(PrometheusMetrics(registry))
+
+    @consumer.handler("orders", where=by_header("type", "created"), unmatched="skip")
+    async def created(order: bytes) -> None:
+        await asyncio.sleep(0.5)
+
+    @consumer.handler(
+        "orders",
+        where=by_header("type", "deleted"),
+        retry=Retry(attempts=2, backoff=0.1),
+        dead_letter="orders.dlq",
+    )
+    async def deleted(order: bytes) -> None:
+        await asyncio.sleep(0.25)
+        if order == b"bad":
+            raise LookupError("no such order")
+
+    async with TestConsumer(consumer) as t:
+        for number, kind in enumerate(("created", "deleted", "created", "unknown")):
+            await t.publish("orders", b"good", headers={"type": kind}, partition=number % 2)
+        await t.publish("orders", b"bad", headers={"type": "deleted"}, partition=2)
+        await t.advance(3)
+        seen = Scrape(registry)
+    own = {
+        name: {"messaging_destination_name": "orders", "asyncrevoke_handler": name_of(handler)}
+        for name, handler in (("created", created), ("deleted", deleted))
+    }
+    process = "messaging_process_duration_seconds"
+    assert seen.get(f"{process}_count", **own["created"], error_type="") == 2
+    assert seen.get(f"{process}_count", **own["deleted"], error_type="") == 1
+    assert seen.get(f"{process}_count", **own["deleted"], error_type="LookupError") == 2
+    assert seen.get(f"{process}_count") == 5
+    failures = "asyncrevoke_failures_total"
+    assert seen.get(failures, **own["deleted"], asyncrevoke_decision="retried") == 1
+    assert seen.get(failures, **own["deleted"], asyncrevoke_decision="dead_lettered") == 1
+    assert seen.get(failures, asyncrevoke_handler="", asyncrevoke_decision="skipped") == 1
+
+
+async def test_calls_with_batches_are_counted_for_the_handler_that_shares_a_topic() -> None:
+    registry = CollectorRegistry()
+    consumer = Consumer(group_id="billing")
+    consumer.observe(PrometheusMetrics(registry))
+
+    @consumer.handler("orders", where=by_header("type", "created"), batch=True, max_records=2)
+    async def created(orders: list[bytes]) -> None:
+        pass
+
+    async with TestConsumer(consumer) as t:
+        for _ in range(4):
+            await t.publish("orders", b"1", headers={"type": "created"}, partition=0)
+        await t.advance(3)
+        seen = Scrape(registry)
+    handled = {"asyncrevoke_handler": name_of(created)}
+    assert seen.get("messaging_process_duration_seconds_count", **handled) == 2
 
 
 async def test_results_are_counted_by_handler_and_topic() -> None:

@@ -48,14 +48,16 @@ class Everything(Observer):
     def on_tick(self, late: float) -> None:
         self.ticks += 1
 
-    def on_handlers_completed(self, topic: str, seconds: Sequence[float]) -> None:
+    def on_handlers_completed(self, handler: str, topic: str, seconds: Sequence[float]) -> None:
         self.times += [(topic, each) for each in seconds]
 
-    def on_handler_error(self, what: HandledItem, seconds: float, error: BaseException) -> None:
+    def on_handler_error(
+        self, handler: str, what: HandledItem, seconds: float, error: BaseException
+    ) -> None:
         assert seconds >= 0
         self.raises.append((what.topic, what.partition, error))
 
-    def on_failure_decision(self, record: Record, decision: FailureDecision) -> None:
+    def on_failure_decision(self, handler: str, record: Record, decision: FailureDecision) -> None:
         self.decisions.append((record, decision))
 
     def names(self) -> list[str]:
