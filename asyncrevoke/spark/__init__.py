@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from asyncrevoke.spark.replays.report_page import report_page
     from asyncrevoke.spark.replays.run import replay
     from asyncrevoke.spark.replays.streaming_query import replay_stream
+    from asyncrevoke.spark.results.failed_ranges import failed_ranges
     from asyncrevoke.spark.results.result_tables import ResultTables, result_tables
     from asyncrevoke.spark.session import open_session
     from asyncrevoke.spark.source.data_source import KafkaSource, register
@@ -50,6 +51,7 @@ __all__ = [
     "audit",
     "blobs_frame",
     "dense_offsets",
+    "failed_ranges",
     "handover",
     "journal_views",
     "open_session",
@@ -79,6 +81,7 @@ _MODULES = {
     "audit": "audits.run",
     "blobs_frame": "audits.journal",
     "dense_offsets": "reading.dense",
+    "failed_ranges": "results.failed_ranges",
     "handover": "handovers.group_handover",
     "journal_views": "audits.journal_views",
     "open_session": "session",

@@ -51,7 +51,7 @@ def _run(address: str, records: int, concurrency: int) -> None:
     target = Target("benchmarks.spark.handlers:consumer", "record", address, concurrency)
     task = RangeTask(
         target,
-        [OffsetRange(TOPIC, 0, 0, _WARM_UP), OffsetRange(TOPIC, 0, _WARM_UP, records)],
+        [[OffsetRange(TOPIC, 0, 0, _WARM_UP)], [OffsetRange(TOPIC, 0, _WARM_UP, records)]],
         isolation_level="read_committed",
         no_progress_timeout=60.0,
         max_errors=None,

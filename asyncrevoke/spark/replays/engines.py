@@ -11,6 +11,7 @@ from asyncrevoke.printable import shown_option
 from asyncrevoke.spark.arrow import map_in_arrow
 from asyncrevoke.spark.reading.range_reader import FETCH_BYTES
 from asyncrevoke.spark.reading.record_columns import UNREADABLE
+from asyncrevoke.spark.replays.plan import RangeOrder, tasks
 from asyncrevoke.spark.replays.range_task import RESULT_SCHEMA, RangeTask
 from asyncrevoke.spark.replays.rows_task import COLUMNS, RowsTask
 from asyncrevoke.target import find_consumer
@@ -76,26 +77,29 @@ class ReplayJob:
             )
 
     @property
-    def one_at_a_time(self) -> bool:
-        """Whether the ranges of a partition are replayed one after another."""
-        return self.target.order_by is not None or self.engine == "jvm"
+    def order_of_ranges(self) -> RangeOrder:
+        """How the ranges of a partition follow one another."""
+        if self.engine == "direct":
+            return None if self.target.order_by is None else "in a task"
+        return None if self.target.order_by is None and self.engine == "source" else "in stages"
 
     def reporting_to(self, address: Address) -> ReplayJob:
         """This job, reporting progress to ``address``."""
         return replace(self, report_to=address)
 
     def apply(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
-        """The result rows of these ranges, one task for each range. Lazy."""
+        """The result rows of these ranges. Lazy."""
         if self.engine == "direct":
+            of_tasks = tasks(ranges, ordered=self.order_of_ranges == "in a task")
             task = RangeTask(
                 self.target,
-                ranges,
+                of_tasks,
                 isolation_level=self.isolation_level,
                 no_progress_timeout=self.no_progress_timeout,
                 max_errors=self.max_errors,
                 report_to=self.report_to,
             )
-            numbers = spark.range(0, len(ranges), 1, len(ranges))
+            numbers = spark.range(0, len(of_tasks), 1, len(of_tasks))
             return map_in_arrow(numbers, task, RESULT_SCHEMA)
         read = self._by_source if self.engine == "source" else self._by_connector
         rows = RowsTask(self.target, ranges, max_errors=self.max_errors, report_to=self.report_to)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+RangeOrder: TypeAlias = Literal["in stages", "in a task"] | None
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -31,12 +33,13 @@ def unfinished_ranges(
 
 
 def stages(
-    ranges: Sequence[OffsetRange], most: int | None, *, ordered: bool
+    ranges: Sequence[OffsetRange], most: int | None, *, order: RangeOrder
 ) -> list[list[OffsetRange]]:
-    """Split ranges into at most ``most`` offsets each, and group them into stages that run in
-    parallel.
+    """Split ranges into at most ``most`` offsets each, and group them into stages, whose ranges are
+    replayed in parallel unless ``order`` says more.
 
-    ``ordered``: each stage has at most one range of a partition, in the order of offsets.
+    With ``"in stages"`` each stage has at most one range of a partition, in the order of offsets;
+    with ``"in a task"`` as many as have ``most`` offsets together.
     """
     by_partition: dict[tuple[str, int], list[OffsetRange]] = {}
     for each in sorted(ranges, key=lambda each: each[:3]):
@@ -46,10 +49,40 @@ def stages(
             each._replace(start=at, end=min(at + step, each.end))
             for at in range(each.start, each.end, step)
         )
-    if not ordered:
+    if order is None:
         everything = [piece for pieces in by_partition.values() for piece in pieces]
         return [everything] if everything else []
-    return [
-        [piece for piece in stage if piece is not None]
-        for stage in zip_longest(*by_partition.values())
+    groups = [
+        _together(pieces, most) if order == "in a task" else [[piece] for piece in pieces]
+        for pieces in by_partition.values()
     ]
+    return [
+        [piece for group in stage if group is not None for piece in group]
+        for stage in zip_longest(*groups)
+    ]
+
+
+def _together(pieces: Sequence[OffsetRange], most: int | None) -> list[list[OffsetRange]]:
+    groups: list[list[OffsetRange]] = []
+    size = 0
+    for piece in pieces:
+        if groups and (most is None or size + piece.size <= most):
+            groups[-1].append(piece)
+            size += piece.size
+        else:
+            groups.append([piece])
+            size = piece.size
+    return groups
+
+
+def tasks(ranges: Iterable[OffsetRange], *, ordered: bool) -> list[list[OffsetRange]]:
+    """The ranges of each task, which it replays one after another.
+
+    ``ordered``: all of a partition, in the order of offsets. Otherwise each range has a task.
+    """
+    if not ordered:
+        return [[each] for each in ranges]
+    by_partition: dict[tuple[str, int], list[OffsetRange]] = {}
+    for each in sorted(ranges, key=lambda each: each[:3]):
+        by_partition.setdefault((each.topic, each.partition), []).append(each)
+    return list(by_partition.values())

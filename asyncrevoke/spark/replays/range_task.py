@@ -68,7 +68,8 @@ class NextRecords(Protocol):
 
 
 class RangeTask:
-    """Called by ``mapInArrow`` in each task, with rows whose ``id`` is the number of a range.
+    """Called by ``mapInArrow`` in each task, with rows whose ``id`` is the number of a task:
+    the index in ``ranges`` of the ranges that it replays, one after another.
 
     Pickled by reference: a task gets the values and imports the class.
     """
@@ -76,7 +77,7 @@ class RangeTask:
     def __init__(
         self,
         target: Target,
-        ranges: Sequence[OffsetRange],
+        ranges: Sequence[Sequence[OffsetRange]],
         *,
         isolation_level: IsolationLevel,
         no_progress_timeout: float,
@@ -94,7 +95,8 @@ class RangeTask:
         """The result rows of the ranges that ``batches`` name."""
         for batch in batches:
             for number in cast("list[int]", batch.column("id").to_pylist()):
-                yield from self._run(self._ranges[number])
+                for wanted in self._ranges[number]:
+                    yield from self._run(wanted)
 
     def _run(self, wanted: OffsetRange) -> Generator[ArrowRecordBatch]:
         worker = PythonWorker.current()

@@ -96,7 +96,7 @@ def _run_stages(
     with ProgressServer(host or "127.0.0.1", total, on_progress, job.max_errors) as progress:
         if host is not None:
             job = job.reporting_to(progress.address)
-        for stage in stages(left, checkpoint_every, ordered=job.one_at_a_time):
+        for stage in stages(left, checkpoint_every, order=job.order_of_ranges):
             run.write(job.apply(run.spark, stage))
             if job.max_errors is not None or host is None:
                 progress.settle(*run.counts_of(left))

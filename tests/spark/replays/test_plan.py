@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from asyncrevoke.spark.reading.offsets import OffsetRange
-from asyncrevoke.spark.replays.plan import stages, unfinished_ranges
+from asyncrevoke.spark.replays.plan import stages, tasks, unfinished_ranges
 
 
 def ranges(*spans: tuple[int, int, int]) -> list[OffsetRange]:
@@ -29,7 +29,7 @@ def test_what_is_done_is_not_done_again(
 
 
 def test_pieces_of_a_partition_come_one_after_another_where_order_counts() -> None:
-    found = stages(ranges((0, 0, 25), (1, 5, 10)), 10, ordered=True)
+    found = stages(ranges((0, 0, 25), (1, 5, 10)), 10, order="in stages")
     assert found == [
         ranges((0, 0, 10), (1, 5, 10)),
         ranges((0, 10, 20)),
@@ -38,13 +38,31 @@ def test_pieces_of_a_partition_come_one_after_another_where_order_counts() -> No
 
 
 def test_all_pieces_come_at_once_where_it_does_not() -> None:
-    (wave,) = stages(ranges((0, 0, 25), (1, 5, 10)), 10, ordered=False)
+    (wave,) = stages(ranges((0, 0, 25), (1, 5, 10)), 10, order=None)
     assert [(each.partition, each.start, each.end) for each in wave] == [
         (0, 0, 10), (0, 10, 20), (0, 20, 25), (1, 5, 10),
     ]  # fmt: skip
-    assert stages([], 10, ordered=False) == []
-    assert stages([], None, ordered=True) == []
+    assert stages([], 10, order=None) == []
+    assert stages([], None, order="in stages") == []
 
 
 def test_without_a_limit_a_range_is_one_piece() -> None:
-    assert stages(ranges((0, 0, 25)), None, ordered=True) == [ranges((0, 0, 25))]
+    assert stages(ranges((0, 0, 25)), None, order="in stages") == [ranges((0, 0, 25))]
+
+
+def test_a_task_has_all_ranges_of_a_partition_in_order_if_the_order_counts() -> None:
+    given = ranges((1, 5, 10), (0, 20, 30), (0, 0, 10))
+    assert tasks(given, ordered=True) == [ranges((0, 0, 10), (0, 20, 30)), ranges((1, 5, 10))]
+    assert tasks(given, ordered=False) == [[each] for each in given]
+    assert tasks([], ordered=True) == []
+
+
+def test_a_stage_has_ranges_of_a_partition_up_to_the_limit_if_a_task_orders_them() -> None:
+    given = ranges((0, 0, 4), (0, 6, 8), (0, 9, 14), (1, 0, 25))
+    assert stages(given, 10, order="in a task") == [
+        ranges((0, 0, 4), (0, 6, 8), (1, 0, 10)),
+        ranges((0, 9, 14), (1, 10, 20)),
+        ranges((1, 20, 25)),
+    ]
+    assert stages(given, None, order="in a task") == [given]
+    assert stages([], 10, order="in a task") == []

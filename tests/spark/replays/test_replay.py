@@ -21,6 +21,8 @@ from asyncrevoke.errors import ConfigError
 from asyncrevoke.spark.errors import DataLossError, ReplayError, StalledReadError
 from asyncrevoke.spark.reading.offsets import OffsetRange, resolve_ranges
 from asyncrevoke.spark.replays.run import replay
+from asyncrevoke.spark.replays.settings import ReplayOptions
+from asyncrevoke.spark.results.failed_ranges import failed_ranges
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from asyncrevoke.broker import RunningBroker
-    from asyncrevoke.spark.reading.worker import Errors
+    from asyncrevoke.spark.reading.worker import Errors, ReplayOrder
     from asyncrevoke.spark.replays.engines import Engine
     from asyncrevoke.spark.replays.progress import ReplayProgress
 
@@ -95,6 +97,43 @@ def test_each_record_is_handled_once_and_has_a_row(
     assert rows[0, 5].result is None
     assert all(row.started_us <= row.finished_us for row in rows.values())
     assert {(row.range_start, row.range_end) for row in rows.values()} == {(0, 30)}
+
+
+@pytest.mark.parametrize("topic", ["plain"], indirect=True)
+@pytest.mark.parametrize("order_by", ["key", None])
+def test_only_the_failed_records_of_a_run_are_replayed_again(
+    spark: SparkSession,
+    kafka_broker: RunningBroker,
+    topic: str,
+    notes: Path,
+    tmp_path: Path,
+    order_by: ReplayOrder,
+) -> None:
+    values = [b"good"] * 40
+    for number in (6, 8, 11, 30):
+        values[number] = b"bad"
+    fill(kafka_broker, topic, values)
+    address = kafka_broker.bootstrap_servers
+    planned = resolve_ranges(address, topic)
+    options = ReplayOptions(bootstrap_servers=address, order_by=order_by)
+    first = replay(spark, TARGET, planned, sink=str(tmp_path), **options)
+    assert first.failed == 4
+    failed = failed_ranges(spark, first)
+    assert [each[:4] for each in failed] == [
+        (topic, 0, 3, 5),
+        (topic, 0, 15, 16),
+        (topic, 1, 5, 6),
+    ]
+    assert {each.topic_id for each in failed} == {planned[0].topic_id}
+    with pytest.raises(ReplayError, match="more than 2 ranges"):
+        failed_ranges(spark, first, most=2)
+    before = effects(notes)
+    again = replay(spark, TARGET, failed, sink=str(tmp_path), **options)
+    assert (again.records, again.failed) == (4, 4)
+    handled = effects(notes)
+    repeated = {place for place in handled if handled[place] > before[place]}
+    assert repeated == {f"{topic} {p} {o}" for p, o in ((0, 3), (0, 4), (0, 15), (1, 5))}
+    assert failed_ranges(spark, again) == failed
 
 
 @pytest.mark.parametrize("topic", ["keyed"], indirect=True)
