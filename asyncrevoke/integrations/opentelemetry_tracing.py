@@ -24,7 +24,7 @@ from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.policy.batch import BatchError
 from asyncrevoke.integrations import conventions as names
 from asyncrevoke.integrations.offset_sampler import OffsetSampler
-from asyncrevoke.runtime.hooks.observer import Tracer
+from asyncrevoke.runtime.hooks.observer import PublishSpan, Tracer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -58,7 +58,8 @@ class OpenTelemetryTracing(Tracer):
     context for which a trace begins; the SDK's sampler may still refuse. It is the same for all
     attempts.
 
-    Results have the context of the span in which they are published. Records that go to a dead
+    A result that is published in a span has a span of its own, until it is acknowledged, whose
+    context it carries. Records that go to a dead
     letter topic or a retry topic have that of the span in which their handler has failed.
 
     A recorded span costs tens of microseconds in the SDK: with very short handlers sample at the
@@ -77,6 +78,7 @@ class OpenTelemetryTracing(Tracer):
         self._fields: frozenset[str] = frozenset()
         self._tracer: OpenTelemetryTracer | None = None
         self._attributes: dict[str, AttributeValue] = {}
+        self._attributes_of_sends: dict[str, AttributeValue] = {}
 
     def on_open(self, consumer: Observed) -> None:
         """Take the application's propagator and tracer provider."""
@@ -89,6 +91,10 @@ class OpenTelemetryTracing(Tracer):
             names.OPERATION: "process",
             names.OPERATION_TYPE: "process",
             names.CLIENT_ID: consumer.client_id,
+        }
+        self._attributes_of_sends = self._attributes | {
+            names.OPERATION: "send",
+            names.OPERATION_TYPE: "send",
         }
         if consumer.group_id is not None:
             self._attributes[names.GROUP] = consumer.group_id
@@ -139,12 +145,17 @@ class OpenTelemetryTracing(Tracer):
             if span is not None:
                 span.end()
 
-    def current_headers(self, *, in_call: bool) -> Headers:
-        """Those that the application's propagator has for the current context."""
+    def publish_span(self, topic: str, *, in_call: bool) -> PublishSpan:
+        """A child of the current span, if that is sampled; else what carries on its context."""
         context = contexts.get_current()
         if in_call and contexts.get_value(_IN_CALL, context) is None:
-            return ()
-        return self._injected(context)
+            return PublishSpan()
+        parent = get_current_span(context).get_span_context()
+        if self._tracer is None or not (parent.is_valid and parent.trace_flags.sampled):
+            return PublishSpan(self._injected(context))
+        attributes = {**self._attributes_of_sends, names.TOPIC: topic}
+        span = self._tracer.start_span(f"send {topic}", context, SpanKind.PRODUCER, attributes)
+        return _SendSpan(span, self._injected(set_span_in_context(span, context)))
 
     def headers(self, topic: str, headers: Headers, error: BaseException) -> Headers:  # noqa: ARG002
         """With the context of the span that has failed, in the place of the one before."""
@@ -202,6 +213,17 @@ class OpenTelemetryTracing(Tracer):
             for name, value in record.headers
             if value is not None and name.lower() in fields
         }
+
+
+class _SendSpan(PublishSpan):
+    def __init__(self, span: Span, headers: Headers) -> None:
+        super().__init__(headers)
+        self._span = span
+
+    def end(self, error: BaseException | None) -> None:
+        if error is not None:
+            _failed(self._span, error)
+        self._span.end()
 
 
 def _failed(span: Span, error: BaseException) -> None:

@@ -11,6 +11,7 @@ from asyncrevoke.core.io.effects import Channel, Send
 from asyncrevoke.errors import ConsumerClosedError, PublishError
 from asyncrevoke.producing.encoding import encode_key, encode_value
 from asyncrevoke.producing.producer_core import ProducerCore
+from asyncrevoke.producing.publish_spans import PublishSpans
 from asyncrevoke.producing.queueing.waiting_results import WaitingResults
 from asyncrevoke.producing.trace_context import result_headers
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from asyncrevoke.producing.encoded_records import EncodedRecords
     from asyncrevoke.producing.message import Headers
     from asyncrevoke.producing.producer_core import Outgoing
+    from asyncrevoke.producing.publish_spans import ResultTracer
     from asyncrevoke.producing.queueing.result_group import ResultGroup
     from asyncrevoke.producing.queueing.result_topic import TopicPartitions
     from asyncrevoke.producing.queueing.waiting_results import WaitingResult
@@ -44,14 +46,6 @@ class ResultObserver(Protocol):
 
     def on_results_published(self, handler: str, topic: str, count: int) -> None:
         """So many results of a handler for this topic are acknowledged."""
-        ...
-
-
-class ResultTracer(Protocol):
-    """Carries the current span on to results."""
-
-    def current_headers(self, *, in_call: bool) -> EncodedHeaders:
-        """The headers that do; ``in_call``: only those of a span of a handler's call."""
         ...
 
 
@@ -189,29 +183,29 @@ class Producer:
 
         Bytes and None are written unchanged, text as UTF-8, pydantic models and all else as JSON.
         Without ``partition`` the key decides, as in Java's producer. ``timestamp`` is in
-        milliseconds since the epoch. A tracer adds the context of the current span, unless
+        milliseconds since the epoch. A tracer adds the context of the span, unless
         ``headers`` have one. Raises PublishError. If cancelled, it may be written all the same.
         """
         delivery = self.delivery("")
-        carried = () if self._tracer is None else self._tracer.current_headers(in_call=False)
-        await self.queue(
-            topic,
-            partition,
-            encode_key(topic, key),
-            encode_value(topic, value),
-            result_headers(topic, carried, headers),
-            timestamp,
-            delivery,
-        )
-        await delivery.wait()
+        with self.spans(in_call=False) as spans:
+            await self.queue(
+                topic,
+                partition,
+                encode_key(topic, key),
+                encode_value(topic, value),
+                result_headers(topic, spans.begin(topic), headers),
+                timestamp,
+                delivery,
+            )
+            await delivery.wait()
 
     def delivery(self, handler: str) -> Delivery:
         """Waits for results of this handler, which are counted as such."""
         return Delivery(handler, self.observer)
 
-    def trace_of_call(self) -> EncodedHeaders:
-        """What carries the span that is current in a handler's call on to its results."""
-        return () if self._tracer is None else self._tracer.current_headers(in_call=True)
+    def spans(self, *, in_call: bool) -> PublishSpans:
+        """Begins the spans of results, if there is a tracer; ``in_call``: of a handler's call."""
+        return PublishSpans(self._tracer, in_call=in_call)
 
     async def queue(
         self,

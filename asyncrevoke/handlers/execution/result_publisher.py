@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.signature import BatchHandlerCall, HandlerCall
     from asyncrevoke.model import Record, TopicPartition
     from asyncrevoke.producing.message import Headers
-    from asyncrevoke.producing.producer import Delivery, EncodedHeaders, Producer, ResultObserver
+    from asyncrevoke.producing.producer import Delivery, Producer, ResultObserver
+    from asyncrevoke.producing.publish_spans import PublishSpans
 
 _NO_HEADERS: list[tuple[str, bytes | None]] = []
 
@@ -96,11 +97,10 @@ class ResultPublisher:
             results = _several(await function(values, records, context))
             of_records = records if len(results) == len(records) else [None] * len(results)
             delivery = self._producer.delivery(handler)
-            of_call = self._producer.trace_of_call()
-            for value, record in zip(results, of_records, strict=True):
-                carried = of_call if of_call or record is None else trace_headers(record)
-                await self._queue(topic, value, record, carried, delivery)
-            await delivery.wait()
+            with self._producer.spans(in_call=True) as spans:
+                for value, record in zip(results, of_records, strict=True):
+                    await self._queue(topic, value, record, spans, delivery)
+                await delivery.wait()
 
         return call
 
@@ -141,17 +141,17 @@ class ResultPublisher:
         if value is None:
             return
         delivery = self._producer.delivery(handler)
-        carried = self._producer.trace_of_call() or trace_headers(record)
-        for each in _several(value):
-            await self._queue(topic, each, record, carried, delivery)
-        await delivery.wait()
+        with self._producer.spans(in_call=True) as spans:
+            for each in _several(value):
+                await self._queue(topic, each, record, spans, delivery)
+            await delivery.wait()
 
     async def _queue(
         self,
         topic: str,
         value: object,
         record: Record | None,
-        carried: EncodedHeaders,
+        spans: PublishSpans,
         delivery: Delivery,
     ) -> None:
         key = None if record is None else record.key
@@ -164,6 +164,7 @@ class ResultPublisher:
             own = message.headers
             partition, timestamp, value = message.partition, message.timestamp, message.value
         encoded = encode_value(topic, value)
+        carried = spans.begin(topic) or (() if record is None else trace_headers(record))
         headers = result_headers(topic, carried, own)
         await self._producer.queue(topic, partition, key, encoded, headers, timestamp, delivery)
 

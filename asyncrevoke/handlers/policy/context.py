@@ -83,25 +83,26 @@ class HandlerContext(Generic[StateT, WorkerT, PartitionT]):
         """Write a record, and return when all in-sync replicas have it.
 
         ``value`` is encoded as a handler's result, and the record has the key of ``record`` by
-        default, and the trace context of the current span (without a tracer, of ``record``): see
+        default, and the trace context of its span (without a tracer, of ``record``): see
         :class:`~asyncrevoke.Message`. A replay writes nothing. Raises PublishError. If cancelled,
         it may be written all the same.
         """
         if self._open_producer is None:
             return
         producer = self._open_producer()
-        carried = producer.trace_of_call() or trace_headers(self.record)
         delivery = producer.delivery(self.handler)
-        await producer.queue(
-            topic,
-            partition,
-            self.record.key if isinstance(key, SameKey) else encode_key(topic, key),
-            encode_value(topic, value),
-            result_headers(topic, carried, headers),
-            timestamp,
-            delivery,
-        )
-        await delivery.wait()
+        with producer.spans(in_call=True) as spans:
+            carried = spans.begin(topic) or trace_headers(self.record)
+            await producer.queue(
+                topic,
+                partition,
+                self.record.key if isinstance(key, SameKey) else encode_key(topic, key),
+                encode_value(topic, value),
+                result_headers(topic, carried, headers),
+                timestamp,
+                delivery,
+            )
+            await delivery.wait()
 
     @property
     def records(self) -> Sequence[Record]:

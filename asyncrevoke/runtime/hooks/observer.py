@@ -110,6 +110,17 @@ class Observer:
         empty for what code outside of handlers publishes. Called for each batch."""
 
 
+class PublishSpan:
+    """The publishing of one result. ``headers`` carry its trace on to the result: none if there is
+    no span."""
+
+    def __init__(self, headers: Headers = ()) -> None:
+        self.headers = headers
+
+    def end(self, error: BaseException | None) -> None:
+        """The result is acknowledged, or has failed with this error. Called once."""
+
+
 class Tracer(Observer):
     """An observer that makes the calls of handlers, for example in a span."""
 
@@ -132,13 +143,13 @@ class Tracer(Observer):
         """Make this call. What it raises must be raised."""
         raise NotImplementedError
 
-    def current_headers(self, *, in_call: bool) -> Headers:  # noqa: ARG002
-        """The headers that carry the current span on to a result, none if there is no span.
+    def publish_span(self, topic: str, *, in_call: bool) -> PublishSpan:  # noqa: ARG002
+        """Called before a result for this topic is queued: its span.
 
-        ``in_call``: only a span that :meth:`call` has begun, or one inside of it. What the task
-        that runs handlers was started in is none of theirs.
+        ``in_call``: only inside of a span that :meth:`call` has begun. What the task that runs
+        handlers was started in is none of theirs.
         """
-        return ()
+        return PublishSpan()
 
     def headers(self, topic: str, headers: Headers, error: BaseException) -> Headers:
         """The headers of a failed record that is sent to another topic."""

@@ -53,6 +53,18 @@ class Traced:
     def spans(self) -> list[ReadableSpan]:
         return list(self._exporter.get_finished_spans())
 
+    def calls(self) -> list[ReadableSpan]:
+        return [span for span in self.spans if span.kind is SpanKind.CONSUMER]
+
+    def sends(self) -> list[ReadableSpan]:
+        return [span for span in self.spans if span.kind is SpanKind.PRODUCER]
+
+
+def ids_of(span: ReadableSpan) -> tuple[str, str]:
+    context = span.get_span_context()
+    assert context is not None
+    return format_trace_id(context.trace_id), format_span_id(context.span_id)
+
 
 def parent_of(span: ReadableSpan) -> tuple[str, str] | None:
     parent = span.parent
@@ -249,7 +261,7 @@ async def test_tasks_of_a_task_group_have_spans() -> None:
     assert [parent_of(span) for span in traced.spans] == [(TRACE, PARENT)]
 
 
-async def test_a_result_carries_on_the_span_of_the_call_that_publishes_it() -> None:
+async def test_each_result_has_a_span_in_that_of_the_call_that_publishes_it() -> None:
     traced = Traced()
 
     @traced.consumer.handler("orders", publish_to="invoices")
@@ -262,15 +274,43 @@ async def test_a_result_carries_on_the_span_of_the_call_that_publishes_it() -> N
 
     async with TestConsumer(traced.consumer) as t:
         await t.publish("orders", b"1", headers=SAMPLED | {"baggage": "shop=3"})
-        (span,) = traced.spans
+        sends, (span,) = traced.sends(), traced.calls()
         invoice, with_own_context = t.records("invoices")
         (receipt,) = t.records("receipts")
         (note,) = t.records("notes")
-    for result in (invoice, receipt):
-        assert traceparent_of(result) == [as_header(span)]
+    assert [send.name for send in sends] == ["send receipts", "send notes"] + ["send invoices"] * 2
+    of_receipt, of_note, *of_invoices = sends
+    for result, send in ((invoice, of_invoices[0]), (receipt, of_receipt)):
+        assert traceparent_of(result) == [as_header(send)]
         assert ("baggage", b"shop=3") in result.headers
-    assert traceparent_of(note) == [f"00-{1:032x}-{2:016x}-01".encode()]
+    for send in (of_receipt, *of_invoices):
+        assert parent_of(send) == ids_of(span)
+    assert parent_of(of_note) == (f"{1:032x}", f"{2:016x}")
+    assert traceparent_of(note) == [as_header(of_note)]
     assert with_own_context.headers == (("traceparent", b"own"),)
+    assert of_receipt.kind is SpanKind.PRODUCER
+    assert of_receipt.attributes == {
+        names.SYSTEM: "kafka",
+        names.OPERATION: "send",
+        names.OPERATION_TYPE: "send",
+        names.CLIENT_ID: "till",
+        names.TOPIC: "receipts",
+    }
+
+
+async def test_the_span_of_a_result_that_is_not_published_has_the_error() -> None:
+    traced = Traced()
+
+    @traced.consumer.handler("orders", publish_to="invoices", on_error="skip")
+    async def bill(order: bytes) -> Message[bytes]:
+        return Message(order, partition=99)
+
+    async with TestConsumer(traced.consumer) as t:
+        await t.publish("orders", b"1", headers=SAMPLED)
+    (send,), (call,) = traced.sends(), traced.calls()
+    for span in (send, call):
+        assert not span.status.is_ok
+        assert dict(span.attributes or {})[names.ERROR] == "asyncrevoke.errors.PublishError"
 
 
 async def test_a_result_is_not_in_the_span_that_the_consumer_was_entered_in() -> None:
@@ -293,11 +333,14 @@ async def test_a_result_is_not_in_the_span_that_the_consumer_was_entered_in() ->
             await t.advance(1)
             await publishing
             (note,) = t.records("notes")
-    (span,) = traced.spans
-    assert traceparent_of(by_value[b"1"]) == [as_header(span)]
+    send_receipt, send, send_note = traced.sends()
+    (span,) = traced.calls()
+    assert parent_of(send) == parent_of(send_receipt) == ids_of(span)
+    assert traceparent_of(by_value[b"1"]) == [as_header(send)]
     assert traceparent_of(by_value[b"2"]) == [UNSAMPLED["traceparent"].encode()]
     assert by_value[b"3"].headers == receipts[b"3"].headers == ()
-    assert traceparent_of(note) == [f"00-{1:032x}-{2:016x}-01".encode()]
+    assert parent_of(send_note) == (f"{1:032x}", f"{2:016x}")
+    assert traceparent_of(note) == [as_header(send_note)]
 
 
 async def test_results_of_a_batch_carry_on_its_span() -> None:
@@ -312,5 +355,8 @@ async def test_results_of_a_batch_carry_on_its_span() -> None:
             await t.publish("orders", b"1", partition=0, headers=headers)
         await t.advance(2)
         invoices = t.records("invoices")
-    (span,) = traced.spans
-    assert [traceparent_of(invoice) for invoice in invoices] == [[as_header(span)]] * 2
+    sends, (span,) = traced.sends(), traced.calls()
+    assert [traceparent_of(invoice) for invoice in invoices] == [
+        [as_header(send)] for send in sends
+    ]
+    assert [parent_of(send) for send in sends] == [ids_of(span)] * 2
