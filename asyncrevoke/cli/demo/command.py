@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import signal
 import tempfile
 import uuid
 import webbrowser
@@ -18,6 +19,7 @@ from rich.console import Console
 from asyncrevoke.cli.audit import audit_topic, missing_packages, print_audit
 from asyncrevoke.cli.broker.startup import StartDisplay
 from asyncrevoke.cli.demo.display.live_view import View
+from asyncrevoke.cli.demo.display.rebalance import draw_rebalance
 from asyncrevoke.cli.demo.display.report import faults, print_json, print_result
 from asyncrevoke.cli.demo.display.timeline import Panel, draw
 from asyncrevoke.cli.demo.group import DemoGroup
@@ -32,6 +34,7 @@ from asyncrevoke.pages.files import write_report_file
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
+    from types import FrameType
 
     from asyncrevoke.audit.comparison import AuditResult
     from asyncrevoke.cli.demo.judge import GroupResult
@@ -128,13 +131,18 @@ def _run(options: DemoOptions, messages: Console) -> _Outcome:
             if options.open_page:
                 async with _live_page(servers, groups[0].name, messages):
                     await run.run()
+                    messages.print("the page stays open: Ctrl-C ends it, and shows the result")
+                    await _interrupted()
             else:
                 await run.run()
             return {group.client: await run.result(group, CONCURRENCY) for group in groups}
 
         results = asyncio.run(judged())
         audited = _audited(servers, groups[0], folder) if options.audit else None
-    write_report_file(options.picture, draw(_panels(groups, results), run.begin))
+    panels = _panels(groups, results)
+    write_report_file(options.picture, draw(panels, run.begin))
+    if options.rebalance_picture is not None:
+        write_report_file(options.rebalance_picture, draw_rebalance(panels[::-1], run.begin))
     return _Outcome(results, audited)
 
 
@@ -192,6 +200,21 @@ async def _live_page(bootstrap_servers: str, group: str, messages: Console) -> A
         finally:
             watching.cancel()
             await asyncio.wait((watching,))
+
+
+async def _interrupted() -> None:
+    """Wait for SIGINT."""
+    loop = asyncio.get_running_loop()
+    interrupted = asyncio.Event()
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(interrupted.set)
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        await interrupted.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _panels(groups: Sequence[DemoGroup], results: dict[Client, GroupResult]) -> list[Panel]:

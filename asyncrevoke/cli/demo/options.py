@@ -55,6 +55,12 @@ class DemoOptions:
     picture: Annotated[Path, typer.Option(help="Where the timeline is written, as SVG.")] = Path(
         "asyncrevoke-demo.svg"
     )
+    rebalance_picture: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where the rebalance of the second member is drawn, as SVG for light and dark."
+        ),
+    ] = None
     logs: Annotated[
         Path | None, typer.Option(help="Keep the members' logs of handler calls in this folder.")
     ] = None
@@ -65,7 +71,8 @@ class DemoOptions:
         ),
     ] = False
     open_page: Annotated[
-        bool, typer.Option("--open", help="Show the group on a live page in a browser.")
+        bool,
+        typer.Option("--open", help="Show the group on a live page in a browser, until Ctrl-C."),
     ] = False
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object, nothing else.")

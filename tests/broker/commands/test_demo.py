@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +80,32 @@ def test_demo_compares_with_aiokafka_and_repeats_only_records_of_killed_members(
     assert own["lost"] == 0
     assert own["repeated"] == own["repeated_after_kill"]
     assert rival["produced"] == own["produced"]
+
+
+@pytest.mark.slow
+def test_the_page_of_a_demo_stays_open_until_ctrl_c(
+    kafka_broker: RunningBroker, tmp_path: Path
+) -> None:
+    demo = command(
+        *("demo", "--seconds", "6", "--rate", "50", "--open", "--json", "--max-stall", "60"),
+        *("--picture", str(tmp_path / "timeline.svg")),
+        ASYNCREVOKE_BROKER=kafka_broker.bootstrap_servers,
+        BROWSER="true",  # the command of this name, which opens nothing
+    )
+    assert demo.stderr is not None
+    shown: list[str] = []
+    for line in demo.stderr:
+        shown.append(line)
+        if "the page stays open" in line:
+            break
+    (port,) = re.findall(r"live page: http://127.0.0.1:(\d+)/", "".join(shown))
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as response:
+        assert response.status == 200
+    assert demo.poll() is None
+    demo.send_signal(signal.SIGINT)
+    output, errors = demo.communicate(timeout=60)
+    assert demo.returncode == 0, output + errors
+    assert json.loads(output)["asyncrevoke"]["lost"] == 0
 
 
 def test_demo_without_a_broker_ends_with_the_reason(tmp_path: Path) -> None:

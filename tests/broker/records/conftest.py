@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,3 +16,14 @@ if TYPE_CHECKING:
 @pytest.fixture
 def kafka(kafka_broker: RunningBroker, kafka_topic: str) -> TopicRecords:
     return TopicRecords(kafka_broker.bootstrap_servers, kafka_topic)
+
+
+@pytest.fixture(autouse=True)
+def groups_by_kip848(request: pytest.FixtureRequest) -> None:
+    """Skips tests of KIP-848 where the tests run with Apache Kafka 3."""
+    callspec = getattr(request.node, "callspec", None)
+    home = os.environ.get("KAFKA_HOME")
+    if callspec is None or home is None or "consumer" not in callspec.params.values():
+        return
+    if any((Path(home) / "libs").glob("kafka_2.13-3.*.jar")):
+        pytest.skip("needs Apache Kafka 4.0, which has groups of KIP-848")

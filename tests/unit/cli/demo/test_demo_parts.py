@@ -7,8 +7,10 @@ import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from asyncrevoke.cli.demo.display.rebalance import draw_rebalance
 from asyncrevoke.cli.demo.display.report import facts, faults, print_json, print_result
 from asyncrevoke.cli.demo.display.timeline import Panel, draw
 from asyncrevoke.cli.demo.judge import Disorder, GroupResult, Produced, RecordId, Stall
@@ -234,6 +236,46 @@ class TestPicture:
     def test_run_without_calls_is_drawn_too(self) -> None:
         empty = Panel(title="none", steps=[], handled=[], died={}, result=clean(stall=None))
         assert ET.fromstring(draw([empty], 0.0)).tag == f"{SVG}svg"
+
+
+class TestRebalancePicture:
+    def panel(self) -> Panel:
+        """A has partition 0 all the time; partition 1 moves to B at 106."""
+        handled = [
+            each
+            for number in range(40)
+            for each in (
+                started("A", number, 100.0 + number / 4 + (0.5 if number >= 24 else 0)),
+                ended("A", number, 100.1 + number / 4 + (0.5 if number >= 24 else 0)),
+            )
+        ]
+        moved = [
+            msgspec.structs.replace(event, partition=1, member="A" if event.at < 106 else "B")
+            for event in handled
+        ]
+        steps = [ScheduleStep(5 * n, Action.JOIN, name) for n, name in enumerate("ABC")]
+        return Panel(
+            title="one",
+            steps=steps,
+            handled=[*handled, *moved],
+            died={},
+            result=clean(stall=Stall(P0, "A", 106.0, 0.75)),
+        )
+
+    def test_each_partition_has_the_calls_of_both_members_and_the_run_its_stall(self) -> None:
+        svg = ET.fromstring(draw_rebalance([self.panel()], 100.0))
+        texts = [element.text for element in svg.iter(f"{SVG}text")]
+        assert "longest stall of a kept partition in the run: 0.75 s" in texts
+        kinds = [element.get("class") for element in svg.iter(f"{SVG}path")]
+        assert kinds == ["old", "old", "new"]
+
+    def test_there_are_colours_for_a_dark_background(self) -> None:
+        svg = ET.fromstring(draw_rebalance([self.panel(), self.panel()], 100.0))
+        (style,) = svg.iter(f"{SVG}style")
+        assert "prefers-color-scheme: dark" in (style.text or "")
+        known = {element.get("class") or "" for element in svg.iter()} - {""}
+        for name in {part for each in known for part in each.split()}:
+            assert f".{name} {{" in (style.text or "")
 
 
 def test_results_are_printed_as_a_table_and_as_json(
