@@ -148,7 +148,8 @@ class Record(msgspec.Struct, frozen=True, gc=False, eq=False):
     """One record, with the attributes of aiokafka's ``ConsumerRecord``.
 
     ``timestamp`` is in milliseconds since the epoch; ``timestamp_type`` is 0 for the time
-    of creation and 1 for the time of appending to the log.
+    of creation and 1 for the time of appending to the log. With ``value_as="view"`` the value is a
+    memoryview.
     """
 
     topic: str
@@ -167,6 +168,12 @@ class Record(msgspec.Struct, frozen=True, gc=False, eq=False):
     def topic_partition(self) -> TopicPartition:
         """The partition that this record was read from."""
         return TopicPartition(self.topic, self.partition)
+
+    @property
+    def view(self) -> memoryview | None:
+        """The value as a read-only memoryview, without a copy; None for a null value. With
+        ``value_as="view"`` it may keep a fetch response in memory."""
+        return None if self.value is None else memoryview(self.value)
 
     @property
     def checksum(self) -> None:

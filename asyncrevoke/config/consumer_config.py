@@ -33,6 +33,7 @@ SecurityProtocol: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SAS
 SaslMechanism: TypeAlias = Literal[
     "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER"
 ]
+ValueAs: TypeAlias = Literal["bytes", "view"]
 Compression: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 GroupProtocol: TypeAlias = Literal["classic", "consumer", "auto"]
 
@@ -76,6 +77,7 @@ class ConsumerOptions(TypedDict, total=False):
     fetch_max_bytes: int
     max_partition_fetch_bytes: int
     buffer_memory: int
+    value_as: ValueAs
     session_timeout: float
     heartbeat_interval: float
     on_unconfirmed_membership: OnUnconfirmedMembership
@@ -226,6 +228,11 @@ class ConsumerConfig:
     """Bytes of fetched and undelivered records, over all partitions. Hazard: compressed batches
     grow when they are opened (those above a megabyte up to half of this together, or one), and one
     fetch is always allowed, so leave headroom."""
+
+    value_as: ValueAs = "bytes"
+    """What ``Record.value`` is: ``"bytes"``, or ``"view"`` for a read-only memoryview, which saves
+    the copy of values of 32 KiB or more. Hazard of ``"view"``: such a view keeps the whole fetch
+    response in memory, counted in ``buffer_memory``; copy what you keep."""
 
     session_timeout: float = 45.0
     """Seconds without a heartbeat after which the group takes the partitions away. Hazard: short
@@ -445,6 +452,7 @@ _CHECKS: dict[str, checks.Check] = {
     "fetch_max_bytes": checks.count(),
     "max_partition_fetch_bytes": checks.count(),
     "buffer_memory": checks.count(most=1 << 60),
+    "value_as": checks.choice("bytes", "view"),
     "session_timeout": checks.seconds(),
     "heartbeat_interval": checks.seconds(),
     "on_unconfirmed_membership": checks.choice("continue", "pause"),

@@ -228,7 +228,7 @@ def _build(dialect: Dialect, message: Request, version: int) -> bytes:
         raise ValueError(f"a {name} cannot be written in version {version}: {error}") from error
 
 
-def correlation_id(frame: bytes | bytearray) -> int:
+def correlation_id(frame: bytes | memoryview) -> int:
     """The correlation id of a response frame. Raises ``MalformedResponse``."""
     if len(frame) < _CORRELATION_ID.size:
         raise MalformedResponse(f"a response of {len(frame)} bytes has no correlation id")
@@ -239,7 +239,7 @@ def correlation_id(frame: bytes | bytearray) -> int:
 def decode_response(
     message_type: type[Request],
     version: int,
-    frame: bytes | bytearray,
+    frame: bytes | memoryview,
     request: Request | None = None,
 ) -> DecodedResponse:
     """Decode a response frame, header included.
@@ -257,7 +257,7 @@ def decode_response(
 def decode_fast_path(
     message_type: type[Request],
     version: int,
-    frame: bytes | bytearray,
+    frame: bytes | memoryview,
     request: Request | None = None,
 ) -> DecodedResponse | None:
     """Decode a response that has a fast path, whatever its size.

@@ -250,7 +250,7 @@ def _error_code_step() -> _Step:
     return error_code
 
 
-def varint(frame: bytes | bytearray, position: int) -> tuple[int, int]:
+def varint(frame: bytes | memoryview, position: int) -> tuple[int, int]:
     """The unsigned 32-bit number at a position, and the position after it.
 
     Raises ``HostileFrame`` for an encoding that is not the shortest, so that two readers cannot

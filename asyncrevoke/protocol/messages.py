@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode
 from kio.static.protocol import RequestPayload, ResponsePayload
 
 from asyncrevoke.model import TopicPartition
+from asyncrevoke.protocol.receive_buffers import ReceiveBuffer
 
 __all__ = ["Entities", "ErrorCode", "Request", "Response"]
 
@@ -346,11 +347,15 @@ class FetchedPartition(Message, frozen=True, kw_only=True):
 
 
 class FetchResponse(Message, frozen=True, kw_only=True):
-    """In a session, unchanged partitions are left out. ``session_id`` is 0 without a session."""
+    """In a session, unchanged partitions are left out. ``session_id`` is 0 without a session.
+
+    If ``buffer`` is set, ``records`` of the partitions are views of it.
+    """
 
     error: ErrorCode
     session_id: int = 0
     partitions: tuple[FetchedPartition, ...] = ()
+    buffer: ReceiveBuffer | None = None
 
 
 # --- requests that the core does not send ------------------------------------------------------

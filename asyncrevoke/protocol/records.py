@@ -9,19 +9,20 @@ from __future__ import annotations
 import struct
 from itertools import islice
 from operator import attrgetter, lt
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, cast
 
 from crc32c import crc32c
 
-from asyncrevoke.model import Record, UnreadableRecord
+from asyncrevoke.model import Record
+from asyncrevoke.protocol.receive_buffers import buffer_of
+from asyncrevoke.protocol.record_maker import LARGE_VALUE, RecordMaker
 from asyncrevoke.protocol.single_records import (
-    MAX_RECORD_HEADERS,
     TooManyObjects,
     parser,
     pieces,
     read_one_by_one,
     reason,
-    too_many_headers,
+    without_values,
 )
 from asyncrevoke.protocol.unpacking import (
     COMPRESSION,
@@ -81,6 +82,15 @@ class RecordBatch(Protocol):
     @property
     def size(self) -> int:
         """Bytes that it keeps in memory."""
+        ...
+
+    @property
+    def viewed_size(self) -> int:
+        """Bytes of it that are a view of the buffer of the response; 0 if it has a copy."""
+        ...
+
+    def copy(self) -> None:
+        """Keep a copy instead of a view."""
         ...
 
     @property
@@ -145,6 +155,7 @@ _NO_MEMORY: Final = "there is not enough memory to decode the record batch"
 class _LogBatch:
     """A batch as it is in the log."""
 
+    _views: ClassVar = False
     __slots__ = (
         "_data",
         "_limit",
@@ -154,6 +165,7 @@ class _LogBatch:
         "leader_epoch",
         "next_offset",
         "size",
+        "viewed_size",
     )
 
     def __init__(
@@ -172,8 +184,12 @@ class _LogBatch:
         self.next_offset = next_offset
         self.count = count
         self.size = len(data)
+        self.viewed_size = 0 if buffer_of(data) is None else self.size
         self.leader_epoch = leader_epoch
         self.checksum = checksum
+
+    def copy(self) -> None:
+        self._data, self.viewed_size = bytes(self._data), 0
 
     @property
     def unpacked_size(self) -> int:
@@ -205,16 +221,14 @@ class _LogBatch:
     def decode(self, topic: str, partition: int, tracker_id: int, from_offset: int) -> list[Record]:
         if self.count == 0:
             return []
-        unpacked = cast("bytes", self._unpacked())
-        maker = _RecordMaker(topic, partition, tracker_id)
+        unpacked = self._unpacked()
+        maker = RecordMaker(topic, partition, tracker_id, self._views)
         try:
-            records: list[Record]
-            try:
-                records = self._all(unpacked, maker)
-            except TooManyObjects:
-                raise
-            except Exception:  # noqa: BLE001 - the parser has several; lengths that lie ask for memory
-                records = PartlyUnreadable(self._one_by_one(unpacked, maker))
+            records = None
+            if maker.cuts_out(len(unpacked), self.count):
+                records = self._large(memoryview(unpacked), maker)
+            if records is None:
+                records = self._small(bytes(unpacked), maker)
         except MemoryError as error:
             raise CorruptBatch(_NO_MEMORY) from error
         except TooManyObjects as error:
@@ -227,7 +241,29 @@ class _LogBatch:
             return PartlyUnreadable(wanted) if isinstance(records, PartlyUnreadable) else wanted
         return records
 
-    def _all(self, unpacked: bytes, maker: _RecordMaker) -> list[Record]:
+    def _large(self, unpacked: memoryview, maker: RecordMaker) -> list[Record] | None:
+        """Its records, whose values are large; None if not all can be decoded."""
+        try:
+            rest, values = without_values(unpacked, self.count)
+            whole = cast("bytes | bytearray", unpacked.obj)
+            return maker.with_values(self._all(rest, maker), values, whole)
+        except TooManyObjects:
+            raise
+        except Exception:  # noqa: BLE001 - the parser has several
+            return None
+
+    def _small(self, unpacked: bytes, maker: RecordMaker) -> list[Record]:
+        """Its records, with what the parser gives as their values."""
+        try:
+            records = self._all(unpacked, maker)
+        except TooManyObjects:
+            raise
+        except Exception:  # noqa: BLE001 - the parser has several; lengths that lie ask for memory
+            records = self._one_by_one(unpacked, maker)
+            return PartlyUnreadable(maker.with_views(records) if self._views else records)
+        return maker.with_views(records) if self._views else records
+
+    def _all(self, unpacked: bytes, maker: RecordMaker) -> list[Record]:
         """Its records, if all can be decoded."""
         records: list[Record]
         if len(unpacked) <= _AT_ONCE:
@@ -246,7 +282,7 @@ class _LogBatch:
         self._check(records)
         return records
 
-    def _one_by_one(self, unpacked: bytes, maker: _RecordMaker) -> list[Record]:
+    def _one_by_one(self, unpacked: bytes, maker: RecordMaker) -> list[Record]:
         left = self._header_budget
 
         def parse(data: bytes) -> Record:
@@ -279,50 +315,11 @@ class _LogBatch:
             raise CorruptBatch("the offsets in the record batch are out of order")
 
 
-class _RecordMaker(NamedTuple):
-    """Creates the records of one partition."""
+class _ViewBatch(_LogBatch):
+    """Decodes to records whose values are memoryviews."""
 
-    topic: str
-    partition: int
-    tracker_id: int
-
-    def records(self, data: bytes) -> list[Record]:
-        """The records of a batch without compression. Raises what the parser raises, and ValueError
-        for a record with too many headers."""
-        topic, partition, tracker_id = self
-        batch = parser(data)
-        kind = batch.timestamp_type
-        return [
-            Record(
-                topic,
-                partition,
-                record.offset,
-                record.timestamp,
-                kind,
-                record.key,
-                record.value,
-                (tuple(headers) if len(headers) <= MAX_RECORD_HEADERS else too_many_headers())
-                if (headers := record.headers)
-                else (),
-                tracker_id,
-            )
-            for record in batch
-        ]
-
-    def unreadable(self, offset: int, why: str) -> UnreadableRecord:
-        """The placeholder of a record that cannot be decoded."""
-        return UnreadableRecord(
-            self.topic,
-            self.partition,
-            offset,
-            -1,
-            0,
-            None,
-            None,
-            tracker_id=self.tracker_id,
-            next_offset=offset + 1,
-            detail=why,
-        )
+    _views = True
+    __slots__ = ()
 
 
 class _WholeBatch(_LogBatch):
@@ -346,6 +343,7 @@ def decode_batches(
     *,
     limit: int = LARGEST_UNPACKED,
     whole: bool = False,
+    views: bool = False,
 ) -> list[RecordBatch]:
     """Split the bytes of one partition into batches.
 
@@ -355,11 +353,12 @@ def decode_batches(
     complete batch: fetching again would return the same. A batch that may decompress to more than
     ``limit`` bytes counts as corrupt.
 
-    With ``whole``, each batch decodes to a single record: the batch's last offset, and as its value
-    the batch without compression. For a batch that was not compressed the value is a memoryview,
-    which keeps the whole fetch response in memory.
+    With ``views`` the values of records are memoryviews; see :class:`RecordMaker`. With ``whole``,
+    each batch decodes to a single record: the batch's last offset, and as its value the batch
+    without compression. For a batch that was not compressed the value is a memoryview, which keeps
+    the whole fetch response in memory.
     """
-    kind = _WholeBatch if whole else _LogBatch
+    kind = _WholeBatch if whole else _ViewBatch if views else _LogBatch
     data = memoryview(fetched.records)
     end = len(data)
     aborted = _AbortedProducers(fetched.aborted) if read_committed else None
@@ -439,7 +438,9 @@ def _batch(
         if control and aborted is not None and count and _is_abort(bytes(batch)):
             aborted.end(producer_id)
         return _LogBatch(b"", base_offset, next_offset, 0, leader_epoch, checksum, limit)
-    if kind is not _WholeBatch or attributes & COMPRESSION:
+    if attributes & COMPRESSION or (
+        kind is not _WholeBatch and (stop - position < LARGE_VALUE or buffer_of(batch) is None)
+    ):
         # A copy, so that waiting for it to be decoded does not keep the response in memory.
         batch = bytes(batch)
     return kind(batch, base_offset, next_offset, count, leader_epoch, checksum, limit)

@@ -27,6 +27,7 @@ __all__ = [
     "read_one_by_one",
     "reason",
     "too_many_headers",
+    "without_values",
 ]
 
 # A record with more headers is rejected: a header takes 2 bytes in the log and 100 in memory.
@@ -103,6 +104,37 @@ def pieces(data: bytes) -> Iterator[bytes]:
         yield _part(data, count, start, at)
 
 
+def without_values(data: memoryview, count: int) -> tuple[bytes, list[memoryview | None]]:
+    """Cut the values out of a batch without compression: the batch with empty values, for the
+    parser, and the values. A null value stays.
+
+    Raises ValueError or IndexError if lengths are inconsistent, or there are more than ``count``
+    records.
+    """
+    rest: list[bytes | memoryview] = [data[:BATCH_HEADER_SIZE]]
+    values: list[memoryview | None] = []
+    at, end = BATCH_HEADER_SIZE, len(data)
+    while at < end:
+        size, body = _varint(data, at)
+        stop = body + size
+        if not 0 <= size <= end - body or len(values) == count:
+            raise ValueError("a record is longer than its batch, or there are too many")
+        begin = _key_end(data, body)
+        length, value_at = _varint(data, begin)
+        if length < 0:
+            rest.append(data[at:stop])
+            values.append(None)
+        else:
+            value_end = value_at + length
+            if value_end >= stop:
+                raise ValueError("a value is longer than its record")
+            left = begin - body + stop - value_end + 1
+            rest += (_encoded_varint(left), data[body:begin], b"\0", data[value_end:stop])
+            values.append(data[value_at:value_end])
+        at = stop
+    return b"".join(rest), values
+
+
 def read_one_by_one(
     data: bytes,
     count: int,
@@ -172,12 +204,8 @@ def _check_headers(data: bytes, body: int, stop: int) -> tuple[int, int]:
 
     Raises ValueError if there are too many, or the fields before them do not fit into the record.
     """
-    at = _after_attributes(data, body)
-    for _ in range(2):
-        _, at = _varint(data, at)
-    for _ in range(2):  # key and value
-        size, at = _varint(data, at)
-        at += max(size, 0)
+    size, at = _varint(data, _key_end(data, body))
+    at += max(size, 0)
     if at >= stop:
         raise ValueError("a key or value is longer than its record")
     count, at = _varint(data, at)
@@ -201,14 +229,23 @@ def _offset_delta(data: bytes, body: int) -> int:
     return delta
 
 
-def _after_attributes(data: bytes, body: int) -> int:
+def _key_end(data: bytes | memoryview, body: int) -> int:
+    """Where the key of the record at ``body`` ends."""
+    at = _after_attributes(data, body)
+    for _ in range(2):
+        _, at = _varint(data, at)
+    size, at = _varint(data, at)
+    return at + max(size, 0)
+
+
+def _after_attributes(data: bytes | memoryview, body: int) -> int:
     # Kafka defines no attributes yet, and parsers differ on the length of large values.
     if data[body] >= _ATTRIBUTES_MORE:
         raise ValueError("a record has unknown attributes")
     return body + 1
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """The signed number (zigzag) at a position, and the position after it."""
     value = 0
     for index in range(_LONGEST_VARINT):
@@ -219,3 +256,13 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
                 break
             return (value >> 1) ^ -(value & 1), at + index + 1
     raise ValueError("a number has more than 64 bits")
+
+
+def _encoded_varint(number: int) -> bytes:
+    """A number from 0 on, zigzag."""
+    left, encoded = number << 1, bytearray()
+    while left >= _CONTINUES:
+        encoded.append(left & 0x7F | _CONTINUES)
+        left >>= 7
+    encoded.append(left)
+    return bytes(encoded)

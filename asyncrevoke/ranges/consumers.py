@@ -22,5 +22,7 @@ def consumer_of(
     ``UnreadableRecord`` for a record that cannot be read, instead of raising UnreadableRecordError.
     """
     options = {field.name: getattr(config, field.name) for field in fields(config)}
+    # The value of a whole batch is a view whatever is configured.
+    options["value_as"] = "view" if whole_batches else "bytes"
     kind = WholeBatches if whole_batches else ReturnsUnreadable if unreadable else RangeConsumer
     return kind(**cast("ConsumerOptions", options))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from asyncrevoke.config.consumer_config import ValueAs
     from benchmarks.clients.aiokafka_types import Reader, Received
     from benchmarks.clients.java_clients import Told
 
@@ -85,9 +86,20 @@ class Client(Protocol):
 
 async def asyncrevoke(log: Log, meter: Meter) -> None:
     """``async for batch in consumer``."""
+    await _asyncrevoke(log, meter, "bytes")
+
+
+async def asyncrevoke_views(log: Log, meter: Meter) -> None:
+    """The same, with values as memoryviews."""
+    await _asyncrevoke(log, meter, "view")
+
+
+async def _asyncrevoke(log: Log, meter: Meter, value_as: ValueAs) -> None:
     from asyncrevoke import Consumer
 
-    async with Consumer(log.topic, bootstrap_servers=log.bootstrap, group_id=log.group) as consumer:
+    async with Consumer(
+        log.topic, bootstrap_servers=log.bootstrap, group_id=log.group, value_as=value_as
+    ) as consumer:
         async for batch in consumer:
             size = 0
             for record in batch.records:
@@ -230,6 +242,7 @@ OURS = "asyncrevoke, async for"
 
 CLIENTS: dict[str, Client] = {
     OURS: asyncrevoke,
+    "asyncrevoke, views": asyncrevoke_views,
     "aiokafka, getmany()": aiokafka,
     "confluent AIOConsumer, consume(1000)": confluent_aio,
     "confluent AIOConsumer, tuned": confluent_aio_tuned,

@@ -35,6 +35,7 @@ class Section(NamedTuple):
     failed: dict[str, str]
     # Seconds and MiB, to be drawn instead.
     curve: tuple[tuple[float, float], ...] = ()
+    is_drawn: bool = True
 
 
 _ABOUT = (
@@ -65,6 +66,14 @@ HANDLERS: dict[str, tuple[str, str]] = {
         "From sending to handling",
         "1,000 records/s, sent one by one.",
     ),
+}
+
+
+_RAW = {
+    "raw": "Raw iteration",
+    "large": "Large records",
+    "large-100k": "Records of 100 kB",
+    "large-10k": "Records of 10 kB",
 }
 
 
@@ -100,7 +109,7 @@ def page(results: Mapping[str, Found]) -> str:
 
 
 def _has_picture(section: Section) -> bool:
-    return bool(section.curve) or any(section.measures[0].rounds.values())
+    return section.is_drawn and (bool(section.curve) or any(section.measures[0].rounds.values()))
 
 
 def _table(section: Section) -> str:
@@ -134,7 +143,7 @@ def sections(results: Mapping[str, Found]) -> Iterator[Section]:
 
 def _raw(name: str, found: Found) -> Iterator[Section]:
     size = found["size"]
-    bulk = name == "large"
+    bulk = name.startswith("large")
     scale = size / 1e6 if bulk else 1.0
     unit = "MB" if bulk else "records"
     about = f"{found['records']:,} records of {size:,} bytes in 8 partitions, looked at in a loop."
@@ -142,7 +151,7 @@ def _raw(name: str, found: Found) -> Iterator[Section]:
         about += " Where a client is told how many it may take at once, that is 10 MB of them."
     yield Section(
         name,
-        "Large records" if bulk else "Raw iteration",
+        _RAW[name],
         about,
         "asyncrevoke, async for",
         (
@@ -150,6 +159,7 @@ def _raw(name: str, found: Found) -> Iterator[Section]:
             Measure(f"{unit} per second of CPU", _scaled(found["records_per_cpu_second"], scale)),
         ),
         _failed(found["failed"]),
+        is_drawn=name in ("raw", "large"),
     )
 
 
@@ -251,8 +261,7 @@ def _failed(why: Mapping[str, str]) -> dict[str, str]:
 
 
 _SECTIONS = {
-    "raw": _raw,
-    "large": _raw,
+    **dict.fromkeys(_RAW, _raw),
     **dict.fromkeys((*HANDLERS, "memory"), _handlers),
     "stall": _stall,
     "join": _join,

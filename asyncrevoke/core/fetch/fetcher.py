@@ -82,7 +82,7 @@ class Fetcher:
         self._cluster = cluster
         self._reactions = reactions
         self._log = WaitLog(outbox)
-        self._memory = MemoryBudget(config)
+        self._memory = MemoryBudget(outbox, config)
         self._responses = FetchResponses(config, cluster, decode, self._log, self, reactions)
         self._background_decoding = BackgroundDecoding(
             outbox, self._memory, config.buffer_memory // 2
@@ -144,6 +144,9 @@ class Fetcher:
             return
         del self._cursors[instance.partition]
         self._memory.forget(cursor)
+        if instance.buffer is not None:
+            # A fetch in flight may refer to it, and would keep its batches in memory.
+            instance.buffer.discard()
         cursor.retire()
         self.collector.forget(cursor)
         self._shares_changed = True
@@ -183,6 +186,7 @@ class Fetcher:
             self._place_all(now, [cursor for cursor in self._inactive if cursor.is_active])
         self._truncation_detection.run()
         self._background_decoding.run()
+        self._memory.release_responses(now, self._cursors.values())
         if now >= self._held_until:
             for broker in self._brokers.values():
                 while broker.is_due(now) and self._send(now, broker):
@@ -383,6 +387,7 @@ class Fetcher:
                     fetch.session.answered(reply.session_id)
                 self._cluster.note_success(fetch.node)
                 self._log.over(now, f"node {broker.node_id}", "fetching again", node=broker.node_id)
+                self._memory.received(now, reply, fetch.targets)
                 served, fruitless = self._responses.handle(now, fetch, reply)
                 broker.answered(now, fetch, fruitless=fruitless)
                 if served:

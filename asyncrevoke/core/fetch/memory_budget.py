@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.core.fetch.viewed_responses import ViewedResponses
+
 if TYPE_CHECKING:
+    from collections.abc import Container, Iterable
+
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.fetch.cursor import PartitionCursor
+    from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.partition.record_buffer import RecordBuffer
+    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.protocol.messages import FetchResponse
 
 # Polls whose records are buffered ahead (KIP-41, heuristic 2).
 _PREFETCH = 2
@@ -16,13 +23,21 @@ _SMALLEST_FETCH = 64 * 1024
 
 
 class MemoryBudget:
-    """Counts ``used`` bytes in buffers, and reserves bytes for responses under way."""
+    """Counts ``used`` bytes in buffers, and reserves bytes for responses under way.
 
-    def __init__(self, config: ConsumerConfig) -> None:
+    A response counts as a whole while a batch, or a value that was delivered, is a view of it.
+    """
+
+    def __init__(self, outbox: Outbox, config: ConsumerConfig) -> None:
+        self._outbox = outbox
         self._config = config
         self._smallest = max(1, min(_SMALLEST_FETCH, config.buffer_memory // 16))
         self._reserved = 0
-        self.used = 0
+        # Bytes in the buffers of partitions, those of them that are in responses, and responses.
+        self._buffered = self._viewed = 0
+        self._responses = ViewedResponses()
+        # Partitions with a batch that exceeded the limit.
+        self._oversized: set[TopicPartition] = set()
         # Partitions with buffered bytes.
         self._holders = 0
         self.share(1, 1)
@@ -63,18 +78,70 @@ class MemoryBudget:
     def recount(self, cursor: PartitionCursor) -> None:
         """Count the buffer of this cursor again."""
         buffer = cursor.instance.buffer
-        self._count(cursor, 0 if buffer is None else buffer.size)
+        if buffer is None:
+            self._count(cursor, 0, 0)
+        else:
+            self._count(cursor, buffer.size, buffer.viewed)
 
     def forget(self, cursor: PartitionCursor) -> None:
         """Count the buffer of this cursor no longer."""
-        self._count(cursor, 0)
+        self._count(cursor, 0, 0)
 
-    def _count(self, cursor: PartitionCursor, size: int) -> None:
-        before = cursor.set_counted(size)
-        self.used += size - before
+    def _count(self, cursor: PartitionCursor, size: int, viewed: int) -> None:
+        before, viewed_before = cursor.set_counted(size, viewed)
+        self._buffered += size - before
+        self._viewed += viewed - viewed_before
         if (before == 0) is not (size == 0):
             self._holders += 1 if size else -1
             self._set_marks()
+
+    @property
+    def used(self) -> int:
+        """Bytes of records that were not delivered, and of responses with views."""
+        return self._buffered - self._viewed + self._responses.size
+
+    def received(
+        self, now: float, response: FetchResponse, asked: Container[TopicPartition]
+    ) -> None:
+        """A response was received, to a fetch for the partitions ``asked``. Logs the first batch
+        of a partition that exceeds the limit: a broker returns it all the same (KIP-74)."""
+        if response.buffer is None:
+            return
+        self._responses.add(now, response.buffer)
+        limit = self._config.max_partition_fetch_bytes
+        for fetched in response.partitions:
+            size, partition = len(fetched.records), fetched.partition
+            if size > limit and partition in asked and partition not in self._oversized:
+                self._oversized.add(partition)
+                self._outbox.emit(
+                    "info",
+                    "record batch exceeds max_partition_fetch_bytes; fetched all the same",
+                    partition=str(partition),
+                    bytes=size,
+                    limit=limit,
+                )
+
+    def release_responses(self, now: float, cursors: Iterable[PartitionCursor]) -> None:
+        """Copy batches that keep responses in memory for long, or keep much more than their own
+        size when the memory is used up. What is kept then are views that were delivered."""
+        is_old = self._responses.is_kept_for_long(now)
+        if self._viewed and (is_old or (self.is_exhausted and self._is_mostly_delivered)):
+            for cursor in cursors:
+                if (buffer := cursor.instance.buffer) is not None:
+                    buffer.copy_views()
+                self.recount(cursor)
+        if is_old and self._responses.is_kept_for_long(now) and self._responses.report():
+            self._outbox.emit(
+                "warning",
+                "views of delivered records keep fetch responses in memory; copy what is kept",
+                bytes=self._responses.size,
+            )
+
+    @property
+    def _is_mostly_delivered(self) -> bool:
+        """Whether most bytes of the responses do not wait to be delivered. Never with views of
+        values: the application may have these bytes, and copies of the others free nothing."""
+        return self._config.value_as == "bytes" and 2 * self._viewed < self._responses.size
 
     @property
     def is_exhausted(self) -> bool:

@@ -33,7 +33,8 @@ class RecordBuffer:
     ``position`` is the next offset to deliver, past holes, control batches and aborted ones as far
     as they are known; ``fetch_position`` is the next offset to fetch. ``leader_epoch`` and
     ``fetch_epoch`` are those of the batches before them, -1 if unknown. ``buffered`` estimates the
-    records left from the batch headers, 0 only if there are none. ``size`` is in bytes. Records
+    records left from the batch headers, 0 only if there are none. ``size`` is in bytes, of which
+    ``viewed`` are in the buffers of fetch responses. Records
     of ``completed_earlier`` are skipped, and counted in ``skipped_completed``.
 
     While ``awaits_decoding``, the next batch is a large one that is decoded in a thread
@@ -61,7 +62,7 @@ class RecordBuffer:
         # The leader epochs of what was fetched, and where each begins.
         self._epochs: list[tuple[int, int]] = []
         self.buffered = 0
-        self.size = 0
+        self.size = self.viewed = 0
         # The first batch is the open one if ``_decoded`` holds its records.
         self._batches: deque[tuple[RecordBatch, int]] = deque()
         self._decoded: list[Record] | None = None
@@ -105,6 +106,7 @@ class RecordBuffer:
             self._batches.append((batch, estimate))
             self.buffered += estimate
             self.size += batch.size
+            self.viewed += batch.viewed_size
         if first_ones:
             self._skip_empty()
 
@@ -207,6 +209,13 @@ class RecordBuffer:
         """Whether the first batch is a large one that has been decoded."""
         return self._decoded_elsewhere is not None or self._open_size > LARGE_BATCH
 
+    def copy_views(self) -> None:
+        """Copy the batches that are in the buffers of fetch responses."""
+        if self.viewed:
+            for batch, _ in self._batches:
+                batch.copy()
+            self.viewed = 0
+
     def discard(self) -> None:
         """Drop all that was not taken, so that it is fetched again."""
         self._batches.clear()
@@ -214,7 +223,7 @@ class RecordBuffer:
         self._unreadable = []
         self._cursor = self._open_size = self._counted = 0
         self.awaits_decoding = False
-        self.buffered = self.size = 0
+        self.buffered = self.size = self.viewed = 0
         self.fetch_position = self.position
         self.fetch_epoch = self.leader_epoch
         self._epochs = [entry for entry in self._epochs if entry[1] < self.position]
@@ -297,6 +306,7 @@ class RecordBuffer:
     def _close(self, batch: RecordBatch) -> None:
         self._batches.popleft()
         self.size -= self._open_size
+        self.viewed -= batch.viewed_size
         self._decoded = None
         self._unreadable = []
         self._cursor = self._open_size = 0

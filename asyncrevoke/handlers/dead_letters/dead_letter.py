@@ -59,7 +59,7 @@ class DeadLetter:
 
     def __init__(self, record: Record, error: BaseException, attempts: int) -> None:
         self.key = record.key
-        self.value = record.value
+        self.value = None if record.value is None else bytes(record.value)
         self.timestamp = record.timestamp
         self.headers: list[tuple[str, bytes | None]] = [
             *record.headers,

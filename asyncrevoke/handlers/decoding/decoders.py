@@ -24,9 +24,10 @@ class _PydanticModel(Protocol):
 def decoder_for(annotation: object, whose: str) -> Decoder:
     """Build the decoder of an annotation, once, at registration.
 
-    ``Record`` is the record as it is; ``bytes`` the value; ``str`` its UTF-8 text; a pydantic
-    model, and anything that msgspec knows (dict, dataclass, Struct, TypedDict, ...), its JSON. A
-    null value (a tombstone) reaches ``T | None`` as None and does not decode otherwise.
+    ``Record`` is the record as it is; ``bytes`` the value; ``memoryview`` a view of it, without a
+    copy; ``str`` its UTF-8 text; a pydantic model, and anything that msgspec knows (dict,
+    dataclass, Struct, TypedDict, ...), its JSON. A null value (a tombstone) reaches ``T | None`` as
+    None and does not decode otherwise.
 
     ConfigError, beginning with ``whose``, for an annotation that cannot be decoded.
     """
@@ -36,6 +37,8 @@ def decoder_for(annotation: object, whose: str) -> Decoder:
     if plain is bytes:
         return BytesDecoder(optional=optional)
     decode: _Decode
+    if plain is memoryview:
+        return ViewDecoder(optional=optional)
     if plain is str:
         decode = _text
     elif isinstance(plain, type) and hasattr(plain, "__pydantic_validator__"):
@@ -102,7 +105,21 @@ class BytesDecoder:
         """Raises DecodeError for a null value, unless it is ``optional``."""
         if record.value is None and not self._optional:
             raise _tombstone(record, bytes)
-        return record.value
+        # With value_as="view" it is a memoryview.
+        return None if record.value is None else bytes(record.value)
+
+
+class ViewDecoder:
+    """Decodes nothing: the handler receives a memoryview of the value."""
+
+    def __init__(self, *, optional: bool) -> None:
+        self._optional = optional
+
+    def __call__(self, record: Record) -> object:
+        """Raises DecodeError for a null value, unless it is ``optional``."""
+        if record.value is None and not self._optional:
+            raise _tombstone(record, memoryview)
+        return record.view
 
 
 def _text(value: bytes) -> str:
@@ -127,7 +144,7 @@ def _decode_or_fail(
                 return None
             raise _tombstone(record, annotation)
         try:
-            return decode(value)
+            return decode(bytes(value))
         # msgspec, pydantic and UTF-8 raise ValueError; a hook of a user's type may raise any other.
         except Exception as error:  # noqa: BLE001
             what = f"the value does not decode as {annotation_name(annotation)}"

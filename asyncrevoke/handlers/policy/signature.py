@@ -343,6 +343,6 @@ def _call_with_bytes(function: HandlerFunction, decode: BytesDecoder) -> Handler
 
     def call(record: Record, _: HandlerContext | None = None, /) -> Awaitable[object]:
         value = record.value
-        return function(decode(record) if value is None else value)
+        return function(value if value.__class__ is bytes else decode(record))
 
     return call

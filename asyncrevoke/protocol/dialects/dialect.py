@@ -59,20 +59,20 @@ class Shortcut:
     what only kio handles."""
 
     write: Callable[[Request], bytes | None]
-    read: Callable[[bytes | bytearray, int, Request | None], Response | None]
+    read: Callable[[bytes | memoryview, int, Request | None], Response | None]
 
 
 def with_shortcut(
     dialect: Dialect,
     write: Callable[[_Request], bytes | None],
-    read: Callable[[bytes | bytearray, int, _Request | None], Response | None],
+    read: Callable[[bytes | memoryview, int, _Request | None], Response | None],
 ) -> Dialect:
     """The dialect with a shortcut."""
     return replace(
         dialect,
         shortcut=Shortcut(
             cast("Callable[[Request], bytes | None]", write),
-            cast("Callable[[bytes | bytearray, int, Request | None], Response | None]", read),
+            cast("Callable[[bytes | memoryview, int, Request | None], Response | None]", read),
         ),
     )
 

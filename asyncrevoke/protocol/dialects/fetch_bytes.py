@@ -14,6 +14,7 @@ from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.dialects.topic_ids import names
 from asyncrevoke.protocol.guard import HostileFrame, varint
 from asyncrevoke.protocol.messages import ErrorCode, FetchedPartition, FetchResponse
+from asyncrevoke.protocol.receive_buffers import buffer_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,7 +96,7 @@ _REST: Final = struct.Struct(">ii")
 
 
 def read_v11(
-    frame: bytes | bytearray, offset: int, _request: FetchRequest | None = None
+    frame: bytes | memoryview, offset: int, _request: FetchRequest | None = None
 ) -> FetchResponse | None:
     """The response at ``offset``; None if kio has to decode it, or it is malformed."""
     try:
@@ -104,7 +105,7 @@ def read_v11(
         return None
 
 
-def _read_v11(frame: bytes | bytearray, at: int) -> FetchResponse | None:
+def _read_v11(frame: bytes | memoryview, at: int) -> FetchResponse | None:
     _, error, session_id = _ANSWER.unpack_from(frame, at)
     (topics,) = _COUNT.unpack_from(frame, at + _ANSWER.size)
     at += _ANSWER.size + _COUNT.size
@@ -137,11 +138,16 @@ def _read_v11(frame: bytes | bytearray, at: int) -> FetchResponse | None:
             at = stop
     if at != end:
         return None
-    return FetchResponse(error=ErrorCode.none, session_id=session_id, partitions=tuple(found))
+    return FetchResponse(
+        error=ErrorCode.none,
+        session_id=session_id,
+        partitions=tuple(found),
+        buffer=buffer_of(view),
+    )
 
 
 def read_v13(
-    frame: bytes | bytearray, offset: int, request: FetchRequest | None
+    frame: bytes | memoryview, offset: int, request: FetchRequest | None
 ) -> FetchResponse | None:
     """By topic id; topics that ``request`` does not name are left out."""
     try:
@@ -151,7 +157,7 @@ def read_v13(
 
 
 def _read_v13(
-    frame: bytes | bytearray, at: int, known: Mapping[bytes, str]
+    frame: bytes | memoryview, at: int, known: Mapping[bytes, str]
 ) -> FetchResponse | None:
     # Only for responses without tagged fields, whose count ends each structure and the header.
     _, error, session_id = _ANSWER.unpack_from(frame, at + 1)
@@ -185,7 +191,12 @@ def _read_v13(
         at += 1
     if frame[at] or at + 1 != end:
         return None
-    return FetchResponse(error=ErrorCode.none, session_id=session_id, partitions=tuple(found))
+    return FetchResponse(
+        error=ErrorCode.none,
+        session_id=session_id,
+        partitions=tuple(found),
+        buffer=buffer_of(view),
+    )
 
 
 def _partition(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.core.io.effects import BrokerProbed, Failed, FailureKind, Replied
 from asyncrevoke.core.io.link_silence import ConnectTimes
+from asyncrevoke.protocol.receive_buffers import ReceiveBuffers
 from asyncrevoke.runtime.net.connection import Connection, RequestFailed
 from asyncrevoke.runtime.net.decode_threads import DecodeThreads
 
@@ -108,6 +109,8 @@ class Channels:
         self._openings: dict[Node, ConnectTimes] = {}
         self._silences: asyncio.Queue[ConnectionSilent] = asyncio.Queue()
         self._decode_threads = DecodeThreads()
+        # As much as one response may have, so they take no more than the fetch that fills them.
+        self._buffers = ReceiveBuffers(config.buffer_memory // 2)
         self._closed = False
         # Connections that were replaced and still have requests in flight.
         self._retired: list[tuple[tuple[int, Channel], Connection]] = []
@@ -301,6 +304,7 @@ class Channels:
                 node,
                 self._config,
                 self._decode_threads,
+                self._buffers,
                 within=within,
                 silence_timeout=silence_timeout,
                 silences=self._silences,

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.io.effects import Node
     from asyncrevoke.protocol.codec import DecodedResponse
     from asyncrevoke.protocol.messages import Request, Response
+    from asyncrevoke.protocol.receive_buffers import ReceiveBuffers
     from asyncrevoke.runtime.net.decode_threads import DecodeThreads
     from asyncrevoke.runtime.net.pending_request import Done
     from asyncrevoke.runtime.net.raw_connection import RawConnection
@@ -72,6 +73,7 @@ class Connection:
         client_id: str,
         limit: int,
         threads: DecodeThreads,
+        buffers: ReceiveBuffers,
         *,
         opening: float = 0.0,
         silences: asyncio.Queue[ConnectionSilent] | None = None,
@@ -107,7 +109,7 @@ class Connection:
         # The request whose response is decoded in a thread; it is not in ``_pending``.
         self._decoding: PendingRequest | None = None
         self._large_responses = LargeResponses(threads, cast("asyncio.Transport", transport))
-        self._frames = Frames(transport.get_protocol(), limit, self._received, self._lost)
+        self._frames = Frames(transport.get_protocol(), limit, buffers, self)
         transport.set_protocol(self._frames)
 
     @classmethod
@@ -116,6 +118,7 @@ class Connection:
         node: Node,
         config: ConsumerConfig,
         threads: DecodeThreads,
+        buffers: ReceiveBuffers,
         *,
         within: float,
         silence_timeout: float = _NEVER,
@@ -151,6 +154,7 @@ class Connection:
             config.client_id,
             limit,
             threads,
+            buffers,
             opening=opening,
             silences=silences,
         )
@@ -263,8 +267,8 @@ class Connection:
 
     # --- responses -------------------------------------------------------------------------------
 
-    def _received(self, frame: bytes | bytearray) -> bool:
-        """Handle a frame. Returns whether others may follow."""
+    def frame_received(self, frame: bytes | memoryview) -> bool:
+        """Handle a response. Returns whether others may follow."""
         if self._large_responses.busy:
             self._large_responses.keep(frame)
             return True
@@ -311,12 +315,12 @@ class Connection:
         if pending.was_alone and not pending.broker_wait:
             self._link.answered(self._received_at - pending.sent_at)
 
-    def _decode_large(self, pending: PendingRequest, frame: bytes | bytearray) -> None:
+    def _decode_large(self, pending: PendingRequest, frame: bytes | memoryview) -> None:
         message = pending.message
         self._remove_answered(pending)
         self._decoding = pending
         decode = partial(codec.decode_response, type(message), pending.version, frame, message)
-        self._large_responses.decode(frame, decode, self._decoded)
+        self._large_responses.decode(decode, self._decoded)
 
     def _decoded(self, response: DecodedResponse | BaseException) -> None:
         pending, self._decoding = self._decoding, None
@@ -338,7 +342,7 @@ class Connection:
                 # A response that seems overdue may have been received meanwhile.
                 self._check_at(self._loop.time() + _READ_FIRST)
                 return
-            self._received(frame)
+            self.frame_received(frame)
 
     def _deliver(self, pending: PendingRequest, response: DecodedResponse) -> None:
         if response.unknown_errors:
@@ -360,8 +364,8 @@ class Connection:
             self._loop.call_soon(pending.done, RequestFailed(kind, detail))
         self.abort()
 
-    def _lost(self, error: Exception | None) -> None:
-        """The transport is closed: there are no further responses."""
+    def frames_ended(self, error: Exception | None) -> None:
+        """There are no further responses."""
         if not self.connected:
             return
         if isinstance(error, TimeoutError) and self._pending:

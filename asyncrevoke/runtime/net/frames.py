@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from asyncrevoke.protocol.receive_buffers import ReceiveBuffers
 
-__all__ = ["FrameTooLargeError", "Frames"]
+__all__ = ["FrameReceiver", "FrameTooLargeError", "Frames"]
 
 _SIZE: Final = struct.Struct(">i")
 _BUFFER_BYTES: Final = 64 * 1024
-# Bytes of a buffer that is kept for the next large frame.
-_KEPT_BYTES: Final = 16 * 1024 * 1024
 _NOTHING: Final = memoryview(b"")
 
 
@@ -22,34 +20,47 @@ class FrameTooLargeError(ConnectionError):
     """A frame that is larger than the limit."""
 
 
+class FrameReceiver(Protocol):
+    """Handles the frames of one connection. Implemented by :class:`Connection`."""
+
+    def frame_received(self, frame: bytes | memoryview) -> bool:
+        """Handle a frame in the iteration of the event loop in which it is received; False drops
+        all bytes after it.
+
+        A large frame is a memoryview of a ReceiveBuffer, which is used again when there are no
+        more views of it.
+        """
+        ...
+
+    def frames_ended(self, error: Exception | None) -> None:
+        """No further frames follow; None if the peer has closed the connection. May be called more
+        than once."""
+        ...
+
+
 class Frames(asyncio.BufferedProtocol):
     """Replaces ``before`` as the protocol of an open transport, and forwards its end to it.
 
-    ``on_frame(frame)`` gets each frame in the iteration of the event loop in which it is received.
-    A large frame is the bytearray that it was received into, which is reused unless there is a
-    memoryview of it. ``on_lost(error)`` is called once or more when no further frames follow; the
-    error is None if the peer has closed the connection. After that, or when ``on_frame`` returns
-    False, received bytes are dropped. A frame that declares more than ``limit`` bytes is rejected
-    before it is read.
+    A large frame is received where it stays, in one of ``buffers``. A frame that declares more than
+    ``limit`` bytes is rejected before memory is taken for it.
     """
 
     def __init__(
         self,
         before: asyncio.BaseProtocol,
         limit: int,
-        on_frame: Callable[[bytes | bytearray], bool],
-        on_lost: Callable[[Exception | None], None],
+        buffers: ReceiveBuffers,
+        receiver: FrameReceiver,
     ) -> None:
         self._before = before
         self._limit = limit
-        self._on_frame = on_frame
-        self._on_lost = on_lost
+        self._buffers = buffers
+        self._receiver = receiver
         # Small frames, and the first bytes of large ones.
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         self._filled = 0
         # A large frame, and the part of it that was not received yet.
-        self._frame = bytearray()
-        self._missing = _NOTHING
+        self._frame = self._missing = _NOTHING
         self._ended = False
         # How many times bytes were received.
         self.arrivals = 0
@@ -68,10 +79,7 @@ class Frames(asyncio.BufferedProtocol):
         if self._missing:
             self._missing = self._missing[nbytes:]
             if not self._missing:
-                frame, self._missing = self._frame, _NOTHING
-                if len(frame) > _KEPT_BYTES:
-                    self._frame = bytearray()
-                self._deliver(frame)
+                self._deliver_large()
             return
         buffer = self._buffer
         position, end = 0, self._filled + nbytes
@@ -85,10 +93,7 @@ class Frames(asyncio.BufferedProtocol):
             if stop > end:
                 if _SIZE.size + size <= _BUFFER_BYTES:
                     break
-                self._frame = self._allocate(size)
-                self._missing = memoryview(self._frame)[end - begin :]
-                self._frame[: end - begin] = buffer[begin:end]
-                self._filled = 0
+                self._begin_large(size, buffer[begin:end])
                 return
             if not self._deliver(bytes(buffer[begin:stop])):
                 return
@@ -97,28 +102,26 @@ class Frames(asyncio.BufferedProtocol):
         if position and self._filled:
             buffer[: self._filled] = bytes(buffer[position:end])
 
-    def _allocate(self, size: int) -> bytearray:
-        """The bytearray of the last large frame, unless there is a memoryview of it.
+    def _begin_large(self, size: int, begun: memoryview) -> None:
+        """Receive the rest of a large frame into a buffer of its own."""
+        self._frame = memoryview(self._buffers.take(size))[:size]
+        self._frame[: len(begun)] = begun
+        self._missing = self._frame[len(begun) :]
+        self._filled = 0
 
-        A new one costs time, because it is filled with zeros.
-        """
-        room = self._frame
-        try:
-            room.append(0)
-        except BufferError:
-            return bytearray(size)
-        if len(room) < size:
-            return bytearray(size)
-        del room[size:]
-        return room
+    def _deliver_large(self) -> None:
+        frame, self._frame = self._frame, _NOTHING
+        self._missing = _NOTHING
+        self._buffers.keep_viewed(frame)
+        self._deliver(frame)
 
-    def _deliver(self, frame: bytes | bytearray) -> bool:
-        self._ended = not self._on_frame(frame)
+    def _deliver(self, frame: bytes | memoryview) -> bool:
+        self._ended = not self._receiver.frame_received(frame)
         return not self._ended
 
     def _reject(self, size: int) -> None:
         self._ended = True
-        self._on_lost(
+        self._receiver.frames_ended(
             FrameTooLargeError(
                 f"a response of {size} bytes exceeds the limit of {self._limit}; if it has a large"
                 " record batch, raise fetch_max_bytes"
@@ -128,11 +131,11 @@ class Frames(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         """The peer has closed its side; False closes the transport."""
         self._ended = True
-        self._on_lost(None)
+        self._receiver.frames_ended(None)
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The transport is closed."""
         self._ended = True
-        self._on_lost(exc)
+        self._receiver.frames_ended(exc)
         self._before.connection_lost(exc)

@@ -25,7 +25,7 @@ class LargeResponses:
     def __init__(self, threads: DecodeThreads, transport: asyncio.Transport) -> None:
         self._threads = threads
         self._transport = transport
-        self._kept: deque[memoryview] = deque()
+        self._kept: deque[bytes | memoryview] = deque()
         self._decoding: asyncio.Future[DecodedResponse] | None = None
 
     @property
@@ -35,20 +35,16 @@ class LargeResponses:
 
     def decode(
         self,
-        frame: bytes | bytearray,
         decode: Callable[[], DecodedResponse],
         on_decoded: Callable[[DecodedResponse | BaseException], None],
     ) -> None:
-        """Pause reading and decode ``frame`` by ``decode()``; ``on_decoded`` gets the result,
-        unless :meth:`discard` is called before."""
-        # The memoryview keeps the bytearray from being reused.
-        view = memoryview(frame)
+        """Pause reading and decode a response by ``decode()``; ``on_decoded`` gets the result, unless
+        :meth:`discard` is called before."""
         if not self._transport.is_closing():
             self._transport.pause_reading()
         decoding = self._decoding = self._threads.submit(decode)
 
         def done(future: asyncio.Future[DecodedResponse]) -> None:
-            view.release()
             if self._decoding is not future:
                 if not future.cancelled():
                     future.exception()  # retrieved, so that asyncio does not log it
@@ -61,13 +57,13 @@ class LargeResponses:
 
         decoding.add_done_callback(done)
 
-    def keep(self, frame: bytes | bytearray) -> None:
+    def keep(self, frame: bytes | memoryview) -> None:
         """Keep a frame that was received while another one is being decoded."""
-        self._kept.append(memoryview(frame))
+        self._kept.append(frame)
 
-    def next_kept(self) -> bytes | None:
+    def next_kept(self) -> bytes | memoryview | None:
         """The frame that was kept first; None if there is none."""
-        return bytes(self._kept.popleft()) if self._kept else None
+        return self._kept.popleft() if self._kept else None
 
     def resume_reading(self) -> None:
         """Read again; no frames are kept."""

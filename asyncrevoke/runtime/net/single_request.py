@@ -7,6 +7,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, TypeVar
 
 from asyncrevoke.core.io.effects import Node
+from asyncrevoke.protocol.receive_buffers import ReceiveBuffers
 from asyncrevoke.runtime.net.connection import Connection
 from asyncrevoke.runtime.net.decode_threads import DecodeThreads
 
@@ -33,7 +34,8 @@ async def _request(message: Request, config: ConsumerConfig, within: float) -> R
     threads = DecodeThreads()
     try:
         node = Node(-1, *config.addresses[0])
-        connection = await Connection.open(node, config, threads, within=within)
+        buffers = ReceiveBuffers(0)
+        connection = await Connection.open(node, config, threads, buffers, within=within)
         try:
             return await connection.request(message, within=within)
         finally:

@@ -232,7 +232,8 @@ def _bootstrap(config: ConsumerConfig, environment: Environment | None) -> Seque
 def _decoder(config: ConsumerConfig, *, whole_batches: bool) -> RecordDecoder:
     """A decoder that limits the decompressed size of batches."""
     limit = max(LARGEST_UNPACKED, 4 * config.buffer_memory)
-    return partial(decode_batches, limit=limit, whole=whole_batches)
+    views = config.value_as == "view"
+    return partial(decode_batches, limit=limit, whole=whole_batches, views=views)
 
 
 def _journal_facts(config: ConsumerConfig) -> dict[str, object]:

@@ -146,6 +146,14 @@ class SimulatedBatch:
         return self.size
 
     @property
+    def viewed_size(self) -> int:
+        """Zero: it is no view of a response."""
+        return 0
+
+    def copy(self) -> None:
+        """Do nothing: it is no view of a response."""
+
+    @property
     def checksum(self) -> int:
         """Unique among the batches of one leader epoch."""
         return self.leader_epoch

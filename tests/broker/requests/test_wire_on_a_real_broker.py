@@ -13,6 +13,7 @@ from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node, Send
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol import codec, messages
 from asyncrevoke.protocol.messages import ErrorCode
+from asyncrevoke.protocol.receive_buffers import ReceiveBuffers
 from asyncrevoke.protocol.subscription import (
     Subscription,
     decode_assignment,
@@ -281,7 +282,8 @@ async def test_every_request_is_answered_in_each_version(
 
 async def test_a_connection_is_shared_until_it_is_closed(client: WireClient) -> None:
     config = ConsumerConfig(bootstrap_servers=f"{client.node.host}:{client.node.port}")
-    connection = await Connection.open(client.node, config, DecodeThreads(), within=10)
+    threads, buffers = DecodeThreads(), ReceiveBuffers(0)
+    connection = await Connection.open(client.node, config, threads, buffers, within=10)
     answers = await asyncio.gather(
         *(connection.request(messages.MetadataRequest(topics=()), within=10) for _ in range(20))
     )

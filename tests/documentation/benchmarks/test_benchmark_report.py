@@ -56,8 +56,9 @@ def test_each_section_has_a_picture(tmp_path: Path) -> None:
     assert (tmp_path / "raw.svg").read_text().startswith("<?xml")
 
 
-def test_large_records_count_by_their_bytes() -> None:
-    (section,) = sections({"large": raw(size=1_000_000)["raw"]})
+@pytest.mark.parametrize("step", ["large", "large-100k", "large-10k"])
+def test_large_records_count_by_their_bytes(step: str) -> None:
+    (section,) = sections({step: raw(size=1_000_000)["raw"]})
     assert section.measures[0].rounds[THEIRS] == [50.0, 100.0, 150.0]
     assert section.measures[0].title == "MB/s"
 

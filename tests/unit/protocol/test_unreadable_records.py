@@ -16,7 +16,7 @@ from wire.frames.raw_batches import Header, raw_batch, record, sized, varint
 from asyncrevoke.core.partition.record_buffer import LARGE_BATCH, RecordBuffer
 from asyncrevoke.errors import CorruptRecordError, UnreadableRecordError
 from asyncrevoke.model import Record, TopicPartition, UnreadableRecord
-from asyncrevoke.protocol import records as records_module
+from asyncrevoke.protocol import record_maker as record_maker_module
 from asyncrevoke.protocol.records import (
     LARGEST_UNPACKED,
     CorruptBatch,
@@ -191,13 +191,13 @@ def test_the_parser_gets_a_large_batch_in_pieces_that_hold_no_other_thread_up(
 ) -> None:
     # What one call may read: it holds the interpreter lock, which heartbeats wait for.
     given: list[int] = []
-    create = vars(records_module)["parser"]
+    create = vars(record_maker_module)["parser"]
 
     def noted(data: bytes) -> object:
         given.append(len(data))
         return create(data)
 
-    monkeypatch.setattr(records_module, "parser", noted)
+    monkeypatch.setattr(record_maker_module, "parser", noted)
     lies = record(5000, length=9, header_count=header_count)
     batch = raw_batch(*(record(n, value=bytes(300)) for n in range(5000)), lies, codec=4)
     with pytest.raises(UnreadableBatch):

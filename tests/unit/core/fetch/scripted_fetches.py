@@ -53,6 +53,13 @@ class ScriptedBatch:
     def unpacked_size(self) -> int:
         return self.size
 
+    @property
+    def viewed_size(self) -> int:
+        return 0
+
+    def copy(self) -> None:
+        """Do nothing: it is no view of a response."""
+
     def decode(self, topic: str, partition: int, tracker_id: int, from_offset: int) -> list[Record]:
         if self.corrupt:
             raise CorruptBatch("the checksum is wrong")

@@ -35,6 +35,13 @@ class LetterBatch:
     def unpacked_size(self) -> int:
         return self.unpacked
 
+    @property
+    def viewed_size(self) -> int:
+        return 0
+
+    def copy(self) -> None:
+        """Do nothing: it is no view of a response."""
+
     def decode(self, topic: str, partition: int, tracker_id: int, from_offset: int) -> list[Record]:
         self.decoded += 1
         if self.corrupt:

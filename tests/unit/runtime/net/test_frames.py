@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asyncrevoke.protocol.receive_buffers import ReceiveBuffer, ReceiveBuffers, buffer_of
 from asyncrevoke.runtime.net.frames import Frames, FrameTooLargeError
 
 LIMIT = 1000
@@ -17,12 +19,12 @@ LIMIT = 1000
 class Ends:
     """What comes out of frames."""
 
-    def __init__(self, limit: int = LIMIT) -> None:
-        self.frames: list[bytes] = []
+    def __init__(self, limit: int = LIMIT, most_kept: int = 2**20) -> None:
+        self.frames: list[bytes | memoryview] = []
         self.lost: list[Exception | None] = []
         self.before = Before()
         self.takes = 10**6
-        self.protocol = Frames(self.before, limit, self._frame, self.lost.append)
+        self.protocol = Frames(self.before, limit, ReceiveBuffers(most_kept), self)
 
     def feed(self, data: bytes) -> None:
         """As a transport does: into the room that there is."""
@@ -33,9 +35,12 @@ class Ends:
             self.protocol.buffer_updated(size)
             data = data[size:]
 
-    def _frame(self, frame: bytes | bytearray) -> bool:
-        self.frames.append(bytes(frame))
+    def frame_received(self, frame: bytes | memoryview) -> bool:
+        self.frames.append(frame)
         return len(self.frames) < self.takes
+
+    def frames_ended(self, error: Exception | None) -> None:
+        self.lost.append(error)
 
 
 class Before(asyncio.Protocol):
@@ -83,24 +88,55 @@ def test_large_frames_come_out_as_they_were_between_small_ones(size: int, cut: i
     assert ends.frames == frames
 
 
-def test_a_large_frame_stays_as_long_as_there_is_a_view_of_it_and_then_its_room_is_used() -> None:
-    kept: list[memoryview] = []
-    rooms: list[bytes | bytearray] = []
+def buffers_of(ends: Ends) -> list[ReceiveBuffer | None]:
+    return [buffer_of(frame) for frame in ends.frames]
 
-    def keep(frame: bytes | bytearray) -> bool:
-        rooms.append(frame)
-        kept.append(memoryview(frame)[10:])
-        return True
 
+def test_a_large_frame_stays_in_its_buffer_while_there_is_a_view_of_it() -> None:
     ends = Ends(limit=10**6)
-    ends.protocol = Frames(ends.before, 10**6, keep, ends.lost.append)
     for letter, size in ((b"a", 100_000), (b"b", 90_000), (b"c", 90_000)):
         ends.feed(framed(letter * size))
-    assert [bytes(each) for each in kept] == [b"a" * 99_990, b"b" * 89_990, b"c" * 89_990]
-    kept.clear()
-    ends.feed(framed(b"d" * 80_000))
-    assert rooms[3] is rooms[2]
-    assert kept == [b"d" * 79_990]
+    assert ends.frames == [b"a" * 100_000, b"b" * 90_000, b"c" * 90_000]
+    first, second, third = buffers_of(ends)
+    assert len({id(first), id(second), id(third)}) == 3
+    part = memoryview(ends.frames[1])[10:20]
+    ends.frames.clear()
+    ends.feed(framed(b"d" * 80_000) + framed(b"e" * 80_000) + framed(b"f" * 80_000))
+    assert buffers_of(ends)[:2] == [first, third]
+    assert all(buffer is not second for buffer in buffers_of(ends))
+    assert part == b"b" * 10
+
+
+def test_frames_without_views_are_all_received_into_one_buffer() -> None:
+    ends = Ends(limit=10**6)
+    buffers: set[int] = set()
+    for size in (200_000, 70_000, 262_144, 100_000):
+        ends.feed(framed(bytes(size)))
+        (buffer,) = buffers_of(ends)
+        buffers.add(id(buffer))
+        ends.frames.clear()
+    assert len(buffers) == 1
+
+
+def test_a_buffer_is_not_used_for_a_frame_that_is_much_smaller() -> None:
+    ends = Ends(limit=10**8, most_kept=10**8)
+    ends.feed(framed(bytes(10**7)))
+    ends.frames.clear()
+    ends.feed(framed(bytes(10**6)))
+    assert len(buffers_of(ends)[0] or b"") < 2 * 10**6
+
+
+def test_no_more_bytes_of_buffers_are_kept_than_allowed() -> None:
+    tracemalloc.start()
+    try:
+        ends = Ends(limit=10**8, most_kept=3 * 10**6)
+        for _ in range(4):
+            ends.feed(framed(bytes(2 * 10**6)))
+        assert tracemalloc.get_traced_memory()[0] > 8 * 10**6
+        ends.frames.clear()
+        assert tracemalloc.get_traced_memory()[0] < 3.5 * 10**6
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_frame_comes_out_as_soon_as_its_last_byte_is_there() -> None:

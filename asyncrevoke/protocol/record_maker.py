@@ -1,0 +1,119 @@
+"""Creates records of what the parser decodes."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+from asyncrevoke.model import Record, UnreadableRecord
+from asyncrevoke.protocol.receive_buffers import ReceiveBuffer
+from asyncrevoke.protocol.single_records import MAX_RECORD_HEADERS, parser, too_many_headers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence, Sized
+
+__all__ = ["LARGE_VALUE", "RecordMaker"]
+
+# A smaller value is copied, and so is a batch whose values are smaller on average.
+LARGE_VALUE: Final = 32 * 1024
+# To cut out a value costs more than a second copy of a smaller one, which stays in the cache.
+_CUT_OUT_FOR_BYTES: Final = 256 * 1024
+# A view keeps at most so many times its size in memory: of a response, whose bytes are counted in
+# buffer_memory, and of a decompressed batch, whose bytes are not.
+_LARGEST_BUFFER: Final = 256
+_LARGEST_BATCH: Final = 2
+
+
+class RecordMaker(NamedTuple):
+    """Creates the records of one partition, with values of bytes or, with ``views``, memoryviews.
+
+    A memoryview is of the buffer of the response if the value is large, and else of a copy.
+    """
+
+    topic: str
+    partition: int
+    tracker_id: int
+    views: bool = False
+
+    def cuts_out(self, size: int, count: int) -> bool:
+        """Whether the values of a batch with so many bytes and records are cut out, instead of
+        copied with the rest of the batch."""
+        return size >= count * (LARGE_VALUE if self.views else _CUT_OUT_FOR_BYTES)
+
+    def records(self, data: bytes) -> list[Record]:
+        """The records of a batch without compression, with values of bytes. Raises what the parser
+        raises, and ValueError for a record with too many headers."""
+        topic, partition, tracker_id, _ = self
+        batch = parser(data)
+        kind = batch.timestamp_type
+        return [
+            Record(
+                topic,
+                partition,
+                record.offset,
+                record.timestamp,
+                kind,
+                record.key,
+                record.value,
+                (tuple(headers) if len(headers) <= MAX_RECORD_HEADERS else too_many_headers())
+                if (headers := record.headers)
+                else (),
+                tracker_id,
+            )
+            for record in batch
+        ]
+
+    def with_values(
+        self, records: Iterable[Record], values: Sequence[memoryview | None], whole: Sized
+    ) -> list[Record]:
+        """The records with these values, which were cut out of ``whole``, instead of their own."""
+        if not self.views:
+            cut: Callable[[memoryview], bytes | memoryview] = bytes
+        else:
+            ratio = _LARGEST_BUFFER if isinstance(whole, ReceiveBuffer) else _LARGEST_BATCH
+            cut = partial(_view_or_copy, max(LARGE_VALUE, len(whole) // ratio))
+        return [
+            record if value is None else _with_value(record, cut(value))
+            for record, value in zip(records, values, strict=True)
+        ]
+
+    def with_views(self, records: Iterable[Record]) -> list[Record]:
+        """The records with memoryviews of their values, each of its own memory."""
+        return [
+            record if record.value is None else _with_value(record, memoryview(record.value))
+            for record in records
+        ]
+
+    def unreadable(self, offset: int, why: str) -> UnreadableRecord:
+        """The placeholder of a record that cannot be decoded."""
+        return UnreadableRecord(
+            self.topic,
+            self.partition,
+            offset,
+            -1,
+            0,
+            None,
+            None,
+            tracker_id=self.tracker_id,
+            next_offset=offset + 1,
+            detail=why,
+        )
+
+
+def _with_value(record: Record, value: bytes | memoryview) -> Record:
+    return Record(
+        record.topic,
+        record.partition,
+        record.offset,
+        record.timestamp,
+        record.timestamp_type,
+        record.key,
+        cast("bytes", value),
+        record.headers,
+        record.tracker_id,
+    )
+
+
+def _view_or_copy(least: int, value: memoryview) -> memoryview:
+    """The value, or a copy if it has less than ``least`` bytes."""
+    return value.toreadonly() if len(value) >= least else memoryview(bytes(value))
