@@ -38,8 +38,8 @@ class LargeResponses:
         decode: Callable[[], DecodedResponse],
         on_decoded: Callable[[DecodedResponse | BaseException], None],
     ) -> None:
-        """Pause reading and decode a response by ``decode()``; ``on_decoded`` gets the result, unless
-        :meth:`discard` is called before."""
+        """Pause reading and decode a response by ``decode()``; ``on_decoded`` gets the result,
+        unless :meth:`discard` is called before."""
         if not self._transport.is_closing():
             self._transport.pause_reading()
         decoding = self._decoding = self._threads.submit(decode)

@@ -75,7 +75,7 @@ class ViewWorld(FetchWorld):
         self.plan()
 
     def take(self, limit: int = 500) -> list[Record]:
-        taken = self.fetching.record_drain.drain(self.now, limit)
+        taken = self.fetching.collector.collect(self.now, limit)
         self.plan()
         return [record for records in taken.values() for record in records]
 
