@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.spark.reading.consumer_pool import ConsumerPool
     from asyncrevoke.spark.reading.offsets import OffsetRange
 
 # Of record batches that come at once, about.
@@ -27,6 +28,7 @@ class BatchReader(RangeReader):
         wanted: OffsetRange,
         *,
         no_progress_timeout: float = NO_PROGRESS_TIMEOUT,
+        consumers: ConsumerPool | None = None,
     ) -> None:
         super().__init__(
             config,
@@ -34,6 +36,7 @@ class BatchReader(RangeReader):
             no_progress_timeout=no_progress_timeout,
             most=_MOST,
             whole_batches=True,
+            consumers=consumers,
         )
         self._at_once = _FIRST
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from asyncrevoke.errors import OffsetOutOfRangeError
-from asyncrevoke.ranges.consumers import consumer_of
 from asyncrevoke.ranges.reader import Reader
 from asyncrevoke.spark.errors import DataLossError, StalledReadError
+from asyncrevoke.spark.reading.consumer_pool import ConsumerKind, ConsumerPool
 from asyncrevoke.spark.reading.log_bounds import shown_topic_id
 from asyncrevoke.spark.reading.offsets import configured
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.queries.topic_description import TopicDescription
     from asyncrevoke.model import Record
+    from asyncrevoke.ranges.range_consumer import RangeConsumer
     from asyncrevoke.spark.reading.offsets import OffsetRange
 
 MOST_RECORDS = 1000
@@ -36,6 +37,9 @@ class RangeReader:
     of the range was deleted, and StalledReadError after ``no_progress_timeout`` seconds without
     progress. For a record that cannot be read it raises UnreadableRecordError; with ``unreadable``
     it returns an ``UnreadableRecord`` as the last record of a read.
+
+    ``consumers`` has the connections, and gets them back when the range was read to its end. By
+    default they are closed.
     """
 
     def __init__(
@@ -47,43 +51,43 @@ class RangeReader:
         most: int = MOST_RECORDS,
         whole_batches: bool = False,
         unreadable: bool = False,
+        consumers: ConsumerPool | None = None,
     ) -> None:
         self._range = wanted
         self._partition = wanted.topic_partition
         self._no_progress_timeout = no_progress_timeout
-        self._consumer = consumer_of(
-            replace(
-                configured(config, config.isolation_level),
-                auto_offset_reset="error",
-                max_poll_records=most,
-                max_in_flight=2 * most,
-                fetch_max_bytes=FETCH_BYTES,
-                max_partition_fetch_bytes=FETCH_BYTES,
-                buffer_memory=AHEAD,
-            ),
-            whole_batches=whole_batches,
-            unreadable=unreadable,
+        options = replace(
+            configured(config, config.isolation_level),
+            auto_offset_reset="error",
+            max_poll_records=most,
+            max_in_flight=2 * most,
+            fetch_max_bytes=FETCH_BYTES,
+            max_partition_fetch_bytes=FETCH_BYTES,
+            buffer_memory=AHEAD,
         )
-        offsets = range(wanted.start, wanted.end)
-        self._reader = Reader(self._consumer, {self._partition: offsets}, no_progress_timeout)
+        self._kind = ConsumerKind(options, whole_batches, unreadable, wanted.topic, wanted.topic_id)
+        self._consumers = consumers or ConsumerPool(0)
 
     async def __aenter__(self) -> Self:
-        await self._consumer.start()
+        self._consumer = await self._consumers.take(self._kind)
         try:
-            await self._check_log()
+            await self._check_log(self._consumer)
+            offsets = range(self._range.start, self._range.end)
+            wanted = {self._partition: offsets}
+            self._reader = Reader(self._consumer, wanted, self._no_progress_timeout)
+            self._reader.begin()
         except BaseException:
             await self._consumer.aclose()
             raise
-        self._reader.begin()
         return self
 
-    async def _check_log(self) -> None:
+    async def _check_log(self, consumer: RangeConsumer) -> None:
         """Raise DataLossError if the topic or its first offset is not what was planned."""
         wanted = self._range
         if wanted.topic_id is not None:
-            topics = await self._consumer.describe_topics([wanted.topic])
+            topics = await consumer.describe_topics([wanted.topic])
             check_topic_id(wanted.topic, wanted.topic_id, topics.get(wanted.topic))
-        first = (await self._consumer.beginning_offsets(self._partition))[self._partition]
+        first = (await consumer.beginning_offsets(self._partition))[self._partition]
         if wanted.start < first and wanted.size:
             raise DataLossError(
                 f"{self._name} begins at offset {first}, and is to be read from "
@@ -92,7 +96,10 @@ class RangeReader:
             )
 
     async def __aexit__(self, *_error: object) -> None:
-        await self._consumer.aclose()
+        if self.ended:
+            await self._consumers.give_back(self._kind, self._consumer)
+        else:
+            await self._consumer.aclose()
 
     @property
     def ended(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import ctypes
 import gc
 import os
@@ -17,6 +18,7 @@ from asyncrevoke.errors import ConfigError
 from asyncrevoke.printable import shown_option
 from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.spark.errors import ReplayError
+from asyncrevoke.spark.reading.consumer_pool import ConsumerPool
 from asyncrevoke.target import find_consumer
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ _LARGEST_KEPT = 32 * 1024 * 1024
 _MOST_KEPT = 128 * 1024 * 1024
 # Objects between two looks of the garbage collector.
 _GARBAGE = 50_000
+_DISCONNECT_SECONDS = 5.0
 
 Errors: TypeAlias = Literal["record", "policy", "fail"]
 ReplayOrder: TypeAlias = Literal["key", "partition"] | Inherit | None
@@ -80,6 +83,8 @@ class PythonWorker:
     def __init__(self) -> None:
         self.pid = os.getpid()
         self._loop = new_event_loop()
+        self.consumers = ConsumerPool()
+        """The connections of tasks that read ranges."""
         self._opened: dict[Target, Opened] = {}
         # Spark kills workers without notice, so handlers are never closed.
         self._stack = AsyncExitStack()
@@ -90,6 +95,12 @@ class PythonWorker:
         gc.set_threshold(_GARBAGE, *gc.get_threshold()[1:])
         keep_freed_memory()
         Thread(target=self._loop.run_forever, name="asyncrevoke replay", daemon=True).start()
+        # Where Python ends by itself, as a driver does: Spark kills its workers.
+        atexit.register(self._disconnect)
+
+    def _disconnect(self) -> None:
+        if self.pid == os.getpid():
+            self.start(self.consumers.aclose()).result(_DISCONNECT_SECONDS)
 
     def start(self, work: Coroutine[object, object, T]) -> Future[T]:
         """Run this on the loop."""

@@ -12,6 +12,7 @@ from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.reading.range_reader import RangeReader
 from asyncrevoke.spark.reading.read_ahead import read_ahead
 from asyncrevoke.spark.reading.record_columns import RecordColumns
+from asyncrevoke.spark.reading.worker import PythonWorker
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
@@ -47,6 +48,7 @@ class RangeRows:
         if not part.size:
             return
         config, timeout = self._options.config(), self._options.no_progress_timeout
+        consumers = PythonWorker.current().consumers
         unreadable = "unreadable" in self._columns
         if unreadable or "headers" in self._columns or find_spec("numpy") is None:
             # Whole batches give neither headers nor a placeholder for one record.
@@ -56,13 +58,14 @@ class RangeRows:
                 no_progress_timeout=timeout,
                 most=_RECORDS,
                 unreadable=unreadable,
+                consumers=consumers,
             )
             columns = RecordColumns(self._columns)
             yield from map(columns.batch, read_ahead(singly, singly.read))
             return
         from asyncrevoke.spark.reading.batch_columns import BatchColumns
 
-        reader = BatchReader(config, part, no_progress_timeout=timeout)
+        reader = BatchReader(config, part, no_progress_timeout=timeout, consumers=consumers)
         in_batches = BatchColumns(part, self._columns)
         for batches in read_ahead(reader, reader.read_batches):
             yield from in_batches.rows(batches)
