@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
+from asyncrevoke.handlers.dead_letters.retry_message import retry_history
 from asyncrevoke.handlers.policy.batch import BatchError
 from asyncrevoke.model import Record
 from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
@@ -57,9 +58,10 @@ class Call:
 
         ``"running"``, ``"ok"``, ``"cancelled"`` (its partition was lost, or the consumer ended), or
         what was decided after it failed: ``"retried"`` (another attempt follows),
-        ``"dead_lettered"``, ``"skipped"``, ``"paused"`` (its partition), ``"stopped"`` (the
-        consumer), ``"abandoned"`` (its partition was being revoked; the next owner processes the
-        record). ``"failed"`` if nothing was decided, as when middleware has handled the error.
+        ``"dead_lettered"`` (to the dead letter topic or the retry topic), ``"skipped"``,
+        ``"paused"`` (its partition), ``"stopped"`` (the consumer), ``"abandoned"`` (its partition
+        was being revoked; the next owner processes the record). ``"failed"`` if nothing was
+        decided, as when middleware has handled the error.
         """
         first, *others = set(self._outcomes.values())
         return "mixed" if others else first
@@ -99,6 +101,9 @@ class Calls:
         self.made: list[Call] = []
         self.not_handled: list[NotHandled] = []
         self._last: dict[Record, Call] = {}
+        # Records of retry topics as handlers get them, by their original topic, partition and
+        # offset: failure_decided() gets the record that was read.
+        self._from_retry_topics: dict[tuple[str, int, int], Record] = {}
 
     async def call(
         self,
@@ -114,6 +119,9 @@ class Calls:
         made = Call(name, function, records, attempt)
         self.made.append(made)
         self._last.update(dict.fromkeys(made.records, made))
+        self._from_retry_topics.update(
+            {_identity(each): each for each in made.records if each.tracker_id == -1}
+        )
         try:
             await awaitable
         except asyncio.CancelledError as error:
@@ -139,8 +147,14 @@ class Calls:
         self, record: Record, decision: FailureDecision, error: BaseException, /
     ) -> None:
         """Set what was decided for a record whose call has failed, or that has no call."""
+        if record not in self._last and (history := retry_history(record)) is not None:
+            record = self._from_retry_topics.pop(_identity(history.record), record)
         made = self._last.get(record)
         if made is None:
             self.not_handled.append(NotHandled(record, decision, error))
         elif made.outcome_of(record) != "ok":
             made.settle(decision, record)
+
+
+def _identity(record: Record) -> tuple[str, int, int]:
+    return record.topic, record.partition, record.offset

@@ -47,7 +47,8 @@ def broker(
 ) -> None:
     """Run a real Apache Kafka on this machine, without Docker, until Ctrl-C.
 
-    Topics that clients ask for are created with 4 partitions.
+    A topic that another client asks for is created with 4 partitions. asyncrevoke creates no
+    topics: name them by --topic.
 
     Example: `asyncrevoke broker --topic orders:12`
     """

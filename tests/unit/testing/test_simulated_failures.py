@@ -12,6 +12,7 @@ from asyncrevoke import (
     Consumer,
     HandlerContext,
     Retry,
+    RetryTopic,
 )
 from asyncrevoke.testing import TestConsumer
 
@@ -134,3 +135,42 @@ async def test_batch_waits_and_handler_time_limits_take_virtual_time() -> None:
         assert t.dead_letters("orders.dlq") == []
         await t.advance(0.1)
         assert len(t.dead_letters("orders.dlq")) == 1
+
+
+async def test_calls_of_a_retry_topic_have_the_outcomes_of_their_records() -> None:
+    consumer = Consumer(group_id="g")
+    fails = True
+
+    @consumer.handler("orders", retry_topic=RetryTopic("again", delay=60), dead_letter="failed")
+    async def handle(value: bytes) -> None:
+        if fails:
+            raise ConnectionError
+
+    async with TestConsumer(consumer, partitions=1) as t:
+        await t.publish("orders", b"x")
+        await t.advance(1000)
+        assert [call.outcome for call in t.calls] == ["dead_lettered"] * 4
+        assert len(t.records("again")) == 3
+        assert len(t.dead_letters("failed")) == 1
+        await t.publish("orders", b"y")
+        fails = False
+        await t.advance(61)
+        assert [call.outcome for call in t.calls[4:]] == ["dead_lettered", "ok"]
+        assert t.not_handled == []
+
+
+async def test_batches_of_a_retry_topic_have_the_outcomes_of_their_records() -> None:
+    consumer = Consumer(group_id="g")
+
+    @consumer.handler(
+        "orders", batch=True, retry_topic=RetryTopic("again", attempts=1), dead_letter="failed"
+    )
+    async def handle(values: list[bytes]) -> None:
+        raise ConnectionError
+
+    async with TestConsumer(consumer, partitions=1) as t:
+        await t.publish("orders", b"x")
+        await t.publish("orders", b"y")
+        await t.advance(100)
+        assert [call.outcome for call in t.calls] == ["dead_lettered"] * 2
+        assert t.not_handled == []
