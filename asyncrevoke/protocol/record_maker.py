@@ -22,6 +22,8 @@ _CUT_OUT_FOR_BYTES: Final = 256 * 1024
 # buffer_memory, and of a decompressed batch, whose bytes are not.
 _LARGEST_BUFFER: Final = 256
 _LARGEST_BATCH: Final = 2
+# The value of a record is annotated bytes, which it is unless views are asked for.
+_VIEW: Final = cast("Callable[[bytes], bytes]", memoryview)
 
 
 class RecordMaker(NamedTuple):
@@ -41,11 +43,26 @@ class RecordMaker(NamedTuple):
         return size >= count * (LARGE_VALUE if self.views else _CUT_OUT_FOR_BYTES)
 
     def records(self, data: bytes) -> list[Record]:
-        """The records of a batch without compression, with values of bytes. Raises what the parser
-        raises, and ValueError for a record with too many headers."""
-        topic, partition, tracker_id, _ = self
+        """The records of a batch without compression, each value of its own memory. Raises what the
+        parser raises, and ValueError for a record with too many headers."""
+        topic, partition, tracker_id, views = self
         batch = parser(data)
         kind = batch.timestamp_type
+        if views:
+            return [
+                Record(
+                    topic,
+                    partition,
+                    record.offset,
+                    record.timestamp,
+                    kind,
+                    record.key,
+                    None if (value := record.value) is None else _VIEW(value),
+                    _checked(record.headers),
+                    tracker_id,
+                )
+                for record in batch
+            ]
         return [
             Record(
                 topic,
@@ -77,13 +94,6 @@ class RecordMaker(NamedTuple):
             for record, value in zip(records, values, strict=True)
         ]
 
-    def with_views(self, records: Iterable[Record]) -> list[Record]:
-        """The records with memoryviews of their values, each of its own memory."""
-        return [
-            record if record.value is None else _with_value(record, memoryview(record.value))
-            for record in records
-        ]
-
     def unreadable(self, offset: int, why: str) -> UnreadableRecord:
         """The placeholder of a record that cannot be decoded."""
         return UnreadableRecord(
@@ -98,6 +108,12 @@ class RecordMaker(NamedTuple):
             next_offset=offset + 1,
             detail=why,
         )
+
+
+def _checked(
+    headers: Sequence[tuple[str, bytes | None]],
+) -> tuple[tuple[str, bytes | None], ...]:
+    return tuple(headers) if len(headers) <= MAX_RECORD_HEADERS else too_many_headers()
 
 
 def _with_value(record: Record, value: bytes | memoryview) -> Record:

@@ -255,13 +255,11 @@ class _LogBatch:
     def _small(self, unpacked: bytes, maker: RecordMaker) -> list[Record]:
         """Its records, with what the parser gives as their values."""
         try:
-            records = self._all(unpacked, maker)
+            return self._all(unpacked, maker)
         except TooManyObjects:
             raise
         except Exception:  # noqa: BLE001 - the parser has several; lengths that lie ask for memory
-            records = self._one_by_one(unpacked, maker)
-            return PartlyUnreadable(maker.with_views(records) if self._views else records)
-        return maker.with_views(records) if self._views else records
+            return PartlyUnreadable(self._one_by_one(unpacked, maker))
 
     def _all(self, unpacked: bytes, maker: RecordMaker) -> list[Record]:
         """Its records, if all can be decoded."""
