@@ -51,6 +51,8 @@ _LOOK_EVERY = 0.01
 _FEW = 32
 # Seconds that the next fetch waits for a poll to take what has come.
 _POLLED_SOON = 0.005
+# After a response of so many bytes it does not wait: the broker prepares the next one meanwhile.
+_LARGE = 1024 * 1024
 
 
 class _CompletedFetch(NamedTuple):
@@ -392,7 +394,7 @@ class Fetcher:
                 broker.answered(now, fetch, fruitless=fruitless)
                 if served:
                     self._outbox.wake()
-                    is_held = self._reactions.is_poll_waiting
+                    is_held = self._reactions.is_poll_waiting and not _is_large(reply)
                     if is_held:
                         self._held_until = now + _POLLED_SOON
             case FetchResponse(error=error) if fetch.partial and error in NO_SUCH_SESSION:
@@ -471,6 +473,10 @@ class Fetcher:
         elif buffer is not None and self._memory.needs_fetch(cursor, buffer) is needed_fetch:
             return
         self._place(now, cursor)
+
+
+def _is_large(response: FetchResponse) -> bool:
+    return response.buffer is not None and len(response.buffer) >= _LARGE
 
 
 def _all_known(ids: dict[str, bytes | None]) -> dict[str, bytes] | None:

@@ -208,6 +208,17 @@ def test_a_batch_that_exceeds_the_limits_is_delivered_and_logged_once() -> None:
     assert 5 * MIB < int(str(logged.fields["bytes"])) < 5.1 * MIB
 
 
+@pytest.mark.parametrize(("size", "is_sent"), [(2 * MIB, True), (100 * KIB, False)])
+def test_the_next_fetch_is_sent_before_a_large_response_is_drained(
+    size: int, is_sent: bool
+) -> None:
+    world = ViewWorld()
+    world.assign(0)
+    world.is_poll_waiting = True
+    world.give(1, {0: value(size)})
+    assert bool(world.sends(FetchRequest)) is is_sent
+
+
 class Log(NamedTuple):
     """Batches that are written again and again, and how many records each has."""
 
