@@ -117,7 +117,7 @@ def test_an_interrupted_replay_goes_on_without_sending_twice(
         file.write(b'{"line":"sending","partition":0,"offsets":[499]}\n')
     resumed = command("replay", kafka.dead)
     assert resumed.exit_code == 3, resumed.output
-    assert "0:499: it may have been sent by a replay that was interrupted" in resumed.stdout
+    assert "0:499: an interrupted replay may have sent it (--resend-in-doubt" in resumed.stdout
     assert command("replay", kafka.dead, "--resend-in-doubt").exit_code == 0
     records = asyncio.run(written(kafka))
     assert [int(each.value or b"") for each in records] == list(range(500))
