@@ -92,6 +92,18 @@ async def test_a_java_group_of_range_and_sticky_is_upgraded_without_losing_a_rec
         await upgrade(group, "java", "range", "sticky")
 
 
+async def test_a_java_group_of_default_assignors_is_replaced_in_one_round_without_losing_a_record(
+    group: MixedGroup,
+) -> None:
+    async with group:
+        for _ in range(MEMBERS):
+            await group.join("java", "range", "cooperative-sticky")
+        assert (await group.settles()).assignor == "range"
+        assert await bounce(group, "cooperative-sticky") == ["cooperative-sticky"] * MEMBERS
+        assert {member.client for member in group.members} == {"ours"}
+        await group.ends_with_each_record_consumed_once()
+
+
 async def test_a_cooperative_group_of_librdkafka_is_replaced_in_one_round_without_losing_a_record(
     group: MixedGroup,
 ) -> None:
