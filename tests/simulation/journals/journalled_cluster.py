@@ -235,7 +235,7 @@ class _Topic:
             hashes = pa.array(record_hashes(keys, values, key_hashes(keys)), pa.uint64())
             of_keys = [None if key is None else key_hash(key) for key in keys]
             take(
-                pa.table(
+                pa.RecordBatch.from_pydict(
                     {
                         "part": pa.array([each.partition] * len(records), pa.int32()),
                         "off": pa.array([r.offset for r in records], pa.int64()),
