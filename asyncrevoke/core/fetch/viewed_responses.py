@@ -37,17 +37,22 @@ class ViewedResponses:
     @property
     def size(self) -> int:
         """Bytes of the buffers that are in use."""
-        if not self._viewed:
-            return 0
-        self._viewed = [each for each in self._viewed if each.is_in_use]
+        self._drop_unused()
         return sum(len(each.buffer) for each in self._viewed)
 
     def is_kept_for_long(self, now: float) -> bool:
         """Whether a response is in use for a minute or longer."""
-        return bool(self._viewed) and self._viewed[0].since + _LONG <= now and self._is_oldest(now)
+        if not self._has_old(now):
+            return False
+        self._drop_unused()
+        return self._has_old(now)
 
-    def _is_oldest(self, now: float) -> bool:
-        return self.size > 0 and self._viewed[0].since + _LONG <= now
+    def _has_old(self, now: float) -> bool:
+        return bool(self._viewed) and self._viewed[0].since + _LONG <= now
+
+    def _drop_unused(self) -> None:
+        if self._viewed:
+            self._viewed = [each for each in self._viewed if each.is_in_use]
 
     def report(self) -> bool:
         """Whether to report the oldest one: True only the first time."""

@@ -66,19 +66,18 @@ class ReadyEntries(Generic[T]):
             return False
         count = _CHUNK
         if self._moved < _ONE_BY_ONE:
-            count = (self._moved_before - _ONE_BY_ONE) // (_ROUNDS * len(rotation))
+            count = min((self._moved_before - _ONE_BY_ONE) // (_ROUNDS * len(rotation)), _CHUNK)
         part = next(iter(rotation))
         del rotation[part]
         ready = part.ready
         if count <= 1:
             count = 1
             self.next.append(ready.popleft())
-        elif len(ready) <= min(count, _CHUNK):
+        elif len(ready) <= count:
             count = len(ready)
             self.next.extend(ready)
             ready.clear()
         else:
-            count = min(count, _CHUNK)
             self.next.extend(starmap(ready.popleft, repeat((), count)))
         self._moved += count
         if ready:

@@ -20,6 +20,7 @@ from asyncrevoke.protocol.messages import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from asyncrevoke.producing.producer import Producer
     from asyncrevoke.producing.producer_core import Outgoing
 
 E = ErrorCode
@@ -118,14 +119,20 @@ def test_a_result_that_no_broker_takes_fails_alone(monkeypatch: pytest.MonkeyPat
     assert setting.core.queued == 2
 
 
+def begin_group(producer: Producer, sink: Sink) -> ResultGroup:
+    """A group with one result, which is not queued yet."""
+    group = ResultGroup("t", sink)
+    assert producer.begin_group(group)
+    group.results.append((b"1", None, b"1", []))
+    return group
+
+
 async def test_a_result_that_is_awaited_is_sent_after_the_group_before_it() -> None:
     broker, sink = ScriptedResultsBroker(), Sink()
     producer = broker.open_producer()
     try:
         await producer.publish("t", b"0")
-        group = ResultGroup("t", sink)
-        assert producer.begin_group(group)
-        group.results.append((b"1", None, b"1", []))
+        begin_group(producer, sink)
         assert producer.queued == 1
         await producer.publish("t", b"2")
     finally:
@@ -159,9 +166,7 @@ async def test_a_group_fails_when_its_producer_is_stopped() -> None:
     broker, sink = ScriptedResultsBroker(), Sink()
     producer = broker.open_producer()
     await producer.publish("t", b"0")
-    group = ResultGroup("t", sink)
-    assert producer.begin_group(group)
-    group.results.append((b"1", None, b"1", []))
+    group = begin_group(producer, sink)
     await producer.aclose()
     assert [token for token, _ in sink.failed] == [b"1"]
     assert producer.queued == 0
@@ -174,9 +179,7 @@ async def test_flushing_waits_for_groups() -> None:
     producer = broker.open_producer()
     try:
         await producer.publish("t", b"0")
-        group = ResultGroup("t", sink)
-        assert producer.begin_group(group)
-        group.results.append((b"1", None, b"1", []))
+        begin_group(producer, sink)
         async with asyncio.timeout(10):
             await producer.flush()
         assert sink.acknowledged == [b"1"]
