@@ -120,9 +120,9 @@ class Health(NamedTuple):
     the record that each of the ``revoking`` partitions waits for, if it waits for one. ``skipped``
     counts records that were not delivered, because the completion map of a commit said that a
     former owner of their partition had finished them. ``running`` are the calls of handlers, the
-    longest first. ``missing_topics`` are subscribed to and do not exist; the brokers refuse to
-    describe ``refused_topics`` to this consumer. ``failure_pauses`` says why partitions are paused
-    that go on by themselves. ``unreachable_brokers`` (``host:port``) lead a
+    longest first. ``missing_topics`` are subscribed to and do not exist; the brokers
+    reject metadata requests of this consumer for ``rejected_topics``. ``failure_pauses`` says why
+    partitions are paused that resume by themselves. ``unreachable_brokers`` (``host:port``) lead a
     partition and did not answer the last request; if no broker answers, those that were tried.
     """
 
@@ -139,7 +139,7 @@ class Health(NamedTuple):
     skipped_completed: int = 0
     running: tuple[RunningHandler, ...] = ()
     missing_topics: frozenset[str] = frozenset()
-    refused_topics: frozenset[str] = frozenset()
+    rejected_topics: frozenset[str] = frozenset()
     unreachable_brokers: tuple[str, ...] = ()
     failure_pauses: tuple[FailurePause, ...] = ()
 

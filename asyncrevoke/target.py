@@ -47,7 +47,7 @@ def from_the_module(error: Exception) -> Exception:
 
 
 def line_of_the_module(error: Exception) -> str:
-    """``FILE:LINE`` of the user's statement that this package has refused."""
+    """``FILE:LINE`` of the user's statement that this package has rejected."""
     found = ""
     for frame, line in traceback.walk_tb(error.__traceback__):
         file = frame.f_code.co_filename

@@ -74,7 +74,7 @@ class RunningBroker(ABC):
         ``replication`` is 1 on a single broker and 3 on a cluster, unless it is given.
 
         Raises:
-            BrokerRequestError: the broker refused, for instance because the topic exists.
+            BrokerRequestError: the broker rejected, for instance because the topic exists.
         """
         addresses = self.admin_addresses
         Admin(addresses[0]).create_topic(name, partitions, replication or -1, config or {})
@@ -84,7 +84,7 @@ class RunningBroker(ABC):
         """Raise a topic's number of partitions to ``total``; returns when they have leaders.
 
         Raises:
-            BrokerRequestError: the broker refused, for instance because it has as many.
+            BrokerRequestError: the broker rejected, for instance because it has as many.
         """
         addresses = self.admin_addresses
         Admin(addresses[0]).add_partitions(name, total)
@@ -94,7 +94,7 @@ class RunningBroker(ABC):
         """Delete a topic.
 
         Raises:
-            BrokerRequestError: the broker refused, for instance because there is no such topic.
+            BrokerRequestError: the broker rejected, for instance because there is no such topic.
         """
         Admin(self.admin_addresses[0]).delete_topic(name)
 
@@ -110,6 +110,6 @@ class RunningBroker(ABC):
         """Let ``user`` do ``operations``, for a broker whose security has ``acls=True``.
 
         Raises:
-            BrokerRequestError: the broker refused, for instance because it has no access control.
+            BrokerRequestError: the broker rejected, for instance because it has no access control.
         """
         Admin(self.admin_addresses[0]).allow(user, resource, name, operations, prefixed=prefixed)

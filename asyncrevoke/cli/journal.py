@@ -148,7 +148,7 @@ def collect(
     topic: Annotated[str, typer.Option(help="What KafkaSink was given.")],
     connection: ConnectionOptions,
     max_sessions: Annotated[
-        int, typer.Option(min=1, help="Refuse a topic with more sessions than these.")
+        int, typer.Option(min=1, help="Reject a topic with more sessions than these.")
     ] = 10_000,
     as_json: _Json = False,
 ) -> None:

@@ -1,7 +1,7 @@
-"""Every option of a consumer: its default, its unit, and what goes wrong with it.
+"""Every option of a consumer: its default, its unit, and its hazard.
 
-Seconds are floats, sizes are bytes. An option that cannot work is refused when the consumer is
-constructed, by a :class:`~asyncrevoke.errors.ConfigError` whose sentence names the fix.
+Times are seconds (floats), sizes are bytes. The constructor raises
+:class:`~asyncrevoke.errors.ConfigError` for an invalid option; the message names the fix.
 """
 
 from __future__ import annotations
@@ -108,219 +108,216 @@ class ConsumerConfig:
     """All options, validated. Raises :class:`~asyncrevoke.errors.ConfigError`."""
 
     bootstrap_servers: str | Sequence[str] = "localhost:9092"
-    """Addresses to begin with, ``"host:port,host:port"`` or a sequence; the port is 9092 if left
-    out, and an IPv6 address is in brackets. Hazard: with a single one, the consumer cannot
-    start while that broker is down; name two or three. Normalised to a tuple."""
+    """The brokers to connect to first, ``"host:port,host:port"`` or a sequence. The default port is
+    9092, and an IPv6 address is in brackets. Hazard: with a single broker, the consumer cannot
+    start while that one is down; list two or three. Normalised to a tuple."""
 
     group_id: str | None = None
-    """The consumer group. None reads without a group: nothing is committed, and partitions come
-    from ``assign`` or are all those of the topics."""
+    """The consumer group. With None, nothing is committed, and the consumer reads the partitions
+    that ``assign`` is called with, or all partitions of its topics."""
 
     commit_mode: CommitMode = "processed"
-    """When a record counts: ``"processed"``, when the next step is asked for, or its handler ends;
-    ``"ack"``, when ``ack(record)`` is called; ``"manual"``, when you commit it. Hazard of
-    ``"processed"``: anything that asks ahead of the work (a prefetching wrapper, tasks of your
-    own) makes records count that are not done; use ``"ack"`` or a task group for those."""
+    """When a record is done: ``"processed"``, when its handler ends, or when you request the next
+    batch; ``"ack"``, when you call ``ack(record)``; ``"manual"``, when you commit its offset.
+    Hazard of ``"processed"``: if you request the next batch before the work ends (by a prefetching
+    wrapper, or with tasks of your own), unfinished records count as done; use ``"ack"`` or a task
+    group then."""
 
     auto_delay_revoke: bool = True
-    """Whether a revoke waits by itself for what is in flight. Hazard of False: what is still
-    running when the partition goes is repeated by its next owner, unless you call
-    ``delay_revoke``."""
+    """Whether a revocation waits for the records in flight of its partition. Hazard of False: the
+    next owner processes these records again, unless you call ``delay_revoke``."""
 
     concurrency: int = 64
-    """Handlers running at once."""
+    """How many handlers may run at the same time."""
 
     order_by: OrderBy | None = "key"
-    """Which handlers wait for each other: those of one ``"key"``, of one ``"partition"``, or none
-    (None); or a sync function of the record, for those of one result (any hashable value, None
-    like a null key). Order holds within a partition, so records with one result must be in one
-    partition. Hazard of None: two records of one key may be handled in either order."""
+    """Which records are handled one after the other, in offset order: those with the same
+    ``"key"``, those of the same ``"partition"``, or none (None). Or a sync function of the record:
+    those for which it returns the same hashable value (None counts as a null key). Records are
+    ordered within a partition only. Hazard of None: two records of one key may be handled in either
+    order."""
 
     null_keys: NullKeys = "ordered"
-    """Records without a key share one lane per partition (``"ordered"``) or are handled in any
-    order (``"unordered"``). Hazard of ``"ordered"``: a topic without keys runs one handler per
-    partition at a time."""
+    """Whether records without a key are handled one after the other in each partition
+    (``"ordered"``), or in any order (``"unordered"``). Hazard of ``"ordered"``: for a topic without
+    keys, one handler per partition runs at a time."""
 
     max_in_flight: int = 2000
-    """Records taken and not finished; beyond it, delivery and fetching wait. With several
-    partitions, a quarter of what it exceeds ``concurrency`` by is reserved in equal parts for those
-    that have few such records: they do not wait behind the backlog of others. Hazard: after a crash
-    so many are handled again, and up to as many finished ones that ``completion_map`` has no room
-    for."""
+    """The most records that are delivered and not done; beyond it, delivery and fetching wait. With
+    several partitions, a quarter of the difference to ``concurrency`` is reserved in equal parts
+    for partitions with few such records, so that these do not wait for the backlog of others.
+    Hazard: after a crash, so many records are handled again, and up to as many completed ones for
+    which ``completion_map`` has no room."""
 
     commit_interval: float = 0.2
-    """Seconds between commits of what counts; nothing is sent while nothing does, and never more
-    than one commit at a time. Hazard: after a crash, up to this much work is repeated; a group with
-    hundreds of members and thousands of partitions may want 1.0, for its commits are load on the
-    coordinator."""
+    """Seconds between commits. Nothing is sent if no offset has changed, and at most one commit is
+    in flight. Hazard: after a crash, the work of this time is repeated. Commits are load on the
+    coordinator: use 1.0 for a group with hundreds of members and thousands of partitions."""
 
     completion_map: int = 512
-    """Characters of commit metadata, at most 4096, in which a commit tells which records are done
-    *beyond* its offset, so that the next owner does not handle them again. Empty while nothing is.
-    0 switches it off, and what others have told is ignored. What another member has told is kept
-    whole, also if this member's limit is lower. Hazard: with 0, one record that never ends makes a
-    crash repeat all that was done beyond it; with 4096, so much per partition and
-    ``commit_interval`` is load on the broker."""
+    """The most characters of commit metadata, up to 4096, that list the records that are done
+    *beyond* the committed offset, so that the next owner does not handle them again. The list is
+    empty if there are none. 0 disables it: this member then writes no list and ignores those of
+    others. A list that another member wrote is kept in full, even if it exceeds this member's
+    limit. Hazard: with 0, after a crash all records beyond an unfinished one are repeated; with
+    4096, brokers store so much per partition every ``commit_interval``."""
 
     client_id: str = "asyncrevoke"
-    """The name by which brokers' logs, quotas and metrics know this client."""
+    """The name of this client in the brokers' logs, quotas and metrics."""
 
     group_instance_id: str | None = None
-    """A name for static membership (KIP-345): a restart within ``session_timeout`` causes no
-    rebalance. Hazard: two running consumers with the same one fence each other, and the partitions
-    of one that never returns stay unread for ``session_timeout``."""
+    """The id for static membership (KIP-345): a restart within ``session_timeout`` causes no
+    rebalance. Hazard: two running consumers with the same id fence each other. If a consumer never
+    returns, nobody reads its partitions for ``session_timeout``."""
 
     client_rack: str | None = None
-    """Fetch from a replica in this rack where there is one (KIP-392), and be assigned partitions
-    that have one there (KIP-881). While that replica is unknown, silent or refuses to serve, the
-    leader is read."""
+    """The rack of this client. Records are fetched from a replica in this rack (KIP-392), and
+    partitions with such a replica are preferred in assignments (KIP-881). While that replica is
+    unknown, does not respond or rejects fetches, records are fetched from the leader."""
 
     group_protocol: GroupProtocol = "classic"
-    """How the group is coordinated: by its members (``"classic"``), by the brokers (``"consumer"``,
-    KIP-848, Apache Kafka 4.0 and later), or by the brokers where they can (``"auto"``, which falls
-    back on the classic protocol). Hazard of ``"consumer"``: the broker decides on the session
-    timeout, and fences a member, all its partitions included, that has not given up a partition
-    within ``rebalance_timeout``. Hazard of ``"auto"``: the first member that joins by KIP-848
-    converts a running classic group, and members that speak neither a common assignor nor KIP-848
-    cannot join it any more."""
+    """The rebalance protocol: ``"classic"``, where a member assigns; ``"consumer"`` (KIP-848,
+    Apache Kafka 4.0 and later), where the brokers assign; or ``"auto"``, which uses KIP-848 if the
+    brokers support it, and the classic protocol otherwise. Hazard of ``"consumer"``: the broker
+    sets the session timeout, and fences a member that has not released a revoked partition within
+    ``rebalance_timeout``; the member loses all its partitions. Hazard of ``"auto"``: the first
+    member that joins by KIP-848 converts a running classic group. Members that have neither a
+    common assignor nor KIP-848 cannot join it any more."""
 
     server_assignor: str | None = None
-    """The broker's assignor that the group is to use under KIP-848: ``"uniform"`` or ``"range"``,
-    or one of its administrator's. None leaves it to the broker. If members differ, the one that
-    most of them name is used."""
+    """The broker's assignor that this member prefers under KIP-848: ``"uniform"``, ``"range"``, or
+    one that the administrator has installed. None leaves the choice to the broker. If members
+    differ, the broker uses the one that most members name."""
 
     assignors: Sequence[str | OwnAssignor] = ("cooperative-sticky",)
-    """Assignors that this member offers, the preferred first, named as in Java: ``range``,
-    ``roundrobin``, ``sticky``, ``cooperative-sticky``; or assignors of your own. All must speak a
-    common rebalance protocol. Hazard: all members of a group must share one; changing it takes two
-    rolling restarts (KIP-429). With ``range``, ``roundrobin`` or ``sticky`` among them, all
-    partitions are released at each rebalance."""
+    """The assignors that this member supports, the preferred one first, with Java's names:
+    ``range``, ``roundrobin``, ``sticky``, ``cooperative-sticky``; or assignors of your own. All
+    must support a common rebalance protocol. Hazard: all members of a group need a common assignor,
+    and changing it takes two rolling restarts (KIP-429). With ``range``, ``roundrobin`` or
+    ``sticky`` among them, all partitions are released at each rebalance."""
 
     auto_offset_reset: OffsetReset = "earliest"
-    """Where to read when the group has committed nothing, or the position is outside the log:
-    ``"earliest"``, ``"latest"``, ``"error"``, or a timedelta back from now. Never used after an
-    error. Hazard of ``"latest"``: records that arrive before the first commit can be skipped when
-    retention removes the position."""
+    """Where to start if the group has no committed offset, or the position is out of range:
+    ``"earliest"``, ``"latest"``, ``"error"`` (raise one), or a timedelta before now. It never
+    applies after an error of a broker. Hazard of ``"latest"``: if retention deletes the position,
+    records that arrived before the first commit can be skipped."""
 
     isolation_level: IsolationLevel = "read_uncommitted"
     """``"read_committed"`` hides aborted transactions and stops at the last stable offset. Hazard
-    of it: a producer that leaves a transaction open blocks the partition until its timeout."""
+    of it: a transaction that stays open blocks the partition until the transaction timeout."""
 
     max_poll_records: int = 500
-    """The most records that a step returns, shared fairly between partitions (KIP-41)."""
+    """The most records that a poll returns, shared fairly between partitions (KIP-41)."""
 
     fetch_min_bytes: int = 1
-    """Bytes that a broker collects before it answers a fetch. Hazard: a high value delays sparse
-    topics by ``fetch_max_wait``."""
+    """Bytes that a broker collects before it responds to a fetch. Hazard: with a high value,
+    records of topics with few records wait for ``fetch_max_wait``."""
 
     fetch_max_wait: float = 0.5
     """Seconds that a broker waits for ``fetch_min_bytes``. Must be less than
     ``request_timeout``."""
 
     fetch_max_bytes: int = 50 * _MIB
-    """Bytes of one fetch response; a first batch that is larger is still returned."""
+    """The most bytes of a fetch response; a larger first batch is still returned."""
 
     max_partition_fetch_bytes: int = _MIB
-    """Bytes of one partition in a fetch response; a first batch that is larger is still
+    """The most bytes of one partition in a fetch response; a larger first batch is still
     returned."""
 
     buffer_memory: int = 64 * _MIB
-    """Bytes of fetched and undelivered records, over all partitions. Hazard: compressed batches
-    grow when they are opened (those above a megabyte up to half of this together, or one), and one
-    fetch is always allowed, so leave headroom."""
+    """The most bytes of fetched and undelivered records of all partitions. Hazard: leave headroom,
+    because one fetch is always allowed, and compressed batches grow when they are decompressed
+    (together, those above a megabyte take up to half of this value, or as much as one batch)."""
 
     value_as: ValueAs = "bytes"
-    """What ``Record.value`` is: ``"bytes"``, or ``"view"`` for a read-only memoryview, which saves
-    the copy of values of 32 KiB or more. Hazard of ``"view"``: such a view keeps the whole fetch
-    response in memory, counted in ``buffer_memory``; copy what you keep."""
+    """The type of ``Record.value``: ``"bytes"``, or ``"view"`` for a read-only memoryview, which
+    avoids copying values of 32 KiB or more. Hazard of ``"view"``: such a view keeps the whole fetch
+    response in memory, and this counts in ``buffer_memory``; copy what you keep."""
 
     session_timeout: float = 45.0
-    """Seconds without a heartbeat after which the group takes the partitions away. Hazard: short
-    ones lose partitions at a pause of the event loop or the machine; the broker has limits of its
-    own (6 s to 30 min by default)."""
+    """Seconds without a heartbeat after which the coordinator removes the member. Hazard: with a
+    short timeout, a pause of the event loop or of the machine costs the partitions; the broker has
+    limits of its own (6 s to 30 min by default)."""
 
     heartbeat_interval: float = 1.0
-    """Seconds between heartbeats; members learn of a rebalance by them, so joins are as slow as
-    they are. At most half of ``session_timeout``."""
+    """Seconds between heartbeats, at most half of ``session_timeout``. The response to a heartbeat
+    says that the group rebalances, so a longer interval makes rebalances slower."""
 
     on_unconfirmed_membership: OnUnconfirmedMembership = "pause"
-    """What to do while no heartbeat was answered for ``session_timeout``, because the coordinator
-    cannot be reached or the event loop was blocked: ``"pause"`` until the membership is confirmed,
-    or ``"continue"`` to deliver what was fetched. While it pauses, handlers, task groups and
-    ``records()`` begin with nothing that they hold either; a batch that your loop has cannot be
-    taken back. The membership may still hold: a coordinator that has moved grants a new session.
-    Hazard of ``"continue"``: others may have the partitions by then, and work on the same records.
-    Hazard of ``"pause"``: an outage of the coordinator alone stops the work. With KIP-848, brokers
-    do not report their session timeout: nine of their heartbeat intervals are taken for it, as by
-    Kafka's defaults, and 45 s at most."""
+    """What to do if no heartbeat was confirmed for ``session_timeout``, because the coordinator is
+    unreachable or the event loop was blocked. ``"pause"`` stops delivery until the membership is
+    confirmed; ``"continue"`` delivers fetched records. During the pause, handlers, task groups and
+    ``records()`` start no record that they hold either; a batch that your loop already has cannot
+    be withdrawn. The membership may still be valid: a coordinator that has moved starts a new
+    session. Hazard of ``"continue"``: other members may own the partitions and process the same
+    records. Hazard of ``"pause"``: an outage of the coordinator alone stops processing. Under
+    KIP-848 brokers do not report their session timeout: nine of their heartbeat intervals are used
+    instead, as in Kafka's defaults, and at most 45 s."""
 
     rebalance_timeout: float = 300.0
-    """Seconds that the group waits for this member to rejoin, hence the most that giving
-    partitions up may take with an eager assignor. Hazard: while an eager member drains, the whole
-    group waits."""
+    """Seconds that the group waits for this member to rejoin. With an eager assignor, releasing the
+    partitions may take this long. Hazard: while an eager member drains, the whole group waits."""
 
     max_poll_interval: float = 300.0
-    """Seconds that the loop body may keep the iterator waiting before this member leaves the group
-    (time spent waiting inside the library does not count). With ``records()`` they count from the
-    last record that was asked for, up to a sixteenth more. Hazard: a body that is slower, for
-    example by doing all of a large batch one by one, loses all partitions and repeats the
-    batch."""
+    """Seconds between two polls after which this member leaves the group; time spent waiting inside
+    the library does not count. With ``records()`` they count from the last record that was
+    requested, up to a sixteenth more. Hazard: a slower loop body, for example one that processes a
+    large batch record by record, loses all partitions, and the batch is processed again."""
 
     revoke_timeout: float | None = None
-    """Seconds after which a delayed revoke ends with the partition being lost; None waits as long
-    as the protocol allows. At most ``rebalance_timeout``. Hazard: work that takes longer is
-    repeated by the next owner."""
+    """Seconds after which the partition of a delayed revocation is lost, at most
+    ``rebalance_timeout``; None waits as long as the protocol allows. Hazard: the next owner repeats
+    work that takes longer."""
 
     revoke_gaps: RevokeGaps = "process"
-    """What a revoke does with records that no handler has started, below others of their partition
-    that are done or running. If every member of the group is known to read completion maps, and the
-    map has room, they are dropped, and the next owner handles them and nothing else. Otherwise (a
-    member or the leader is another client, KIP-848, ``completion_map=0``) they are handled before
-    the partition is released (``"process"``), or they are dropped (``"drop"``). Hazard of
-    ``"process"``: the next owner waits for all records of a slow key among them. Hazard of
-    ``"drop"``: the next owner handles records again that are done."""
+    """What a revocation does with unstarted records whose offset is below that of a record that is
+    done or running. If all members are known to read completion maps, and the map has room, they
+    are dropped, and the next owner handles just these. Otherwise (another client is a member or the
+    leader, KIP-848, ``completion_map=0``) they are handled before the release (``"process"``), or
+    dropped (``"drop"``). Hazard of ``"process"``: if there is a slow key among them, the next owner
+    waits for all records of that key. Hazard of ``"drop"``: the next owner handles completed
+    records again."""
 
     delayed_revoke_poll_interval: float = 0.25
-    """While a revoke is delayed by hand, steps return at least this often (seconds), so that the
-    loop can renew the delay."""
+    """While you delay a revocation with ``delay_revoke``, a poll returns after at most this many
+    seconds, so that the loop can renew the delay."""
 
     close_timeout: float = 25.0
-    """Seconds that closing may take, from the signal, stop, failure or close that begins it, and
-    that unsubscribing may take. The last 5 of them, or the second half if that is shorter, are
-    kept: when they begin, running handlers are cancelled; at their half, partitions whose final
-    commit is not acknowledged are lost, and the group is left. Hazard: keep it at least a second
-    below the grace of whatever stops the process (Kubernetes: 30 s)."""
+    """The most seconds that closing takes, from the signal, stop, failure or close that starts it,
+    and that unsubscribing takes. The last 5 s (or the second half, if that is shorter) are
+    reserved: running handlers are cancelled when they begin; halfway through, partitions without an
+    acknowledged final commit are lost, and the member leaves. Hazard: keep it at least a second
+    below the grace period of whatever stops the process (Kubernetes: 30 s)."""
 
     request_timeout: float = 40.0
-    """Seconds that a broker has to answer, and the most that opening a connection may take. A
-    connection on which something is asked and nothing is received is noticed sooner: after a third
-    of ``session_timeout`` (under KIP-848 after the heartbeat interval that the group asks for, 3 s
-    at least) the broker is tried by a new connection, and after two thirds the old one is closed,
-    or after two of its round trips if these take longer. A JoinGroup, which waits for other
-    members, has ``session_timeout``, three quarters of ``rebalance_timeout`` at most, before it is
-    sent again."""
+    """Seconds that a broker has to respond, and the most that opening a connection takes. A silent
+    connection is noticed sooner. If a request waits and nothing is received for a third of
+    ``session_timeout`` (under KIP-848: for the group's heartbeat interval, at least 3 s), a new
+    connection to the broker is opened. After twice that time, or after two round trips if these
+    take longer, the old connection is closed. A JoinGroup waits for other members: it is sent again
+    after ``session_timeout``, or three quarters of ``rebalance_timeout`` if that is shorter."""
 
     heartbeat_thread: bool = True
-    """While the event loop is blocked, a thread sends the heartbeats, over a connection of its own
-    and for ``max_poll_interval`` at most, and a warning names the line that blocks.
-    Hazard: it keeps the membership and nothing else; commits and everything of your own stand
-    still."""
+    """Whether a thread sends heartbeats while the event loop is blocked, over its own connection
+    and for at most ``max_poll_interval``; a warning names the line that blocks. Hazard: this keeps
+    only the membership; commits and your own code on the event loop wait."""
 
     metadata_max_age: float = 300.0
-    """Seconds after which topics and brokers are looked up again, by which new partitions and
-    topics that match a pattern are found."""
+    """Seconds after which metadata are requested again. This finds new partitions, and new topics
+    that match a pattern."""
 
     allow_missing_topics: bool = False
-    """Whether the consumer is ready while a topic that it subscribes to does not exist. Either way
-    it reads the others, and that one as soon as it is created."""
+    """Whether the consumer counts as ready while a subscribed topic does not exist. In both cases
+    it reads the other topics, and reads this one as soon as it is created."""
 
     compression: Compression = "none"
-    """How the results of handlers, and what ``consumer.producer`` publishes, are compressed, by
-    batch. Hazard: it takes the event loop's time, of gzip most, of lz4 least."""
+    """How record batches are compressed: the results of handlers, and what ``consumer.producer``
+    publishes. Hazard: compression takes CPU time on the event loop, gzip the most, lz4 the
+    least."""
 
     security_protocol: SecurityProtocol = "PLAINTEXT"
-    """How to connect. Hazard of ``"SASL_PLAINTEXT"`` with mechanism PLAIN: the password travels in
-    the clear."""
+    """The protocol of connections. Hazard of ``"SASL_PLAINTEXT"`` with mechanism PLAIN: the
+    password is sent unencrypted."""
 
     ssl_context: ssl.SSLContext | None = dataclasses.field(default=None, repr=False)
     """For ``SSL`` and ``SASL_SSL``; None uses ``ssl.create_default_context()``."""
@@ -332,13 +329,13 @@ class ConsumerConfig:
     """For PLAIN and SCRAM."""
 
     sasl_plain_password: str | None = dataclasses.field(default=None, repr=False)
-    """For PLAIN and SCRAM; never shown in a repr or an error."""
+    """For PLAIN and SCRAM. No repr and no error shows it."""
 
     sasl_scram_max_iterations: int = checks.SCRAM_MAX_ITERATIONS
-    """Iterations that a broker may ask for when a SCRAM mechanism hashes the password, at least
-    4096; credentials of Apache Kafka have at most 16384. A broker that asks for more is not
-    authenticated at. Hazard of a high value: an iteration takes 2 µs of the event loop's time, for
-    each connection, whichever broker asks."""
+    """The most iterations with which a broker may make a SCRAM mechanism hash the password, at
+    least 4096; Apache Kafka allows at most 16384. If a broker requests more, authentication fails.
+    Hazard of a high value: each iteration takes 2 µs of the event loop's time for each
+    connection."""
 
     sasl_kerberos_service_name: str = "kafka"
     """For GSSAPI."""
@@ -349,13 +346,13 @@ class ConsumerConfig:
     sasl_oauth_token_provider: AbstractTokenProvider | None = dataclasses.field(
         default=None, repr=False
     )
-    """For OAUTHBEARER: an ``aiokafka.abc.AbstractTokenProvider``; it runs on the consumer's loop.
-    A broker whose sessions end (KIP-368) gets a token of it for each connection that replaces
-    another."""
+    """For OAUTHBEARER: an ``aiokafka.abc.AbstractTokenProvider``; it runs on the consumer's event
+    loop. If the broker limits sessions (KIP-368), it is called for each connection that replaces
+    one whose session ends."""
 
     @classmethod
     def from_options(cls, **options: object) -> ConsumerConfig:
-        """Make a config of options by name; a wrong or old name is answered with the right one."""
+        """Make a config from options. The ConfigError for a wrong name has the right one."""
         for name, value in options.items():
             if name in _DEFAULTS:
                 continue
@@ -389,9 +386,9 @@ class ConsumerConfig:
                 'group_protocol="consumer", or choose by assignors=(...)'
             )
         if self.group_protocol == "consumer":
-            self._refuse_classic_options()
+            self._reject_classic_options()
 
-    def _refuse_classic_options(self) -> None:
+    def _reject_classic_options(self) -> None:
         if tuple(self.assignors) != _default("assignors"):
             raise ConfigError(
                 'assignors=... is for the classic protocol: with group_protocol="consumer" the '

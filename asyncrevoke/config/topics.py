@@ -81,7 +81,7 @@ def check_pattern(pattern: object) -> str | BrokerPattern | None:
     return text
 
 
-def refuse_both(topics: tuple[str, ...], pattern: str | BrokerPattern | None) -> None:
+def reject_both(topics: tuple[str, ...], pattern: str | BrokerPattern | None) -> None:
     """A consumer reads named topics or those that match a pattern."""
     if topics and pattern is not None:
         if isinstance(pattern, BrokerPattern):

@@ -398,7 +398,7 @@ class ConsumerCore:
             skipped_completed=self.assignment.skipped_completed(),
             error=self._poller.fatal,
             missing_topics=self._parts.cluster.missing_topics(),
-            refused_topics=self._parts.cluster.refused_topics(),
+            rejected_topics=self._parts.cluster.rejected_topics(),
             unreachable_brokers=tuple(
                 f"{node.host}:{node.port}" for node in self._parts.cluster.unreachable_brokers()
             ),

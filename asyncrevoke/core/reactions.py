@@ -347,7 +347,7 @@ class Reactions:
         """Every poll raises the error, and every waiting call fails with it."""
         if self.poller.fatal is None:
             self.poller.fail(error)
-            self.outbox.emit("error", "the consumer cannot go on", error=str(error))
+            self.outbox.emit("error", "fatal error; consumer stopped", error=str(error))
         self.committer.fail_waiters(error)
         self.offset_queries.fail_all(error)
         self.outbox.wake()

@@ -72,21 +72,21 @@ class Dashboard:
             return RedirectResponse(f"{request.url.path}/")
 
         async def live(request: Request) -> Response:
-            if (refusal := _refused_site(request)) is not None:
-                return refusal
+            if (rejection := _rejected_site(request)) is not None:
+                return rejection
             if self.history.listeners >= _MOST_VIEWERS:
-                return _refused(f"the page has {_MOST_VIEWERS} viewers already", 503)
+                return _rejected(f"the page has {_MOST_VIEWERS} viewers already", 503)
             return _Live(self)
 
         async def view(request: Request) -> Response:
-            if (refusal := _refused_site(request)) is not None:
-                return refusal
+            if (rejection := _rejected_site(request)) is not None:
+                return rejection
             try:
                 ago = float(request.query_params.get("ago", "0"))
             except ValueError:
-                return _refused("ago is a number of seconds", 400)
+                return _rejected("ago is a number of seconds", 400)
             if not 0 <= ago <= KEPT:
-                return _refused(f"ago is from 0 to {KEPT:g} seconds", 400)
+                return _rejected(f"ago is from 0 to {KEPT:g} seconds", 400)
             content = msgspec.json.encode(parts(self.history, ago))
             return Response(content, media_type="application/json", headers=_HEADERS)
 
@@ -131,12 +131,12 @@ class Dashboard:
         return self._rendered[1]
 
 
-def _refused(text: str, status: int) -> Response:
+def _rejected(text: str, status: int) -> Response:
     return PlainTextResponse(text, status, headers=_HEADERS)
 
 
-def _refused_site(request: Request) -> Response | None:
-    """A refusal if the page of another site sent the request: it cannot read the response, but
+def _rejected_site(request: Request) -> Response | None:
+    """A rejection if the page of another site sent the request: it cannot read the response, but
     would count as a viewer.
 
     Browsers name the site in one of two headers; other clients send neither.
@@ -146,7 +146,7 @@ def _refused_site(request: Request) -> Response | None:
     else:
         origin = request.headers.get("origin")
         same = origin is None or urlsplit(origin).netloc == request.headers.get("host")
-    return None if same else _refused("requests of other sites are refused", 403)
+    return None if same else _rejected("requests of other sites are rejected", 403)
 
 
 class _Live(Response):

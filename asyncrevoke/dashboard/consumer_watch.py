@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 _NOTES = {
     "assigned": "assigned {count}",
     "joining": "joining the group",
-    "revoke requested": "revocation requested: {names}",
-    "revoke withdrawn": "revocation withdrawn: {names}",
+    "revocation requested": "revocation requested: {names}",
+    "revocation withdrawn": "revocation withdrawn: {names}",
     "released": "released {names}{after}",
     "partitions lost": "lost {names}: {reason}",
     "membership lost": "membership lost: {reason}",

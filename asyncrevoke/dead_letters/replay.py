@@ -70,7 +70,7 @@ class ReplayResult:
 
     ``read`` of ``total`` offsets are read; ``selected`` dead letters agree with the filter. Of
     these, ``sent`` are acknowledged (with ``dry_run``: would be sent), ``sent_before`` are in the
-    journal, and ``not_sent`` are refused for a reason, as are records that are no dead letters:
+    journal, and ``not_sent`` are rejected for a reason, as are records that are no dead letters:
     ``named`` are the first of them. ``error`` says why the replay has ended early.
     """
 

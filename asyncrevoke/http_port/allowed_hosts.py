@@ -1,4 +1,4 @@
-"""The host names that requests may name; others are refused against DNS rebinding."""
+"""The host names that requests may name; others are rejected against DNS rebinding."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from http import HTTPStatus
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
-from asyncrevoke.http_port.request import RefusedRequestError
+from asyncrevoke.http_port.request import RejectedRequestError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,17 +29,17 @@ class AllowedHosts:
         self._names = {_canonical(name) for name in names}
 
     def check(self, request: HttpRequest) -> None:
-        """Raises RefusedRequestError if the request was sent to another name."""
+        """Raises RejectedRequestError if the request was sent to another name."""
         host = request.header(b"host")
         matched = None if host is None else _HOST.fullmatch(host)
         if matched is None:
-            raise RefusedRequestError(HTTPStatus.BAD_REQUEST, "a Host header is needed")
+            raise RejectedRequestError(HTTPStatus.BAD_REQUEST, "a Host header is needed")
         name = _canonical((matched[1] or matched[2]).decode())
         if not (name == "localhost" or name.endswith(".localhost") or name in self._names):
             try:
                 ip_address(name)
             except ValueError:
-                raise RefusedRequestError(
+                raise RejectedRequestError(
                     HTTPStatus.MISDIRECTED_REQUEST,
                     "this port is not served by that name: --allowed-host NAME allows it",
                 ) from None

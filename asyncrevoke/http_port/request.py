@@ -1,4 +1,4 @@
-"""Parses the head of an HTTP/1.x request strictly; ambiguous requests are refused."""
+"""Parses the head of an HTTP/1.x request strictly; ambiguous requests are rejected."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _REQUEST_LINE: Final = re.compile(rb"([A-Z]{1,16}) (/[!-~]*) HTTP/1\.[01]")
 _HEADER: Final = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]{1,64}):[ \t]*([\t\x20-\x7e\x80-\xff]*)")
 
 
-class RefusedRequestError(Exception):
-    """A request is refused; ``status`` and the message say why."""
+class RejectedRequestError(Exception):
+    """A request is rejected; ``status`` and the message say why."""
 
     def __init__(self, status: HTTPStatus, message: str) -> None:
         self.status = status
@@ -33,24 +33,24 @@ class HttpRequest(NamedTuple):
 
 
 def parse_request(head: bytes) -> HttpRequest:
-    """Parse everything up to the empty line. Raises RefusedRequestError."""
+    """Parse everything up to the empty line. Raises RejectedRequestError."""
     first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
     matched = _REQUEST_LINE.fullmatch(first)
     if matched is None:
-        raise RefusedRequestError(HTTPStatus.BAD_REQUEST, "not an HTTP/1.1 request")
+        raise RejectedRequestError(HTTPStatus.BAD_REQUEST, "not an HTTP/1.1 request")
     if len(lines) > _MAX_HEADERS:
-        raise RefusedRequestError(
+        raise RejectedRequestError(
             HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"more than {_MAX_HEADERS} headers"
         )
     headers: list[tuple[bytes, bytes]] = []
     for line in lines:
         header = _HEADER.fullmatch(line)
         if header is None:
-            raise RefusedRequestError(HTTPStatus.BAD_REQUEST, "malformed header")
+            raise RejectedRequestError(HTTPStatus.BAD_REQUEST, "malformed header")
         headers.append((header[1].lower(), header[2].rstrip(b" \t")))
     if sum(name == b"host" for name, _ in headers) > 1:
-        raise RefusedRequestError(HTTPStatus.BAD_REQUEST, "more than one Host header")
+        raise RejectedRequestError(HTTPStatus.BAD_REQUEST, "more than one Host header")
     if matched[1] not in (b"GET", b"HEAD"):
-        raise RefusedRequestError(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are answered")
+        raise RejectedRequestError(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are answered")
     path, _, query = matched[2].partition(b"?")
     return HttpRequest(matched[1].decode(), path, query, tuple(headers))

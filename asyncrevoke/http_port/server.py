@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
 
-from asyncrevoke.http_port.request import RefusedRequestError, parse_request
+from asyncrevoke.http_port.request import RejectedRequestError, parse_request
 from asyncrevoke.http_port.response import HttpResponse
 
 if TYPE_CHECKING:
@@ -149,9 +149,9 @@ class HttpServer:
             request = parse_request(head)
             if self._hosts is not None:
                 self._hosts.check(request)
-        except RefusedRequestError as refused:
-            body = f"{refused}\n".encode()
-            await response.whole(refused.status, body, "text/plain; charset=utf-8")
+        except RejectedRequestError as rejected:
+            body = f"{rejected}\n".encode()
+            await response.whole(rejected.status, body, "text/plain; charset=utf-8")
         else:
             await self._answers.answer(request, response)
 

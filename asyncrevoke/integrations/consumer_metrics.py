@@ -98,13 +98,13 @@ class ConsumerMetrics(Observer):
                 self.committed(_seconds(fields))
             case "assigned":
                 self._rebalances += 1
-            case "revoke requested":
+            case "revocation requested":
                 self._revocations["requested"] += _count(fields)
             case "released":
                 self._revocations["released"] += 1
                 if fields.get("seconds") is not None:
                     self.drained(_seconds(fields))
-            case "revoke withdrawn":
+            case "revocation withdrawn":
                 self._revocations["withdrawn"] += 1
             case "partitions lost":
                 self._revocations["lost"] += _count(fields)

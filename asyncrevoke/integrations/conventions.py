@@ -52,21 +52,21 @@ SENT: Final = Metric(
     "messaging.client.sent.messages",
     "counter",
     "{message}",
-    "Results that the brokers have acknowledged.",
+    "Results that brokers have acknowledged.",
     (OPERATION, TOPIC, HANDLER),
 )
 PROCESS: Final = Metric(
     "messaging.process.duration",
     "histogram",
     "s",
-    "Duration of the calls of handlers and of tasks, each attempt by itself.",
+    "Duration of each call of a handler or a task; each attempt counts.",
     (OPERATION, TOPIC, HANDLER, ERROR),
 )
 COMMIT: Final = Metric(
     "messaging.client.operation.duration",
     "histogram",
     "s",
-    "Duration of commits, from being sent to being acknowledged.",
+    "Duration of commits, from the request to the acknowledgement.",
     (OPERATION, OPERATION_TYPE),
 )
 FAILURES: Final = Metric(
@@ -87,57 +87,57 @@ LAG: Final = Metric(
     "asyncrevoke.lag",
     "gauge",
     "{record}",
-    "Records between the position and the end of the log, as of the last fetch.",
+    "Records between the position and the log end offset, as of the last fetch.",
     (TOPIC, PARTITION),
 )
 ASSIGNED: Final = Metric(
     "asyncrevoke.partitions.assigned",
     "gauge",
     "{partition}",
-    "Partitions that are ours, those included that are being revoked.",
+    "Partitions that this member owns, including those being revoked.",
 )
 DELAYED: Final = Metric(
     "asyncrevoke.partitions.revoking",
     "gauge",
     "{partition}",
-    "Partitions that the group wants back and that are not released yet.",
+    "Partitions whose revocation was requested and that are not released yet.",
 )
 OVERDUE: Final = Metric(
     "asyncrevoke.revocation.pending",
     "gauge",
     "s",
-    "How long the longest of the revocations under way has been waiting for a record.",
+    "How long the oldest pending revocation has waited for a record.",
 )
 REVOCATIONS: Final = Metric(
     "asyncrevoke.revocations",
     "counter",
     "{partition}",
-    "Partitions that were requested back, released, lost, or left with us after all.",
+    "Partitions whose revocation was requested or withdrawn, or that were released or lost.",
     (OUTCOME,),
 )
 DRAIN: Final = Metric(
     "asyncrevoke.revocation.duration",
     "histogram",
     "s",
-    "From a revocation's request to the release: finishing what runs, and the last commit.",
+    "Time from the request of a revocation to the release, with running handlers and final commit.",
 )
 REBALANCES: Final = Metric(
     "asyncrevoke.rebalances",
     "counter",
     "{rebalance}",
-    "Assignments that the group has given us.",
+    "Assignments that this member has received.",
 )
 STALLS: Final = Metric(
     "asyncrevoke.stalls",
     "counter",
     "{stall}",
-    "Warnings that nothing is delivered, because max_in_flight records are not done.",
+    "Warnings that delivery waits because max_in_flight is reached.",
 )
 LOOP_LAG: Final = Metric(
     "asyncrevoke.event_loop.lag",
     "histogram",
     "s",
-    "By how much the event loop was late, measured once a second.",
+    "Delay of the event loop, measured once a second.",
 )
 
 METRICS: Final = (

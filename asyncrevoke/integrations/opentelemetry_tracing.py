@@ -55,8 +55,8 @@ class OpenTelemetryTracing(Tracer):
     of its own, with a link to each of its records' contexts. A record whose trace is not sampled
     has no span; its context is current in the handler all the same, so that what the handler calls
     is not sampled either. ``new_traces`` is the share (from 0 to 1) of the records without a
-    context for which a trace begins; the SDK's sampler may still refuse. It is the same for all
-    attempts.
+    context for which a trace begins; the SDK's sampler may still drop it. All attempts get the
+    same decision.
 
     A result that is published in a span has a span of its own, until it is acknowledged, whose
     context it carries. Records that go to a dead

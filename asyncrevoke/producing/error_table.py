@@ -19,12 +19,12 @@ class ProduceAction(enum.Enum):
     RETRY_IN_DOUBT = "retry in doubt"  # perhaps written: send it again with the same sequence
     REFRESH = "refresh"  # the metadata are old: learn the leader, and send it again
     NEW_SEQUENCE = "new sequence"  # the broker knows another sequence: begin a new epoch
-    # Too large, or one of its records is rejected: send its halves; refused if it has one record.
+    # Too large, or one of its records is rejected: send its halves. A batch of one record fails.
     SPLIT = "split"
-    REFUSED = "refused"  # its records fail
+    REJECTED = "rejected"  # its records fail
 
 
-# Codes that are not listed refuse the batch.
+# Codes that are not listed reject the batch.
 PRODUCE_ERRORS: Final[Mapping[ErrorCode, ProduceAction]] = {
     ErrorCode.none: ProduceAction.ACKNOWLEDGED,
     ErrorCode.duplicate_sequence_number: ProduceAction.ACKNOWLEDGED,
@@ -53,7 +53,7 @@ PRODUCE_ERRORS: Final[Mapping[ErrorCode, ProduceAction]] = {
     ErrorCode.invalid_timestamp: ProduceAction.SPLIT,
 }
 
-REFUSALS: Final[Mapping[ErrorCode, str]] = {
+REJECTIONS: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.topic_authorization_failed: "not authorized to write to it: grant WRITE on the topic",
     ErrorCode.cluster_authorization_failed: (
         "not authorized to write with idempotence: grant IDEMPOTENT_WRITE on the cluster"
@@ -75,10 +75,10 @@ REFUSALS: Final[Mapping[ErrorCode, str]] = {
 
 def action_for(error: ErrorCode) -> ProduceAction:
     """What becomes of a batch that was answered with this error."""
-    return PRODUCE_ERRORS.get(error, ProduceAction.REFUSED)
+    return PRODUCE_ERRORS.get(error, ProduceAction.REJECTED)
 
 
-def refusal(error: ErrorCode, detail: str | None) -> str:
+def rejection(error: ErrorCode, detail: str | None) -> str:
     """Why a broker rejects a batch, as a sentence."""
-    text = REFUSALS.get(error, f"the broker rejects the record ({error.name})")
+    text = REJECTIONS.get(error, f"the broker rejects the record ({error.name})")
     return f"{text} ({detail})" if detail else text

@@ -397,7 +397,7 @@ class Producer:
         if self._closed is not None:
             return
         self._closed = error
-        # The next result is refused.
+        # The next result is rejected.
         self._pump_scheduled = False
         if self._timer is not None:
             self._timer.cancel()

@@ -11,7 +11,7 @@ from asyncrevoke.backoff import Backoff
 from asyncrevoke.config.topics import create_topic_command, is_legal_topic
 from asyncrevoke.core.io.effects import Failed, FailureKind, Node, Replied
 from asyncrevoke.errors import PublishError
-from asyncrevoke.producing.error_table import ProduceAction, action_for, refusal
+from asyncrevoke.producing.error_table import ProduceAction, action_for, rejection
 from asyncrevoke.producing.queueing.partition_queue import PartitionQueue
 from asyncrevoke.producing.queueing.result_group import GroupAppender
 from asyncrevoke.producing.queueing.result_topic import ResultTopic
@@ -52,7 +52,7 @@ _RETRIES: Final = (
     ProduceAction.REFRESH,
     ProduceAction.NEW_SEQUENCE,
 )
-_TOPIC_REFUSALS: Final = (
+_TOPIC_REJECTIONS: Final = (
     ErrorCode.topic_authorization_failed,
     ErrorCode.invalid_topic_exception,
 )
@@ -145,8 +145,8 @@ class ProducerCore:
         for partition, result in appender.append(group.results, timestamp):
             try:
                 batch = self._append_to(now, known, partition, result, timestamp, sink)
-            except PublishError as refused:
-                failed.append((result[0], refused))
+            except PublishError as rejected:
+                failed.append((result[0], rejected))
             else:
                 appender.use(partition, batch)
         self.queued_bytes += appender.end()
@@ -257,13 +257,13 @@ class ProducerCore:
             return None
         if known.queues:
             return PublishError(topic, f"the producer's memory stays full: {self._trouble}")
-        refused = known.error in _TOPIC_REFUSALS
-        if in_time and not refused:
+        rejected = known.error in _TOPIC_REJECTIONS
+        if in_time and not rejected:
             return None
         if not others_wait:
             del self._topics[topic]
-        if refused:
-            return PublishError(topic, refusal(known.error, None))
+        if rejected:
+            return PublishError(topic, rejection(known.error, None))
         if known.error is ErrorCode.unknown_topic_or_partition:
             first = self._bootstrap[0]
             command = create_topic_command(first.host, first.port, topic)
@@ -424,7 +424,7 @@ class ProducerCore:
             self._producer_id = response.producer_id
             return
         if response is not None:
-            self._trouble = refusal(response.error_code, None)
+            self._trouble = rejection(response.error_code, None)
         self._producer_id_due = now + self._producer_id_backoff.failed()
 
     def _produced(
@@ -444,7 +444,7 @@ class ProducerCore:
             batch = queue.batches[0]
             action = action_for(error)
             if action is ProduceAction.SPLIT and batch.count == 1:
-                action = ProduceAction.REFUSED
+                action = ProduceAction.REJECTED
             if action in _RETRIES:
                 self._trouble = f"the broker answers {error.name}"
             match action:
@@ -463,8 +463,8 @@ class ProducerCore:
                         self._producer_id = None
                 case ProduceAction.SPLIT:
                     self.queued_bytes += queue.split()
-                case ProduceAction.REFUSED:
-                    self._fail_first(queue, refusal(error, detail))
+                case ProduceAction.REJECTED:
+                    self._fail_first(queue, rejection(error, detail))
 
     def _not_answered(self, now: float, queues: Sequence[PartitionQueue], *, unsent: bool) -> None:
         for queue in queues:

@@ -204,13 +204,13 @@ class _LogBatch:
             raise CorruptBatch("the checksum of the record batch is wrong")
         if self.count > self._limit // _OBJECT_SIZE:
             error = TooManyObjects(self._limit // _OBJECT_SIZE)
-            raise UnreadableBatch(_refusal(error))
+            raise UnreadableBatch(_rejection(error))
         try:
             if not compression(self._data):
                 return self._data
             unpacked = unpack(bytes(self._data), self._limit)
         except TooLarge as error:
-            raise UnreadableBatch(_refusal(error)) from error
+            raise UnreadableBatch(_rejection(error)) from error
         except MemoryError as error:
             raise CorruptBatch(_NO_MEMORY) from error
         except Exception as error:  # the codecs share no base class
@@ -232,7 +232,7 @@ class _LogBatch:
         except MemoryError as error:
             raise CorruptBatch(_NO_MEMORY) from error
         except TooManyObjects as error:
-            raise UnreadableBatch(_refusal(error)) from error
+            raise UnreadableBatch(_rejection(error)) from error
         except Exception as error:
             detail = f"the record batch cannot be decoded: {reason(error)}"
             raise UnreadableBatch(detail) from error
@@ -468,7 +468,7 @@ def _is_intact(data: bytes | memoryview) -> bool:
     return crc32c(memoryview(data)[_CHECKSUM_AT + _CHECKSUM.size :]) == expected
 
 
-def _refusal(error: TooLarge | TooManyObjects) -> str:
+def _rejection(error: TooLarge | TooManyObjects) -> str:
     return (
         f"a record batch is rejected: {error}; if the batch is valid, raise buffer_memory above a"
         f" quarter of what it needs, where each record and header counts {_OBJECT_SIZE} bytes"

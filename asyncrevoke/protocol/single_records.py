@@ -57,7 +57,7 @@ def parser(data: bytes) -> DefaultRecordBatchProtocol:
 
     A number (varint) has no end for the parser but a byte below 0x80, and where one begins is not
     always compared with the end of the data. The zero byte that follows the content of each bytes
-    object ends a number that begins there, or else the record is refused before the next number;
+    object ends a number that begins there, or else the record is rejected before the next number;
     not so if the last byte continues a number.
     """
     if data[-1] < _CONTINUES:
@@ -149,7 +149,7 @@ def read_one_by_one(
     bytes belong to which record.
     """
     records: list[Record] = []
-    refused = 0
+    rejected = 0
     at, end, expected = BATCH_HEADER_SIZE, len(data), base_offset
     for _ in range(count):
         size, body = _varint(data, at)
@@ -173,8 +173,8 @@ def read_one_by_one(
         except (MemoryError, TooManyObjects):
             raise
         except Exception as error:
-            refused += 1
-            if refused > _MOST_UNREADABLE:
+            rejected += 1
+            if rejected > _MOST_UNREADABLE:
                 raise ValueError(
                     f"more than {_MOST_UNREADABLE} of its records cannot be read"
                 ) from error

@@ -117,7 +117,7 @@ async def test_a_revocation_of_a_real_group_is_on_the_page_within_a_third_of_a_s
 
     class Requests(Observer):
         def on_event(self, event: str, fields: Mapping[str, object]) -> None:
-            if event == "revoke requested":
+            if event == "revocation requested":
                 requested.append(time.time())
 
     def member(client_id: str) -> Consumer:

@@ -28,10 +28,10 @@ END = "<!-- options: end -->"
 # The first option of each chapter, in the order of the options.
 CHAPTERS = {
     "bootstrap_servers": "The group",
-    "commit_mode": "What counts as done",
-    "concurrency": "Work at the same time",
-    "client_id": "Who we are",
-    "group_protocol": "How partitions are shared",
+    "commit_mode": "When a record is done",
+    "concurrency": "Concurrency",
+    "client_id": "Identity",
+    "group_protocol": "Assignment",
     "auto_offset_reset": "Reading",
     "session_timeout": "Membership and its times",
     "request_timeout": "Requests",

@@ -80,12 +80,13 @@ def test_limits_of_ports_are_those_of_the_code() -> None:
     from asyncrevoke.http_port.server import PortLimits
 
     limits = PortLimits()
-    (row,) = [line for line in PAGE.read_text().splitlines() if "keep probes out" in line]
+    (row,) = [line for line in PAGE.read_text().splitlines() if "block probes" in line]
     told = row.split(" | ")[1]
-    assert f"{limits.request_seconds:g} s for a complete request" in told
+    assert f"{limits.request_seconds:g} s to send a complete request" in told
     assert f"at most {limits.request_bytes // 1024} KiB and {request._MAX_HEADERS} headers" in told
-    assert f"at most {limits.waiting} connections without one" in told
-    assert f"{limits.answering} answers under way, each {limits.answer_seconds:g} s" in told
+    assert f"At most {limits.waiting} connections may have sent none" in told
+    assert f"At most {limits.answering} responses are sent at a time" in told
+    assert f"each for at most {limits.answer_seconds:g} s" in told
     assert f"(dashboard: {dashboard._LIMITS.answer_seconds:g} s)" in told
 
 

@@ -48,13 +48,13 @@ def tell_commit(offsets: Mapping[int, int]) -> None:
 class Pending:
     """What was read and is not committed yet.
 
-    While a cooperative group rebalances, these clients have their commits refused although they
+    While a cooperative group rebalances, these clients have their commits rejected although they
     keep the partition: so it is tried again after the next poll, and before a partition goes.
     """
 
-    def __init__(self, commit: Callable[[Mapping[int, int]], object], refusals: Any) -> None:
+    def __init__(self, commit: Callable[[Mapping[int, int]], object], rejections: Any) -> None:
         self._commit = commit
-        self._refusals = refusals
+        self._rejections = rejections
         self._ends: dict[int, int] = {}
 
     def read(self, partition: int, offset: int, value: bytes | None) -> None:
@@ -65,8 +65,8 @@ class Pending:
         if self._ends:
             try:
                 self._commit(self._ends)
-            except self._refusals as error:
-                sys.stderr.write(f"commit refused: {error}\n")
+            except self._rejections as error:
+                sys.stderr.write(f"commit rejected: {error}\n")
                 return False
             tell_commit(self._ends)
             self._ends = {}

@@ -96,7 +96,7 @@ async def test_a_group_that_the_broker_does_not_convert_continues_without_asyncr
         for _ in range(2):
             await group.join("librdkafka", "cooperative-sticky")
             await group.settles()
-        refused = await group.join("ours")
-        assert "InconsistentGroupError" in await group.ends_by_itself(refused)
+        rejected = await group.join("ours")
+        assert "InconsistentGroupError" in await group.ends_by_itself(rejected)
         assert (await group.settles()).assignor == "cooperative-sticky"
         await group.ends_with_each_record_consumed_once()

@@ -209,8 +209,8 @@ async def test_a_coordinator_is_looked_up_again_while_it_is_not_available(
         broker.answers[FIND_COORDINATOR] = [missing, missing, found]
         assert await client.coordinator("g") == 5
         assert client.brokers()[5] == f"{node.host}:{node.port}"
-        refused = coordinator_body(ErrorCode.group_authorization_failed, node)
-        broker.answers[FIND_COORDINATOR] = [refused]
+        rejected = coordinator_body(ErrorCode.group_authorization_failed, node)
+        broker.answers[FIND_COORDINATOR] = [rejected]
         with pytest.raises(GroupsError, match="grant DESCRIBE"):
             await client.coordinator("g")
     assert broker.asked.count(FIND_COORDINATOR) == 4

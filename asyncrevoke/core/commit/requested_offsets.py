@@ -49,7 +49,7 @@ class RequestedOffsets:
         earlier offset. False if there is no newer request."""
         self._outbox.emit(
             "warning",
-            "commit refused; it is not tried again",
+            "commit rejected; it is not tried again",
             partition=str(instance.partition),
             offset=entry.offset,
             error=error,

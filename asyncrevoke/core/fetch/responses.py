@@ -216,7 +216,7 @@ class FetchResponses:
             if error is ErrorCode.topic_authorization_failed:
                 self._unauthorized.append(partition)
             else:
-                message = f"{cursor.name}: the broker refuses to serve it: {error.name}"
+                message = f"{cursor.name}: the broker rejects its fetches: {error.name}"
                 self._reactions.failed(now, PartitionsError([partition], message))
         self._wait(now, cursor, error.name)
         cursor.wait_until(now + _SLOW)

@@ -209,7 +209,9 @@ class TruncationDetection:
             if error is ErrorCode.topic_authorization_failed:
                 self._reactions.failed(now, TopicAuthorizationError([partition]))
             else:
-                message = f"{cursor.name}: the broker refuses to check its position: {error.name}"
+                message = (
+                    f"{cursor.name}: the broker rejects the check of its position: {error.name}"
+                )
                 self._reactions.failed(now, PartitionsError([partition], message))
         self._check_later(now, cursor, error.name)
         cursor.wait_until(now + _SLOW)
@@ -218,7 +220,11 @@ class TruncationDetection:
         # A leader that moves is no reason to warn.
         if cursor.backoff.has_failed:
             self._log.waiting(
-                now, cursor.name, "waiting to check its position", partition=cursor.name, reason=why
+                now,
+                cursor.name,
+                "waiting to validate the position after a leader change",
+                partition=cursor.name,
+                reason=why,
             )
         cursor.delay(now)
         self._fetcher.check_delayed(cursor)

@@ -236,7 +236,7 @@ class FailureKind(enum.Enum):
     TIMEOUT = "timeout"  # no answer in time, the connection was dropped: likewise ambiguous
     SILENT = "silent"  # nothing at all was received, the connection was dropped: likewise ambiguous
     MALFORMED = "malformed"  # the answer could not be decoded, the connection was dropped
-    AUTHENTICATION = "authentication"  # the broker refused the credentials
+    AUTHENTICATION = "authentication"  # the broker rejected the credentials
     UNSUPPORTED = "unsupported"  # the broker offers no version of this request that is implemented
 
 

@@ -246,7 +246,7 @@ class Outbox:
             return message
         self.emit(
             "warning",
-            "the answer of a broker cannot be true; asking again on a new connection",
+            "invalid response from a broker; retrying on a new connection",
             request=type(send.message).__name__,
             node=f"{send.node.host}:{send.node.port}",
             problem=wrong,

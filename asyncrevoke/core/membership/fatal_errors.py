@@ -43,7 +43,7 @@ def group_error(error: ErrorCode, config: ConsumerConfig, offered: Iterable[str]
             )
         case ErrorCode.invalid_session_timeout:
             return InconsistentGroupError(
-                f"{group} refuses session_timeout={config.session_timeout:g}: choose one between "
+                f"{group} rejects session_timeout={config.session_timeout:g}: choose one between "
                 "the broker's group.min.session.timeout.ms and group.max.session.timeout.ms"
             )
         case ErrorCode.group_max_size_reached:
@@ -51,7 +51,7 @@ def group_error(error: ErrorCode, config: ConsumerConfig, offered: Iterable[str]
                 f"{group} is full: raise the broker's group.max.size, or run fewer members"
             )
         case _:
-            return InconsistentGroupError(f"{group} refuses this member: {error.name}")
+            return InconsistentGroupError(f"{group} rejects this member: {error.name}")
 
 
 def consumer_group_error(error: ErrorCode, detail: str, config: ConsumerConfig) -> FatalError:
@@ -76,12 +76,12 @@ def consumer_group_error(error: ErrorCode, detail: str, config: ConsumerConfig) 
             )
         case ErrorCode.invalid_regular_expression:
             return InconsistentGroupError(
-                f"the brokers refuse the pattern ({detail}): BrokerPattern takes RE2 syntax"
+                f"the brokers reject the pattern ({detail}): BrokerPattern takes RE2 syntax"
             )
         case ErrorCode.fenced_instance_id | ErrorCode.group_authorization_failed:
             return group_error(error, config, ())
         case _:
-            return InconsistentGroupError(f"{group} refuses this member: {error.name} ({detail})")
+            return InconsistentGroupError(f"{group} rejects this member: {error.name} ({detail})")
 
 
 def no_consumer_protocol(group_id: str, detail: str) -> FatalError:

@@ -64,8 +64,8 @@ class ManualMembership:
         self.fail(
             now,
             FatalError(
-                f"group {self._config.group_id!r} refuses commits from outside ({error.name}): it "
-                "has members; a consumer that uses assign() needs a group_id of its own"
+                f"group {self._config.group_id!r} has members, so it rejects commits of others "
+                f"({error.name}); a consumer that uses assign() needs a group_id of its own"
             ),
         )
 

@@ -53,13 +53,13 @@ class MembershipLog:
                 last_confirmed=round(now - confirmed_at, 1),
             )
 
-    def waiting(self, now: float, what: str, last_answer: str, detail: str) -> None:
-        """The coordinator answers without confirming the membership."""
+    def waiting(self, now: float, what: str, last_response: str, detail: str) -> None:
+        """The coordinator responds without confirming the membership."""
         self._log.waiting(
             now,
             _MEMBERSHIP,
             f"waiting for {what}",
             group=self._group_id,
-            last_answer=last_answer,
+            last_response=last_response,
             detail=detail,
         )

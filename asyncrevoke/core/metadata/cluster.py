@@ -201,8 +201,8 @@ class ClusterMetadata:
         unknown = asked - self._topics.keys() - self._reported_errors.keys()
         return self._output_topics.missing | unknown
 
-    def refused_topics(self) -> frozenset[str]:
-        """The topics that the brokers refuse to describe to this consumer."""
+    def rejected_topics(self) -> frozenset[str]:
+        """The topics for which the brokers reject metadata requests of this consumer."""
         return frozenset(self._reported_errors)
 
     def unreachable_brokers(self) -> tuple[Node, ...]:
@@ -233,7 +233,7 @@ class ClusterMetadata:
         self, now: float, topics: frozenset[str] | None, of_others: frozenset[str] = frozenset()
     ) -> None:
         """Keep these topics fresh; None: all. A change is asked for at once. ``of_others`` are
-        subscribed to by other members only: a refusal of these is logged, and no error."""
+        subscribed to by other members only: the rejection of one is logged, and no error."""
         self._of_others = of_others
         if topics == self._wanted:
             return
@@ -314,7 +314,7 @@ class ClusterMetadata:
         fields = {"tried": f"{node.host}:{node.port}", "reason": why}
         if not self._answered_request:
             fields["check"] = _WHAT_TO_CHECK
-        self._log.waiting(now, "cluster", "waiting for a broker that answers", **fields)
+        self._log.waiting(now, "cluster", "waiting for a broker that responds", **fields)
         if self._again:
             self._send()
             return
@@ -342,7 +342,7 @@ class ClusterMetadata:
         expected = self._topics if wanted is None else wanted
         changed = False
         unresolved: list[str] = []
-        refused: list[str] = []
+        rejected: list[str] = []
         for name in sorted({*expected, *topics}):
             metadata, partitions = topics.get(name, (None, None))
             error = ErrorCode.unknown_topic_or_partition if metadata is None else metadata.error
@@ -361,7 +361,7 @@ class ClusterMetadata:
                 ErrorCode.topic_authorization_failed,
                 ErrorCode.invalid_topic_exception,
             ):
-                refused.append(name)
+                rejected.append(name)
                 self._topic_error(now, name, error)
             else:
                 unresolved.append(name)
@@ -370,20 +370,20 @@ class ClusterMetadata:
                         now, f"topic {name}", "waiting for a topic", topic=name, reason=error.name
                     )
         self._log_topics_of_others(
-            now, [n for n in (*unresolved, *refused) if n in self._of_others]
+            now, [n for n in (*unresolved, *rejected) if n in self._of_others]
         )
         if failed:
             self._drop_former_leaders(failed, led)
         self._earliest = now + _SPACING
-        self._plan_next(now, unresolved, [*refused, *self._output_topics.missing])
+        self._plan_next(now, unresolved, [*rejected, *self._output_topics.missing])
         if changed:
             self._reactions.topics_changed(now)
         self._reactions.metadata_refreshed(now)
 
-    def _plan_next(self, now: float, unresolved: list[str], refused: list[str]) -> None:
+    def _plan_next(self, now: float, unresolved: list[str], rejected: list[str]) -> None:
         if self._again:
             self._send()
-        elif unresolved or refused:
+        elif unresolved or rejected:
             delay = self._topic_backoff.failed()
             if not unresolved:
                 delay = _SLOW
@@ -456,7 +456,7 @@ class ClusterMetadata:
         if not topic.is_missing_for_long(now):
             return False
         del self._topics[name]
-        self._outbox.emit("warning", "topic is gone", topic=name)
+        self._outbox.emit("warning", "topic no longer exists", topic=name)
         return True
 
     def _log_topics_of_others(self, now: float, missing: Sequence[str]) -> None:
@@ -466,7 +466,7 @@ class ClusterMetadata:
                 now,
                 _OF_OTHERS,
                 "other members subscribe to topics that do not exist or that this member may not "
-                "see; nobody is assigned these",
+                "see; these are not assigned",
                 topics=missing[:_LISTED_TOPICS],
                 count=len(missing),
             )

@@ -217,5 +217,5 @@ class Coordinator:
                 "waiting for the group coordinator",
                 group=self._config.group_id,
                 seconds=round(waited, 1),
-                last_answer=why,
+                last_response=why,
             )

@@ -61,7 +61,7 @@ class SilentBrokers:
     def _silent(self, now: float, node: Node, since: float) -> None:
         self._outbox.emit(
             "warning",
-            "a broker does not answer; trying a new connection",
+            "a broker does not respond; trying a new connection",
             node=f"{node.host}:{node.port}",
             seconds=round(now - since, 1),
         )

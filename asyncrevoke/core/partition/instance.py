@@ -26,7 +26,7 @@ class InstanceState(enum.Enum):
 
     INIT = "init"
     ACTIVE = "active"
-    REVOKE_REQUESTED = "revoke requested"
+    REVOKE_REQUESTED = "revocation requested"
     ANNOUNCED = "announced"
     DELAYED = "delayed"
     COMMITTING = "flushing"
@@ -75,7 +75,7 @@ class InstanceTransition(enum.Enum):
     """What may happen to an instance."""
 
     POSITIONED = "position found"
-    REVOKE = "revoke requested"
+    REVOKE = "revocation requested"
     ANNOUNCE = "poll returned it in to_be_revoked"
     DELAY = "delay_revoke, or work in flight at the start of a poll"
     END_DELAY = "poll started while still delayed"

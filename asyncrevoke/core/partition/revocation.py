@@ -88,7 +88,7 @@ class Revocation:
         self._barrier_requested = True
         self._arm_deadline()
         if requested:
-            self._outbox.emit("info", "revoke requested", partitions=requested)
+            self._outbox.emit("info", "revocation requested", partitions=requested)
             self._outbox.wake()
         if self.leaving or self._iterator_ended:
             self.progress(now)
@@ -116,7 +116,7 @@ class Revocation:
         instance.transition(InstanceTransition.WITHDRAW)
         instance.set_delayed_by_user(False)
         self._revoking.pop(instance, None)
-        self._outbox.emit("info", "revoke withdrawn", partition=str(instance.partition))
+        self._outbox.emit("info", "revocation withdrawn", partition=str(instance.partition))
         self._assignment.read_dropped_again(instance)
         self._reactions.position_changed(instance)
         # Deliver what is still buffered.
@@ -183,7 +183,7 @@ class Revocation:
             if instance.state in (InstanceState.REVOKE_REQUESTED, InstanceState.ANNOUNCED):
                 if instance.state is InstanceState.REVOKE_REQUESTED:
                     self._outbox.emit(
-                        "debug", "revoke announced", partition=str(instance.partition)
+                        "debug", "revocation announced", partition=str(instance.partition)
                     )
                 instance.transition(InstanceTransition.ANNOUNCE)
                 instance.set_delayed_by_user(False)
@@ -208,7 +208,7 @@ class Revocation:
             if instance.state in (InstanceState.ANNOUNCED, InstanceState.DELAYED):
                 instance.transition(InstanceTransition.DELAY)
                 instance.set_delayed_by_user(True)
-                self._outbox.emit("debug", "revoke delayed", partition=str(instance.partition))
+                self._outbox.emit("debug", "revocation delayed", partition=str(instance.partition))
             elif instance.state not in (InstanceState.ACTIVE, InstanceState.REVOKE_REQUESTED):
                 all_ours = False
         return all_ours

@@ -33,7 +33,7 @@ class Leaving:
         self._calls: list[int] = []
         self._deadline: Deadline | None = None
         # The first rejected final commit.
-        self._refusal: PartitionsError | None = None
+        self._rejection: PartitionsError | None = None
         self._done = False
         # Whether closing waits until the fetch sessions have ended.
         self._sessions_ending = False
@@ -65,8 +65,8 @@ class Leaving:
 
     def commit_rejected(self, error: PartitionsError) -> None:
         """A final commit was rejected: the waiting calls raise its error."""
-        if self.under_way and self._refusal is None:
-            self._refusal = error
+        if self.under_way and self._rejection is None:
+            self._rejection = error
 
     def left(self) -> None:
         """The group was left, with everything released or lost."""
@@ -114,7 +114,7 @@ class Leaving:
         self._reactions.start_leaving(now, wait_for_tasks)
 
     def _stop_waiting(self, now: float) -> None:
-        self._outbox.emit("warning", "tasks have not ended in time; leaving without them")
+        self._outbox.emit("warning", "tasks did not end in time; leaving while they run")
         self._reactions.start_leaving(now, False)
 
     def _not_committed(self, now: float) -> None:
@@ -135,6 +135,6 @@ class Leaving:
 
     def _answer(self) -> None:
         calls, self._calls = self._calls, []
-        error, self._refusal = self._refusal, None
+        error, self._rejection = self._rejection, None
         for call_id in calls:
             self._outbox.put(CompleteRequest(call_id, error=error))

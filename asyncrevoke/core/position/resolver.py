@@ -446,7 +446,7 @@ class PositionResolver:
         if search.report_error():
             problem = PartitionsError(
                 [instance.partition],
-                f"{instance.partition}: the broker refuses to tell {search.awaits.value}: "
+                f"{instance.partition}: the broker rejects the request for {search.awaits.value}: "
                 f"{error.name}",
             )
             if error is ErrorCode.topic_authorization_failed:

@@ -138,7 +138,7 @@ class Seeking:
         return None if offset < 0 else offset
 
     def lag(self) -> dict[TopicPartition, int]:
-        """Records between the position and the end of the log, as of the last fetch."""
+        """Records between the position and the log end offset, as of the last fetch."""
         return {
             instance.partition: max(0, instance.high_watermark - position)
             for instance in self._assignment.live()
@@ -224,7 +224,7 @@ class Seeking:
         position = None if instance.buffer is None else instance.buffer.position
         self._outbox.emit(
             "warning",
-            "the log was truncated: records that were read are gone from it",
+            "log truncated; records that were already read are gone",
             partition=str(instance.partition),
             position=position,
             truncated_to=offset,

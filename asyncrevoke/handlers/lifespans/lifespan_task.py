@@ -224,7 +224,7 @@ class LifespanTask:
             await manager.__aexit__(PartitionLostError, lost, None)
         except asyncio.CancelledError:
             self._log.warning(
-                "partition lifespan cancelled: it went on after its partition was lost",
+                "partition lifespan cancelled: still running after its partition was lost",
                 partition=self._name,
             )
         except Exception as error:  # noqa: BLE001 - the partition is lost, and nothing to be kept

@@ -146,7 +146,7 @@ def _decoded(
 
 
 def _check_runs(column: Any) -> None:  # noqa: ANN401 - half typed
-    """Refuse runs of texts that become longer than any column that is written."""
+    """Reject runs of texts that become longer than any column that is written."""
     if not pa.types.is_string(column.values.type):
         return
     size = begin = 0

@@ -20,7 +20,7 @@ ROW_BYTES: Final = sum(8 if column.type == "long" else 4 for column in COLUMNS)
 
 
 class RowMemory:
-    """Counts the memory of all rows that are read, and refuses those beyond the maximum.
+    """Counts the memory of all rows that are read, and rejects those beyond the maximum.
 
     A few bytes of a file can be millions of rows. Those with a value in each column take about 130
     bytes each.

@@ -27,10 +27,10 @@ def changes_of(event: Emit) -> Iterator[PartitionChange]:
     """The rows of one event; none for most events."""
     fields = event.fields
     match event.event:
-        case "revoke requested":
+        case "revocation requested":
             for name in _strings(fields["partitions"]):
                 yield PartitionChange(RowKind.REVOKE_BEGIN, _partition(name))
-        case "revoke withdrawn":
+        case "revocation withdrawn":
             yield PartitionChange(RowKind.WITHDRAWN, _partition(fields["partition"]))
         case "position is set":
             offset = fields["offset"]

@@ -51,10 +51,10 @@ class KafkaSink:
     def __init__(self, topic: str, **options: object) -> None:
         if not topic:
             raise ConfigError("KafkaSink: name the topic that takes the journal")
-        refused = {"acks", "enable_idempotence", "transactional_id"} & options.keys()
-        if refused:
+        rejected = {"acks", "enable_idempotence", "transactional_id"} & options.keys()
+        if rejected:
             raise ConfigError(
-                f"KafkaSink({shown_option(topic)}): {', '.join(sorted(refused))} cannot be set: "
+                f"KafkaSink({shown_option(topic)}): {', '.join(sorted(rejected))} cannot be set: "
                 "what is committed has to be in the topic once, on all replicas"
             )
         if "bootstrap_servers" in options:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NoTokenError", "RequestFailed", "node_name", "opening_failure"]
 
-_REFUSED: Final = (
+_REJECTED: Final = (
     kafka_errors.SaslAuthenticationFailed,
     kafka_errors.IllegalSaslStateError,
     kafka_errors.AuthenticationFailedError,
@@ -30,7 +30,7 @@ _CREDENTIALS: Final = {
 }
 _NAME_AND_PASSWORD: Final = "sasl_plain_username and sasl_plain_password"  # noqa: S105 - options
 # TLS failures that a retry cannot resolve.
-_TLS_REFUSALS: Final = ("ALERT", "WRONG_VERSION_NUMBER", "UNSUPPORTED_PROTOCOL", "HTTP_REQUEST")
+_TLS_REJECTIONS: Final = ("ALERT", "WRONG_VERSION_NUMBER", "UNSUPPORTED_PROTOCOL", "HTTP_REQUEST")
 # By OpenSSL's codes (X509_V_ERR_...).
 _UNTRUSTED: Final = (
     "its certificate was issued by an authority that ssl_context does not trust; load that"
@@ -134,10 +134,10 @@ def _failure_of(
             FailureKind.AUTHENTICATION,
             f"{where} has not enabled sasl_mechanism {config.sasl_mechanism}",
         )
-    if isinstance(error, _REFUSED):
+    if isinstance(error, _REJECTED):
         return RequestFailed(
             FailureKind.AUTHENTICATION,
-            f"{where} refused to authenticate with {config.sasl_mechanism}: {error}; check"
+            f"{where} rejected the authentication with {config.sasl_mechanism}: {error}; check"
             f" {_CREDENTIALS.get(config.sasl_mechanism, _NAME_AND_PASSWORD)}",
         )
     if isinstance(error, NoTokenError):
@@ -179,11 +179,11 @@ def _tls_reason(error: ssl.SSLError, node: Node) -> str:
         why = _CERTIFICATES.get(error.verify_code)
         if why is not None:
             return why.format(host=node.host)
-        return f"its certificate is refused: {error.verify_message}; check ssl_context"
+        return f"its certificate is rejected: {error.verify_message}; check ssl_context"
     reason = error.reason or str(error)
     if any(sign in reason for sign in _OWN_CERTIFICATE):
         return (
-            f"the broker refuses this client's certificate, or asks for one and got none ({reason})"
+            f"the broker rejects this client's certificate, or asks for one and got none ({reason})"
             "; load one that it trusts by ssl_context.load_cert_chain(...)"
         )
     return f"{reason}; check security_protocol and ssl_context"
@@ -192,5 +192,5 @@ def _tls_reason(error: ssl.SSLError, node: Node) -> str:
 def _is_final(error: ssl.SSLError) -> bool:
     reason = error.reason or ""
     return isinstance(error, ssl.SSLCertVerificationError) or any(
-        final in reason for final in _TLS_REFUSALS
+        final in reason for final in _TLS_REJECTIONS
     )

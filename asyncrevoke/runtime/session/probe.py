@@ -36,7 +36,7 @@ class Probe(NamedTuple):
     ``live`` is False if only a restart helps: the consumer or its handlers have failed, or a
     handler has exceeded its limit. ``ready`` is also False before the group was joined, while the
     coordinator or a broker that leads a partition does not answer, while a topic that it subscribes
-    to does not exist (unless ``allow_missing_topics``) or is refused to it, and while closing. A
+    to does not exist (unless ``allow_missing_topics``) or brokers reject it, and while closing. A
     consumer without partitions can be both.
     ``health`` is None before the consumer is entered.
     """
@@ -109,8 +109,8 @@ def unavailable(health: Health) -> Iterator[str]:
         yield f"brokers do not answer: {_some(health.unreachable_brokers)}"
     if health.missing_topics:
         yield f"topics do not exist: {_some(sorted(health.missing_topics))}"
-    if health.refused_topics:
-        yield f"the brokers refuse access to topics: {_some(sorted(health.refused_topics))}"
+    if health.rejected_topics:
+        yield f"the brokers reject requests for topics: {_some(sorted(health.rejected_topics))}"
 
 
 def _some(names: Sequence[str]) -> str:

@@ -154,7 +154,7 @@ class Shutdown:
             return
         # The loop still processes its batch, which counts if the loop asks for the next in time.
         self._log.info(
-            "closing; waiting for the loop to ask for its next batch",
+            "closing; waiting for the loop to request its next batch",
             seconds=max(0.0, until - self._driver.now()),
         )
         await self._wait(self._loop_ended, body, self._urgent, until=until)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.config.topics import check_pattern, check_topics, refuse_both
+from asyncrevoke.config.topics import check_pattern, check_topics, reject_both
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import BrokerPattern
 from asyncrevoke.runtime.session.partition_calls import SessionCalls, to_partitions
@@ -22,7 +22,7 @@ def read_from(
 ) -> tuple[tuple[str, ...], str | BrokerPattern | None]:
     """Check topics and pattern from a user's arguments; ``call`` is the method for messages."""
     names, expression = check_topics(topics, call), check_pattern(pattern)
-    refuse_both(names, expression)
+    reject_both(names, expression)
     if isinstance(expression, BrokerPattern) and protocol != "consumer":
         raise ConfigError(
             f'a BrokerPattern needs group_protocol="consumer", and this consumer has "{protocol}": '

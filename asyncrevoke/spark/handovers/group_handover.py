@@ -242,7 +242,7 @@ async def _commit(cluster: GroupsClient, group: str, offsets: Mapping[TopicParti
         )
     if code in (ErrorCode.unknown_member_id, ErrorCode.illegal_generation):
         raise HandoverError(
-            f"group {group!r} has got a member meanwhile, so the broker refuses the commit "
+            f"group {group!r} has got a member meanwhile, so the broker rejects the commit "
             f"({code.name}): stop it and try again"
         )
     if code in (ErrorCode.group_authorization_failed, ErrorCode.topic_authorization_failed):
@@ -253,6 +253,6 @@ async def _commit(cluster: GroupsClient, group: str, offsets: Mapping[TopicParti
     failed = ", ".join(f"{tp}: {each.name}" for tp, each in errors.items())
     done = len(offsets) - len(errors)
     raise HandoverError(
-        f"the broker has refused {len(errors)} of {len(offsets)} partitions ({failed}); "
+        f"the broker has rejected {len(errors)} of {len(offsets)} partitions ({failed}); "
         f"{done} were committed"
     )

@@ -93,7 +93,7 @@ class ResultRows:
         self._calls: dict[tuple[int, int], _Call] = {}
         self._decided: dict[tuple[int, int], Outcome] = {}
         # Errors of records for which no handler was called.
-        self._refused: dict[tuple[int, int], BaseException] = {}
+        self._rejected: dict[tuple[int, int], BaseException] = {}
         self._rows: list[Row] = []
         self._quick = FastPathRows()
         # Whether the fast path builds the rows of successful first calls.
@@ -172,7 +172,7 @@ class ResultRows:
         self, record: Record, decision: FailureDecision, error: BaseException, /
     ) -> None:
         """Keep the decision about a failed record."""
-        self._refused[record.partition, record.offset] = error
+        self._rejected[record.partition, record.offset] = error
         if decision == "skipped":
             self._decided[record.partition, record.offset] = self._failed_as
         elif decision == "dead_lettered":
@@ -206,8 +206,8 @@ class ResultRows:
 
     def _row_of_success(self, key: tuple[int, int], call: _Call) -> Row:
         result = call.result
-        if self._refused:
-            self._refused.pop(key, None)  # of an attempt before
+        if self._rejected:
+            self._rejected.pop(key, None)  # of an attempt before
         # The call may have an error: of others in its batch, or one that a middleware has taken.
         if result is None:
             return Row(*key, call.attempt, call.started, call.finished, "ok", None, None, None)
@@ -223,7 +223,7 @@ class ResultRows:
 
     def _row_of_failure(self, key: tuple[int, int], call: _Call | None) -> Row:
         outcome = self._decided.pop(key, self._failed_as)
-        error = self._refused.pop(key, None)
+        error = self._rejected.pop(key, None)
         if error is None and call is not None:
             error = call.error
         name = None if error is None else type(error).__qualname__

@@ -31,7 +31,7 @@ _JAAS: Final = "use sasl_plain_username and sasl_plain_password"
 _STORES: Final = "only PEM is read: name its files by ssl_cafile, ssl_certfile and ssl_keyfile"
 _BATCHES: Final = "record batches are made of whole Arrow batches, and sent when they are full"
 _TIMES: Final = "use request_timeout, in seconds; a record is given up after three times that"
-_REFUSED: Final = {
+_REJECTED: Final = {
     "includeheaders": "leave it out: headers are written if the DataFrame has the column headers",
     "kafka.acks": "leave it out: a record is written when all in-sync replicas have it",
     "kafka.enable.idempotence": "leave it out: a task always writes with idempotence",
@@ -99,8 +99,8 @@ def _known(name: str) -> str | None:
         return None
     if name in _CONNECTORS:
         return _CONNECTORS[name]
-    if name in _REFUSED:
-        raise ConfigError(f"the sink asyncrevoke has no option {name}: {_REFUSED[name]}")
+    if name in _REJECTED:
+        raise ConfigError(f"the sink asyncrevoke has no option {name}: {_REJECTED[name]}")
     close = difflib.get_close_matches(name.removeprefix("kafka.").replace(".", "_"), _NAMES, n=1)
     hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(_NAMES)}"
     raise ConfigError(f"the sink asyncrevoke has no option {shown_option(name)}: {hint}")

@@ -9,7 +9,7 @@ import numpy as np
 
 from asyncrevoke.producing.record_batch import BATCH_BYTES
 from asyncrevoke.spark.sink.key_hashes import murmur2_of
-from asyncrevoke.spark.sink.record_encoding import RefusedRow
+from asyncrevoke.spark.sink.record_encoding import RejectedRow
 
 if TYPE_CHECKING:
     from asyncrevoke.producing.queueing.result_topic import TopicPartitions
@@ -30,7 +30,7 @@ class PartitionChoice:
     ) -> Numbers:
         """The partition of each row, whose record takes about ``sizes`` bytes.
 
-        Raises RefusedRow for a partition that the topic does not have.
+        Raises RejectedRow for a partition that the topic does not have.
         """
         chosen = (murmur2_of(key) & np.uint32(0x7FFFFFFF)).astype(np.int64) % known.count
         without_key = np.flatnonzero(key.null)
@@ -45,6 +45,6 @@ class PartitionChoice:
             wrong = np.flatnonzero(named & ((given < 0) | (given >= known.count)))
             if wrong.size:
                 row = int(wrong[0])
-                raise RefusedRow(row, f"there is no partition {given[row]}: it has {known.count}")
+                raise RejectedRow(row, f"there is no partition {given[row]}: it has {known.count}")
             chosen = np.where(named, given, chosen)
         return chosen

@@ -26,7 +26,7 @@ _NOTHING: Final = pa.scalar(b"")
 _NULL_LENGTH: Final = -1
 
 
-class RefusedRow(Exception):  # noqa: N818 - the row is refused, whoever raises it
+class RejectedRow(Exception):  # noqa: N818 - the row is rejected, whoever raises it
     """Row ``row`` of those given cannot be written."""
 
     def __init__(self, row: int, reason: str) -> None:
@@ -49,7 +49,7 @@ def encode_rows(rows: Rows, starts: Numbers) -> list[EncodedRecords]:
     """The records of these rows; a batch of them begins at each of the rows ``starts``, the first
     of which is 0.
 
-    Raises RefusedRow for a record that no broker takes, or whose header has no name.
+    Raises RejectedRow for a record that no broker takes, or whose header has no name.
     """
     count = len(rows.timestamp)
     sizes = np.diff(starts, append=count)
@@ -70,7 +70,7 @@ def encode_rows(rows: Rows, starts: Numbers) -> list[EncodedRecords]:
     body = body + rows.key.length + rows.value.length
     if (too_large := np.flatnonzero(body > LARGEST_RECORD)).size:
         row = int(too_large[0])
-        raise RefusedRow(row, f"the record has {body[row]} bytes, which no broker takes")
+        raise RejectedRow(row, f"the record has {body[row]} bytes, which no broker takes")
     joined = _joined(
         _varints([body, *head]), rows.key.array, _varints([value_length]), rows.value.array, tails
     )
@@ -108,7 +108,7 @@ def _headers(headers: StructListArray) -> tuple[Array, Numbers]:
     if pc.any(missing).as_py():
         at: int = pc.index(missing, True).as_py()
         row = int(np.cumsum(lengths).searchsorted(at, side="right"))
-        raise RefusedRow(
+        raise RejectedRow(
             row, "one of its headers has no key: each needs one, the value may be null"
         )
     name, value = BinaryColumn.of(flat.field("key")), BinaryColumn.of(flat.field("value"))

@@ -15,7 +15,7 @@ from asyncrevoke.spark.reading.worker import PythonWorker
 from asyncrevoke.spark.sink.binary_column import BinaryColumn
 from asyncrevoke.spark.sink.partition_choice import PartitionChoice
 from asyncrevoke.spark.sink.pieces import pieces
-from asyncrevoke.spark.sink.record_encoding import RefusedRow, Rows, encode_rows, headers_size
+from asyncrevoke.spark.sink.record_encoding import RejectedRow, Rows, encode_rows, headers_size
 from asyncrevoke.spark.sink.topic_writer import EncodedBatch, TopicWriter, sink_error
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class RowEncoder:
             choice = self._choices[topic] = PartitionChoice()
         try:
             return list(_batches(topic, known, rows, numbers, choice))
-        except RefusedRow as error:
+        except RejectedRow as error:
             raise sink_error(
                 self._task, numbers[error.row], PublishError(topic, error.reason)
             ) from error
@@ -132,8 +132,8 @@ def _batches(
     )
     try:
         encoded = encode_rows(fields, starts)
-    except RefusedRow as error:
-        raise RefusedRow(int(order[error.row]), error.reason) from error
+    except RejectedRow as error:
+        raise RejectedRow(int(order[error.row]), error.reason) from error
     ends = np.append(starts[1:], len(order))
     for records, begin, end in zip(encoded, starts.tolist(), ends.tolist(), strict=True):
         partition = TopicPartition(topic, int(partitions[begin]))
@@ -170,7 +170,7 @@ def _timestamps(rows: ArrowRecordBatch) -> Numbers:
     micros = pc.cast(rows.column("timestamp"), pa.timestamp("us", tz="UTC")).cast(pa.int64())
     given = micros.fill_null(now * _MILLISECOND).to_numpy().astype(np.int64) // _MILLISECOND
     if (early := np.flatnonzero(given < 0)).size:
-        raise RefusedRow(
+        raise RejectedRow(
             int(early[0]), "its timestamp is before 1970, which Kafka has no number for"
         )
     return cast("Numbers", given)

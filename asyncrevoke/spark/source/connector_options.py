@@ -42,7 +42,7 @@ _STORES = (
     "ssl_keyfile"
 )
 _RETRIES = "requests are repeated until they are answered: leave it out; no_progress_timeout ends a"
-_REFUSED = {
+_REJECTED = {
     "kafka.group.id": "Spark keeps its offsets in the checkpoint and never commits to a group; to "
     'begin at its offsets use start="group:NAME", and to commit offsets for it `asyncrevoke '
     "handover`",
@@ -96,8 +96,8 @@ def without_connector_names(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _translated(name: str, value: str, given: Mapping[str, str]) -> dict[str, str]:
-    if name in _REFUSED:
-        raise ConfigError(f"the source asyncrevoke has no option {name}: {_REFUSED[name]}")
+    if name in _REJECTED:
+        raise ConfigError(f"the source asyncrevoke has no option {name}: {_REJECTED[name]}")
     if name in _ONLY:
         only, why = _ONLY[name]
         if value.lower() != only.lower():

@@ -80,7 +80,7 @@ class Brokers:
         self._loaded_on = 0
         self.loads_again = self.was_away = False
         # Topics whose commits are rejected, and until when.
-        self._refused: dict[str, float] = {}
+        self._rejected: dict[str, float] = {}
         # The other brokers learn of a new coordinator a little later.
         self._previous_coordinator: tuple[float, int] = (0.0, 0)
 
@@ -98,13 +98,13 @@ class Brokers:
             self.group.offsets.pop(TopicPartition(name, number), None)
         self.topics.delete(name)
 
-    def refuse_commits(self, topic: str, until: float) -> None:
+    def reject_commits(self, topic: str, until: float) -> None:
         """Reject commits for a topic."""
-        self._refused[topic] = max(self._refused.get(topic, 0.0), until)
+        self._rejected[topic] = max(self._rejected.get(topic, 0.0), until)
 
-    def end_refusals(self) -> None:
+    def end_rejections(self) -> None:
         """Accept commits for all topics again."""
-        self._refused.clear()
+        self._rejected.clear()
 
     # --- brokers come and go ---------------------------------------------------------------------
 
@@ -266,9 +266,9 @@ class Brokers:
     def _commit(self, client: int, message: OffsetCommitRequest) -> OffsetCommitResponse:
         denied = self._denied((e.partition for e in message.entries), message.topic_ids)
         for partition in (entry.partition for entry in message.entries):
-            if self._clock.now < self._refused.get(partition.topic, 0.0):
+            if self._clock.now < self._rejected.get(partition.topic, 0.0):
                 denied[partition] = ErrorCode.topic_authorization_failed
-                self.group.events.commit_refused(client, partition)
+                self.group.events.commit_rejected(client, partition)
         if not denied:
             return self.group.offset_commit(client, message)
         left = tuple(entry for entry in message.entries if entry.partition not in denied)
@@ -281,8 +281,8 @@ class Brokers:
         denied = self._denied(message.partitions, message.topic_ids)
         left = tuple(partition for partition in message.partitions if partition not in denied)
         answer = self.group.offset_fetch(client, replace(message, partitions=left))
-        refused = tuple(FetchedOffset(partition=tp, error=why) for tp, why in denied.items())
-        return replace(answer, offsets=(*answer.offsets, *refused))
+        rejected = tuple(FetchedOffset(partition=tp, error=why) for tp, why in denied.items())
+        return replace(answer, offsets=(*answer.offsets, *rejected))
 
     def _metadata(self, message: MetadataRequest) -> MetadataResponse:
         names = tuple(self.topics) if message.topics is None else message.topics

@@ -18,7 +18,7 @@ from asyncrevoke.protocol.messages import (
     OffsetFetchResponse,
     SyncGroupResponse,
 )
-from asyncrevoke.testing.fake_kafka.classic_group import ClassicGroup, refused
+from asyncrevoke.testing.fake_kafka.classic_group import ClassicGroup, rejected
 from asyncrevoke.testing.fake_kafka.group_state import (
     ON_COMMIT,
     CommittedGroupOffsets,
@@ -100,7 +100,7 @@ class ClassicCoordinator(ClassicGroup):
         for member in self.members.values():
             if member.join is not None:
                 answer, member.join = member.join, None
-                answer(refused(error, member.member_id))
+                answer(rejected(error, member.member_id))
             if member.sync is not None:
                 answer, member.sync = member.sync, None
                 answer(SyncGroupResponse(error=error))

@@ -95,27 +95,27 @@ class ClassicGroup:
         if not member_id:
             self._join_as_new(client, request, reply)
         elif not self._group.supports(request.protocols):
-            reply(refused(ErrorCode.inconsistent_group_protocol, member_id))
+            reply(rejected(ErrorCode.inconsistent_group_protocol, member_id))
         elif member_id in self._group.pending:
             self._group.pending.pop(member_id).cancel()
             self._add(client, member_id, request, reply)
         elif (
             error := self._group.check(member_id, request.group_instance_id)
         ) is not ErrorCode.none:
-            reply(refused(error, member_id))
+            reply(rejected(error, member_id))
         else:
             self._rejoin(self.members[member_id], request, reply)
 
     def _join_as_new(self, client: int, request: JoinGroupRequest, reply: Reply) -> None:
         if not self._group.supports(request.protocols):
-            reply(refused(ErrorCode.inconsistent_group_protocol, ""))
+            reply(rejected(ErrorCode.inconsistent_group_protocol, ""))
             return
         member_id = self.new_member_id(client, request.group_instance_id)
         if request.group_instance_id is None:
             self._group.pending[member_id] = self.clock.after(
                 request.session_timeout, lambda: self._pending_expired(member_id)
             )
-            reply(refused(ErrorCode.member_id_required, member_id))
+            reply(rejected(ErrorCode.member_id_required, member_id))
         elif (old_id := self._group.static.get(request.group_instance_id)) is not None:
             self._replace_static(client, old_id, member_id, request, reply)
         else:
@@ -135,7 +135,7 @@ class ClassicGroup:
             # Its first answer may be lost.
             reply(self._joined(member))
         elif self.state is GroupState.EMPTY:
-            reply(refused(ErrorCode.unknown_member_id, member.member_id))
+            reply(rejected(ErrorCode.unknown_member_id, member.member_id))
         else:
             self._update(member, request, reply)
             self._rebalance()
@@ -170,7 +170,7 @@ class ClassicGroup:
         if member.session is not None:
             member.session.cancel()
         if member.join is not None:
-            member.join(refused(ErrorCode.fenced_instance_id, old_id))
+            member.join(rejected(ErrorCode.fenced_instance_id, old_id))
         if member.sync is not None:
             member.sync(SyncGroupResponse(error=ErrorCode.fenced_instance_id))
         was_leader = self.leader == old_id
@@ -406,7 +406,7 @@ class ClassicGroup:
             return
         answer, member.join = member.join, None
         if answer is not None:
-            answer(refused(ErrorCode.unknown_member_id, ""))
+            answer(rejected(ErrorCode.unknown_member_id, ""))
         self._remove(member)
         self.events.member_removed(member.client, member.member_id, "its session expired")
         if self.state in (GroupState.STABLE, GroupState.COMPLETING):
@@ -423,7 +423,7 @@ class ClassicGroup:
         if member.session is not None:
             member.session.cancel()
         if member.join is not None:
-            member.join(refused(ErrorCode.unknown_member_id, ""))
+            member.join(rejected(ErrorCode.unknown_member_id, ""))
         self._group.remove(member)
         self.pending_sync.pop(member.member_id, None)
 
@@ -455,6 +455,6 @@ class ClassicGroup:
                 timer.cancel()
 
 
-def refused(error: ErrorCode, member_id: str) -> JoinGroupResponse:
+def rejected(error: ErrorCode, member_id: str) -> JoinGroupResponse:
     """The answer to a rejected JoinGroup."""
     return JoinGroupResponse(error=error, member_id=member_id)

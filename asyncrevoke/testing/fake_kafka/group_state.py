@@ -118,7 +118,7 @@ class CoordinatorEvents:
     ) -> None:
         """An offset was committed."""
 
-    def commit_refused(self, client: int, partition: TopicPartition) -> None:
+    def commit_rejected(self, client: int, partition: TopicPartition) -> None:
         """An offset was rejected: the client may not commit offsets of the topic."""
 
     def offsets_fetched(self, client: int, partitions: tuple[TopicPartition, ...]) -> None:

@@ -124,15 +124,15 @@ def test_an_interrupted_replay_goes_on_without_sending_twice(
 
 
 @pytest.mark.kafka_topic(partitions=1)
-def test_dead_letters_that_a_broker_refuses_are_sent_by_the_next_replay(
+def test_dead_letters_that_a_broker_rejects_are_sent_by_the_next_replay(
     kafka: HandlerTopic,
 ) -> None:
     asyncio.run(write(kafka, 3))
     small = f"{kafka.topic}.compacted"
     asyncio.run(kafka.create(small, settings={"max.message.bytes": "10"}))
-    refused = command("replay", kafka.dead, "--to", small)
-    assert refused.exit_code == 1, refused.output
-    assert "max.message.bytes" in refused.output
+    rejected = command("replay", kafka.dead, "--to", small)
+    assert rejected.exit_code == 1, rejected.output
+    assert "max.message.bytes" in rejected.output
     assert command("replay", kafka.dead).exit_code == 0
     assert len(asyncio.run(written(kafka))) == 3
 

@@ -188,7 +188,7 @@ class SecureBroker:
         finally:
             await channels.close()
 
-    async def refusal(self, listener: str, **changed: object) -> str:
+    async def rejection(self, listener: str, **changed: object) -> str:
         """Why a connection cannot be opened, and never will be."""
         outcome = await self.ask(listener, **changed)
         assert isinstance(outcome, Failed), outcome

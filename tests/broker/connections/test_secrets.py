@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
 
 
 class Tokens:
-    """Gives a token that the broker refuses."""
+    """Gives a token that the broker rejects."""
 
     async def token(self) -> str:
         return SECRET

@@ -110,9 +110,9 @@ def test_groups_shows_the_group(finished: Finished, listener: str) -> None:
     done = finished.run(listener, "groups", GROUP, "--json")
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["group"] == GROUP
-    refused = finished.run(listener, "groups", GROUP, "--json", wrong=True)
-    assert refused.exit_code == 1
-    assert "wrong-password" not in refused.output
+    rejected = finished.run(listener, "groups", GROUP, "--json", wrong=True)
+    assert rejected.exit_code == 1
+    assert "wrong-password" not in rejected.output
 
 
 @EACH
@@ -141,9 +141,9 @@ def test_journal_collect_names_a_topic_that_is_missing_and_shows_no_token(
     done = CliRunner().invoke(app, [*words, *options], env=variables)
     assert done.exit_code == 2
     assert "has no topic 'no-such-topic'" in done.stderr.replace("\n", " ")
-    refused = finished.run("BEARER", *words, wrong=True)
-    assert refused.exit_code == 1
-    assert variables["ASYNCREVOKE_SASL_TOKEN"] not in done.output + refused.output
+    rejected = finished.run("BEARER", *words, wrong=True)
+    assert rejected.exit_code == 1
+    assert variables["ASYNCREVOKE_SASL_TOKEN"] not in done.output + rejected.output
 
 
 @EACH
@@ -171,9 +171,9 @@ def test_dead_letters_are_listed_and_replayed(
     replayed = finished.run(listener, "dead-letters", "replay", DEAD, *journal, "--json")
     assert replayed.exit_code == 0, replayed.output
     assert json.loads(replayed.stdout)["sent"] == 1
-    refused = finished.run(listener, "dead-letters", "list", DEAD, wrong=True)
-    assert refused.exit_code == 1, refused.output
-    assert "wrong-password" not in refused.output
+    rejected = finished.run(listener, "dead-letters", "list", DEAD, wrong=True)
+    assert rejected.exit_code == 1, rejected.output
+    assert "wrong-password" not in rejected.output
 
 
 @EACH

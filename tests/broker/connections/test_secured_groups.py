@@ -63,7 +63,7 @@ def bearer_broker() -> Iterator[KafkaBroker]:
         yield broker
 
 
-@pytest.mark.parametrize("token", ["good", "refused"])
+@pytest.mark.parametrize("token", ["good", "rejected"])
 async def test_the_groups_command_takes_a_bearer_token_and_never_shows_it(
     bearer_broker: KafkaBroker, token: str
 ) -> None:
@@ -98,10 +98,10 @@ async def test_a_rejected_bearer_token_is_an_authentication_error(
         sasl_mechanism="OAUTHBEARER",
         sasl_oauth_token_provider=tokens,
     )
-    with pytest.raises(AuthenticationError, match="sasl_oauth_token_provider") as refused:
+    with pytest.raises(AuthenticationError, match="sasl_oauth_token_provider") as rejected:
         async with asyncio.timeout(20), consumer:
             await anext(consumer)
-    assert SECRET not in str(refused.value)
+    assert SECRET not in str(rejected.value)
 
 
 @pytest.fixture

@@ -45,11 +45,11 @@ async def test_a_broker_whose_certificate_is_trusted_is_connected_to(secure: Sec
 
 
 async def test_each_fault_of_a_certificate_has_its_own_error(secure: SecureBroker) -> None:
-    expired = await secure.refusal("EXPIRED")
+    expired = await secure.rejection("EXPIRED")
     assert "its certificate has expired" in expired
-    other = await secure.refusal("OTHERHOST")
+    other = await secure.rejection("OTHERHOST")
     assert f"its certificate is not for {HOST}" in other
-    unknown = await secure.refusal("TRUSTED", ssl_context=ssl.create_default_context())
+    unknown = await secure.rejection("TRUSTED", ssl_context=ssl.create_default_context())
     assert "an authority that ssl_context does not trust" in unknown
     for detail, listener in ((expired, "EXPIRED"), (other, "OTHERHOST"), (unknown, "TRUSTED")):
         assert f"no TLS with {HOST}:{secure.ports[listener]}" in detail
@@ -68,8 +68,8 @@ async def test_a_client_certificate_is_asked_for_by_name(
     assert isinstance(outcome, Replied), outcome
     strangers = Authority(tmp_path).key_store("stranger", "eve@example.org")
     for certificate in None, strangers:
-        detail = await secure.refusal("MUTUAL", ssl_context=context(certificate))
-        assert "refuses this client's certificate, or asks for one and got none" in detail
+        detail = await secure.rejection("MUTUAL", ssl_context=context(certificate))
+        assert "rejects this client's certificate, or asks for one and got none" in detail
         assert "load_cert_chain" in detail
 
 
@@ -86,8 +86,8 @@ async def test_each_mechanism_authenticates_over_tls(secure: SecureBroker, liste
 
 @pytest.mark.parametrize("listener", ["PLAINTLS", "SCRAM256", "SCRAM512"])
 async def test_each_mechanism_rejects_a_wrong_password(secure: SecureBroker, listener: str) -> None:
-    detail = await secure.refusal(listener, sasl_plain_password="wrong-one")
-    assert f"refused to authenticate with {LISTENERS[listener][1]}" in detail
+    detail = await secure.rejection(listener, sasl_plain_password="wrong-one")
+    assert f"rejected the authentication with {LISTENERS[listener][1]}" in detail
     assert "wrong-one" not in detail
 
 

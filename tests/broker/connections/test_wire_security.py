@@ -72,7 +72,7 @@ async def test_wrong_credentials_are_rejected_and_the_message_does_not_repeat_th
     for broker in (secure_broker, sasl_broker):
         kind, detail = failed(await ask(broker, **{wrong: "not-this-one"}))
         assert kind is FailureKind.AUTHENTICATION
-        assert f"refused to authenticate with {broker.security.mechanism}" in detail
+        assert f"rejected the authentication with {broker.security.mechanism}" in detail
         assert "secret" not in detail
         assert "not-this-one" not in detail
 

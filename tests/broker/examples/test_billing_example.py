@@ -154,7 +154,7 @@ async def test_after_a_kill_in_the_middle_each_order_is_billed_once(billing: Bil
 async def test_an_order_that_cannot_be_billed_leaves_neither_a_bill_nor_a_balance(
     billing: Billing,
 ) -> None:
-    """The balance is refused after the bill was written: both are undone."""
+    """The balance is rejected after the bill was written: both are undone."""
     await billing.order(-5)
     assert await billing.ended(billing.start()) == 1
     assert "IntegrityError: CHECK constraint failed" in billing.output

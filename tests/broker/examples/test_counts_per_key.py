@@ -77,7 +77,7 @@ class Members:
 
 
 def set_session_timeout(address: str, group: str, milliseconds: int) -> None:
-    """The group waits so long for a killed member (KIP-848), and until then refuses its name."""
+    """The group waits so long for a killed member (KIP-848), and until then rejects its name."""
     untyped: Any = admin
     entry = untyped.ConfigEntry(
         "consumer.session.timeout.ms",

@@ -357,7 +357,7 @@ async def test_the_server_side_assignor_can_be_chosen(kafka: Kafka) -> None:
             assert by_topic[0] == by_topic[1]
 
 
-async def _refused(consumer: Consumer) -> FatalError:
+async def _rejected(consumer: Consumer) -> FatalError:
     async with asyncio.timeout(DEADLINE), consumer:
         with pytest.raises(FatalError) as raised:
             await anext(consumer)
@@ -367,7 +367,7 @@ async def _refused(consumer: Consumer) -> FatalError:
 async def test_an_unsupported_server_side_assignor_is_an_error_that_names_the_fix(
     kafka: Kafka,
 ) -> None:
-    error = await _refused(kafka.member(server_assignor="best").consumer)
+    error = await _rejected(kafka.member(server_assignor="best").consumer)
     assert isinstance(error, InconsistentGroupError)
     assert "server_assignor='best'" in str(error)
     assert "group.consumer.assignors" in str(error)
@@ -380,7 +380,7 @@ async def test_a_pattern_that_is_not_re2_is_an_error_that_names_the_fix(kafka: K
         group_id=kafka.group,
         group_protocol="consumer",
     )
-    error = await _refused(consumer)
+    error = await _rejected(consumer)
     assert isinstance(error, InconsistentGroupError)
     assert "RE2" in str(error)
 
@@ -474,7 +474,7 @@ async def test_auto_uses_the_classic_protocol_if_the_broker_lacks_the_consumer_p
 async def test_a_broker_without_the_consumer_protocol_is_an_error_that_names_the_fix(
     classic_kafka: Kafka,
 ) -> None:
-    error = await _refused(classic_kafka.member().consumer)
+    error = await _rejected(classic_kafka.member().consumer)
     assert isinstance(error, UnsupportedVersionError)
     assert "group.coordinator.rebalance.protocols" in str(error)
     assert '"auto"' in str(error)

@@ -141,7 +141,7 @@ async def test_undecodable_values_and_tombstones_go_to_the_dead_letter_topic(
     async with AIOKafkaProducer(bootstrap_servers=kafka.address) as producer:
         await producer.send_and_wait(kafka.topic, b"no number", key=b"a", partition=0)
         await producer.send_and_wait(kafka.topic, None, key=b"b", partition=0)
-        batch = producer.create_batch()  # neither key nor value: send() refuses that
+        batch = producer.create_batch()  # neither key nor value: send() rejects that
         batch.append(timestamp=None, key=None, value=None)
         await (await producer.send_batch(batch, kafka.topic, partition=0))
         await producer.send_and_wait(kafka.topic, b"7", partition=0)

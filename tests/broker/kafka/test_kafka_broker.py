@@ -95,7 +95,7 @@ async def test_blocking_calls_work_while_a_loop_runs(kafka_broker: RunningBroker
     kafka_broker.delete_topic("made-in-a-loop")
 
 
-def test_refused_topic_is_an_error_with_kafkas_reason(
+def test_rejected_topic_is_an_error_with_kafkas_reason(
     kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
     with pytest.raises(BrokerRequestError, match="already exists") as caught:

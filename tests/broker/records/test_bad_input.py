@@ -1,4 +1,4 @@
-"""What a broker refuses or does not have: an error that names the fix, or a wait that says so."""
+"""What a broker rejects or does not have: an error that names the fix, or a wait that says so."""
 
 from __future__ import annotations
 

@@ -72,12 +72,12 @@ async def test_a_loop_gets_an_error_at_each_unreadable_record_and_can_seek_past_
     )
     partition = TopicPartition(kafka.topic, 0)
     offsets: list[int] = []
-    refused: list[int] = []
+    rejected: list[int] = []
     async with asyncio.timeout(DEADLINE), Consumer(kafka.topic, **kafka.options()) as consumer:
         while len(offsets) < 3:
             try:
                 offsets += [each.offset for each in (await anext(consumer)).records]
             except UnreadableRecordError as error:
-                refused.append(error.offset)
+                rejected.append(error.offset)
                 consumer.seek(partition, error.next_offset)
-    assert (offsets, refused) == ([0, 3, 5], [1, 2, 4])
+    assert (offsets, rejected) == ([0, 3, 5], [1, 2, 4])

@@ -77,21 +77,21 @@ async def test_a_former_owner_cannot_count(tmp_path: Path, monkeypatch: pytest.M
     """Its transaction comes after the new owner's lifespan was entered."""
     path, published = tmp_path / "counts.sqlite", Counter[bytes]()
     consumer = make_consumer("nowhere:9", "clicks", "counts", str(path))
-    add, refused = Counts.add, list[RuntimeError]()
+    add, rejected = Counts.add, list[RuntimeError]()
 
     def add_late(self: Counts, records: object) -> None:
-        if not refused:
+        if not rejected:
             with closing(sqlite3.connect(path)) as database, database:
                 database.execute("UPDATE positions SET owner = 'another'")
         try:
             add(self, records)  # type: ignore[arg-type]
         except RuntimeError as error:
-            refused.append(error)
+            rejected.append(error)
             raise
 
     monkeypatch.setattr(Counts, "add", add_late)
     async with TestConsumer(consumer, partitions=1) as t:
         await publish(t, published, 3)
         await t.advance(1)
-        assert "another member" in str(refused[0])
+        assert "another member" in str(rejected[0])
         assert counted(path) == Counter()

@@ -128,7 +128,7 @@ def _damaged_bytes(draw: Random, value: bytes) -> bytes:
 
 
 def _damaged_records(draw: Random, value: object) -> bytes:
-    """No batch that a decoder would refuse, or whose offsets go backward: wrong ones of others."""
+    """No batch that a decoder would reject, or whose offsets go backward: wrong ones of others."""
     if draw.random() < 0.3:
         return cast("bytes", value)[:-1]
     other = PartitionLog(1)

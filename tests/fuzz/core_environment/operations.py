@@ -17,7 +17,7 @@ USUAL = (
 # By the code of the operation.
 FIRST_USUAL = 88
 NAMES = (*HOSTILE * 8, *(USUAL * 2)[: 256 - FIRST_USUAL])
-# What a consumer refuses once it closes.
+# What a consumer rejects once it closes.
 NOT_WHEN_CLOSING = frozenset(
     ("commit", "lookup", "seek", "pause", "resume", "subscribe", "unsubscribe")
 )

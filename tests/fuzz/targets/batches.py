@@ -1,7 +1,7 @@
 """The record batches of a partition: format v2 of every codec, older formats, control batches.
 
 An input is a byte of flags (``_Flags``), the offset to read from, and what a fetch brought. What is
-promised: it is split and decoded, or refused with ``CorruptBatch``, nothing else; offsets grow and
+promised: it is split and decoded, or rejected with ``CorruptBatch``, nothing else; offsets grow and
 lie within their batches; what is passed without being decoded has a right checksum; aiokafka's
 parser in Python reads what is accepted with the same values; and a buffer that is drained of it
 ends behind it, or raises ``CorruptRecordError`` at an offset from which it can go on.
@@ -220,7 +220,7 @@ class Batches:
         try:
             batches = decode_batches(fetched, committed, limit=limit, whole=whole)
         except CorruptBatch as error:
-            self._refused(error)
+            self._rejected(error)
             return
         position, reached = 0, 0
         for batch in batches:
@@ -234,8 +234,8 @@ class Batches:
             for unreadable in (False, True):
                 self._drain(fetched, committed, limit, wanted, unreadable)
 
-    def _refused(self, error: CorruptBatch) -> None:
-        self.counts["refused"] += 1
+    def _rejected(self, error: CorruptBatch) -> None:
+        self.counts["rejected"] += 1
         if isinstance(error.__cause__, MemoryError) or "enough memory" in str(error):
             raise error
 
@@ -248,7 +248,7 @@ class Batches:
         try:
             records = batch.decode(*_PARTITION, 1, 0)
         except CorruptBatch as error:
-            self._refused(error)
+            self._rejected(error)
             return
         assert _is_intact(raw), "decoded without a right checksum"
         if whole:

@@ -1,7 +1,7 @@
 """Whole response frames of every request and version that the consumer speaks.
 
 An input is one byte that chooses the version and whether the request is at hand, then the frame.
-What is promised: a frame is decoded or refused with ``MalformedResponse``, nothing else; the
+What is promised: a frame is decoded or rejected with ``MalformedResponse``, nothing else; the
 message has no more parts than the frame has bytes; a usual fetch is read by its shortcut as by the
 guarded decoder; and kafka-python reads what is accepted with the same values.
 """
@@ -91,7 +91,7 @@ class Frames:
         except codec.MalformedResponse as error:
             if isinstance(error.__cause__, MemoryError):
                 raise
-            self.counts["refused"] += 1
+            self.counts["rejected"] += 1
             return
         self.counts["accepted"] += 1
         if (parts := _parts(decoded.message)) > len(frame) + 1:

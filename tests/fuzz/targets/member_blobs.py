@@ -1,6 +1,6 @@
 """Data that members of a classic group exchange: subscriptions, assignments and user data.
 
-An input is one byte that says what it is, then the bytes. What is promised: it is read, or refused
+An input is one byte that says what it is, then the bytes. What is promised: it is read, or rejected
 with ``MalformedMemberData``; what is read has no more parts than it has bytes, and is read the same
 after it was written again.
 """
@@ -90,7 +90,7 @@ class MemberBlobs:
             else:
                 self._subscription(data[1:])
         except MalformedMemberData:
-            self.counts["refused"] += 1
+            self.counts["rejected"] += 1
         else:
             self.counts["read"] += 1
 

@@ -28,7 +28,7 @@ from asyncrevoke.protocol.subscription import (
     decode_subscription,
     encode_assignment,
 )
-from asyncrevoke.testing.fake_kafka.classic_group import refused
+from asyncrevoke.testing.fake_kafka.classic_group import rejected
 from asyncrevoke.testing.fake_kafka.consumer_group_member import (
     BrokerMemberState,
     ConsumerGroupMember,
@@ -61,7 +61,7 @@ class ClassicMembers:
     def join_group(self, client: int, request: JoinGroupRequest) -> JoinGroupResponse:
         """One step towards the target."""
         if not self._supports(request.protocols):
-            return refused(ErrorCode.inconsistent_group_protocol, request.member_id)
+            return rejected(ErrorCode.inconsistent_group_protocol, request.member_id)
         group = self._group
         last = [member for member in group.members.values() if not member.is_classic]
         member = self._find_or_add(client, request)
@@ -104,7 +104,7 @@ class ClassicMembers:
         member_id = request.member_id or self._new_id(client, instance_id)
         if instance_id is None:
             if not request.member_id:
-                return refused(ErrorCode.member_id_required, member_id)
+                return rejected(ErrorCode.member_id_required, member_id)
             return group.members.get(member_id) or group.add(member_id, client, None)
         found = next((m for m in group.members.values() if m.instance_id == instance_id), None)
         if not request.member_id:
@@ -113,7 +113,7 @@ class ClassicMembers:
             return group.replace(found, client, member_id)
         error = _fencing(found, member_id)
         if found is None or error is not ErrorCode.none:
-            return refused(error, member_id)
+            return rejected(error, member_id)
         return found
 
     # --- SyncGroup, Heartbeat, LeaveGroup --------------------------------------------------------

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from asyncrevoke.testing.fake_kafka.group_state import Reply
 
 _CONNECT = 0.002
-_REFUSED = 0.01
+_REJECTED = 0.01
 _LONGEST_GHOST = 0.4
 
 
@@ -192,7 +192,7 @@ class Network:
         broker = self._service.resolve(send.node)
         if broker is None or not self._service.is_up(broker):
             failure = Failed(send.request_id, FailureKind.UNREACHABLE, f"no broker at {send.node}")
-            clock.after(_REFUSED, lambda: endpoint.receive(failure))
+            clock.after(_REJECTED, lambda: endpoint.receive(failure))
             return
         key = (endpoint.client, broker, send.channel, endpoint.beside)
         connection = self._connections.get(key)

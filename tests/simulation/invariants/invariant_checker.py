@@ -123,7 +123,7 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
     def _emitted(self, view: MemberView, emit: Emit) -> None:
         if emit.event == "joining":
             self._follow_ups.decided(view, emit.fields["reason"])
-        elif emit.event == "the consumer cannot go on":
+        elif emit.event == "fatal error; consumer stopped":
             view.failed = True
         elif emit.event.startswith("the log was truncated"):
             raise Violation("undue truncation", f"client {view.member.client}: {emit.fields}")
@@ -243,9 +243,9 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
         """A step, or a request of the application, has raised this."""
         self.state.note(member.client, ("raised", error))
         # A coordinator that was loaded knows only the protocol that was in use: a member that
-        # upgrades the group's protocol is then refused, until the others have joined again.
+        # upgrades the group's protocol is then rejected, until the others have joined again.
         if isinstance(error, InconsistentGroupError) and self.loads:
-            self.state.counts["upgrades refused after a coordinator moved"] += 1
+            self.state.counts["upgrades rejected after a coordinator moved"] += 1
             return
         # Two JoinGroups of one static member, processed in the wrong order, fence it.
         if isinstance(error, FencedInstanceError) and member.client in self._evictions.late_joins:
@@ -352,9 +352,9 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
         self._acknowledgements.stored(client, partition, new.offset)
         self.deliveries.committed(view, partition, old, new)
 
-    def commit_refused(self, client: int, partition: TopicPartition) -> None:
+    def commit_rejected(self, client: int, partition: TopicPartition) -> None:
         """An offset was not stored."""
-        self._acknowledgements.refused(client, partition)
+        self._acknowledgements.rejected(client, partition)
 
     def offsets_fetched(self, client: int, partitions: tuple[TopicPartition, ...]) -> None:
         """Offsets were read."""

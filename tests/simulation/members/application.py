@@ -230,7 +230,7 @@ class Application:
                     self._close_consumer()
                 return
             if not self.closing:
-                # Nobody else commits what was refused.
+                # Nobody else commits what was rejected.
                 self._next_step = self.member.later(0.5, self._commit_again)
                 return
         if not self.closing:

@@ -1,4 +1,4 @@
-"""Cores with one bug each in what they make of refused commits; see :mod:`.mutant`."""
+"""Cores with one bug each in what they make of rejected commits; see :mod:`.mutant`."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from asyncrevoke.core.partition.instance import PartitionInstance
 
 
-def refusals_amid_joins(schedule: Schedule) -> Schedule:
-    """Commits are refused while members join, and asked for all the time."""
+def rejections_amid_joins(schedule: Schedule) -> Schedule:
+    """Commits are rejected while members join, and asked for all the time."""
     members = tuple(
         MemberPlan(0.1 * n, ConsumerStyle.ACK, WorkTime(0.05, 0.2, 0.1)) for n in range(2)
     )
     incidents = (
-        Incident(2.0, IncidentKind.REFUSE_COMMITS, schedule.seed, 4.0),
+        Incident(2.0, IncidentKind.REJECT_COMMITS, schedule.seed, 4.0),
         *(Incident(1.5 + 0.2 * n, IncidentKind.COMMIT, n) for n in range(30)),
         Incident(3.0, IncidentKind.JOIN, 0),
         Incident(4.0, IncidentKind.JOIN, 1),
@@ -51,11 +51,11 @@ def refusals_amid_joins(schedule: Schedule) -> Schedule:
     )
 
 
-def refused_counts_as_stored(patch: pytest.MonkeyPatch) -> None:
+def rejected_counts_as_stored(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(COMMIT_ERRORS, ErrorCode.topic_authorization_failed, CommitErrorAction.OK)
 
 
-def refused_is_never_tried_again(patch: pytest.MonkeyPatch) -> None:
+def rejected_is_never_tried_again(patch: pytest.MonkeyPatch) -> None:
     def has_to_wait(self: RejectedCommits, _now: float, instance: PartitionInstance) -> bool:
         return instance in self
 
@@ -67,51 +67,51 @@ def any_answer_satisfies_commit(patch: pytest.MonkeyPatch) -> None:
     def is_satisfied(_self: Committer, _instance: PartitionInstance, _number: int) -> bool:
         return True
 
-    def refuse(
+    def reject(
         _self: CommitWaiters, _instance: PartitionInstance, _number: int, _error: Exception
     ) -> None: ...
 
     patch.setattr(Committer, "is_satisfied", is_satisfied)
-    patch.setattr(CommitWaiters, "reject", refuse)
+    patch.setattr(CommitWaiters, "reject", reject)
 
 
-def nobody_hears_of_a_refusal(patch: pytest.MonkeyPatch) -> None:
-    def refuse(
+def nobody_hears_of_a_rejection(patch: pytest.MonkeyPatch) -> None:
+    def reject(
         self: CommitWaiters, instance: PartitionInstance, _number: int, _error: Exception
     ) -> None:
         self.ended(instance, acknowledged=True)
 
-    patch.setattr(CommitWaiters, "reject", refuse)
+    patch.setattr(CommitWaiters, "reject", reject)
 
 
 MUTANTS = [
     Mutant(
-        "a refused commit counts as stored",
-        refused_counts_as_stored,
+        "a rejected commit counts as stored",
+        rejected_counts_as_stored,
         ("acknowledged",),
         disturbance=Disturbance.FAULTS,
-        tweak=refusals_amid_joins,
+        tweak=rejections_amid_joins,
     ),
     Mutant(
-        "a refused commit is never tried again",
-        refused_is_never_tried_again,
+        "a rejected commit is never tried again",
+        rejected_is_never_tried_again,
         ("I14", "acknowledged"),
         disturbance=Disturbance.FAULTS,
-        tweak=refusals_amid_joins,
+        tweak=rejections_amid_joins,
     ),
     Mutant(
         "any answer to an OffsetCommit ends commit()",
         any_answer_satisfies_commit,
         ("acknowledged",),
         disturbance=Disturbance.FAULTS,
-        tweak=refusals_amid_joins,
+        tweak=rejections_amid_joins,
     ),
     Mutant(
-        "commit() succeeds when it is refused",
-        nobody_hears_of_a_refusal,
+        "commit() succeeds when it is rejected",
+        nobody_hears_of_a_rejection,
         ("acknowledged",),
         GroupMode.CONSUMER,
         Disturbance.FAULTS,
-        tweak=refusals_amid_joins,
+        tweak=rejections_amid_joins,
     ),
 ]

@@ -106,7 +106,7 @@ def no_stale_verdict_rule(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ClassicMembership, "is_current_membership", is_current)
 
 
-def refusals_of_before_the_sync_are_verdicts(patch: pytest.MonkeyPatch) -> None:
+def rejections_of_before_the_sync_are_verdicts(patch: pytest.MonkeyPatch) -> None:
     def is_current(self: ClassicMembership, sent: GroupMetadata, _sent_at: float) -> bool:
         return sent == self.member_identity and self.state in (
             ClassicState.STABLE,
@@ -350,8 +350,8 @@ MUTANTS = [
     Mutant("a lost instance that commits", lost_instance_commits, ("I3",), tweak=long_freezes),
     Mutant("no stale-verdict rule", no_stale_verdict_rule, ("undue loss",)),
     Mutant(
-        "a refusal of before the sync that is taken for a verdict",
-        refusals_of_before_the_sync_are_verdicts,
+        "a rejection from before the sync is taken for a rejection of this member",
+        rejections_of_before_the_sync_are_verdicts,
         ("undue loss",),
         disturbance=Disturbance.FAULTS,
         tweak=moves_amid_rebalances,

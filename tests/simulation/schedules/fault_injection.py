@@ -83,8 +83,8 @@ class FaultInjector:
                 self._disturb_brokers(incident.amount)
                 broker = incident.target % self._world.brokers.count
                 self._world.brokers.stall(broker, self._world.clock.now + incident.amount)
-            case IncidentKind.REFUSE_COMMITS:
-                self._refuse_commits(incident)
+            case IncidentKind.REJECT_COMMITS:
+                self._reject_commits(incident)
             case IncidentKind.LATE_COMMITS:
                 self._late_commits_until = self._world.clock.now + incident.amount
                 self._world.network.fate = self._fate
@@ -116,8 +116,8 @@ class FaultInjector:
         state.lost_requests.setdefault(client, []).append(state.clock.now)
 
     def end(self) -> None:
-        """No request is lost or refused any more."""
-        self._world.brokers.end_refusals()
+        """No request is lost or rejected any more."""
+        self._world.brokers.end_rejections()
         self._loss = 0.0
         self._world.network.fate = lambda _client, _message: None
 
@@ -163,12 +163,12 @@ class FaultInjector:
             # Somebody has to read the rest, or the end could never be reached.
             member.later(2.0, lambda: application.subscribe(names))
 
-    def _refuse_commits(self, incident: Incident) -> None:
+    def _reject_commits(self, incident: Incident) -> None:
         names = sorted(self._world.brokers.topics)
         if names:
             self._disturb_brokers(incident.amount)
             until = self._world.clock.now + incident.amount
-            self._world.brokers.refuse_commits(names[incident.target % len(names)], until)
+            self._world.brokers.reject_commits(names[incident.target % len(names)], until)
 
     def _commit(self, _incident: Incident, application: Application) -> None:
         if application.style is ConsumerStyle.MANUAL:

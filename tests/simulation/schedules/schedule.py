@@ -92,7 +92,7 @@ class IncidentKind(enum.Enum):
     RESTART = "a broker is killed, and comes back"
     STALL = "a broker reads and answers nothing for a while"
     LATE_COMMITS = "connections break under commits for a while"
-    REFUSE_COMMITS = "a topic's commits are refused for a while"
+    REJECT_COMMITS = "a topic's commits are rejected for a while"
     BLACK_HOLE = "nothing passes any more on the connections of a member; new ones work"
     SLOW_LINK = "what a member sends and receives takes up to 2 s more, each way"
 
@@ -150,7 +150,7 @@ _LONGEST: Mapping[IncidentKind, float] = {
     IncidentKind.RESTART: 4.0,
     IncidentKind.STALL: 5.0,
     IncidentKind.LATE_COMMITS: 3.0,
-    IncidentKind.REFUSE_COMMITS: 8.0,
+    IncidentKind.REJECT_COMMITS: 8.0,
 }
 
 
@@ -274,7 +274,7 @@ def draw(
         drawn = _with_unequal_drains(drawn)
     if mode is GroupMode.CONVERTED:
         drawn = _with_conversions(drawn)
-    drawn = _with_silence(_with_refusals(_with_moves(_with_new_topics(drawn))))
+    drawn = _with_silence(_with_rejections(_with_moves(_with_new_topics(drawn))))
     drawn = _with_styles(drawn)
     return _calm(drawn) if disturbance in INEXCUSABLE else drawn
 
@@ -367,13 +367,13 @@ def _with_styles(schedule: Schedule) -> Schedule:
     )
 
 
-def _with_refusals(schedule: Schedule) -> Schedule:
+def _with_rejections(schedule: Schedule) -> Schedule:
     """Now and then a topic may not be committed for a while."""
     rng = Random(f"refusals {schedule.seed}")
     if schedule.disturbance is not Disturbance.FAULTS or rng.random() >= 0.2:
         return schedule
     drawn = [
-        _incident(rng, IncidentKind.REFUSE_COMMITS, 0.5, schedule.duration - 1)
+        _incident(rng, IncidentKind.REJECT_COMMITS, 0.5, schedule.duration - 1)
         for _ in range(rng.choice((1, 1, 2)))
     ]
     return dataclasses.replace(schedule, incidents=_in_order((*schedule.incidents, *drawn)))

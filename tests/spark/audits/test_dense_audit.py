@@ -119,12 +119,12 @@ def test_a_topic_with_gaps_given_as_dense_is_rejected(
     # The marker of the transaction is at 6: the group has passed it, and nobody has done it.
     folder = journal(tmp_path, kafka_topic, [*range(6), *range(7, 12)], 12)
     address = kafka_broker.bootstrap_servers
-    refused = r"-0 has no record at offset 6, .* read the topic instead of giving it as dense"
-    with pytest.raises(ConfigError, match=refused):
+    rejected = r"-0 has no record at offset 6, .* read the topic instead of giving it as dense"
+    with pytest.raises(ConfigError, match=rejected):
         audit(spark, journal=folder, source="dense", topic=kafka_topic, bootstrap=address)
     # Where its ends show nothing, what would be called lost does.
     monkeypatch.setattr(dense, "_SAMPLE", 2)
-    with pytest.raises(ConfigError, match=refused):
+    with pytest.raises(ConfigError, match=rejected):
         audit(spark, journal=folder, source="dense", topic=kafka_topic, bootstrap=address)
 
 

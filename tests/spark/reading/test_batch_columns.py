@@ -214,7 +214,7 @@ def test_an_unbounded_length_is_rejected_and_takes_no_time() -> None:
 
 def test_corrupt_batches_are_rejected_or_read_as_the_parser_of_records_does() -> None:
     chance = random.Random(3)
-    outcomes = {"same": 0, "refused": 0, "headers": 0}
+    outcomes = {"same": 0, "rejected": 0, "headers": 0}
     for _ in range(1500):
         data = bytearray(batch(some(chance, 3), 100))
         body = spoil(bytes(data[61:]), chance)
@@ -227,14 +227,14 @@ def test_corrupt_batches_are_rejected_or_read_as_the_parser_of_records_does() ->
             unreadable = unreadable_offsets(sealed)
         except CorruptBatch:
             expected = None
-        rows, refusal = None, ""
+        rows, rejection = None, ""
         try:
             rows = by_column(sealed)
         except CorruptRecordError as error:
-            refusal = str(error)
+            rejection = str(error)
         if rows is None:
-            assert expected is None or unreadable or "unknown attributes" in refusal
-            outcomes["refused"] += 1
+            assert expected is None or unreadable or "unknown attributes" in rejection
+            outcomes["rejected"] += 1
         elif expected is None:
             outcomes["headers"] += 1  # which no column shows
         else:

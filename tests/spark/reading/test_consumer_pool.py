@@ -135,7 +135,7 @@ async def test_a_consumer_that_has_failed_is_replaced(
     pool = Counted()
     wanted = (await planned(config, kafka_topic))._replace(end=2)
     await read(config, wanted, pool)
-    failed = pool.taken[0].health()._replace(error=AuthenticationError("refused"))
+    failed = pool.taken[0].health()._replace(error=AuthenticationError("rejected"))
     monkeypatch.setattr(pool.taken[0], "health", lambda: failed)
     assert await read(config, wanted, pool) == [0, 1]
     assert len(set(pool.taken)) == 2

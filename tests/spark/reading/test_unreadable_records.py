@@ -70,6 +70,6 @@ async def test_a_range_reader_that_was_not_asked_for_placeholders_raises(
         RangeReader(config, OffsetRange(kafka_topic, 0, 0, 9)) as reader,
     ):
         assert [each.offset for each in await reader.read()] == [0]
-        with pytest.raises(UnreadableRecordError) as refused:
+        with pytest.raises(UnreadableRecordError) as rejected:
             await reader.read()
-    assert (refused.value.offset, refused.value.next_offset) == (1, 2)
+    assert (rejected.value.offset, rejected.value.next_offset) == (1, 2)

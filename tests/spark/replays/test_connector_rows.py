@@ -77,7 +77,7 @@ def test_records_of_any_reader_have_as_many_headers_as_a_consumer_accepts() -> N
     (records,) = lists
     assert [isinstance(each, UnreadableRecord) for each in records] == [False, True]
     assert len(records[0].headers) == 10_000
-    refused = records[1]
-    assert isinstance(refused, UnreadableRecord)
-    assert (refused.next_offset, refused.headers) == (2, ())
-    assert "more than 10000 headers" in refused.detail
+    rejected = records[1]
+    assert isinstance(rejected, UnreadableRecord)
+    assert (rejected.next_offset, rejected.headers) == (2, ())
+    assert "more than 10000 headers" in rejected.detail

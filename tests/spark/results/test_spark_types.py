@@ -94,6 +94,6 @@ def test_a_type_is_that_of_the_values_json(given: object, kind: str) -> None:
 
 
 @pytest.mark.parametrize("given", [Any, object, int | str, Tree, Pair, unsaid, dict, None])
-def test_an_annotation_that_says_too_little_is_refused_with_the_way_out(given: object) -> None:
+def test_an_annotation_that_says_too_little_is_rejected_with_the_way_out(given: object) -> None:
     with pytest.raises(ConfigError, match="give the schema as Spark writes types"):
         spark_type(given)

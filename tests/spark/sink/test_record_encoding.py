@@ -184,7 +184,7 @@ def test_a_row_that_cannot_be_written_is_named(columns: dict[str, Any], message:
         encoded(columns, topic=None if "topic" in columns else "t")
 
 
-def test_a_task_that_names_too_many_topics_is_refused() -> None:
+def test_a_task_that_names_too_many_topics_is_rejected() -> None:
     with pytest.raises(AsyncRevokeError, match="at most 1000 topics"):
         encoded({"value": ["x"] * 1001, "topic": [f"t{n}" for n in range(1001)]}, topic=None)
 

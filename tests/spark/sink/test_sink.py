@@ -94,7 +94,7 @@ def test_a_stream_writes_each_row_of_its_source_once_when_nothing_fails(
     ("mode", "message"),
     [("overwrite", r'cannot be overwritten: use .mode\("append"\)'), ("error", "ErrorIfExists")],
 )
-def test_a_mode_that_does_not_append_is_refused(
+def test_a_mode_that_does_not_append_is_rejected(
     spark: SparkSession, kafka_broker: RunningBroker, topic: str, mode: str, message: str
 ) -> None:
     register(spark)
@@ -105,7 +105,7 @@ def test_a_mode_that_does_not_append_is_refused(
     assert asyncio.run(read_topic(kafka_broker, topic)) == []
 
 
-def test_a_refused_row_fails_the_job_with_its_partition_and_number(
+def test_a_rejected_row_fails_the_job_with_its_partition_and_number(
     spark: SparkSession, kafka_broker: RunningBroker
 ) -> None:
     register(spark)

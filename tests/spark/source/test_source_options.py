@@ -168,7 +168,7 @@ def documented_connector_options() -> list[str]:
     return [name for row in rows for name in re.findall(r"`(.+?)`", row.split("|")[1])]
 
 
-def refusal(options: dict[str, str]) -> str:
+def rejection(options: dict[str, str]) -> str:
     """The error about these options, empty if there is none."""
     try:
         SourceOptions.of(options)
@@ -178,10 +178,10 @@ def refusal(options: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("name", documented_connector_options())
-def test_each_documented_option_of_the_connector_is_read_or_refused_with_a_way_out(
+def test_each_documented_option_of_the_connector_is_read_or_rejected_with_a_way_out(
     name: str,
 ) -> None:
-    assert not re.search("did you mean|there are|Java client", refusal({name: "?"}))
+    assert not re.search("did you mean|there are|Java client", rejection({name: "?"}))
 
 
 def test_an_unknown_login_module_is_an_error_without_its_password() -> None:
@@ -214,7 +214,7 @@ async def test_a_token_is_given_or_comes_from_a_provider_that_is_imported(
         ({"push_filters": "true"}, "push_filters= is for tables .*use assign="),
     ],
 )
-def test_a_stream_refuses_the_options_of_tables(options: dict[str, str], sentence: str) -> None:
+def test_a_stream_rejects_the_options_of_tables(options: dict[str, str], sentence: str) -> None:
     types = pytest.importorskip("pyspark.sql.types", reason="needs the extra spark")
     from asyncrevoke.spark.source.data_source import KafkaSource
 

@@ -110,9 +110,9 @@ def test_the_error_of_an_unreadable_key_neither_prompts_nor_shows_the_password(
         client_key=certificate.with_suffix(".key"),
         client_key_password=password,
     )
-    with pytest.raises(ConfigError, match="ASYNCREVOKE_CLIENT_KEY_PASSWORD") as refused:
+    with pytest.raises(ConfigError, match="ASYNCREVOKE_CLIENT_KEY_PASSWORD") as rejected:
         options.config()
-    assert "wrong-password" not in str(refused.value)
+    assert "wrong-password" not in str(rejected.value)
 
 
 def test_a_key_without_a_certificate_is_rejected(certificate: Path) -> None:

@@ -1,4 +1,4 @@
-"""``asyncrevoke journal show``: which rows are printed, and what is refused."""
+"""``asyncrevoke journal show``: which rows are printed, and what is rejected."""
 
 from __future__ import annotations
 

@@ -131,12 +131,12 @@ def test_an_error_in_the_app_is_shown_with_the_apps_frames_only(tmp_path: Path) 
     assert result.stderr.endswith("KeyError: 'secret'\n")
 
 
-def test_an_option_that_is_refused_is_one_line_with_the_line_of_the_app(tmp_path: Path) -> None:
+def test_an_option_that_is_rejected_is_one_line_with_the_line_of_the_app(tmp_path: Path) -> None:
     source = 'from asyncrevoke import Consumer\n\nconsumer = Consumer("orders", concurrency=-1)\n'
-    (tmp_path / "refused.py").write_text(source)
-    result = run(tmp_path, "refused:consumer")
+    (tmp_path / "rejected.py").write_text(source)
+    result = run(tmp_path, "rejected:consumer")
     assert result.returncode == 2
-    assert result.stderr.startswith("error: refused.py:3: concurrency=-1 ")
+    assert result.stderr.startswith("error: rejected.py:3: concurrency=-1 ")
     assert result.stderr.count("\n") == 1
 
 

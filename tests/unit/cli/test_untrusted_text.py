@@ -173,7 +173,7 @@ def test_a_command_logs_no_escape_sequence_of_others(
         try:
             raise ValueError(text)
         except ValueError:
-            logging.getLogger(name).exception("refused: %s", text)
+            logging.getLogger(name).exception("rejected: %s", text)
     finally:
         structlog.reset_defaults()
         logging.captureWarnings(capture=False)

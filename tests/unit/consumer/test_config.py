@@ -242,4 +242,4 @@ def test_public_names_are_loaded_when_they_are_used() -> None:
         )
     assert set(asyncrevoke.__all__) <= set(dir(asyncrevoke))
     with pytest.raises(AttributeError, match="Consumr"):
-        getattr(asyncrevoke, "Consumr")  # noqa: B009 - a misspelling, which checkers would refuse
+        getattr(asyncrevoke, "Consumr")  # noqa: B009 - a misspelling, which checkers would reject

@@ -52,7 +52,7 @@ def test_an_invalid_option_is_shown_without_user_and_password(options: dict[str,
     assert PASSWORD not in str(error.value)
 
 
-def test_an_address_with_a_user_is_refused_with_the_options_to_use() -> None:
+def test_an_address_with_a_user_is_rejected_with_the_options_to_use() -> None:
     with pytest.raises(ConfigError, match=r"'…@kafka-1:9092'.*sasl_plain_username and sasl_plain_"):
         ConsumerConfig(bootstrap_servers=f"user:{PASSWORD}@kafka-1:9092")
 
@@ -103,7 +103,7 @@ def test_a_text_of_many_urls_is_read_in_linear_time() -> None:
 
 
 def _calls_with(value: str) -> dict[str, Callable[[], object]]:
-    """Calls that refuse ``value``."""
+    """Calls that reject ``value``."""
     consumer = Consumer(group_id="billing")
     options: dict[str, Any] = {value: 1}
     return {
@@ -122,7 +122,7 @@ def _calls_with(value: str) -> dict[str, Callable[[], object]]:
 
 
 @pytest.mark.parametrize("call", _calls_with("x"))
-def test_what_is_refused_is_quoted_short_and_without_user_and_password(call: str) -> None:
+def test_what_is_rejected_is_quoted_short_and_without_user_and_password(call: str) -> None:
     for value in (f"user:{PASSWORD}@kafka-1", f"user:{PASSWORD}@" + "\x1b]0;\n" * 50_000):
         with pytest.raises(AsyncRevokeError) as error:
             _calls_with(value)[call]()

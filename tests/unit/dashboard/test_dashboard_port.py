@@ -17,7 +17,7 @@ from asyncrevoke.dashboard.app import Dashboard
 from asyncrevoke.dashboard.history import History
 from asyncrevoke.dashboard.server import served
 from asyncrevoke.http_port.allowed_hosts import AllowedHosts
-from asyncrevoke.http_port.request import RefusedRequestError, parse_request
+from asyncrevoke.http_port.request import RejectedRequestError, parse_request
 from asyncrevoke.http_port.server import PortLimits
 from asyncrevoke.model import TopicPartition
 
@@ -186,14 +186,14 @@ async def test_an_application_has_the_security_headers_on_its_dashboard_too() ->
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://page") as client:
         page = await client.get("/dashboard/")
-        refused = await client.get("/dashboard/live", headers={"sec-fetch-site": "cross-site"})
+        rejected = await client.get("/dashboard/live", headers={"sec-fetch-site": "cross-site"})
     assert "script-src 'self'" in page.headers["content-security-policy"]
-    assert refused.status_code == 403
+    assert rejected.status_code == 403
 
 
 @given(st.binary() | st.from_regex(rb"(GET|HEAD|POST) /[ -~]{0,9} HTTP/1.[01](\r\n.*)*"))
 def test_any_bytes_are_a_request_or_are_rejected(head: bytes) -> None:
-    with suppress(RefusedRequestError):
+    with suppress(RejectedRequestError):
         request = parse_request(head + b"\r\n\r\n")
         assert request.path.startswith(b"/")
         AllowedHosts(()).check(request)
@@ -216,6 +216,6 @@ def test_any_bytes_are_a_request_or_are_rejected(head: bytes) -> None:
     ],
 )
 def test_what_is_no_plain_request_is_rejected(head: bytes, status: int) -> None:
-    with pytest.raises(RefusedRequestError) as refused:
+    with pytest.raises(RejectedRequestError) as rejected:
         parse_request(head + b"\r\n\r\n")
-    assert refused.value.status == status
+    assert rejected.value.status == status

@@ -113,24 +113,24 @@ def test_what_would_fail_for_ever_is_not_replayed(to: str, replays: bytes, why: 
 def test_a_filter_takes_what_agrees_with_each_of_its_fields() -> None:
     letter = read_dead_letter(stored(Record("orders", 3, 42, 1000, 0, None, b"v", ())))
     assert isinstance(letter, StoredDeadLetter)
-    letter = letter._replace(error_type="app.errors.Refused")
+    letter = letter._replace(error_type="app.errors.Rejected")
     second = datetime.fromtimestamp(1, UTC)
     taken = [
         DeadLetterFilter(),
-        DeadLetterFilter(origin_topics=frozenset(["orders"]), errors=frozenset(["Refused"])),
-        DeadLetterFilter(errors=frozenset(["app.errors.Refused"]), since=second),
+        DeadLetterFilter(origin_topics=frozenset(["orders"]), errors=frozenset(["Rejected"])),
+        DeadLetterFilter(errors=frozenset(["app.errors.Rejected"]), since=second),
         DeadLetterFilter(origin_partitions=frozenset([3])),
     ]
-    refused = [
+    rejected = [
         DeadLetterFilter(origin_topics=frozenset(["clicks"])),
-        DeadLetterFilter(errors=frozenset(["errors.Refused"])),
+        DeadLetterFilter(errors=frozenset(["errors.Rejected"])),
         DeadLetterFilter(until=second),
-        DeadLetterFilter(origin_partitions=frozenset([0]), errors=frozenset(["Refused"])),
+        DeadLetterFilter(origin_partitions=frozenset([0]), errors=frozenset(["Rejected"])),
     ]
     assert all(each.takes(letter) for each in taken)
-    assert not any(each.takes(letter) for each in refused)
+    assert not any(each.takes(letter) for each in rejected)
     with pytest.raises(ConfigError, match="no time zone"):
-        DeadLetterFilter(since=datetime(2026, 1, 1))  # noqa: DTZ001 - what is refused
+        DeadLetterFilter(since=datetime(2026, 1, 1))  # noqa: DTZ001 - what is rejected
 
 
 # -- replays --------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ def test_the_journal_knows_what_was_sent_and_what_may_have_been(tmp_path: Path) 
     [b"no json\n", b'{"line":"sent"}\n', b"[1]\n", b"x" * 2_000_000],
     ids=["text", "no first line", "list", "long"],
 )
-def test_a_file_that_is_no_journal_is_refused_and_not_changed(
+def test_a_file_that_is_no_journal_is_rejected_and_not_changed(
     tmp_path: Path, content: bytes
 ) -> None:
     path = tmp_path / "j"
@@ -230,7 +230,7 @@ def test_a_file_that_is_no_journal_is_refused_and_not_changed(
     assert path.read_bytes() == content
 
 
-def test_the_journal_of_another_topic_is_refused(tmp_path: Path) -> None:
+def test_the_journal_of_another_topic_is_rejected(tmp_path: Path) -> None:
     with ReplayJournal(tmp_path / "j", "dlq"):
         pass
     with (

@@ -70,7 +70,7 @@ class ScriptedMembership:
 
 
 class ScriptedSource:
-    """Returns what was fed, in order, and refuses calls that break the protocol."""
+    """Returns what was fed, in order, and rejects calls that break the protocol."""
 
     def __init__(self) -> None:
         self.membership = ScriptedMembership()

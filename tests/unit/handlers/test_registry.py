@@ -77,7 +77,7 @@ def call(router: Router, of: Record) -> Awaitable[object]:
     return call(of)
 
 
-def refusal(function: object, *topics: str, **options: Any) -> str:
+def rejection(function: object, *topics: str, **options: Any) -> str:
     with pytest.raises(ConfigError) as caught:
         Router().handler(*(topics or ("orders",)), **options)(cast("HandlerFunction", function))
     return str(caught.value)
@@ -197,32 +197,32 @@ def test_the_decorator_returns_the_function_itself() -> None:
     assert Router().handler("orders")(takes_bytes) is takes_bytes
 
 
-# -- what is refused ------------------------------------------------------------------------------
+# -- what is rejected ------------------------------------------------------------------------------
 
 
 def test_a_sync_function_is_rejected_with_the_fix() -> None:
     def handle(value: bytes) -> None: ...
 
-    assert "handle is a sync function" in refusal(handle)
+    assert "handle is a sync function" in rejection(handle)
     for function in (handle, functools.partial(handle)):
         for choice in ("thread", "process", "interpreter"):
-            assert choice in refusal(function)
+            assert choice in rejection(function)
 
 
 def test_a_value_that_is_no_async_function_is_a_config_error() -> None:
     async def yields(value: bytes) -> Any:
         yield value
 
-    assert "yields" in refusal(yields)
-    assert "is a class" in refusal(Order)
-    assert "not 7" in refusal(7)
+    assert "yields" in rejection(yields)
+    assert "is a class" in rejection(Order)
+    assert "not 7" in rejection(7)
 
 
 def test_a_parameter_without_annotation_is_rejected() -> None:
     async def handle(value: bytes) -> None: ...
 
     del handle.__annotations__["value"]
-    message = refusal(handle)
+    message = rejection(handle)
     assert message.startswith("parameter value of ")
     assert "has no annotation" in message
 
@@ -232,9 +232,9 @@ def test_an_annotation_only_known_to_type_checkers_is_rejected() -> None:
 
     async def second(value: bytes, where: TopicPartition) -> None: ...
 
-    assert "TYPE_CHECKING" in refusal(handle)
-    assert "'Decimal'" in refusal(handle)
-    assert "TYPE_CHECKING" in refusal(second)
+    assert "TYPE_CHECKING" in rejection(handle)
+    assert "'Decimal'" in rejection(handle)
+    assert "TYPE_CHECKING" in rejection(second)
 
 
 def test_an_unresolvable_return_annotation_is_ignored() -> None:
@@ -251,7 +251,7 @@ def test_an_annotation_that_cannot_be_decoded_is_rejected(annotation: object) ->
     async def handle(value: object) -> None: ...
 
     handle.__annotations__["value"] = annotation
-    message = refusal(handle)
+    message = rejection(handle)
     assert message.startswith("parameter value of ")
     assert "cannot be decoded" in message
 
@@ -265,10 +265,10 @@ def test_parameters_that_receive_nothing_are_a_config_error() -> None:
 
     async def more(value: bytes, database: int) -> None: ...
 
-    assert "takes no parameter" in refusal(none)
-    assert "plain parameter" in refusal(star)
-    assert "plain parameter" in refusal(named)
-    assert "parameter database" in refusal(more)
+    assert "takes no parameter" in rejection(none)
+    assert "plain parameter" in rejection(star)
+    assert "plain parameter" in rejection(named)
+    assert "parameter database" in rejection(more)
 
 
 def test_a_topic_is_handled_once() -> None:
@@ -282,30 +282,30 @@ def test_a_topic_is_handled_once() -> None:
 
 
 def test_a_limit_of_time_is_in_seconds_and_more_than_0() -> None:
-    assert "more than 0" in refusal(takes_bytes, max_handler_time=0)
-    assert "in seconds" in refusal(takes_bytes, max_handler_time="1")
+    assert "more than 0" in rejection(takes_bytes, max_handler_time=0)
+    assert "in seconds" in rejection(takes_bytes, max_handler_time="1")
 
 
 def test_a_wrong_option_is_answered_with_the_right_one() -> None:
-    assert "did you mean on_error" in refusal(takes_bytes, on_eror="skip")
-    assert 'use "stop", "skip" or "pause"' in refusal(takes_bytes, on_error="retry")
-    assert "retry=Retry(attempts=3)" in refusal(takes_bytes, retry=3)
+    assert "did you mean on_error" in rejection(takes_bytes, on_eror="skip")
+    assert 'use "stop", "skip" or "pause"' in rejection(takes_bytes, on_error="retry")
+    assert "retry=Retry(attempts=3)" in rejection(takes_bytes, retry=3)
 
 
 def test_a_dead_letter_topic_that_cannot_work_is_rejected() -> None:
-    both = refusal(takes_bytes, dead_letter="orders.dlq", on_error="stop")
+    both = rejection(takes_bytes, dead_letter="orders.dlq", on_error="stop")
     assert "leave out one of them" in both
-    assert "read again for ever" in refusal(takes_bytes, "a", "b", dead_letter="b")
-    assert "no name of a topic" in refusal(takes_bytes, dead_letter="orders dlq")
-    assert "names of topics" in refusal(takes_bytes, dead_letter=True)
+    assert "read again for ever" in rejection(takes_bytes, "a", "b", dead_letter="b")
+    assert "no name of a topic" in rejection(takes_bytes, dead_letter="orders dlq")
+    assert "names of topics" in rejection(takes_bytes, dead_letter=True)
     with pytest.raises(ConfigError, match="read again for ever"):
         Router().handler(pattern="orders.*", dead_letter="orders.dlq")
 
 
 def test_options_of_batches_are_rejected_without_them() -> None:
-    assert "use batch=True" in refusal(takes_bytes, max_records=3)
-    assert "use batch=True" in refusal(takes_bytes, max_wait=3)
-    assert "True or False" in refusal(takes_bytes, batch=1)
+    assert "use batch=True" in rejection(takes_bytes, max_records=3)
+    assert "use batch=True" in rejection(takes_bytes, max_wait=3)
+    assert "True or False" in rejection(takes_bytes, batch=1)
 
 
 def test_a_batch_handler_takes_a_list() -> None:
@@ -317,12 +317,12 @@ def test_a_batch_handler_takes_a_list() -> None:
 
     async def takes_list(values: list[bytes]) -> None: ...
 
-    assert "annotate it `value: list[bytes]`" in refusal(takes_bytes, batch=True)
-    assert "list[Record]" in refusal(with_record, batch=True)
-    assert "list[Record]" in refusal(with_more, batch=True)
-    assert "batch=True" in refusal(single_with_list)
-    assert "max_records=0" in refusal(takes_list, batch=True, max_records=0)
-    assert "max_wait=-1" in refusal(takes_list, batch=True, max_wait=-1)
+    assert "annotate it `value: list[bytes]`" in rejection(takes_bytes, batch=True)
+    assert "list[Record]" in rejection(with_record, batch=True)
+    assert "list[Record]" in rejection(with_more, batch=True)
+    assert "batch=True" in rejection(single_with_list)
+    assert "max_records=0" in rejection(takes_list, batch=True, max_records=0)
+    assert "max_wait=-1" in rejection(takes_list, batch=True, max_wait=-1)
 
 
 def test_topics_or_a_pattern_are_needed_and_not_both() -> None:

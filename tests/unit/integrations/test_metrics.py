@@ -39,7 +39,7 @@ _Point = HistogramDataPoint | NumberDataPoint
 
 
 def billing(*observers: Observer, client_id: str = "till") -> Consumer:
-    """A consumer whose handler takes a while, and refuses what is bad."""
+    """A consumer whose handler takes a while, and rejects what is bad."""
     consumer = Consumer(group_id="billing", client_id=client_id)
     for observer in observers:
         consumer.observe(observer)

@@ -108,7 +108,7 @@ def in_one_run(batch: Any, name: str, value: object, rows: int) -> Any:
 
 
 @pytest.mark.parametrize("compression", ["zstd", "lz4"])
-def test_a_compressed_log_of_version_1_is_refused_before_it_is_unpacked(
+def test_a_compressed_log_of_version_1_is_rejected_before_it_is_unpacked(
     tmp_path: Path, compression: str
 ) -> None:
     content = damaged_log(tmp_path, lambda batch: batch, compression=compression)
@@ -116,28 +116,28 @@ def test_a_compressed_log_of_version_1_is_refused_before_it_is_unpacked(
     assert content.damaged == "it is compressed, which no version has written"
 
 
-def test_rows_of_a_log_of_version_1_without_bytes_are_refused_before_they_are_made(
+def test_rows_of_a_log_of_version_1_without_bytes_are_rejected_before_they_are_made(
     tmp_path: Path,
 ) -> None:
     content = damaged_log(tmp_path, lambda batch: in_one_run(batch, "at_us", 1, 2**31 - 1))
     assert (content.batches, content.damaged) == ([], "it is larger than any that is written")
 
 
-def test_a_text_of_a_log_of_version_1_that_is_repeated_for_ever_is_refused(tmp_path: Path) -> None:
+def test_a_text_of_a_log_of_version_1_that_is_repeated_for_ever_is_rejected(tmp_path: Path) -> None:
     content = damaged_log(
         tmp_path, lambda batch: in_one_run(batch, "error", "x" * 2**18, 2**16 - 1)
     )
     assert (content.batches, content.damaged) == ([], "it is larger than any that is written")
 
 
-def test_a_column_of_another_type_in_a_log_of_version_1_is_refused(tmp_path: Path) -> None:
+def test_a_column_of_another_type_in_a_log_of_version_1_is_rejected(tmp_path: Path) -> None:
     content = damaged_log(
         tmp_path, lambda batch: pa.RecordBatch.from_arrays([batch.column("topic")], names=["at_us"])
     )
     assert content.damaged == "its column at_us is of the type string"
 
 
-def test_a_refused_log_of_version_1_is_not_sealed(tmp_path: Path) -> None:
+def test_a_rejected_log_of_version_1_is_not_sealed(tmp_path: Path) -> None:
     folder = tmp_path / A
     folder.mkdir()
     schema = pa.schema([pa.field("at_us", pa.string())])
@@ -147,7 +147,7 @@ def test_a_refused_log_of_version_1_is_not_sealed(tmp_path: Path) -> None:
     assert (folder / "000001.arrow").exists()
 
 
-def test_changed_bytes_of_a_log_of_version_1_are_read_or_refused(tmp_path: Path) -> None:
+def test_changed_bytes_of_a_log_of_version_1_are_read_or_rejected(tmp_path: Path) -> None:
     member, _ = clean_run()
     member.write(tmp_path)
     write_version_1(tmp_path / A, plain_table(tmp_path), in_runs=("kind", "topic", "at_us"))

@@ -1,4 +1,4 @@
-"""Journals that no consumer wrote are refused, and nothing in them is executed or followed."""
+"""Journals that no consumer wrote are rejected, and nothing in them is executed or followed."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def test_a_journal_with_a_folder_that_is_named_as_no_session_is_rejected(
     journal = tmp_path / "journal"
     _, second = clean_run()
     session = without_a_beginning(journal, name)
-    with pytest.raises(ConfigError, match="is not a session id") as refused:
+    with pytest.raises(ConfigError, match="is not a session id") as rejected:
         audited(journal, second)
-    assert str(session.folder) in str(refused.value)
+    assert str(session.folder) in str(rejected.value)
     assert [path.name for path in tmp_path.iterdir()] == ["journal"]
 
 
@@ -60,9 +60,9 @@ def test_a_journal_with_rows_of_another_session_is_rejected(tmp_path: Path) -> N
     table = pq.read_table(segment.path).replace_schema_metadata(None)
     names = pa.array([INJECTION] * table.num_rows)
     pq.write_table(table.set_column(0, "session_id", names), segment.path)
-    with pytest.raises(ConfigError, match="is not a session id") as refused:
+    with pytest.raises(ConfigError, match="is not a session id") as rejected:
         read_journal(tmp_path)
-    assert str(segment.path) in str(refused.value)
+    assert str(segment.path) in str(rejected.value)
 
 
 def test_rows_of_a_second_session_in_one_folder_are_damage(tmp_path: Path) -> None:

@@ -99,9 +99,9 @@ def test_a_link_in_a_journal_is_rejected_and_not_followed(tmp_path: Path, what: 
         name = "000002.log" if what == "segment" else "lock"
         link, target = session.folder / name, elsewhere
     link.symlink_to(target)
-    with pytest.raises(ConfigError, match="is a symbolic link") as refused:
+    with pytest.raises(ConfigError, match="is a symbolic link") as rejected:
         read_journal(journal)
-    assert str(link) in str(refused.value)
+    assert str(link) in str(rejected.value)
     if what != "session":
         assert elsewhere.read_bytes() == b"something"
 

@@ -99,18 +99,18 @@ def test_a_journal_whose_rows_take_too_much_memory_is_rejected_by_file(tmp_path:
     numbers = pa.repeat(pa.scalar(1, pa.int64()), rows)
     sealed(tmp_path, columns_of(rows, {"offset": numbers, "at_us": numbers}))
     assert read_journal(tmp_path, 2**25).table.num_rows == rows
-    with pytest.raises(ConfigError, match="takes more than") as refused:
+    with pytest.raises(ConfigError, match="takes more than") as rejected:
         read_journal(tmp_path, 2**21)
-    assert str(tmp_path / A / "000001.parquet") in str(refused.value)
+    assert str(tmp_path / A / "000001.parquet") in str(rejected.value)
 
 
 def test_a_log_whose_rows_take_too_much_memory_is_rejected_by_file(tmp_path: Path) -> None:
     (tmp_path / A).mkdir()
     (tmp_path / A / "000001.log").write_bytes(log_of(16_384, 8, "x"))
     assert read_journal(tmp_path, 2**24).table.num_rows == 8 * 16_384
-    with pytest.raises(ConfigError, match="takes more than") as refused:
+    with pytest.raises(ConfigError, match="takes more than") as rejected:
         read_journal(tmp_path, 2**20)
-    assert "000001.log" in str(refused.value)
+    assert "000001.log" in str(rejected.value)
 
 
 def test_a_log_with_more_rows_than_bytes_is_damaged() -> None:
@@ -189,9 +189,9 @@ def test_a_file_of_a_terabyte_without_content_is_rejected_at_once(
     (tmp_path / A).mkdir()
     with (tmp_path / A / name).open("wb") as file:
         file.truncate(2**40)
-    with pytest.raises(ConfigError, match="more than any file of a journal") as refused:
+    with pytest.raises(ConfigError, match="more than any file of a journal") as rejected:
         read_journal(tmp_path)
-    assert name in str(refused.value)
+    assert name in str(rejected.value)
 
 
 def test_a_segment_is_no_larger_than_what_is_read(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Options of a journal that are refused."""
+"""Options of a journal that are rejected."""
 
 from __future__ import annotations
 

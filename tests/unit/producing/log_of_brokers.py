@@ -84,7 +84,7 @@ class PartitionLog:
 
 
 class Cluster:
-    """``partitions`` have one leader each. What its other brokers are sent is refused."""
+    """``partitions`` have one leader each. What its other brokers are sent is rejected."""
 
     def __init__(self, partitions: int) -> None:
         self.logs = [PartitionLog(number % BROKERS) for number in range(partitions)]
@@ -107,11 +107,11 @@ class Cluster:
         )
 
     def produce(
-        self, node_id: int, request: ProduceRequest, refused: dict[int, ErrorCode]
+        self, node_id: int, request: ProduceRequest, rejected: dict[int, ErrorCode]
     ) -> tuple[dict[TopicPartition, ErrorCode], dict[TopicPartition, int]]:
         """Append the batches of a request to the logs of this broker; errors and offsets.
 
-        Partitions of ``refused`` are not appended to, but for errors that leave that open.
+        Partitions of ``rejected`` are not appended to, but for errors that leave that open.
         """
         errors: dict[TopicPartition, ErrorCode] = {}
         offsets: dict[TopicPartition, int] = {}
@@ -120,14 +120,17 @@ class Cluster:
             if log.leader != node_id:
                 errors[partition] = ErrorCode.not_leader_or_follower
                 continue
-            refusal = refused.get(partition.partition)
-            if refusal is ErrorCode.message_too_large and log.has(data):
-                refusal = None  # it was not too large before
-            if refusal is not None and refusal is not ErrorCode.not_enough_replicas_after_append:
-                errors[partition] = refusal
+            rejection = rejected.get(partition.partition)
+            if rejection is ErrorCode.message_too_large and log.has(data):
+                rejection = None  # it was not too large before
+            if (
+                rejection is not None
+                and rejection is not ErrorCode.not_enough_replicas_after_append
+            ):
+                errors[partition] = rejection
                 continue
             error, offset = log.append(data)
-            if error is ErrorCode.none and refusal is not None:
-                error = refusal
+            if error is ErrorCode.none and rejection is not None:
+                error = rejection
             errors[partition], offsets[partition] = error, offset
         return errors, offsets

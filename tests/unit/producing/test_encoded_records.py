@@ -70,7 +70,7 @@ def test_encoded_records_are_acknowledged_together_after_what_was_queued_before(
     assert not setting.core.queued_bytes
 
 
-def test_a_batch_that_is_too_large_is_split_until_one_record_is_refused() -> None:
+def test_a_batch_that_is_too_large_is_split_until_one_record_is_rejected() -> None:
     setting = Setting()
     assert queue(setting, b"1", b"large", b"3")
     setting.start()
@@ -95,7 +95,7 @@ def test_encoded_records_wait_while_the_memory_is_full() -> None:
     assert queue(setting, b"y")
 
 
-def test_encoded_records_for_a_partition_that_does_not_exist_are_refused() -> None:
+def test_encoded_records_for_a_partition_that_does_not_exist_are_rejected() -> None:
     setting = Setting(partitions=2)
     with pytest.raises(PublishError, match="there is no partition 2: it has 2"):
         queue(setting, b"x", partition=TopicPartition("t", 2))

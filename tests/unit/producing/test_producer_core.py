@@ -265,7 +265,7 @@ def test_a_batch_in_doubt_that_is_given_up_begins_a_new_epoch(setting: Setting) 
     assert sequence(setting.sent()) == (77, 1, 0)
 
 
-def test_a_batch_that_is_too_large_is_split_until_one_record_is_refused() -> None:
+def test_a_batch_that_is_too_large_is_split_until_one_record_is_rejected() -> None:
     setting = Setting()
     for value in (b"0", b"1", b"large", b"3", b"4"):
         assert setting.append(value)
@@ -337,14 +337,14 @@ def test_a_missing_topic_is_asked_for_until_the_time_is_over() -> None:
     assert "--create --topic t2" in str(error)
 
 
-def test_a_topic_that_may_not_be_seen_is_refused_at_once() -> None:
+def test_a_topic_that_may_not_be_seen_is_rejected_at_once() -> None:
     setting = Setting()
     setting.core.want(0, "t2")
     (asks,) = setting.core.requests(0)
-    refused = TopicMetadata(error=E.topic_authorization_failed, name="t2")
+    rejected = TopicMetadata(error=E.topic_authorization_failed, name="t2")
     response = setting.metadata()
     setting.reply(
-        asks, MetadataResponse(brokers=response.brokers, topics=(*response.topics, refused))
+        asks, MetadataResponse(brokers=response.brokers, topics=(*response.topics, rejected))
     )
     error = setting.core.why_not("t2", in_time=True)
     assert error is not None

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PARTITIONS = 2
 _FATES = ("answered", "answer lost", "dropped", "unreachable")
-_REFUSALS = (
+_REJECTIONS = (
     ErrorCode.not_enough_replicas,
     ErrorCode.not_enough_replicas_after_append,
     ErrorCode.not_leader_or_follower,
@@ -106,7 +106,7 @@ class Run:
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
 
-    def answer(self, which: int, fate: str, refused: dict[int, ErrorCode]) -> None:
+    def answer(self, which: int, fate: str, rejected: dict[int, ErrorCode]) -> None:
         """A request arrives and is answered, its answer is lost, or it does not arrive."""
         if not self.waiting:
             return
@@ -124,7 +124,7 @@ class Run:
                 message = EntityResponse(entity=producer_id_response(self.cluster.next_producer_id))
                 self.cluster.next_producer_id += 1
             case ProduceRequest() as request:
-                errors, offsets = self.cluster.produce(outgoing.node.node_id, request, refused)
+                errors, offsets = self.cluster.produce(outgoing.node.node_id, request, rejected)
                 message = EntityResponse(entity=produce_response(errors, offsets))
             case other:
                 raise AssertionError(f"it sends {other!r}")
@@ -165,7 +165,7 @@ class Run:
             assert all(self.queued[value] == number for value in log.values)
 
 
-no_refusals: dict[int, ErrorCode] = {}
+no_rejections: dict[int, ErrorCode] = {}
 partitions = st.integers(0, PARTITIONS - 1)
 steps = st.one_of(
     st.tuples(st.just("publish"), partitions, st.integers(1, 2)),
@@ -177,8 +177,8 @@ steps = st.one_of(
         st.integers(0, 5),
         st.sampled_from(_FATES),
         st.one_of(
-            st.just(no_refusals),
-            st.dictionaries(partitions, st.sampled_from(_REFUSALS), max_size=2),
+            st.just(no_rejections),
+            st.dictionaries(partitions, st.sampled_from(_REJECTIONS), max_size=2),
         ),
     ),
 )

@@ -18,7 +18,7 @@ from asyncrevoke.producing import producer_core
         (None, None, [("name", b"x" * 50), ("x" * 47, None)]),
     ],
 )
-def test_a_record_beyond_what_a_broker_reads_is_refused(
+def test_a_record_beyond_what_a_broker_reads_is_rejected(
     key: bytes | None,
     value: bytes | None,
     headers: list[tuple[str, bytes | None]],

@@ -82,17 +82,17 @@ def main() -> None:
         return DefaultRecordBatch(memory.hold(data))
 
     setattr(single_records, "DefaultRecordBatch", guarded)  # noqa: B010 - a type, to mypy
-    refused = 0
+    rejected = 0
     for data in cut_batches():
         (batch,) = decode_batches(fetched(sealed(data)), read_committed=False)
         try:
             batch.decode("topic", 0, 1, 0)
         except CorruptBatch:
-            refused += 1
+            rejected += 1
     for data in whole_batches():
         (batch,) = decode_batches(fetched(data), read_committed=False)
         assert len(batch.decode("topic", 0, 1, 0)) == 1
-    sys.stdout.write(f"{refused} refused\n")
+    sys.stdout.write(f"{rejected} rejected\n")
 
 
 if __name__ == "__main__":

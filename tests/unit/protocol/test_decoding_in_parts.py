@@ -36,7 +36,7 @@ def test_a_response_in_pieces_is_the_same(kind: type[Request], version: int) -> 
         try:
             whole = codec._read(dialect, version, frame, None, in_pieces=False)
         except codec.MalformedResponse:
-            # What nobody looks at is not decoded, and so not refused: nothing else is raised.
+            # What nobody looks at is not decoded, and so not rejected: nothing else is raised.
             try:
                 codec._read(dialect, version, frame, None, in_pieces=True)
             except codec.MalformedResponse:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.protocol.messages import Request
 
-REFUSALS = (SerialError, ValueError, TypeError, KeyError, OverflowError)
+REJECTIONS = (SerialError, ValueError, TypeError, KeyError, OverflowError)
 TYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float64"),
     *("uuid", "timedelta_i32", "timedelta_i64", "datetime_i64"),
@@ -72,7 +72,7 @@ def spoilt_values(rng: random.Random) -> bytes:
 
 
 def end_of_walk(step: guard._Step, data: bytes) -> int | None:
-    """Where the guard ends, None if it refuses the bytes."""
+    """Where the guard ends, None if it rejects the bytes."""
     try:
         end = step(Walk(data), 0)
     except (HostileFrame, IndexError):
@@ -97,7 +97,7 @@ def test_a_primitive_is_walked_as_far_as_kio_reads(
         walked += 1
         try:
             size = read(data, 0)[1]
-        except REFUSALS:
+        except REJECTIONS:
             continue  # so does the codec then
         assert size == end, data.hex()
     assert walked > 20

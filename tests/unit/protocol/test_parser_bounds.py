@@ -24,4 +24,4 @@ def test_nothing_is_read_beyond_the_end_of_a_truncated_batch() -> None:
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.endswith("refused\n")
+    assert ended.stdout.endswith("rejected\n")

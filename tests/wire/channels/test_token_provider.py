@@ -26,7 +26,7 @@ def handshake_response(correlation: int) -> bytes:
     return framed(struct.pack(">ihih", correlation, 0, 1, 11) + b"OAUTHBEARER")
 
 
-def refusal_response(correlation: int) -> bytes:
+def rejection_response(correlation: int) -> bytes:
     return framed(struct.pack(">ihh", correlation, 58, 10) + b"no, thanks" + bytes(4))
 
 
@@ -50,12 +50,12 @@ AbstractTokenProvider.register(Tokens)
 
 
 async def _with_oauth(start: Start, provider: Tokens) -> BrokerChannels:
-    async def handshake_then_refuse(correlation: int, writer: asyncio.StreamWriter) -> None:
+    async def handshake_then_reject(correlation: int, writer: asyncio.StreamWriter) -> None:
         first = correlation == 2  # the version lookup was 1
-        writer.write((handshake_response if first else refusal_response)(correlation))
+        writer.write((handshake_response if first else rejection_response)(correlation))
 
     setup = await start(
-        handshake_then_refuse,
+        handshake_then_reject,
         security_protocol="SASL_PLAINTEXT",
         sasl_mechanism="OAUTHBEARER",
         sasl_oauth_token_provider=provider,
@@ -70,7 +70,7 @@ async def test_credentials_that_the_broker_rejects_are_an_authentication_failure
     setup = await _with_oauth(start, Tokens())
     outcome = await setup.send()
     assert kind(outcome) is FailureKind.AUTHENTICATION
-    assert "refused to authenticate with OAUTHBEARER" in detail(outcome)
+    assert "rejected the authentication with OAUTHBEARER" in detail(outcome)
     assert "no, thanks" in detail(outcome)
 
 

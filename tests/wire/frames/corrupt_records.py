@@ -96,7 +96,7 @@ def main(seed: int, count: int) -> None:
         for producer_id, control in ((-1, False), (5, False), (5, True))
     ]
     assert DefaultRecordBatch(valid[0]).validate_crc()
-    outcomes = {"decoded": 0, "refused": 0}
+    outcomes = {"decoded": 0, "rejected": 0}
     for number in range(count):
         data = bytearray(rng.choice(valid))
         part = rng.choice((0, 57, HEADER_SIZE))  # all of it, from the count, the records
@@ -114,13 +114,13 @@ def main(seed: int, count: int) -> None:
         except CorruptBatch as error:
             if isinstance(error.__cause__, MemoryError):
                 raise
-            outcomes["refused"] += 1
+            outcomes["rejected"] += 1
         except BaseException:
             sys.stderr.write(f"{corrupt.hex()}\n")
             raise
         if time.perf_counter() - started > SLOWEST_DECODE:
             raise RuntimeError(f"took too long: {corrupt.hex()}")
-    sys.stdout.write(f"{outcomes['decoded']} {outcomes['refused']}\n")
+    sys.stdout.write(f"{outcomes['decoded']} {outcomes['rejected']}\n")
 
 
 if __name__ == "__main__":

@@ -125,7 +125,7 @@ def main(seed: int, count: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
     rng = random.Random(seed)
     kinds = [(kind, version) for kind in codec.REQUESTS for version in codec.versions(kind)]
-    outcomes = {"decoded": 0, "refused": 0}
+    outcomes = {"decoded": 0, "rejected": 0}
     for number in range(count):
         kind, version = kinds[number % len(kinds)]
         data = spoil(frame(kind, version, rng), rng)
@@ -136,13 +136,13 @@ def main(seed: int, count: int) -> None:
         except codec.MalformedResponse as error:
             if isinstance(error.__cause__, MemoryError):
                 raise
-            outcomes["refused"] += 1
+            outcomes["rejected"] += 1
         except BaseException:
             sys.stderr.write(f"{kind.__name__} v{version}: {data.hex()}\n")
             raise
         if time.perf_counter() - started > SLOWEST_DECODE:
             raise RuntimeError(f"{kind.__name__} v{version} took too long: {data.hex()}")
-    sys.stdout.write(f"{outcomes['decoded']} {outcomes['refused']}\n")
+    sys.stdout.write(f"{outcomes['decoded']} {outcomes['rejected']}\n")
 
 
 if __name__ == "__main__":

@@ -220,7 +220,7 @@ def check(entity: Entity, walked: Walk) -> None:
     """Raise unless kafka-python reads what was accepted in the same way.
 
     Two classes of differences are intended. Tagged fields are passed by their declared size and
-    not read, because none is used, while kafka-python reads those that it knows and may refuse
+    not read, because none is used, while kafka-python reads those that it knows and may reject
     their content; and bytes after the message are not read by either.
     """
     decoded, end = decode(type(entity), walked.body)

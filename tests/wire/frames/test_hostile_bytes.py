@@ -32,10 +32,10 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_corrupt_bytes_are_read_or_rejected_and_never_end_the_process(program: str) -> None:
     child = run(str(HERE / program), "20240229", str(SPOILED))
     assert child.returncode == 0, child.stderr[-2000:]
-    read, refused = map(int, child.stdout.split())
-    assert read + refused == SPOILED
+    read, rejected = map(int, child.stdout.split())
+    assert read + rejected == SPOILED
     # Neither kind may be so rare that the test says nothing.
-    assert min(read, refused) > SPOILED // 20
+    assert min(read, rejected) > SPOILED // 20
 
 
 # A MetadataResponse v12 whose header has its count of tagged fields, zero, in two bytes. Who reads
@@ -57,9 +57,9 @@ def test_a_header_with_its_tag_count_in_two_bytes_does_not_end_the_process() -> 
         "try:\n"
         f"    codec.decode_response(messages.MetadataRequest, 12, bytes.fromhex('{SHIFTED}'))\n"
         "except codec.MalformedResponse:\n"
-        "    print('refused')",
+        "    print('rejected')",
     )
-    assert (child.returncode, child.stdout) == (0, "refused\n"), child.stderr[-2000:]
+    assert (child.returncode, child.stdout) == (0, "rejected\n"), child.stderr[-2000:]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_header_with_its_tag_count_in_two_bytes_does_not_end_the_process() -> 
     ids=["compact array", "array"],
 )
 def test_the_guard_is_still_needed(version: int, frame: str) -> None:
-    """If this fails, kio refuses hostile counts by itself, and the guard has a reason less."""
+    """If this fails, kio rejects hostile counts by itself, and the guard has a reason less."""
     child = run(
         "-c",
         "import resource;"

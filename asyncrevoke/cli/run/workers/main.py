@@ -50,7 +50,7 @@ class StatusReporter:
                 task.cancel()
             for result in await asyncio.gather(*tasks, return_exceptions=True):
                 if isinstance(result, Exception):
-                    log().error("a worker could not report", exc_info=result)
+                    log().error("worker could not report its health", exc_info=result)
             writer.close()
 
     def end(self, error: ServingError) -> None:

@@ -161,7 +161,11 @@ class ClassicHeartbeat:
                 self._apply(now, sent, sent_at, reply.error, action)
                 return
         answer = reply.detail if isinstance(reply, Failed) else "not the coordinator"
-        self._outbox.emit("info", "a heartbeat of the thread was not answered", answer=answer)
+        self._outbox.emit(
+            "info",
+            "heartbeat from the thread failed; sending one from the event loop",
+            reason=answer,
+        )
         self.soon(now)
 
     def _heartbeat_answered(
@@ -205,7 +209,9 @@ class ClassicHeartbeat:
             case _:
                 if action is ClassicHeartbeatAction.WAIT_FOR_LOADING:
                     self._coordinator.note_loading()
-                self._outbox.emit("debug", "heartbeat answered", answer=error.name)
+                self._outbox.emit(
+                    "debug", "heartbeat failed; the member continues", error=error.name
+                )
 
     def _unanswered(self, now: float, asked: Node, why: str) -> None:
         self._log.unanswered(now, self.confirmed_at, self._config.session_timeout)

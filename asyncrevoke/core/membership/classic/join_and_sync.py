@@ -117,7 +117,7 @@ class JoinAndSync:
 
     def join_later(self, now: float, why: str) -> None:
         """Send the same JoinGroup after a backoff."""
-        self._outbox.emit("info", "joining again", last_answer=why)
+        self._outbox.emit("info", "rejoining", reason=why)
         delay = self._backoff.failed()
         self._outbox.set_timer(
             _RETRY_TIMER,
@@ -143,7 +143,9 @@ class JoinAndSync:
 
     def _reconnect(self, _now: float) -> None:
         if self._outstanding is not None and self.sent_to is not None:
-            self._outbox.emit("info", "the coordinator does not answer; asking it again")
+            self._outbox.emit(
+                "info", "the coordinator does not respond; retrying on a new connection"
+            )
             self._outbox.put(ResetConnection(self.sent_to, Channel.JOIN))
 
     def hand_over(self, on_reply: OnReply) -> bool:

@@ -120,7 +120,7 @@ class LeaveGroup:
 
     def _leave_answered(self, now: float, reply: Reply) -> None:
         self._outstanding = None
-        self._answer = reply.error.name if isinstance(reply, LeaveGroupResponse) else "no answer"
+        self._answer = reply.error.name if isinstance(reply, LeaveGroupResponse) else "no response"
         self._proceed(now)
 
     def _join_answered(self, now: float, reply: Reply) -> None:
@@ -141,9 +141,13 @@ class LeaveGroup:
 
     def _end(self, now: float) -> None:
         if self._answer is None and (self._owed or self._outstanding is not None):
-            self._outbox.emit("warning", "left the group without telling it", group=self._group_id)
+            self._outbox.emit(
+                "warning",
+                "left without notifying the coordinator; partitions move at session timeout",
+                group=self._group_id,
+            )
         else:
-            answer = self._answer or "no answer"
-            self._outbox.emit("info", "left the group", group=self._group_id, answer=answer)
+            answer = self._answer or "no response"
+            self._outbox.emit("info", "left the group", group=self._group_id, response=answer)
         self.cancel()
         self._member.leave_ended(now)

@@ -120,8 +120,7 @@ class MemberRebalance:
         self._log.watch(
             now,
             _GROUP,
-            "waiting for the group: its other members have to rejoin, or one that has vanished "
-            "to time out",
+            "waiting for other members to rejoin, or for the session of a dead member to time out",
             self._waiting_for_group,
         )
         self.requests.join(now, request, known=identity.generation >= 0)

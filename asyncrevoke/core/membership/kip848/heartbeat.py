@@ -243,7 +243,11 @@ class ConsumerGroupHeartbeat:
             self.send_full(now)
 
     def _log_background_failure(self, answer: str) -> None:
-        self._outbox.emit("info", "a heartbeat of the thread was not answered", answer=answer)
+        self._outbox.emit(
+            "info",
+            "heartbeat from the thread failed; sending one from the event loop",
+            reason=answer,
+        )
 
     def _heartbeat_answered(
         self, now: float, sent: ConsumerGroupHeartbeatRequest, sent_at: float, reply: Reply

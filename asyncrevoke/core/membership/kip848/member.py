@@ -456,7 +456,7 @@ class ConsumerGroupMembership:
     def _leave_answered(self, now: float, reply: ConsumerGroupHeartbeatResponse) -> None:
         if self.state is MemberState.LEAVING:
             answer = reply.error.name
-            self._outbox.emit("info", "left the group", group=self._group_id, answer=answer)
+            self._outbox.emit("info", "left the group", group=self._group_id, response=answer)
             self._left(now)
         else:
             self._release_instance = False
@@ -464,7 +464,11 @@ class ConsumerGroupMembership:
 
     def _leave_overdue(self, now: float) -> None:
         """No response in time: the member is removed at its session timeout."""
-        self._outbox.emit("warning", "left the group without telling it", group=self._group_id)
+        self._outbox.emit(
+            "warning",
+            "left without notifying the coordinator; partitions move at session timeout",
+            group=self._group_id,
+        )
         self._left(now)
 
     def _left(self, now: float) -> None:

@@ -75,7 +75,7 @@ class NoticeOracle:
             )
         if self._commits.gave_up(view, partition):
             self._state.permit_partition_duplicates(
-                view.member.client, partition, "its final commit was refused"
+                view.member.client, partition, "its final commit was rejected"
             )
         else:
             self._deliveries.released(view, partition, holding)

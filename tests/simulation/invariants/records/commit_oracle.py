@@ -20,7 +20,7 @@ _NONE = -1
 
 
 class CommitOracle:
-    """Follows each commit() from the call to its answer, and what brokers refuse to store."""
+    """Follows each commit() from the call to its answer, and the offsets that brokers reject."""
 
     def __init__(self, state: OracleState) -> None:
         self._state = state
@@ -30,8 +30,8 @@ class CommitOracle:
         self._stored: dict[tuple[int, TopicPartition], int] = {}
         # The first offset that was delivered of an assignment.
         self._first: dict[Holding, int] = {}
-        # Of which partitions the last commit of a client was refused, and how often in a row.
-        self._refused: Counter[tuple[int, TopicPartition]] = Counter()
+        # Of which partitions the last commit of a client was rejected, and how often in a row.
+        self._rejected: Counter[tuple[int, TopicPartition]] = Counter()
         # What was stored of each partition, and when.
         self._history: dict[TopicPartition, list[tuple[float, int]]] = {}
 
@@ -99,14 +99,14 @@ class CommitOracle:
     def stored(self, client: int, partition: TopicPartition, offset: int) -> None:
         """A broker has stored an offset."""
         key = client, partition
-        self._refused.pop(key, None)
+        self._rejected.pop(key, None)
         self._history.setdefault(partition, []).append((self._state.clock.now, offset))
         self._stored[key] = max(offset, self._stored.get(key, -1))
 
-    def refused(self, client: int, partition: TopicPartition) -> None:
-        """A broker has refused to store an offset."""
-        self._refused[client, partition] += 1
-        self._state.counts["refused commits"] += 1
+    def rejected(self, client: int, partition: TopicPartition) -> None:
+        """A broker has rejected an offset."""
+        self._rejected[client, partition] += 1
+        self._state.counts["rejected commits"] += 1
 
     def deleted(self, topic: str) -> None:
         """A topic is deleted: no member may receive its offsets for the new one."""
@@ -121,10 +121,10 @@ class CommitOracle:
 
     def gave_up(self, view: MemberView, partition: TopicPartition) -> bool:
         """Whether a client that has released a partition may have done so without a commit, since
-        that was refused, and once more; its records may be worked on again then. What an
+        that was rejected, and once more; its records may be worked on again then. What an
         application commits itself is not tried again for it."""
         attempts = 1 if view.member.config.commit_mode == "manual" else 2
-        return self._refused.pop((view.member.client, partition), 0) >= attempts
+        return self._rejected.pop((view.member.client, partition), 0) >= attempts
 
     def closed(self, view: MemberView) -> None:
         """A consumer has closed: nobody waits for a commit of it any more."""

@@ -288,7 +288,7 @@ def test_a_map_beyond_the_end_of_the_log_is_ignored_and_overwritten() -> None:
     group = successor(2, (3, 11), produced=10)
     assert [record.offset for record in group.take(8)] == [2, 3, 4, 5, 6, 7, 8, 9]
     assert group.skipped() == 0
-    (line,) = group.told("is ignored")
+    (line,) = group.told("completion map ignored")
     assert (line["up_to"], line["log_end"]) == (11, 10)
     group.advance(1)
     assert (group.committing_entry().offset, group.committing_entry().metadata) == (2, "")
@@ -342,7 +342,7 @@ def test_what_was_finished_of_a_log_that_was_cut_is_delivered_again() -> None:
 def test_a_map_is_compared_with_a_log_that_begins_behind_the_committed_offset_too() -> None:
     group = heir_of_a_log_that_begins_at(4, (3, 6), (7, 11))
     assert [record.offset for record in group.take(6)] == [4, 5, 6, 7, 8, 9]
-    assert len(group.told("is ignored")) == 1
+    assert len(group.told("completion map ignored")) == 1
 
 
 def test_records_of_a_later_leader_are_delivered_whatever_the_map_says() -> None:
@@ -420,14 +420,14 @@ def test_a_map_that_the_broker_rejects_is_left_out_and_smaller_from_then_on(
     records = group.take(400)
     group.finish(records, *range(0, 200, 2))
     group.advance(1)
-    refused = len(group.committing_entry().metadata)
-    assert refused > 40
+    rejected = len(group.committing_entry().metadata)
+    assert rejected > 40
     group.answer_commit(error)
     assert (group.committing_entry().offset, group.committing_entry().metadata) == (1, "")
     group.answer_commit()
     group.finish(records, *range(200, 400, 2))
     group.advance(1)
-    assert 0 < len(group.committing_entry().metadata) <= refused // 2
+    assert 0 < len(group.committing_entry().metadata) <= rejected // 2
     assert group.committing_entry().offset == 1
 
 
@@ -468,7 +468,7 @@ def test_a_partition_waits_when_a_crash_would_repeat_too_much_and_the_others_con
         group.advance(1)
         if group.sends(OffsetCommitRequest):
             group.answer_commit()
-    (line,) = group.told("waits for it")
+    (line,) = group.told("delivery of its partition paused")
     assert line["offset"] == 0
     assert delivered < 400
     assert group.receive(1), "the other partition is not concerned"
@@ -490,7 +490,7 @@ def test_what_is_kept_beyond_a_stuck_record_is_bounded(monkeypatch: pytest.Monke
             group.complete(record)
         group.advance(0.3)
     assert group.core.position(tp(0)) == 400
-    assert group.told("waits for it")
+    assert group.told("delivery of its partition paused")
     group.complete(stuck)
     group.advance(2)
     assert group.take(100)

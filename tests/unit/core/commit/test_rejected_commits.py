@@ -1,4 +1,4 @@
-"""Commits that the broker refuses: tried again, raised by commit(), given up at a release."""
+"""Commits that the broker rejects: tried again, raised by commit(), given up at a release."""
 
 from __future__ import annotations
 
@@ -26,27 +26,31 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerOptions
     from asyncrevoke.core.io.effects import CompleteRequest, Send
 
-REFUSED = ErrorCode.topic_authorization_failed
-RETRIED = "commit refused, trying again; records may be processed again"
+REJECTED = ErrorCode.topic_authorization_failed
+RETRIED = "commit rejected, trying again; records may be processed again"
 ACCEPTED = "commits are accepted again"
 UNCOMMITTED = "released without its final commit; records may be processed again"
 
 
 class Guarded(ScriptedGroup):
-    """A member of which the broker refuses to commit the partitions in ``refused``."""
+    """A member whose commits of the partitions in ``rejected`` the broker rejects."""
 
-    refused: frozenset[int] = frozenset()
+    rejected: frozenset[int] = frozenset()
 
     def answer(self) -> dict[int, int]:
         """Answer the OffsetCommit that is open; the offsets that it has."""
         send, request = self.only(OffsetCommitRequest)
         offsets = {entry.partition.partition: entry.offset for entry in request.entries}
         errors = tuple(
-            (tp(number), REFUSED if number in self.refused else ErrorCode.none)
+            (tp(number), REJECTED if number in self.rejected else ErrorCode.none)
             for number in offsets
         )
         self.committed.update(
-            {tp(number): offset for number, offset in offsets.items() if number not in self.refused}
+            {
+                tp(number): offset
+                for number, offset in offsets.items()
+                if number not in self.rejected
+            }
         )
         self.reply(send, OffsetCommitResponse(errors=errors))
         return offsets
@@ -89,7 +93,7 @@ def manual() -> Guarded:
 
 def test_a_rejected_commit_is_tried_again_while_the_others_continue() -> None:
     group = member(commit_interval=0.1)
-    group.refused = frozenset({0})
+    group.rejected = frozenset({0})
     group.done(0, 1)
     group.advance(0.1)
     assert group.answer() == {0: 1, 1: 1}
@@ -108,7 +112,7 @@ def test_a_rejected_commit_is_tried_again_while_the_others_continue() -> None:
     assert len(group.lines(RETRIED)) in (2, 3), "a line in ten seconds"
     assert group.step().records == [], "it is no error of the iterator"
 
-    group.refused = frozenset()
+    group.rejected = frozenset()
     group.advance(10.0)
     assert group.answer() == {0: 1}
     assert len(group.lines(ACCEPTED)) == 1
@@ -119,7 +123,7 @@ def test_a_rejected_commit_is_tried_again_while_the_others_continue() -> None:
 
 def test_commit_raises_what_its_own_attempt_was_rejected_with() -> None:
     group = member()
-    group.refused = frozenset({0})
+    group.rejected = frozenset({0})
     group.done(0, 1)
     call_id = group.commit()
     group.answer()
@@ -130,13 +134,13 @@ def test_commit_raises_what_its_own_attempt_was_rejected_with() -> None:
 
 def test_commit_of_a_rejected_partition_is_sent_at_once_and_succeeds_once_acknowledged() -> None:
     group = member()
-    group.refused = frozenset({0})
+    group.rejected = frozenset({0})
     group.done(0)
     for _ in range(6):
         call_id = group.commit()
         group.answer()
         assert group.answered(call_id).error is not None
-    group.refused = frozenset()
+    group.rejected = frozenset()
     call_id = group.commit()
     assert call_id not in group.completed
     assert group.answer() == {0: 1}
@@ -145,7 +149,7 @@ def test_commit_of_a_rejected_partition_is_sent_at_once_and_succeeds_once_acknow
 
 def test_a_commit_asked_for_while_another_is_in_flight_does_not_fail_with_that_one() -> None:
     group = member()
-    group.refused = frozenset({0})
+    group.rejected = frozenset({0})
     group.done(0)
     first = group.commit()
     group.done(0)
@@ -153,14 +157,14 @@ def test_a_commit_asked_for_while_another_is_in_flight_does_not_fail_with_that_o
     group.answer()
     assert group.answered(first).error is not None
     assert second not in group.completed
-    group.refused = frozenset()
+    group.rejected = frozenset()
     assert group.answer() == {0: 2}, "at once, as somebody waits for it"
     assert group.answered(second).error is None
 
 
 def test_at_a_revoke_a_rejected_commit_gets_one_last_attempt_and_then_the_partition_goes() -> None:
     group = member()
-    group.refused = frozenset({0})
+    group.rejected = frozenset({0})
     group.done(0)
     for _ in range(8):
         group.commit()
@@ -187,11 +191,11 @@ def test_a_final_commit_that_is_rejected_at_first_is_sent_once_more() -> None:
     group.rebalance()
     group.rejoin(1)
     group.step()
-    group.refused = frozenset({0})
+    group.rejected = frozenset({0})
     assert group.poll() is None
     group.answer()
     assert group.assigned == orders(0, 1)
-    group.refused = frozenset()
+    group.rejected = frozenset()
     group.advance(0.5)
     assert group.answer() == {0: 1}
     assert group.assigned == orders(1)
@@ -200,7 +204,7 @@ def test_a_final_commit_that_is_rejected_at_first_is_sent_once_more() -> None:
 
 def test_closing_raises_the_rejection_after_the_group_was_left() -> None:
     group = member()
-    group.refused = frozenset({0})
+    group.rejected = frozenset({0})
     group.done(0, 1)
     call_id = group.close()
     assert group.answer() == {0: 1, 1: 1}
@@ -228,17 +232,17 @@ def test_commit_fails_if_the_partition_goes_before_the_commit_is_answered(positi
 
 def test_what_the_user_asked_for_and_was_rejected_is_not_sent_again_by_itself() -> None:
     group = manual()
-    group.refused = frozenset({0})
+    group.rejected = frozenset({0})
     call_id = group.commit({0: 5, 1: 5})
     group.answer()
     error = group.answered(call_id).error
     assert isinstance(error, TopicAuthorizationError)
     assert error.partitions == orders(0)
-    assert len(group.lines("commit refused; it is not tried again")) == 1
+    assert len(group.lines("commit rejected; it is not tried again")) == 1
     group.advance(60.0)
     assert group.count(OffsetCommitRequest) == 1
 
-    group.refused = frozenset()
+    group.rejected = frozenset()
     call_id = group.commit({0: 4})
     assert group.answer() == {0: 4}
     assert group.answered(call_id).error is None
@@ -246,12 +250,12 @@ def test_what_the_user_asked_for_and_was_rejected_is_not_sent_again_by_itself() 
 
 def test_a_request_that_replaces_a_rejected_one_is_sent() -> None:
     group = manual()
-    group.refused = frozenset({0})
+    group.rejected = frozenset({0})
     first = group.commit({0: 5})
     second = group.commit({0: 6})
     group.answer()
     assert isinstance(group.answered(first).error, PartitionsError)
-    group.refused = frozenset()
+    group.rejected = frozenset()
     assert group.answer() == {0: 6}
     assert group.answered(second).error is None
 
@@ -304,7 +308,7 @@ def test_an_offset_committed_before_the_position_is_known_is_where_the_partition
 
 def test_a_partition_whose_commit_was_rejected_begins_where_it_was_committed_before() -> None:
     group = without_position()
-    group.refused = frozenset({0})
+    group.rejected = frozenset({0})
     call_id = group.commit({0: 7})
     group.answer()
     assert isinstance(group.answered(call_id).error, TopicAuthorizationError)

@@ -94,7 +94,7 @@ def data(number: int, records: str, *, high_watermark: int = 10**6) -> FetchedPa
     )
 
 
-def refused(number: int, error: ErrorCode) -> FetchedPartition:
+def rejected(number: int, error: ErrorCode) -> FetchedPartition:
     return FetchedPartition(partition=tp(number), error=error)
 
 

@@ -4,7 +4,7 @@ is never read at the positions of the former one."""
 from __future__ import annotations
 
 import pytest
-from unit.core.fetch.scripted_fetches import FetchWorld, data, refused
+from unit.core.fetch.scripted_fetches import FetchWorld, data, rejected
 from unit.core.scripted_environment import topic, tp
 
 from asyncrevoke.core.fetch.session import FetchSession
@@ -96,7 +96,7 @@ def test_what_is_of_a_former_topic_is_never_asked_of_the_new_one() -> None:
     world.learn(NEW)
     world.told(data(0, ""))
     assert world.poll_of().topic_ids == {"orders": FORMER}
-    world.told(refused(0, ErrorCode.unknown_topic_id))
+    world.told(rejected(0, ErrorCode.unknown_topic_id))
     world.advance(1.0)
     world.plan()
     assert world.poll_of().topic_ids == {"orders": FORMER}
@@ -170,7 +170,7 @@ def test_an_id_that_a_broker_does_not_know_has_the_metadata_asked_at_once(
     world = IdWorld()
     world.assign(0, 1)
     assert world.sends(MetadataRequest) == []
-    world.told(refused(0, error), data(1, "0+5"))
+    world.told(rejected(0, error), data(1, "0+5"))
     assert len(world.sends(MetadataRequest)) == 1
     # The other partition is not held up, nor is this one for long.
     assert world.collect() == {1: [0, 1, 2, 3, 4]}

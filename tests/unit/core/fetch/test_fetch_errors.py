@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from unit.core.fetch.scripted_fetches import FetchWorld, asked, data, refused
+from unit.core.fetch.scripted_fetches import FetchWorld, asked, data, rejected
 from unit.core.scripted_environment import BROKERS, NODES, topic, tp
 
 from asyncrevoke.core.io.effects import FailureKind
@@ -35,7 +35,7 @@ def test_a_partition_that_moved_is_asked_for_at_its_new_leader(error: ErrorCode)
     world = FetchWorld(4)
     world.assign(0, 3, position=5)
     world.advance(1)
-    world.answer(1, refused(0, error), data(3, "5+1"))
+    world.answer(1, rejected(0, error), data(3, "5+1"))
     assert asked(world.fetches()[1]) == {3: 6}
     assert world.collect() == {3: [5]}
     world.answer_metadata(topic("orders", {0: 2, 3: 1}, epoch=3))
@@ -53,7 +53,7 @@ def test_without_a_new_leader_the_partition_is_fetched_again_every_three_seconds
     while world.now - start < 60:
         for _ in world.sends(FetchRequest):
             times.append(world.now)
-            world.answer(1, refused(0, ErrorCode.not_leader_or_follower))
+            world.answer(1, rejected(0, ErrorCode.not_leader_or_follower))
         for send in world.sends(MetadataRequest):
             del world.open[send.request_id]
         world.advance(0.05)
@@ -96,7 +96,7 @@ def test_a_lost_connection_is_tried_again_after_a_backoff_while_other_brokers_co
 def test_an_offset_out_of_range_is_reported_once_and_waits_for_a_new_position() -> None:
     world = FetchWorld(1)
     (instance,) = world.assign(0, position=5)
-    world.answer(1, refused(0, ErrorCode.offset_out_of_range))
+    world.answer(1, rejected(0, ErrorCode.offset_out_of_range))
     world.advance(60)
     assert world.out_of_range == [instance]
     assert world.fetches() == {}
@@ -109,34 +109,34 @@ def test_what_is_buffered_is_delivered_before_an_offset_out_of_range_is_reported
     world = FetchWorld(1)
     world.assign(0)
     world.answer(1, data(0, "0+5"))
-    world.answer(1, refused(0, ErrorCode.offset_out_of_range))
+    world.answer(1, rejected(0, ErrorCode.offset_out_of_range))
     assert world.out_of_range == []
     assert world.collect() == {0: [0, 1, 2, 3, 4]}
     assert asked(world.fetches()[1]) == {0: 5}
-    world.answer(1, refused(0, ErrorCode.offset_out_of_range))
+    world.answer(1, rejected(0, ErrorCode.offset_out_of_range))
     assert len(world.out_of_range) == 1
 
 
-def test_refused_access_is_reported_once_and_tried_slowly_until_it_is_granted() -> None:
+def test_rejected_access_is_reported_once_and_tried_slowly_until_it_is_granted() -> None:
     world = FetchWorld(1)
     world.assign(0)
     for _ in range(3):
-        world.answer(1, refused(0, ErrorCode.topic_authorization_failed))
+        world.answer(1, rejected(0, ErrorCode.topic_authorization_failed))
         world.advance(9)
         assert world.fetches() == {}
         world.advance(1)
     assert [type(error) for error in world.errors] == [TopicAuthorizationError]
     world.answer(1, data(0, "0+1"))
     assert world.collect() == {0: [0]}
-    world.answer(1, refused(0, ErrorCode.topic_authorization_failed))
+    world.answer(1, rejected(0, ErrorCode.topic_authorization_failed))
     assert len(world.errors) == 2
 
 
 def test_one_error_names_all_partitions_that_may_not_be_read() -> None:
     world = FetchWorld(6)
     world.assign(0, 3)
-    topic_refused = ErrorCode.topic_authorization_failed
-    world.answer(1, refused(0, topic_refused), refused(3, topic_refused))
+    topic_rejected = ErrorCode.topic_authorization_failed
+    world.answer(1, rejected(0, topic_rejected), rejected(3, topic_rejected))
     (error,) = world.errors
     assert isinstance(error, TopicAuthorizationError)
     assert error.partitions == {tp(0), tp(3)}
@@ -146,10 +146,10 @@ def test_one_error_names_all_partitions_that_may_not_be_read() -> None:
 def test_a_leader_that_moves_is_no_warning_and_one_that_stays_away_is() -> None:
     world = FetchWorld(1)
     world.assign(0)
-    world.answer(1, refused(0, ErrorCode.fenced_leader_epoch))
+    world.answer(1, rejected(0, ErrorCode.fenced_leader_epoch))
     world.advance(0.2)
     assert world.named("waiting to fetch") == []
-    world.answer(1, refused(0, ErrorCode.not_leader_or_follower))
+    world.answer(1, rejected(0, ErrorCode.not_leader_or_follower))
     (line,) = world.named("waiting to fetch")
     assert line.fields["reason"] == "not_leader_or_follower"
 
@@ -157,7 +157,7 @@ def test_a_leader_that_moves_is_no_warning_and_one_that_stays_away_is() -> None:
 def test_an_error_that_will_not_pass_is_reported_and_tried_slowly() -> None:
     world = FetchWorld(1)
     world.assign(0)
-    world.answer(1, refused(0, ErrorCode.unsupported_compression_type))
+    world.answer(1, rejected(0, ErrorCode.unsupported_compression_type))
     (error,) = world.errors
     assert isinstance(error, PartitionsError)
     assert "unsupported_compression_type" in str(error)
@@ -261,7 +261,7 @@ def test_a_replica_nearer_to_us_is_read_and_left_at_its_first_error() -> None:
     nearer = FetchedPartition(partition=tp(0), error=ErrorCode.none, preferred_read_replica=3)
     world.answer(1, nearer)
     assert list(world.fetches()) == [3]
-    world.answer(3, refused(0, ErrorCode.offset_out_of_range))
+    world.answer(3, rejected(0, ErrorCode.offset_out_of_range))
     world.advance(0.2)
     assert list(world.fetches()) == [1]
     assert world.out_of_range == []

@@ -296,13 +296,13 @@ def test_a_broker_that_sends_us_away_without_a_rack_too_is_asked_later_and_later
 def test_what_a_replica_rejects_is_read_from_the_leader_at_once(error: ErrorCode) -> None:
     world = FetchWorld(1, client_rack="here")
     world.assign(0)
-    offset, refusals, start = 0, 0, world.now
+    offset, rejections, start = 0, 0, world.now
     while world.now - start < 60:
         refresh(world)
         found = world.fetches()
         if 3 in found:
-            refusals += 1
-            assert refusals <= 20
+            rejections += 1
+            assert rejections <= 20
             world.answer(3, FetchedPartition(partition=tp(0), error=error))
         elif 1 in found and found[1].rack:
             world.answer(1, nearer(0, 3))
@@ -315,7 +315,7 @@ def test_what_a_replica_rejects_is_read_from_the_leader_at_once(error: ErrorCode
         else:
             world.advance(0.01)
     assert offset >= 59
-    assert refusals >= 5
+    assert rejections >= 5
 
 
 def test_attempts_to_reach_a_replica_that_is_silent_take_a_small_share_of_the_time() -> None:

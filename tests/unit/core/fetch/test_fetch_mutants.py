@@ -88,7 +88,7 @@ def leader_that_sends_us_away_again_is_asked_at_once(patch: pytest.MonkeyPatch) 
     patch.setattr(ReplicaChoice, "fall_back", always_new)
 
 
-def silent_replica_is_tried_as_often_as_one_that_refuses(patch: pytest.MonkeyPatch) -> None:
+def silent_replica_is_tried_as_often_as_one_that_rejects(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("asyncrevoke.core.fetch.replica_choice._SHARE_OF_ATTEMPTS", 1e9)
 
 
@@ -128,8 +128,8 @@ MUTANTS = [
         sent_away_again,
     ),
     FetchMutant(
-        "a silent replica is tried as often as one that refuses",
-        silent_replica_is_tried_as_often_as_one_that_refuses,
+        "a silent replica is tried as often as one that rejects",
+        silent_replica_is_tried_as_often_as_one_that_rejects,
         invariants.test_attempts_to_reach_a_replica_that_is_silent_take_a_small_share_of_the_time,
     ),
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unit.core.fetch.scripted_fetches import FetchWorld, asked, data, refused
+from unit.core.fetch.scripted_fetches import FetchWorld, asked, data, rejected
 from unit.core.scripted_environment import tp
 
 from asyncrevoke.core.io.effects import Channel
@@ -195,7 +195,7 @@ def test_an_error_for_a_former_position_is_ignored() -> None:
     world = FetchWorld(1)
     (instance,) = world.assign(0)
     world.place(instance, 50)
-    world.answer(1, refused(0, ErrorCode.offset_out_of_range))
+    world.answer(1, rejected(0, ErrorCode.offset_out_of_range))
     assert world.out_of_range == []
     assert asked(world.fetches()[1]) == {0: 50}
 

@@ -207,7 +207,7 @@ def test_a_leader_that_has_moved_meanwhile_is_looked_up_and_asked_again(error: E
     assert (send.node, request.queries[0].leader_epoch) == (NODES[3], 4)
     world.end_of(1, 60)
     assert world.fetched_from() == {0: 50}
-    assert world.named("waiting to check its position") == []
+    assert world.named("waiting to validate the position after a leader change") == []
 
 
 def test_a_leader_that_does_not_respond_is_asked_again_and_that_is_said() -> None:
@@ -218,7 +218,7 @@ def test_a_leader_that_does_not_respond_is_asked_again_and_that_is_said() -> Non
         world.answer_metadata(topic("orders", {0: 1}, epoch=2))
         world.advance(0.5)
         world.plan()
-    (line,) = world.named("waiting to check its position")
+    (line,) = world.named("waiting to validate the position after a leader change")
     assert line.fields["reason"] == "too slow"
     world.end_of(1, 60)
     assert world.fetched_from() == {0: 50}

@@ -28,7 +28,7 @@ from asyncrevoke.protocol.messages import (
     Response,
 )
 
-EVENT = "the answer of a broker cannot be true; asking again on a new connection"
+EVENT = "invalid response from a broker; retrying on a new connection"
 
 
 def joined(**fields: object) -> JoinGroupResponse:

@@ -296,7 +296,7 @@ def test_the_leader_reports_to_all_members_whether_all_read_maps(
     ]
     assert len(notes) == 2 + stranger
     if eager and stranger:
-        assert notes == [None] * 3, "eager members of other clients may refuse it"
+        assert notes == [None] * 3, "eager members of other clients may reject it"
     else:
         assert [None if note is None else note.maps_are_read for note in notes] == [
             not stranger

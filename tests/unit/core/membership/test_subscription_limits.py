@@ -83,7 +83,7 @@ def test_the_leader_reads_what_matches_a_pattern_at_most(name: str) -> None:
     ],
     ids=["many", "long"],
 )
-def test_more_topics_by_name_than_a_leader_reads_are_refused(topics: list[str]) -> None:
+def test_more_topics_by_name_than_a_leader_reads_are_rejected(topics: list[str]) -> None:
     assert len(check_topics(tuple(topics[:-1]), "subscribe")) == len(topics) - 1
     with pytest.raises(ConfigError, match=r"at most 100,000 topics"):
         check_topics(tuple(topics), "subscribe")

@@ -115,7 +115,7 @@ def test_unreachable_brokers_are_tried_in_turn_ever_more_slowly_and_with_a_line(
     assert {node for _, node in tried} == set(BOOTSTRAP)
     assert gaps[0] < 0.2
     assert max(gaps) == pytest.approx(2, abs=0.2)
-    lines = world.named("waiting for a broker that answers")
+    lines = world.named("waiting for a broker that responds")
     assert lines[0].fields["reason"] == "connection refused"
     assert lines[0].fields["tried"] == "boot1:9092"
     assert lines[0].fields["check"] == "that a broker listens there, and security_protocol"
@@ -131,7 +131,7 @@ def test_when_a_broker_answers_again_it_is_said_once() -> None:
     assert len(world.named("broker reachable")) == 1
     world.advance(600)
     world.fail(world.only(MetadataRequest)[0])
-    assert "check" not in world.named("waiting for a broker that answers")[-1].fields
+    assert "check" not in world.named("waiting for a broker that responds")[-1].fields
 
 
 def test_a_response_without_brokers_counts_as_none() -> None:
@@ -290,14 +290,14 @@ def test_partitions_that_a_lagging_broker_leaves_out_stay() -> None:
     assert (world.changes, world.cluster.partitions("orders")) == (1, (0, 1))
 
 
-def test_refused_access_is_reported_once_until_it_recovers() -> None:
+def test_rejected_access_is_reported_once_until_it_recovers() -> None:
     world = ScriptedRequests()
-    refused = metadata(topic("orders", {}, error=ErrorCode.topic_authorization_failed))
+    rejected = metadata(topic("orders", {}, error=ErrorCode.topic_authorization_failed))
     world.cluster.start(world.now)
     world.answer_metadata()
     world.cluster.want(world.now, frozenset({"orders"}))
     for _ in range(3):
-        world.reply(world.only(MetadataRequest)[0], refused)
+        world.reply(world.only(MetadataRequest)[0], rejected)
         world.advance(11)
     assert len(world.errors) == 1
     assert isinstance(world.errors[0], TopicAuthorizationError)
@@ -305,7 +305,7 @@ def test_refused_access_is_reported_once_until_it_recovers() -> None:
     world.answer_metadata(topic("orders", {0: 1}))
     world.cluster.refresh(world.now, "test")
     world.advance(0.2)
-    world.reply(world.only(MetadataRequest)[0], refused)
+    world.reply(world.only(MetadataRequest)[0], rejected)
     assert len(world.errors) == 2
 
 
@@ -346,11 +346,11 @@ def test_a_topic_that_is_rejected_is_listed_until_access_is_granted() -> None:
     world.know(topic("orders", {0: 1}))
     world.cluster.refresh(world.now + 1, "test")
     world.answer_metadata(topic("orders", {}, error=ErrorCode.topic_authorization_failed))
-    assert world.cluster.refused_topics() == {"orders"}
+    assert world.cluster.rejected_topics() == {"orders"}
     assert world.cluster.missing_topics() == frozenset()
     world.advance(20)
     world.answer_metadata(topic("orders", {0: 1}))
-    assert world.cluster.refused_topics() == frozenset()
+    assert world.cluster.rejected_topics() == frozenset()
 
 
 def test_a_silent_broker_is_unreachable_if_it_leads_a_partition() -> None:
@@ -397,7 +397,7 @@ def test_a_missing_topic_that_records_are_sent_to_is_reported_with_the_command_t
     assert [line.fields["topic"] for line in world.named("topic available")] == ["letters"]
 
 
-def test_a_refused_topic_that_records_are_sent_to_does_not_end_the_consumer() -> None:
+def test_a_rejected_topic_that_records_are_sent_to_does_not_end_the_consumer() -> None:
     world = ScriptedRequests()
     world.output_topics.set_topics(["letters"])
     world.know(topic("orders", {0: 1}))
@@ -406,7 +406,7 @@ def test_a_refused_topic_that_records_are_sent_to_does_not_end_the_consumer() ->
         topic("orders", {0: 1}), topic("letters", {}, error=ErrorCode.topic_authorization_failed)
     )
     assert world.cluster.missing_topics() == {"letters"}
-    assert world.cluster.refused_topics() == frozenset()
+    assert world.cluster.rejected_topics() == frozenset()
 
 
 def test_with_a_pattern_topics_that_records_are_sent_to_are_checked_too() -> None:

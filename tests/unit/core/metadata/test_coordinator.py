@@ -24,7 +24,7 @@ def named(number: int) -> FindCoordinatorResponse:
     )
 
 
-def refused(error: ErrorCode) -> FindCoordinatorResponse:
+def rejected(error: ErrorCode) -> FindCoordinatorResponse:
     return FindCoordinatorResponse(error=error)
 
 
@@ -83,7 +83,7 @@ def test_one_that_is_named_again_although_it_is_gone_is_asked_for_without_haste(
     assert len(world.named("coordinator unknown")) == 1
     (warning,) = world.named("waiting for the group coordinator")
     assert warning.level == "warning"
-    assert warning.fields["last_answer"] == "no connection"
+    assert warning.fields["last_response"] == "no connection"
 
 
 def test_it_is_found_soon_after_the_others_have_noticed() -> None:
@@ -114,8 +114,8 @@ def test_a_search_that_fails_goes_to_another_broker_and_does_not_wait_for_long()
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        (refused(ErrorCode.group_authorization_failed), GroupAuthorizationError),
-        (Failed(0, FailureKind.AUTHENTICATION, "refused"), AuthenticationError),
+        (rejected(ErrorCode.group_authorization_failed), GroupAuthorizationError),
+        (Failed(0, FailureKind.AUTHENTICATION, "rejected"), AuthenticationError),
     ],
 )
 def test_what_no_retry_can_mend_is_an_error(

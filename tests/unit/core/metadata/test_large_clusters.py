@@ -146,7 +146,7 @@ def test_unrequested_topics_in_metadata_are_ignored() -> None:
         send,
         metadata(
             topic("orders", {0: 1}),
-            topic("refused", {}, error=ErrorCode.topic_authorization_failed),
+            topic("rejected", {}, error=ErrorCode.topic_authorization_failed),
             topic("invalid", {}, error=ErrorCode.invalid_topic_exception),
             *(topic(name, {0: 1}) for name in strangers),
         ),

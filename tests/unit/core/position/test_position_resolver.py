@@ -289,7 +289,7 @@ def test_a_group_that_is_forbidden_is_fatal() -> None:
     assert world.sends(OffsetFetchRequest) == []
 
 
-def test_refused_credentials_are_fatal() -> None:
+def test_rejected_credentials_are_fatal() -> None:
     world = PositionWorld()
     world.find(0)
     world.fail(world.only(OffsetFetchRequest)[0], FailureKind.AUTHENTICATION, "wrong password")

@@ -318,12 +318,12 @@ def test_a_described_topic_is_missing_if_two_brokers_deny_it() -> None:
     assert world.result() == {"orders": TopicDescription(None, frozenset({0}), is_internal=False)}
 
 
-def test_no_topics_need_no_request_and_a_refused_one_is_an_error() -> None:
+def test_no_topics_need_no_request_and_a_rejected_one_is_an_error() -> None:
     world = LookupWorld()
     world.lookups.describe_topics(world.now, 1, [])
     assert world.result() == {}
     world.lookups.describe_topics(world.now, 2, ["secret"])
-    refused = topic("secret", {}, error=ErrorCode.topic_authorization_failed)
-    world.reply(world.only(MetadataRequest)[0], metadata(refused))
+    rejected = topic("secret", {}, error=ErrorCode.topic_authorization_failed)
+    world.reply(world.only(MetadataRequest)[0], metadata(rejected))
     assert "grant DESCRIBE" in str(world.error(2))
     assert isinstance(world.error(2), TopicAuthorizationError)

@@ -56,7 +56,7 @@ def by_path(path: Path) -> Record:
 # -- registration ---------------------------------------------------------------------------------
 
 
-def refusal(function: Callable[..., Any], **options: Any) -> str:
+def rejection(function: Callable[..., Any], **options: Any) -> str:
     with pytest.raises(ConfigError) as caught:
         Router().handler("orders", **options)(function)
     return str(caught.value)
@@ -71,39 +71,39 @@ async def is_async(value: bytes) -> None: ...
 def takes_context(value: bytes, context: HandlerContext) -> None: ...
 
 
-def test_a_place_that_is_none_is_refused() -> None:
+def test_a_place_that_is_none_is_rejected() -> None:
     message = 'run_in=\'pool\' is unknown: use "thread", "process" or "interpreter"'
-    assert refusal(takes_bytes, run_in="pool") == message
+    assert rejection(takes_bytes, run_in="pool") == message
 
 
 @pytest.mark.parametrize("run_in", ["thread", "process"])
 def test_an_async_function_runs_in_the_event_loop_and_nowhere_else(run_in: str) -> None:
-    assert "is async and runs in the event loop" in refusal(is_async, run_in=run_in)
+    assert "is async and runs in the event loop" in rejection(is_async, run_in=run_in)
 
 
-def test_what_another_process_cannot_import_is_refused() -> None:
+def test_what_another_process_cannot_import_is_rejected() -> None:
     def inner(value: bytes) -> None: ...
 
     for function in (inner, make_lambda()):
-        assert "define it at the top of its module" in refusal(
+        assert "define it at the top of its module" in rejection(
             function, run_in="process", decoder=bytes_of
         )
     Router().handler("orders", run_in="thread")(inner)
 
 
 def test_the_context_stays_in_its_process() -> None:
-    assert "HandlerContext" in refusal(takes_context, run_in="process")
+    assert "HandlerContext" in rejection(takes_context, run_in="process")
     Router().handler("orders", run_in="thread")(takes_context)
 
 
-def test_a_generator_without_publish_to_is_refused() -> None:
-    assert "yields" in refusal(work.double, run_in="thread")
+def test_a_generator_without_publish_to_is_rejected() -> None:
+    assert "yields" in rejection(work.double, run_in="thread")
     Router().handler("orders", run_in="process", publish_to="doubles")(work.double)
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="needs Python before 3.14")
 def test_interpreters_need_python_3_14() -> None:
-    assert "needs Python 3.14" in refusal(takes_bytes, run_in="interpreter")
+    assert "needs Python 3.14" in rejection(takes_bytes, run_in="interpreter")
 
 
 def test_the_decorator_returns_a_sync_function_itself() -> None:

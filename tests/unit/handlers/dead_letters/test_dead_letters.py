@@ -23,7 +23,7 @@ BOOM = ValueError("boom")
 
 
 class HeldLetters:
-    """Letters that are acknowledged, or refused, when the test says so."""
+    """Letters that are acknowledged, or rejected, when the test says so."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, DeadLetter]] = []

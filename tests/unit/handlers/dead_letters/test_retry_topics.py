@@ -251,11 +251,11 @@ async def test_a_retry_message_that_cannot_be_sent_pauses_its_partition_and_drop
     failing = FailingHandler(1, retry_topic=LATER)
     async with failing.running() as t:
 
-        def refuse(message: ProduceRequest) -> ProduceResponse:
+        def reject(message: ProduceRequest) -> ProduceResponse:
             answers = {tp: ErrorCode.policy_violation for tp, _ in produced_batches(message)}
             return produce_response(answers)
 
-        monkeypatch.setattr(t._cluster, "_produce", refuse)
+        monkeypatch.setattr(t._cluster, "_produce", reject)
         await t.publish("orders", "bad")
         await t.advance(5)
         assert failing.consumer.health().paused_partitions == {TopicPartition("orders", 0)}

@@ -38,7 +38,7 @@ class Model(pydantic.BaseModel):
 
     @pydantic.field_validator("number")
     @classmethod
-    def refuse(cls, number: int) -> int:
+    def reject(cls, number: int) -> int:
         if number < 0:
             raise ValueError(f"{SECRET} is in a message of the application")
         return number

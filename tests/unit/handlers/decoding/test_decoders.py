@@ -1,4 +1,4 @@
-"""Decoders of the user: what they get, what their failures mean, what is refused."""
+"""Decoders of the user: what they get, what their failures mean, what is rejected."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def number(of: Record) -> int:
     return 0 if of.value is None else int(of.value)
 
 
-def refusal(decoder: object, function: object = None, **options: Any) -> str:
+def rejection(decoder: object, function: object = None, **options: Any) -> str:
     async def handle(value: int) -> None: ...
 
     with pytest.raises(ConfigError) as caught:
@@ -304,7 +304,7 @@ async def test_a_decoder_that_returns_a_coroutine_has_failed() -> None:
         assert "a decoder is sync" in str(error)
 
 
-# -- what is refused ------------------------------------------------------------------------------
+# -- what is rejected ------------------------------------------------------------------------------
 
 
 def test_a_value_that_cannot_be_a_decoder_is_a_config_error_with_the_fix() -> None:
@@ -326,14 +326,14 @@ def test_a_value_that_cannot_be_a_decoder_is_a_config_error_with_the_fix() -> No
 
     def of_bytes(value: bytes) -> object: ...
 
-    assert "decoder=lambda record: parse(record.value)" in refusal("avro")
-    assert "and decoder is sync" in refusal(asynchronous)
-    assert "and decoder is sync" in refusal(Asynchronous())
-    assert "takes something else: wrap it" in refusal(Order)
-    assert "takes something else: wrap it" in refusal(two)
-    assert "takes something else: wrap it" in refusal(nothing)
-    assert "takes bytes: wrap it" in refusal(of_bytes)
-    assert "takes bytes: wrap it" in refusal(Registry())
+    assert "decoder=lambda record: parse(record.value)" in rejection("avro")
+    assert "and decoder is sync" in rejection(asynchronous)
+    assert "and decoder is sync" in rejection(Asynchronous())
+    assert "takes something else: wrap it" in rejection(Order)
+    assert "takes something else: wrap it" in rejection(two)
+    assert "takes something else: wrap it" in rejection(nothing)
+    assert "takes bytes: wrap it" in rejection(of_bytes)
+    assert "takes bytes: wrap it" in rejection(Registry())
 
 
 def test_decoders_of_all_kinds_are_taken() -> None:
@@ -382,13 +382,13 @@ def test_a_handler_still_needs_a_signature_that_takes_the_value() -> None:
 
     none.__annotations__.clear()
     context.__annotations__["value"] = HandlerContext
-    assert "takes no parameter" in refusal(number, none)
-    assert "annotated HandlerContext" in refusal(number, context)
-    assert "parameter database" in refusal(number, more)
-    assert "leave out decoder=" in refusal(number, whole)
-    assert "leave out decoder=" in refusal(number, all_of_them, batch=True)
-    assert "list[Order]" in refusal(number, single, batch=True)
-    assert "sync function" in refusal(number, sync)
+    assert "takes no parameter" in rejection(number, none)
+    assert "annotated HandlerContext" in rejection(number, context)
+    assert "parameter database" in rejection(number, more)
+    assert "leave out decoder=" in rejection(number, whole)
+    assert "leave out decoder=" in rejection(number, all_of_them, batch=True)
+    assert "list[Order]" in rejection(number, single, batch=True)
+    assert "sync function" in rejection(number, sync)
 
 
 def test_an_annotation_that_cannot_be_decoded_is_answered_with_a_decoder() -> None:

@@ -150,7 +150,7 @@ async def test_a_lifespan_begins_at_the_offset_of_the_users_own_database() -> No
     ]
 
 
-async def test_seek_is_refused_after_the_first_record_may_have_been_handled() -> None:
+async def test_seek_is_rejected_after_the_first_record_may_have_been_handled() -> None:
     service = Service()
     async with service.test() as t:
         await publish(t)
@@ -415,7 +415,7 @@ async def test_lifespans_exit_when_a_handler_stops_the_consumer() -> None:
     assert service.events.count("exited 0") == 2
 
 
-def test_what_is_no_lifespan_is_refused_with_the_shape_of_one() -> None:
+def test_what_is_no_lifespan_is_rejected_with_the_shape_of_one() -> None:
     consumer = Consumer(group_id="billing")
 
     async def without_yield(partition: AssignedPartition) -> None: ...
@@ -437,6 +437,6 @@ async def test_a_lifespan_needs_handlers_and_is_registered_once() -> None:
         service.consumer.partition_lifespan(service.lifespan)
 
 
-def test_a_replay_refuses_a_consumer_with_lifespans() -> None:
+def test_a_replay_rejects_a_consumer_with_lifespans() -> None:
     with pytest.raises(ReplayError, match="partition_lifespan, which a replay does not enter"):
         checked_router(Service().consumer, "shop:consumer")

@@ -198,7 +198,7 @@ async def test_a_predicate_that_returns_an_awaitable_fails_its_record() -> None:
     async def lookup(record: Record) -> bool:
         raise NotImplementedError
 
-    @consumer.handler("orders", where=lambda record: lookup(record))  # noqa: PLW0108 - an async function itself is refused
+    @consumer.handler("orders", where=lambda record: lookup(record))  # noqa: PLW0108 - an async function itself is rejected
     async def created(value: bytes) -> None: ...
 
     async with TestConsumer(consumer) as t:

@@ -28,7 +28,7 @@ async def two(value: bytes) -> None: ...
 async def batch(values: list[bytes]) -> None: ...
 
 
-def refusal(first: dict[str, Any], second: dict[str, Any], *functions: Any) -> str:
+def rejection(first: dict[str, Any], second: dict[str, Any], *functions: Any) -> str:
     router = Router()
     function, other = functions or (one, two)
     router.handler("orders", **first)(function)
@@ -39,28 +39,28 @@ def refusal(first: dict[str, Any], second: dict[str, Any], *functions: Any) -> s
 
 
 def test_two_handlers_without_a_predicate_cannot_share_a_topic() -> None:
-    assert "give all but one of them where=" in refusal({}, {})
+    assert "give all but one of them where=" in rejection({}, {})
 
 
 def test_options_that_cannot_hold_across_handlers_are_rejected() -> None:
-    assert "different order_by" in refusal({"where": CREATED, "order_by": "partition"}, {})
-    assert "limit the consumer" in refusal({"where": CREATED}, {"concurrency": 2})
-    assert "limit the consumer" in refusal({"where": CREATED, "rate_limit": RateLimit(2)}, {})
-    assert "limit the consumer" in refusal({"where": CREATED}, {"max_in_flight": 2})
+    assert "different order_by" in rejection({"where": CREATED, "order_by": "partition"}, {})
+    assert "limit the consumer" in rejection({"where": CREATED}, {"concurrency": 2})
+    assert "limit the consumer" in rejection({"where": CREATED, "rate_limit": RateLimit(2)}, {})
+    assert "limit the consumer" in rejection({"where": CREATED}, {"max_in_flight": 2})
     takes_batch = {"where": CREATED, "batch": True}
-    assert "only one of them takes batches" in refusal(takes_batch, {}, batch, two)
-    assert "one batch handler" in refusal(takes_batch, {"batch": True}, batch, batch)
+    assert "only one of them takes batches" in rejection(takes_batch, {}, batch, two)
+    assert "one batch handler" in rejection(takes_batch, {"batch": True}, batch, batch)
 
 
 def test_unmatched_is_said_once_and_only_where_records_can_be_unmatched() -> None:
     skip = {"where": CREATED, "unmatched": "skip"}
-    assert "say differently" in refusal(skip, {"where": DELETED, "unmatched": "stop"})
-    assert "leave out unmatched" in refusal(skip, {})
+    assert "say differently" in rejection(skip, {"where": DELETED, "unmatched": "stop"})
+    assert "leave out unmatched" in rejection(skip, {})
     first, second = (
         {"where": where, "unmatched": "dead_letter", "dead_letter": topic}
         for where, topic in ((CREATED, "a"), (DELETED, "b"))
     )
-    assert "say differently" in refusal(first, second)
+    assert "say differently" in rejection(first, second)
     for options, message in (
         ({"unmatched": "skip"}, "leave out unmatched"),
         ({"where": CREATED, "unmatched": "dead_letter"}, 'give it dead_letter="..."'),
@@ -72,7 +72,7 @@ def test_unmatched_is_said_once_and_only_where_records_can_be_unmatched() -> Non
 
 def test_a_retry_topic_belongs_to_one_handler() -> None:
     later = RetryTopic("orders.retry", delay=60)
-    both = refusal({"where": CREATED, "retry_topic": later}, {"retry_topic": later})
+    both = rejection({"where": CREATED, "retry_topic": later}, {"retry_topic": later})
     assert "a retry topic belongs to one handler" in both
     router = Router()
     router.handler("orders", retry_topic=later)(one)
@@ -87,8 +87,8 @@ def test_tags_that_do_not_tell_values_apart_are_rejected() -> None:
 
     async def by_kind(event: DeletedByKind) -> None: ...
 
-    assert "no tag tells their values apart" in refusal({}, {}, created, again)
-    assert "no tag tells their values apart" in refusal({}, {}, created, by_kind)
+    assert "no tag tells their values apart" in rejection({}, {}, created, again)
+    assert "no tag tells their values apart" in rejection({}, {}, created, by_kind)
 
 
 def test_one_handler_with_several_fields_that_could_be_tags_is_rejected() -> None:
@@ -107,7 +107,7 @@ def test_handlers_with_a_decoder_are_not_told_apart_by_tags() -> None:
         return record.value
 
     options = {"decoder": decode}
-    assert "give all but one of them where=" in refusal(options, options, created, deleted)
+    assert "give all but one of them where=" in rejection(options, options, created, deleted)
 
 
 @pytest.mark.parametrize(

@@ -157,10 +157,10 @@ async def test_a_test_may_put_another_dependency_in_its_place() -> None:
 
 
 def test_a_handler_without_dependencies_is_not_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: object) -> None:
+    def rejected(*_: object) -> None:
         raise AssertionError("wrapped for nothing")
 
-    monkeypatch.setattr(HandlerWithDependencies, "__init__", refused)
+    monkeypatch.setattr(HandlerWithDependencies, "__init__", rejected)
     router = Router()
 
     @router.handler("orders")

@@ -122,7 +122,7 @@ async def test_an_exception_of_middleware_is_a_failure_of_its_record() -> None:
     handled: list[bytes] = []
 
     @consumer.middleware
-    async def refuse(context: HandlerContext, call_next: CallNext) -> None:
+    async def reject(context: HandlerContext, call_next: CallNext) -> None:
         if context.record.value == b"bad":
             raise PermissionError("not for us")
         await call_next()
@@ -238,10 +238,10 @@ async def test_call_next_raises_decode_error() -> None:
 async def test_without_middleware_the_compiled_call_is_used_as_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def refused(*_: object) -> None:
+    def rejected(*_: object) -> None:
         raise AssertionError("nothing goes around this handler")
 
-    monkeypatch.setattr(HandlerInvoker, "call_record", refused)
+    monkeypatch.setattr(HandlerInvoker, "call_record", rejected)
     handled: list[int] = []
 
     async def handle(each: Record) -> None:

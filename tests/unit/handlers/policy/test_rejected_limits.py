@@ -11,7 +11,7 @@ from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.registry import Router
 
 
-def refusal(**options: Any) -> str:
+def rejection(**options: Any) -> str:
     async def handle(value: bytes) -> None: ...
 
     with pytest.raises(ConfigError) as caught:
@@ -20,10 +20,10 @@ def refusal(**options: Any) -> str:
 
 
 def test_limits_that_cannot_work_are_rejected_with_the_fix() -> None:
-    assert "use rate_limit=RateLimit(100, per=1.0)" in refusal(rate_limit=100)
-    assert "concurrency=0" in refusal(concurrency=0)
-    assert "whole number" in refusal(concurrency=1.5)
-    assert "max_in_flight=0" in refusal(max_in_flight=0)
+    assert "use rate_limit=RateLimit(100, per=1.0)" in rejection(rate_limit=100)
+    assert "concurrency=0" in rejection(concurrency=0)
+    assert "whole number" in rejection(concurrency=1.5)
+    assert "max_in_flight=0" in rejection(max_in_flight=0)
     for calls, per in ((0, 1.0), (1.5, 1.0), (1, 0), (1, -1), (1, "s")):
         with pytest.raises(ConfigError, match="RateLimit"):
             RateLimit(cast("int", calls), per=cast("float", per))

@@ -33,12 +33,12 @@ async def enter(function: HandlerFunction) -> None:
 
 
 @pytest.mark.parametrize("registry", [Router(), Consumer(group_id="g")])
-def test_registering_refuses_a_result_that_is_published_nowhere(registry: Any) -> None:
+def test_registering_rejects_a_result_that_is_published_nowhere(registry: Any) -> None:
     with pytest.raises(ConfigError, match=r"returns bytes, and publishes it nowhere: .*publish_to"):
         registry.handler("orders")(returns_bytes)
 
 
-def test_registering_refuses_a_result_of_a_batch_that_is_published_nowhere() -> None:
+def test_registering_rejects_a_result_of_a_batch_that_is_published_nowhere() -> None:
     async def several(values: list[bytes]) -> list[bytes]:
         return values
 
@@ -68,7 +68,7 @@ async def test_a_return_annotation_that_is_never_defined_passes() -> None:
     await enter(bill)
 
 
-async def test_publish_to_without_a_result_is_refused() -> None:
+async def test_publish_to_without_a_result_is_rejected() -> None:
     with pytest.raises(ConfigError, match="has publish_to, and is annotated `-> None`"):
         Router().handler("orders", publish_to="results")(returns_nothing)
 

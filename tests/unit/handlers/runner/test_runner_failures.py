@@ -193,7 +193,7 @@ async def test_an_error_inside_the_runner_is_raised_without_waiting_for_handlers
     async with running(work) as run:
         run.source.feed(a, b)
         await until(lambda: len(work.running) == 2)
-        run.source.fates[ORDERS, 1, 0] = Fate.DONE  # completing it again is refused
+        run.source.fates[ORDERS, 1, 0] = Fate.DONE  # completing it again is rejected
         work.end(a)
         assert "ends a second time" in str(await run.failure())
         assert work.cancelled == [b]

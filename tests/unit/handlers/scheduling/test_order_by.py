@@ -335,7 +335,7 @@ async def test_a_function_that_exits_stops_the_consumer() -> None:
         assert run.source.commit_point(taken) == 1
 
 
-# -- what is refused ------------------------------------------------------------------------------
+# -- what is rejected ------------------------------------------------------------------------------
 
 
 def test_an_order_that_cannot_work_is_rejected_with_the_fix() -> None:

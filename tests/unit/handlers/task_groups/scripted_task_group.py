@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 
 class SentDeadLetters:
-    """A dead letter topic that may refuse to take any."""
+    """A dead letter topic that may reject dead letters."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, DeadLetter]] = []
-        self.refuses: Exception | None = None
+        self.rejects: Exception | None = None
 
     async def send(self, topic: str, letter: DeadLetter) -> None:
-        if self.refuses is not None:
-            raise self.refuses
+        if self.rejects is not None:
+            raise self.rejects
         self.sent.append((topic, letter))
 
 

@@ -117,7 +117,7 @@ async def test_a_record_is_written_to_the_dead_letter_topic_after_its_last_attem
 
 async def test_a_dead_letter_that_cannot_be_sent_pauses_its_partition(setting: Setting) -> None:
     a0, a1, other = setting.delivered(record(0), record(1), record(0, partition=OTHERS))
-    setting.letters.refuses = ConnectionError("no broker")
+    setting.letters.rejects = ConnectionError("no broker")
     async with setting.group(dead_letter="dlq") as tasks:
         await tasks.submit(setting.work, a0)
         await tasks.submit(setting.work, other)

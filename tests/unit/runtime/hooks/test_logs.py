@@ -73,7 +73,7 @@ async def test_each_step_of_a_rebalance_is_logged_with_group_member_and_partitio
             await t.advance(1)
             member = t._session.core.group_metadata().member_id
             assert member
-            for event in "revoke requested", "revoke announced", "released":
+            for event in "revocation requested", "revocation announced", "released":
                 (line,) = [each for each in caplog.messages if each.startswith(event)]
                 assert "orders-0" in line
                 assert "group=billing" in line

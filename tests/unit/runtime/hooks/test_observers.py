@@ -89,7 +89,7 @@ async def test_an_observer_is_called_for_records_handlers_commits_and_revocation
     assert [topic for topic, _ in seen.times] == ["orders", "orders"]
     assert all(seconds >= 0 for _, seconds in seen.times)
     assert seen.raises == []
-    wanted = ["assigned", "committed", "revoke requested", "released"]
+    wanted = ["assigned", "committed", "revocation requested", "released"]
     assert [event for event in wanted if event in seen.names()] == wanted
     committed = next(fields for event, fields in seen.events if event == "committed")
     assert isinstance(committed["seconds"], float)

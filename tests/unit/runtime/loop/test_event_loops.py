@@ -1,4 +1,4 @@
-"""Trio is refused with what to do instead, wherever a consumer is entered."""
+"""Trio is rejected with what to do instead, wherever a consumer is entered."""
 
 from __future__ import annotations
 

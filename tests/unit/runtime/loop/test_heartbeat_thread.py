@@ -208,7 +208,7 @@ async def test_an_unreachable_broker_is_retried_and_logged_once(
     ]
 
 
-async def test_refused_credentials_are_not_tried_again(watched: Watched, brokers: Brokers) -> None:
+async def test_rejected_credentials_are_not_tried_again(watched: Watched, brokers: Brokers) -> None:
     brokers.fails = FailureKind.AUTHENTICATION
     watched.stand_by()
     block_until(lambda: brokers.sent)

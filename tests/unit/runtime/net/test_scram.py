@@ -1,4 +1,4 @@
-"""The client's part of SCRAM: what it proves, what it asks of the broker, and what it refuses."""
+"""The client's part of SCRAM: what it proves, what it asks of the broker, and what it rejects."""
 
 from __future__ import annotations
 
@@ -120,9 +120,9 @@ async def test_a_challenge_beyond_what_a_broker_may_ask_for_is_rejected(
     client = exchange()
     first = await first_of(client)
     text = challenge if isinstance(challenge, str) else challenge_to(first, **challenge)
-    with pytest.raises(ScramError, match=reason) as refused:
+    with pytest.raises(ScramError, match=reason) as rejected:
         await client.step(text.encode())
-    assert PASSWORD not in str(refused.value)
+    assert PASSWORD not in str(rejected.value)
 
 
 async def test_the_client_never_uses_a_nonce_twice() -> None:

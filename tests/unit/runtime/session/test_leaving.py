@@ -87,18 +87,18 @@ async def test_the_users_exception_wins_over_one_of_closing(
     with pytest.raises(ZeroDivisionError):
         async with ours:
             ours.core.on_close = lambda call_id, _graceful: ours.core.effects.append(
-                CompleteRequest(call_id, error=BrokerError("the commit was refused", 29))
+                CompleteRequest(call_id, error=BrokerError("the commit was rejected", 29))
             )
             raise ZeroDivisionError
-    assert "the commit was refused" in caplog.text
+    assert "the commit was rejected" in caplog.text
 
 
 async def test_an_error_of_closing_is_raised() -> None:
     ours = consumer()
-    with pytest.raises(BrokerError, match="refused"):
+    with pytest.raises(BrokerError, match="rejected"):
         async with ours:
             ours.core.on_close = lambda call_id, _graceful: ours.core.effects.append(
-                CompleteRequest(call_id, error=BrokerError("the commit was refused", 29))
+                CompleteRequest(call_id, error=BrokerError("the commit was rejected", 29))
             )
     assert ours.requests.closed
 

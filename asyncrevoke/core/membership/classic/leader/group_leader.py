@@ -111,7 +111,7 @@ class GroupLeader:
         if reported.unreadable is not None:
             self._outbox.emit(
                 "error",
-                "a member's subscription cannot be read; it is assigned nothing",
+                "a member's subscription cannot be decoded; it is assigned no partitions",
                 member=member_id,
                 problem=reported.unreadable,
             )
@@ -241,7 +241,7 @@ class GroupLeader:
         for violation in plan.violations:
             self._outbox.emit(
                 "error",
-                "the assignor gave away a partition that another member still owns",
+                "the assignor assigned a partition that another member still owns",
                 assignor=assignor,
                 violation=str(violation),
             )

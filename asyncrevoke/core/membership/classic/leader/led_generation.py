@@ -161,7 +161,7 @@ def plan_assignment(
         waits = bool(withheld(partitions, generation.members, plan))
     note = b""
     if generation.all_read_maps or cooperative:
-        # In eager groups only for this library's members: some other clients refuse an eager
+        # In eager groups only for this library's members: some other clients reject an eager
         # assignment with user data.
         note = encode_assignment_user_data(
             AssignmentUserData(waits, checksum(known), generation.maps_are_read)

@@ -193,4 +193,4 @@ def test_a_failed_background_heartbeat_ends_no_membership_and_the_loop_sends_its
     group.advance(0.01)
     assert group.count(HeartbeatRequest) == before + 1
     assert group.phase() is ClassicState.STABLE
-    assert group.named("a heartbeat of the thread was not answered")
+    assert group.named("heartbeat from the thread failed; sending one from the event loop")

@@ -165,7 +165,7 @@ def test_a_join_of_an_unknown_member_loses_everything_and_begins_again(
     assert group.step().lost == kept
 
 
-REFUSALS = {
+REJECTIONS = {
     ErrorCode.inconsistent_group_protocol: (InconsistentGroupError, "shares no assignor"),
     ErrorCode.invalid_session_timeout: (InconsistentGroupError, "group.min.session.timeout.ms"),
     ErrorCode.group_max_size_reached: (InconsistentGroupError, "group.max.size"),
@@ -176,11 +176,11 @@ REFUSALS = {
 
 
 @BOTH
-@pytest.mark.parametrize("error", REFUSALS, ids=lambda error: error.name)
+@pytest.mark.parametrize("error", REJECTIONS, ids=lambda error: error.name)
 def test_what_a_group_rejects_for_good_loses_everything_and_is_raised_from_then_on(
     eager: bool, error: ErrorCode
 ) -> None:
-    kind, fix = REFUSALS[error]
+    kind, fix = REJECTIONS[error]
     group = ScriptedGroup(eager=eager)
     group.become_member(0, 1)
     group.rebalance()

@@ -359,7 +359,7 @@ def test_a_subscription_that_cannot_be_read_is_logged_and_gets_nothing(eager: bo
     broken = JoinGroupMember(member_id="m-2", group_instance_id=None, metadata=b"\x00\x03\xff")
     group.answer_join(leads=True, others=(broken,))
     assert group.planned() == {MEMBER: orders(0, 1, 2, 3), "m-2": frozenset()}
-    (line,) = group.named("a member's subscription cannot be read; it is assigned nothing")
+    (line,) = group.named("a member's subscription cannot be decoded; it is assigned no partitions")
     assert (line.level, line.fields["member"]) == ("error", "m-2")
 
 
@@ -398,5 +398,5 @@ def test_an_assignor_that_does_not_withhold_is_repaired_and_logged(
     monkeypatch.setattr(CooperativeStickyAssignor, "assign", greedy)
     group.answer_join(leads=True, others=(foreign("m-2", owned=orders(1, 2)),))
     assert group.planned() == {MEMBER: orders(0), "m-2": orders(2, 3)}
-    (line,) = group.named("the assignor gave away a partition that another member still owns")
+    (line,) = group.named("the assignor assigned a partition that another member still owns")
     assert line.level == "error"

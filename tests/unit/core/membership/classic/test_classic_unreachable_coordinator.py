@@ -109,7 +109,9 @@ def test_a_fatal_error_while_leaving_ends_it(leave: Callable[..., int], owing: b
     assert group.phase() is ClassicState.FATAL
     assert call_id in group.completed
     group.advance(60.0)
-    assert not group.named("left the group without telling it")
+    assert not group.named(
+        "left without notifying the coordinator; partitions move at session timeout"
+    )
 
 
 @BOTH

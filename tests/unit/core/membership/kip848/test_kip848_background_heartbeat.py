@@ -151,8 +151,8 @@ def test_background_heartbeats_use_the_returned_epoch_and_end_after_an_error() -
         group_id="billing", member_id="client-made", member_epoch=3, group_instance_id=None
     )
     assert after(HeartbeatResponse(error=ErrorCode.none)) is None
-    refusals = [error for error in ErrorCode if error is not ErrorCode.none]
-    assert not any(after(answer(group, error=error)) for error in refusals)
+    rejections = [error for error in ErrorCode if error is not ErrorCode.none]
+    assert not any(after(answer(group, error=error)) for error in rejections)
 
 
 ENDS: dict[str, Callable[[ScriptedConsumerGroup], object]] = {
@@ -160,7 +160,7 @@ ENDS: dict[str, Callable[[ScriptedConsumerGroup], object]] = {
     "closed with a heartbeat open": lambda group: (group.next_beat(), group.close()),
     "unsubscribed": ScriptedConsumerGroup.unsubscribe,
     "put out": lambda group: group.answer(error=ErrorCode.unknown_member_id),
-    "refused": lambda group: group.answer(error=ErrorCode.group_authorization_failed),
+    "rejected": lambda group: group.answer(error=ErrorCode.group_authorization_failed),
 }
 
 
@@ -293,7 +293,7 @@ def test_what_was_not_answered_may_have_been_processed() -> None:
     group = member()
     stood_in(group, Failed(0, FailureKind.DISCONNECTED, "gone"))
     assert is_full(group.quiet())
-    assert group.named("a heartbeat of the thread was not answered")
+    assert group.named("heartbeat from the thread failed; sending one from the event loop")
 
 
 def test_a_response_for_a_membership_that_is_over_is_dropped() -> None:

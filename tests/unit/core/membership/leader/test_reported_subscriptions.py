@@ -126,11 +126,11 @@ def test_an_unauthorized_topic_of_another_member_ends_no_membership(
     send, request = group.only(MetadataRequest)
     assert request.topics == ("orders", "secret")
     answer = group._metadata(request.topics)
-    refused = [
+    rejected = [
         structs.replace(topic, error=error) if topic.name == "secret" else topic
         for topic in answer.topics
     ]
-    group.reply(send, MetadataResponse(brokers=answer.brokers, topics=tuple(refused)))
+    group.reply(send, MetadataResponse(brokers=answer.brokers, topics=tuple(rejected)))
     plan = group.planned()
     assert plan[MEMBER] | plan["m-2"] == orders(0, 1, 2, 3)
     group.answer_sync(tp(0))

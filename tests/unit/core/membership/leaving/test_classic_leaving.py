@@ -91,7 +91,7 @@ def test_a_task_that_does_not_exit_is_abandoned_in_time_for_the_final_commit_and
     assert group.count(OffsetCommitRequest) == 0
 
 
-def refuse_commits_until(group: ScriptedGroup, done: Callable[[], object], within: float) -> float:
+def reject_commits_until(group: ScriptedGroup, done: Callable[[], object], within: float) -> float:
     """The coordinator answers each OffsetCommit with a retriable error, and heartbeats well."""
     group.pulse = ErrorCode.none
     begun = group.now
@@ -110,7 +110,7 @@ def test_partitions_whose_commits_fail_are_lost_before_close_timeout_and_the_gro
 ) -> None:
     group, _ = with_work(eager, close_timeout=8.0)
     call_id = leave(group)
-    took = refuse_commits_until(group, lambda: group.sends(LeaveGroupRequest), 30.0)
+    took = reject_commits_until(group, lambda: group.sends(LeaveGroupRequest), 30.0)
     assert took == pytest.approx(6.0, abs=0.2)
     assert group.heard(NotifyKind.LOST) == [orders(0)]
     group.answer_leave()
@@ -125,7 +125,7 @@ def test_leaving_ends_at_close_timeout_when_no_broker_answers(
 ) -> None:
     group, _ = with_work(eager, close_timeout=8.0)
     call_id = leave(group)
-    took = refuse_commits_until(group, lambda: call_id in group.completed, 30.0)
+    took = reject_commits_until(group, lambda: call_id in group.completed, 30.0)
     assert took == pytest.approx(8.0, abs=0.1)
     assert group.assigned == frozenset()
 
@@ -136,7 +136,7 @@ def test_a_consumer_that_has_unsubscribed_without_its_commits_may_subscribe_agai
 ) -> None:
     group, _ = with_work(eager, close_timeout=8.0)
     call_id = group.unsubscribe()
-    refuse_commits_until(group, lambda: call_id in group.completed, 30.0)
+    reject_commits_until(group, lambda: call_id in group.completed, 30.0)
     group.subscribe("orders")
     group.give_id()
     group.rejoin(0)
@@ -151,9 +151,9 @@ def test_closing_while_unsubscribing_does_not_begin_the_time_again(eager: bool) 
     group, _ = with_work(eager, close_timeout=8.0)
     begun = group.now
     group.unsubscribe()
-    refuse_commits_until(group, lambda: group.now >= begun + 4.0, 30.0)
+    reject_commits_until(group, lambda: group.now >= begun + 4.0, 30.0)
     closed = group.close()
-    refuse_commits_until(group, lambda: closed in group.completed, 30.0)
+    reject_commits_until(group, lambda: closed in group.completed, 30.0)
     assert group.now - begun == pytest.approx(8.0, abs=0.1)
 
 
@@ -162,7 +162,7 @@ def test_closing_ends_at_the_deadline_that_it_is_given(eager: bool) -> None:
     group, _ = with_work(eager, close_timeout=25.0)
     closed = group.core.close(group.now, deadline=Deadline.after(group.now, 3.0))
     group.settle()
-    took = refuse_commits_until(group, lambda: closed in group.completed, 30.0)
+    took = reject_commits_until(group, lambda: closed in group.completed, 30.0)
     assert took == pytest.approx(3.0, abs=0.1)
 
 

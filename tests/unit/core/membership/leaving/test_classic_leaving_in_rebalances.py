@@ -159,7 +159,7 @@ def test_a_leader_that_waits_for_metadata_still_assigns_before_it_leaves(
 def test_a_sync_without_a_response_is_repeated_before_the_final_commit(
     leave: Callable[..., int], error: ErrorCode | None
 ) -> None:
-    # The next coordinator would refuse commits of a generation that it does not know.
+    # The next coordinator would reject commits of a generation that it does not know.
     group, _ = with_work(eager=False)
     group.rebalance()
     group.answer_join()

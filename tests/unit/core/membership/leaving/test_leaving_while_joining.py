@@ -112,7 +112,9 @@ def test_a_join_without_a_response_is_waited_for_five_seconds_or_close_timeout(
     group.answer_leave()
     wait_until(group, lambda: call_id in group.completed, 30.0)
     assert group.now - begun == pytest.approx(took, abs=0.1)
-    assert not group.named("left the group without telling it")
+    assert not group.named(
+        "left without notifying the coordinator; partitions move at session timeout"
+    )
 
 
 def test_a_member_that_subscribes_again_after_such_a_leave_joins_on_a_fresh_connection() -> None:

@@ -1,4 +1,4 @@
-"""Commits that a real broker refuses: access to the topic is withdrawn, and given back."""
+"""Commits that a real broker rejects: access to the topic is withdrawn, and given back."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def receive(consumer: Consumer, count: int) -> None:
     consumer.pause(*consumer.assignment())
 
 
-async def until_refused(consumer: Consumer, guarded: GuardedTopic) -> None:
+async def until_rejected(consumer: Consumer, guarded: GuardedTopic) -> None:
     """Withdraw access, and wait until the broker knows of it."""
     await withdraw(guarded)
     partition = TopicPartition(guarded.topic, 0)
@@ -101,7 +101,7 @@ async def test_a_rejected_commit_is_raised_and_retried_until_access_is_granted(
         await receive(consumer, 30)
         await consumer.commit()
         assert await guarded.committed() == 30
-        await until_refused(consumer, guarded)
+        await until_rejected(consumer, guarded)
         await guarded.send(3)
         with pytest.raises(TopicAuthorizationError):
             await consumer.commit()
@@ -133,11 +133,11 @@ async def test_closing_while_commits_are_rejected_leaves_in_time_and_raises(
         async with asyncio.timeout(DEADLINE):
             await receive(consumer, 30)
             await consumer.commit()
-            await until_refused(consumer, guarded)
+            await until_rejected(consumer, guarded)
             with pytest.raises(TopicAuthorizationError):
                 await consumer.aclose()
     assert UNCOMMITTED in caplog.text
-    assert "commit refused, trying again" in caplog.text
+    assert "commit rejected, trying again" in caplog.text
     assert "partitions lost" not in caplog.text
     assert "closed without leaving the group; partitions move at session timeout" not in caplog.text
     guarded.allow_topic("read")
@@ -154,7 +154,7 @@ async def test_a_rejected_offset_is_committed_when_commit_is_called_again(
     async with asyncio.timeout(DEADLINE), consumer:
         await receive(consumer, 30)
         await consumer.commit({partition: 4})
-        await until_refused(consumer, guarded)
+        await until_rejected(consumer, guarded)
         guarded.allow_topic("read")
         while True:
             try:
