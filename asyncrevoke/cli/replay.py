@@ -21,7 +21,7 @@ from asyncrevoke.cli.options.option_groups import takes
 from asyncrevoke.cli.options.replay_errors import ErrorsName
 from asyncrevoke.cli.terminal import FAILED, USAGE, failed_with, print_line
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
-from asyncrevoke.printable import printable
+from asyncrevoke.printable import counted, printable
 from asyncrevoke.target import TargetError, find_consumer
 
 if TYPE_CHECKING:
@@ -133,7 +133,10 @@ class RunOptions:
 
         name = self.run_id or new_run_id()
         size = sum(each.size for each in ranges)
-        print_line(messages, f"run {name}: {size} offsets of {len(ranges)} partitions")
+        print_line(
+            messages,
+            f"run {name}: {counted(size, 'offset')} of {counted(len(ranges), 'partition')}",
+        )
         spark = open_session(self.master)
         try:
             if not is_connected(spark):
