@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from asyncrevoke.model import Record
     from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
 
-Outcome: TypeAlias = Literal["ok", "error", "skipped", "dead_lettered"]
+Outcome: TypeAlias = Literal["ok", "error", "skipped", "sent_to_retry_topic", "dead_lettered"]
 
 # Rows that may wait for Spark before reading stops.
 _MOST_ROWS = 50_000
@@ -175,8 +175,8 @@ class ResultRows:
         self._refused[record.partition, record.offset] = error
         if decision == "skipped":
             self._decided[record.partition, record.offset] = self._failed_as
-        elif decision == "dead_lettered":
-            self._decided[record.partition, record.offset] = "dead_lettered"
+        elif decision in ("dead_lettered", "sent_to_retry_topic"):
+            self._decided[record.partition, record.offset] = decision
 
     def complete(self, records: Sequence[Record], /) -> None:
         """Build the rows of these completed records."""
