@@ -101,16 +101,19 @@ class Admin:
     """Requests to one broker, each over a connection of its own.
 
     Args:
-        address: ``host:port`` of a listener without TLS and SASL.
+        server: ``host:port`` of a listener without TLS and SASL, or a configuration, of whose
+            ``bootstrap_servers`` the first one is asked.
         timeout: seconds for connecting, and for each answer.
 
     Raises:
-        ConfigError: ``address`` is none.
+        ConfigError: the address is none.
         OSError: from every call, if the broker cannot be reached or does not answer in time.
     """
 
-    def __init__(self, address: str, timeout: float = REQUEST_TIMEOUT) -> None:
-        self._config = ConsumerConfig(bootstrap_servers=address, client_id=CLIENT_ID)
+    def __init__(self, server: str | ConsumerConfig, timeout: float = REQUEST_TIMEOUT) -> None:
+        if isinstance(server, str):
+            server = ConsumerConfig(bootstrap_servers=server, client_id=CLIENT_ID)
+        self._config = server
         self._timeout = timeout
 
     def brokers(self) -> frozenset[int]:
@@ -120,7 +123,8 @@ class Admin:
     def create_topic(
         self, name: str, partitions: int, replication: int, config: Mapping[str, str]
     ) -> None:
-        """Create a topic; returns when the controller has accepted it."""
+        """Create a topic; returns when the controller has accepted it. -1 partitions or replicas
+        are as many as the broker's defaults say (KIP-464)."""
         topic = create_topics.CreatableTopic(
             name=TopicName(name),
             num_partitions=i32(partitions),

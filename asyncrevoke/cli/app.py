@@ -9,6 +9,7 @@ import typer
 import asyncrevoke
 from asyncrevoke.cli.audit import audit
 from asyncrevoke.cli.broker.command import broker
+from asyncrevoke.cli.broker.topics import topics
 from asyncrevoke.cli.dashboard import dashboard
 from asyncrevoke.cli.dead_letters import dead_letters
 from asyncrevoke.cli.demo.command import demo
@@ -48,6 +49,7 @@ app.command()(run)
 app.command()(init)
 app.command()(demo)
 app.command()(broker)
+app.add_typer(topics, name="topics")
 app.command()(groups)
 app.add_typer(journal, name="journal")
 app.command()(dashboard)

@@ -25,10 +25,10 @@ def is_legal_topic(name: str) -> bool:
     return _LEGAL.fullmatch(name) is not None and name not in (".", "..")
 
 
-def create_topic_command(host: str, port: int, topic: str) -> str:
-    """The command that creates this topic, with the broker's own numbers of partitions and
+def create_topics_command(host: str, port: int, topics: Iterable[str]) -> str:
+    """The command that creates these topics, with the broker's own numbers of partitions and
     replicas."""
-    return f"kafka-topics.sh --bootstrap-server {host}:{port} --create --topic {topic}"
+    return f"asyncrevoke topics create {' '.join(topics)} --bootstrap-servers {host}:{port}"
 
 
 def check_topics(topics: tuple[object, ...], call: str) -> tuple[str, ...]:

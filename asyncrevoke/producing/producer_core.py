@@ -8,7 +8,7 @@ from kio.schema.init_producer_id.v2.response import InitProducerIdResponse
 from kio.schema.produce.v8.response import ProduceResponse
 
 from asyncrevoke.backoff import Backoff
-from asyncrevoke.config.topics import create_topic_command, is_legal_topic
+from asyncrevoke.config.topics import create_topics_command, is_legal_topic
 from asyncrevoke.core.io.effects import Failed, FailureKind, Node, Replied
 from asyncrevoke.errors import PublishError
 from asyncrevoke.producing.error_table import ProduceAction, action_for, rejection
@@ -266,7 +266,7 @@ class ProducerCore:
             return PublishError(topic, rejection(known.error, None))
         if known.error is ErrorCode.unknown_topic_or_partition:
             first = self._bootstrap[0]
-            command = create_topic_command(first.host, first.port, topic)
+            command = create_topics_command(first.host, first.port, [topic])
             return PublishError(topic, f"the topic does not exist: create it by `{command}`")
         return PublishError(topic, f"its partitions are unknown: {self._trouble}")
 

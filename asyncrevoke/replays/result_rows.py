@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from asyncrevoke.model import Record
     from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
 
-Outcome: TypeAlias = Literal["ok", "error", "skipped", "dead_lettered"]
+Outcome: TypeAlias = Literal["ok", "error", "skipped", "sent_to_retry_topic", "dead_lettered"]
 
 # Rows that may wait for Spark before reading stops.
 _MOST_ROWS = 50_000
@@ -203,8 +203,8 @@ class ResultRows:
         self._rejected[key] = error
         if decision == "skipped":
             self._decided[key] = self._failed_as
-        elif decision == "dead_lettered":
-            self._decided[key] = "dead_lettered"
+        elif decision in ("dead_lettered", "sent_to_retry_topic"):
+            self._decided[key] = decision
 
     def complete(self, records: Sequence[Record], /) -> None:
         """Build the rows of these completed records."""

@@ -20,6 +20,7 @@ Outcome: TypeAlias = Literal[
     "cancelled",
     "mixed",
     "retried",
+    "sent_to_retry_topic",
     "dead_lettered",
     "skipped",
     "paused",
@@ -58,7 +59,7 @@ class Call:
 
         ``"running"``, ``"ok"``, ``"cancelled"`` (its partition was lost, or the consumer ended), or
         what was decided after it failed: ``"retried"`` (another attempt follows),
-        ``"dead_lettered"`` (to the dead letter topic or the retry topic), ``"skipped"``,
+        ``"sent_to_retry_topic"``, ``"dead_lettered"`` (to the dead letter topic), ``"skipped"``,
         ``"paused"`` (its partition), ``"stopped"`` (the consumer), ``"abandoned"`` (its partition
         was being revoked; the next owner processes the record). ``"failed"`` if nothing was
         decided, as when middleware has handled the error.

@@ -24,12 +24,12 @@ DEFAULT_PORT = 9092
 LIFE_CHECK = 0.5
 
 
-def topic_argument(text: str) -> tuple[str, int]:
-    """``NAME`` or ``NAME:PARTITIONS``."""
+def topic_argument(text: str) -> tuple[str, int | None]:
+    """``NAME`` or ``NAME:PARTITIONS``; None partitions for the former."""
     name, colon, partitions = text.partition(":")
     if not name or (colon and not (partitions.isdecimal() and int(partitions))):
         raise typer.BadParameter(f"{text}: use NAME:PARTITIONS, for example orders:12")
-    return name, int(partitions) if colon else 1
+    return name, int(partitions) if colon else None
 
 
 def broker(
@@ -47,14 +47,15 @@ def broker(
 ) -> None:
     """Run a real Apache Kafka on this machine, without Docker, until Ctrl-C.
 
-    A topic that another client asks for is created with 4 partitions. asyncrevoke creates no
-    topics: name them by --topic.
+    A topic that another client asks for is created with 4 partitions. asyncrevoke's consumers
+    create no topics: name them by --topic, or use `asyncrevoke topics create` while it runs.
 
     Example: `asyncrevoke broker --topic orders:12`
     """
     from asyncrevoke.broker import BrokerStartError, KafkaBroker
 
-    topics = dict(topic_argument(text) for text in topic or [])
+    named = map(topic_argument, topic or [])
+    topics = {name: partitions or 1 for name, partitions in named}
     messages = Console(stderr=True)
     try:
         with contextlib.ExitStack() as stack:

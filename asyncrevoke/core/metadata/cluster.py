@@ -8,6 +8,7 @@ from asyncrevoke.backoff import Backoff
 from asyncrevoke.core.io.effects import Channel, Failed, Node, ResetConnection
 from asyncrevoke.core.io.fatal_error import FATAL_FAILURES, fatal_error
 from asyncrevoke.core.io.wait_log import WaitLog
+from asyncrevoke.core.metadata.missing_topics import LISTED_TOPICS, MissingTopics
 from asyncrevoke.core.metadata.topic import NO_ID, KnownTopic, read_topics
 from asyncrevoke.errors import (
     BrokerError,
@@ -44,8 +45,6 @@ _SPACING = 0.1
 # While a broker that leads a partition does not answer: its leader may move at any moment.
 _LOOK_AGAIN = 1.0
 _OF_OTHERS = "topics of other members"
-# How many of these a line names.
-_LISTED_TOPICS = 10
 # While no broker has answered yet.
 _WHAT_TO_CHECK = "that a broker listens there, and security_protocol"
 
@@ -65,6 +64,7 @@ class ClusterMetadata:
         self._config = config
         self._bootstrap = tuple(bootstrap)
         self._log = WaitLog(outbox)
+        self._missing = MissingTopics(outbox, self._bootstrap[0])
         self._reactions = reactions
         self.cluster_id: str | None = None
         self._nodes: dict[int, Node] = {}
@@ -343,6 +343,7 @@ class ClusterMetadata:
         changed = False
         unresolved: list[str] = []
         rejected: list[str] = []
+        missing: list[str] = []
         for name in sorted({*expected, *topics}):
             metadata, partitions = topics.get(name, (None, None))
             error = ErrorCode.unknown_topic_or_partition if metadata is None else metadata.error
@@ -352,7 +353,7 @@ class ClusterMetadata:
                 if not settled:
                     unresolved.append(name)
             elif error is ErrorCode.unknown_topic_or_partition:
-                changed |= self._reported_missing(now, name)
+                changed |= self._reported_missing(now, name, missing)
                 if wanted is not None or name in self._topics:
                     unresolved.append(name)
             elif wanted is None and name not in self._topics:
@@ -369,8 +370,8 @@ class ClusterMetadata:
                     self._log.waiting(
                         now, f"topic {name}", "waiting for a topic", topic=name, reason=error.name
                     )
-        self._log_topics_of_others(
-            now, [n for n in (*unresolved, *rejected) if n in self._of_others]
+        self._log_missing_topics(
+            now, missing, [n for n in (*unresolved, *rejected) if n in self._of_others]
         )
         if failed:
             self._drop_former_leaders(failed, led)
@@ -425,6 +426,7 @@ class ClusterMetadata:
         """Whether its set of partitions has changed, and whether no further response is needed."""
         name = metadata.name
         self._reported_errors.pop(name, None)
+        self._missing.found(now, name)
         self._log.over(now, f"topic {name}", "topic available", topic=name)
         topic = self._topics.get(name)
         if topic is None or topic.is_replaced_by(metadata):
@@ -439,19 +441,15 @@ class ClusterMetadata:
             return False, False  # a broker that does not know the new one yet
         return topic.learn(now, metadata, partitions)
 
-    def _reported_missing(self, now: float, name: str) -> bool:
-        """The response reports the topic as unknown. Returns whether the topic is removed."""
+    def _reported_missing(self, now: float, name: str, missing: list[str]) -> bool:
+        """The response reports the topic as unknown. Adds it to ``missing`` if it was never known;
+        returns whether the topic is removed."""
         topic = self._topics.get(name)
         if topic is None:
             wanted = self._wanted is None or name in self._wanted
             if wanted and name not in self._of_others:
-                self._log.waiting(
-                    now,
-                    f"topic {name}",
-                    "waiting for a topic that does not exist",
-                    topic=name,
-                    reason="create it, or correct its name",
-                )
+                self._log.forget(f"topic {name}")
+                missing.append(name)
             return False
         if not topic.is_missing_for_long(now):
             return False
@@ -459,16 +457,21 @@ class ClusterMetadata:
         self._outbox.emit("warning", "topic no longer exists", topic=name)
         return True
 
-    def _log_topics_of_others(self, now: float, missing: Sequence[str]) -> None:
-        """Log one line for all: another member decides how many there are."""
-        if missing:
+    def _log_missing_topics(
+        self, now: float, missing: Sequence[str], of_others: Sequence[str]
+    ) -> None:
+        """Log one line for all, and one for all of other members, which decide how many there
+        are."""
+        if (line := self._missing.line_due(now, missing)) is not None:
+            self._outbox.emit("warning", "waiting for topics that do not exist", **line)
+        if of_others:
             self._log.waiting(
                 now,
                 _OF_OTHERS,
                 "other members subscribe to topics that do not exist or that this member may not "
                 "see; these are not assigned",
-                topics=missing[:_LISTED_TOPICS],
-                count=len(missing),
+                topics=of_others[:LISTED_TOPICS],
+                count=len(of_others),
             )
         else:
             self._log.forget(_OF_OTHERS)

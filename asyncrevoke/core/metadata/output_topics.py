@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.config.topics import create_topic_command
-from asyncrevoke.core.io.wait_log import WaitLog
+from asyncrevoke.core.metadata.missing_topics import MissingTopics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,8 +22,8 @@ class OutputTopics:
     """
 
     def __init__(self, outbox: Outbox, bootstrap: Node) -> None:
-        self._log = WaitLog(outbox)
-        self._bootstrap = bootstrap
+        self._log = MissingTopics(outbox, bootstrap)
+        self._outbox = outbox
         self._topics: frozenset[str] = frozenset()
         self.missing: frozenset[str] = frozenset()
 
@@ -45,14 +44,9 @@ class OutputTopics:
         self.missing = frozenset(
             name for name in self._topics if described.get(name, (None, None))[1] is None
         )
-        for name in sorted(self._topics):
-            if name in self.missing:
-                self._log.waiting(
-                    now,
-                    name,
-                    "records cannot be sent to a topic that does not exist",
-                    topic=name,
-                    create=create_topic_command(self._bootstrap.host, self._bootstrap.port, name),
-                )
-            else:
-                self._log.over(now, name, "topic available", topic=name)
+        for name in sorted(self._topics - self.missing):
+            self._log.found(now, name)
+        if (line := self._log.line_due(now, self.missing)) is not None:
+            self._outbox.emit(
+                "warning", "records cannot be sent to topics that do not exist", **line
+            )

@@ -173,7 +173,7 @@ class FailurePolicy:
             to_topic=topic,
             attempts=history.calls,
         )
-        self._report("dead_lettered", record, handler, error)
+        self._report("sent_to_retry_topic" if returns else "dead_lettered", record, handler, error)
         if self._observers is not None and not returns:
             self._observers.on_dead_letter(history.record, topic, error)
 

@@ -37,7 +37,8 @@ class CallOutcome(enum.StrEnum):
 
     OK = "ok"
     SKIPPED = "skipped"
-    DEAD_LETTERED = "dead_lettered"  # or sent to a retry topic
+    DEAD_LETTERED = "dead_lettered"
+    SENT_TO_RETRY_TOPIC = "sent_to_retry_topic"
     DELIVERED = "delivered"  # commit_mode="manual": whether it was processed is unknown
     RETRIED = "retried"  # another attempt was due
     PAUSED = "paused"
@@ -52,6 +53,7 @@ TERMINAL: Final = (
     CallOutcome.OK,
     CallOutcome.SKIPPED,
     CallOutcome.DEAD_LETTERED,
+    CallOutcome.SENT_TO_RETRY_TOPIC,
     CallOutcome.DELIVERED,
 )
 

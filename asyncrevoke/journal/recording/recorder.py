@@ -355,7 +355,9 @@ class Recorder:
         if since is None:
             return
         number = self._next_attempt.pop(record, 1)
-        outcome = CallOutcome(decision.replace("-", "_").replace(" ", "_"))
+        # The next owner of the partition processes the record.
+        given_up = decision == "abandoned"
+        outcome = CallOutcome.GIVEN_UP if given_up else CallOutcome(decision)
         self._put(Attempts([record], since, now, outcome, number, error))
         if outcome is CallOutcome.RETRIED:
             self._next_attempt[record] = number + 1

@@ -11,7 +11,13 @@ if TYPE_CHECKING:
 
 # What happens to a record whose handler has failed.
 FailureDecision: TypeAlias = Literal[
-    "retried", "dead_lettered", "skipped", "paused", "stopped", "abandoned"
+    "retried",
+    "sent_to_retry_topic",
+    "dead_lettered",
+    "skipped",
+    "paused",
+    "stopped",
+    "abandoned",
 ]
 
 

@@ -53,7 +53,8 @@ def replay(
     ``sink`` is a folder that Spark can write (``/data/replay``, ``s3a://...``). Below it,
     ``results/run_id=.../`` has a row for each record, as Parquet: topic, partition, offset, the
     range, attempts, when the last call began and ended (microseconds since the epoch), the outcome
-    (``ok``, ``error``, ``skipped``, ``dead_lettered``), the error, and what the handler returned.
+    (``ok``, ``error``, ``skipped``, ``sent_to_retry_topic``, ``dead_lettered``), the error, and
+    what the handler returned.
 
     ``run_id`` names the run, a new one by default. With an existing one, the replay resumes the
     ranges *of that run*, without those that are done. A range is written completely or not at all,

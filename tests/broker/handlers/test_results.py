@@ -166,8 +166,7 @@ async def test_each_missing_topic_that_is_written_to_is_named_at_the_start_with_
 
     def all_named() -> bool:
         return all(
-            f"kafka-topics.sh --bootstrap-server {kafka.address} --create --topic {topic}"
-            in caplog.text
+            f"asyncrevoke topics create {topic} --bootstrap-servers {kafka.address}" in caplog.text
             for topic in (results, failed, later)
         )
 

@@ -69,9 +69,9 @@ def test_version_is_that_of_the_package() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "topic"), [("orders", ("orders", 1)), ("orders:12", ("orders", 12))]
+    ("text", "topic"), [("orders", ("orders", None)), ("orders:12", ("orders", 12))]
 )
-def test_topic_has_a_name_and_partitions(text: str, topic: tuple[str, int]) -> None:
+def test_topic_has_a_name_and_partitions(text: str, topic: tuple[str, int | None]) -> None:
     assert topic_argument(text) == topic
 
 

@@ -35,6 +35,8 @@ async def test_dead_letters_are_counted_and_records_of_retry_topics_are_not() ->
     async with TestConsumer(consumer, partitions=1) as t:
         await t.publish("orders", 1)
         assert not history.dead_letters, "it waits in the retry topic"
+        await t.advance(2)
+        assert history.samples("asyncrevoke", 0, history.clock())[-1].dead_letters == 0
         await t.advance(20)
         assert history.dead_letters == {("orders.dlq", "orders", "HostileError"): 1}
         shown = parts(history, 0)["dead_letters"]

@@ -334,7 +334,7 @@ def test_a_missing_topic_is_asked_for_until_the_time_is_over() -> None:
     assert 0 < setting.core.next_at(setting.now) < 1
     error = setting.core.why_not("t2", in_time=False)
     assert error is not None
-    assert "--create --topic t2" in str(error)
+    assert "asyncrevoke topics create t2 --bootstrap-servers " in str(error)
 
 
 def test_a_topic_that_may_not_be_seen_is_rejected_at_once() -> None:

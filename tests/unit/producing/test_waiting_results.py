@@ -61,7 +61,7 @@ async def test_all_that_wait_for_a_missing_topic_learn_that_it_is_missing(
         errors = await asyncio.gather(*calls, return_exceptions=True)
     for error in errors:
         assert isinstance(error, PublishError)
-        assert "--create --topic orders" in str(error)
+        assert "asyncrevoke topics create orders --bootstrap-servers " in str(error)
 
 
 async def test_closing_ends_all_that_wait(broker: ScriptedResultsBroker) -> None:

@@ -217,8 +217,8 @@ def test_an_unknown_topic_is_waited_for_with_a_line_and_found_soon_after_its_cre
         world.reply(world.only(MetadataRequest)[0], unknown())
         world.advance(2.1)
     assert world.changes == 0
-    lines = world.named("waiting for a topic that does not exist")
-    assert [line.fields["topic"] for line in lines] == ["orders", "orders"]
+    lines = world.named("waiting for topics that do not exist")
+    assert [line.fields["topics"] for line in lines] == [["orders"], ["orders"]]
     world.answer_metadata(topic("orders", {0: 1}))
     assert (world.changes, world.cluster.partitions("orders")) == (1, (0,))
 
@@ -385,10 +385,10 @@ def test_a_missing_topic_that_records_are_sent_to_is_reported_with_the_command_t
     assert world.answer_metadata(topic("orders", {0: 1}), missing).topics == ("letters", "orders")
     assert world.cluster.missing_topics() == {"letters"}
     assert world.cluster.topics() == {"orders"}
-    (line,) = world.named("records cannot be sent to a topic that does not exist")
+    (line,) = world.named("records cannot be sent to topics that do not exist")
     address = f"{BOOTSTRAP[0].host}:{BOOTSTRAP[0].port}"
     assert line.fields["create"] == (
-        f"kafka-topics.sh --bootstrap-server {address} --create --topic letters"
+        f"asyncrevoke topics create letters --bootstrap-servers {address}"
     )
     world.advance(16)
     world.answer_metadata(topic("orders", {0: 1}), topic("letters", {0: 1}))

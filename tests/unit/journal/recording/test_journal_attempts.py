@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import pytest
 from unit.journal.journal_rows import attempts_of, rows_of
@@ -16,6 +16,7 @@ from asyncrevoke import BatchError, Consumer, Record, Retry
 from asyncrevoke.core.io.effects import Emit, Notify, NotifyKind
 from asyncrevoke.journal import Journal
 from asyncrevoke.journal.reading import read_journal
+from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
@@ -232,3 +233,40 @@ async def test_attempts_that_end_in_one_turn_of_the_loop_keep_topic_and_partitio
             await t.advance(1)
     written = [(r["topic"], r["partition"], r["offset"]) for r in rows_of(tmp_path, "ATTEMPT")]
     assert Counter(written) == sent
+
+
+async def test_a_record_that_fails_while_its_partition_is_revoked_is_given_up(
+    tmp_path: Path,
+) -> None:
+    consumer = Consumer(group_id="billing", journal=Journal(tmp_path))
+
+    @consumer.handler("orders", retry=Retry(attempts=2, backoff=1))
+    async def bill(record: Record) -> None:
+        await asyncio.sleep(1)
+        raise ConnectionError("the database is down")
+
+    async with TestConsumer(consumer, partitions=1) as t:
+        await t.publish("orders", {"id": 1})
+        await t.revoke(PARTITION)
+        await t.advance(5)
+    assert attempts_of(tmp_path) == [(0, 0, 1, "given_up")]
+    (attempt,) = rows_of(tmp_path, "ATTEMPT")
+    assert attempt["error"] == "the database is down"
+    (state,) = read_journal(tmp_path).sessions
+    assert state.gap is None
+
+
+@pytest.mark.parametrize("decision", get_args(FailureDecision))
+async def test_each_decision_about_a_failed_record_has_an_outcome(
+    tmp_path: Path, decision: FailureDecision
+) -> None:
+    member = JournalledMember(tmp_path)
+    await member.begin()
+    first = record(0)
+    member.turn_began()
+    member.called([first])
+    member.recorder.failure_decided(first, decision, ValueError("refused"))
+    member.turn_ended([])
+    await member.recorder.aclose()
+    (attempt,) = rows_of(tmp_path, "ATTEMPT")
+    assert attempt["outcome"] == {"abandoned": "given_up"}.get(decision, decision)
