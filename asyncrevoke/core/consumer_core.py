@@ -272,6 +272,11 @@ class ConsumerCore:
         self.seeking.resume(partitions)
         self._parts.after_event(now)
 
+    def fetch_until(self, now: float, ends: Mapping[TopicPartition, int]) -> None:
+        """See :meth:`Seeking.fetch_until`."""
+        self.seeking.fetch_until(ends)
+        self._parts.after_event(now)
+
     def seek(self, now: float, partition: TopicPartition, offset: int) -> None:
         """See :meth:`Seeking.seek`."""
         self.seeking.seek(now, partition, offset)

@@ -28,6 +28,15 @@ class RangeConsumer(Consumer):
         answer = await session.ask(lambda: session.core.describe_topics(session.now(), topics))
         return cast("Mapping[str, TopicDescription]", answer)
 
+    def fetch_until(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Fetch nothing of these assigned partitions from these offsets on: no fetch waits at the
+        broker for records that nobody reads. Batches that begin before an end are returned whole.
+
+        Raises IllegalStateError for a partition that is not assigned.
+        """
+        session = self._entered()
+        session.call(lambda: session.core.fetch_until(session.now(), ends))
+
     async def offset_ranges(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, range]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from asyncrevoke.consumer import Consumer
     from asyncrevoke.model import PollResult, TopicPartition
+    from asyncrevoke.ranges.range_consumer import RangeConsumer
 
 # How long one wait for records may take before positions are checked again.
 _STEP = 0.25
@@ -23,7 +23,10 @@ class Reader:
     """
 
     def __init__(
-        self, consumer: Consumer, ranges: Mapping[TopicPartition, range], no_progress_timeout: float
+        self,
+        consumer: RangeConsumer,
+        ranges: Mapping[TopicPartition, range],
+        no_progress_timeout: float,
     ) -> None:
         self._consumer = consumer
         self._no_progress_timeout = no_progress_timeout
@@ -36,6 +39,7 @@ class Reader:
         self._consumer.assign(list(self.positions))
         # A reader before this one has paused those that it read to the end.
         self._consumer.resume(*self.positions)
+        self._consumer.fetch_until(self.left)
         for partition, start in self.positions.items():
             self._consumer.seek(partition, start)
 

@@ -32,16 +32,23 @@ class RuleParameters(NamedTuple):
 
 
 SOUGHT: Final = """
-    SELECT spans.part, max(greatest(spans.off, coalesce(c.off, 0))) AS lo, resets.off AS hi
-    FROM events AS resets
-    JOIN spans ON resets.session = spans.session AND resets.part = spans.part
-        AND resets.at_us >= spans.since
-    LEFT JOIN commits AS c ON c.session = spans.session AND c.part = spans.part
-        AND c.at_us >= spans.since AND c.at_us < resets.at_us
-    WHERE resets.kind = 'RESET' AND resets.off > spans.off
-    GROUP BY spans.part, spans.session, spans.since, resets.off, resets.at_us
+    SELECT sought.part, max(greatest(sought.lo, coalesce(c.off, 0))) AS lo, sought.hi
+    FROM (SELECT resets.part, resets.session, resets.off AS hi, resets.at_us,
+                 max(spans.since) AS since, max_by(spans.off, spans.since) AS lo
+          FROM events AS resets
+          JOIN spans ON resets.session = spans.session AND resets.part = spans.part
+              AND resets.at_us >= spans.since
+              AND (spans.off <> resets.off OR resets.at_us > spans.since + 10000)
+          WHERE resets.kind = 'RESET'
+          GROUP BY resets.part, resets.session, resets.off, resets.at_us) AS sought
+    LEFT JOIN commits AS c ON c.session = sought.session AND c.part = sought.part
+        AND c.at_us >= sought.since AND c.at_us < sought.at_us
+    WHERE sought.hi > sought.lo
+    GROUP BY sought.part, sought.session, sought.since, sought.hi, sought.at_us
 """
-"""The offsets that a seek may have skipped: from what was committed then to where it went."""
+"""The offsets that a seek may have skipped: from what was committed then to where it went. The row
+of a seek may follow the end of the ownership in which the session sought, also by the next ASSIGN,
+which then has the offset of the seek."""
 
 TENANCIES: Final = """
     SELECT spans.part, spans.session, spans.generation, spans.since,

@@ -110,6 +110,11 @@ class PartitionCursor:
             instance.state is InstanceState.ACTIVE and not self.not_due and not instance.is_blocked
         )
 
+    def has_reached_end(self, buffer: RecordBuffer) -> bool:
+        """Whether all that it is to fetch was fetched."""
+        end = self.instance.fetch_end
+        return end is not None and buffer.fetch_position >= end
+
     def reset(self) -> None:
         """Forget former errors: its position, or whether it may be fetched, has changed."""
         self.backoff.succeeded()

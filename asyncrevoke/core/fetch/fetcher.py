@@ -257,7 +257,7 @@ class Fetcher:
                 )
         elif self._truncation_detection.must_check(now, cursor, buffer):
             pass  # TruncationDetection has it
-        elif self._memory.needs_fetch(cursor, buffer):
+        elif not cursor.has_reached_end(buffer) and self._memory.needs_fetch(cursor, buffer):
             if cursor.queue is not broker.needs_fetch:
                 cursor.move_to(broker.needs_fetch)
         else:

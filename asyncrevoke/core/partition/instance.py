@@ -145,6 +145,8 @@ class PartitionInstance:
         # A position from the reset policy or a seek is committed even if no record was completed.
         self.commit_required = False
         self.paused = False
+        # Nothing is fetched from this offset on.
+        self.fetch_end: int | None = None
         # Its start waits for the user's code: for the listener, or for a lifespan.
         self.listener_pending = False
         self.lifespan = LifespanState.NONE
@@ -197,6 +199,10 @@ class PartitionInstance:
     def set_paused(self, paused: bool) -> None:
         """Whether the user has paused it."""
         self.paused = paused
+
+    def set_fetch_end(self, offset: int) -> None:
+        """Fetch nothing from this offset on; batches that begin before it are fetched whole."""
+        self.fetch_end = offset
 
     def set_listener_pending(self, pending: bool) -> None:
         """Whether delivery waits for the listener's ``on_partitions_assigned``."""

@@ -9,7 +9,7 @@ from asyncrevoke.core.partition.instance import InstanceState
 from asyncrevoke.errors import IllegalStateError, LogTruncationError, OffsetOutOfRangeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.commit.committer import Committer
@@ -96,6 +96,13 @@ class Seeking:
                 self._assignment.read_abandoned_again(instance)
             self.positioned(instance)
         self._outbox.wake()
+
+    def fetch_until(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Fetch nothing of these partitions from these offsets on, while they are assigned."""
+        for partition, end in ends.items():
+            instance = self.live(partition)
+            instance.set_fetch_end(end)
+            self.positioned(instance)
 
     def paused(self) -> frozenset[TopicPartition]:
         """The partitions that are paused."""

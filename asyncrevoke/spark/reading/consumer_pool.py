@@ -69,6 +69,10 @@ class ConsumerPool:
             await consumer.aclose()
             return
         consumer.assign(())
+        # One poll announces the revocation, the next one completes the records of the last batch,
+        # for which it would wait otherwise.
+        for _ in range(2):
+            await consumer.poll(0)
         loop = asyncio.get_running_loop()
         timer = loop.call_later(self._idle_seconds, lambda: self._expire(consumer))
         self._idle.append(_Idle(kind, consumer, timer))

@@ -73,6 +73,7 @@ async def test_ranges_one_after_another_are_read_by_one_consumer(
     for start, end in ((0, 20), (20, 50), (5, 9), (5, 9)):
         found = await read(config, wanted._replace(start=start, end=end), pool)
         assert found == list(range(start, end))
+        assert pool.taken[-1].health().revoking == 0
     assert len(set(pool.taken)) == 1
     await pool.aclose()
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from unit.journal.written_journal import (
     MS,
     RECORDS,
+    START,
     JournalledTopic,
     JournalMember,
     Log,
@@ -127,6 +128,18 @@ def sought_past(a: JournalMember, _b: JournalMember) -> None:
     a.more.append(a.fact(RowKind.RESET, at(30), 40, 1))
 
 
+def lost_by_one_before_another_seeks(a: JournalMember, b: JournalMember) -> None:
+    """The other one owned the partition before, too."""
+    del a.attempts[30]
+    b.begin[0] = b.begin[0]._replace(at=START - 20 * MS)
+    b.begin[1:1] = [
+        b.fact(RowKind.ASSIGN, START - 10 * MS, 0, 0),
+        b.fact(RowKind.RELEASED, START - 5 * MS, 0, 0)._replace(offset=None),
+    ]
+    del b.attempts[50], b.attempts[51]
+    b.more.append(b.fact(RowKind.RESET, at(50), 52, 2))
+
+
 def gone_back_by_a_seek(a: JournalMember, _b: JournalMember) -> None:
     again = at(50) + 5 * MS
     a.more = [
@@ -203,6 +216,7 @@ CASES = (
     Injected(released_late, (("revocation_overrun", None, None),)),
     Injected(a_stall, (("stall", 50, 50),)),
     Injected(sought_past, (("sought_past", 30, 39),)),
+    Injected(lost_by_one_before_another_seeks, (("lost", 30, 30), ("sought_past", 50, 51))),
     Injected(gone_back_by_a_seek, (("redelivery", 49, 49),)),
     Injected(an_orphan, (("orphan", 50, 50),)),
     Injected(killed, (("journal_gap", None, None),)),

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Self
 
-    from asyncrevoke.consumer import Consumer
     from asyncrevoke.ranges.range_consumer import RangeConsumer
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -47,6 +46,7 @@ class Scripted:
         self.positions: dict[TopicPartition, int | None] = {}
         self.paused: list[TopicPartition] = []
         self.begins: list[tuple[TopicPartition, int]] = []
+        self.ends: dict[TopicPartition, int] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -57,6 +57,9 @@ class Scripted:
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
         self.positions = dict.fromkeys(partitions)
         self.paused = [each for each in self.paused if each in partitions]
+
+    def fetch_until(self, ends: Mapping[TopicPartition, int]) -> None:
+        self.ends = dict(ends)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         self.positions[partition] = offset
@@ -84,7 +87,7 @@ class Scripted:
 
 def reader_of(consumer: Scripted, patience: float = 60.0, **ranges: range) -> Reader:
     wanted = {{"a": A, "b": B}[name]: each for name, each in ranges.items()}
-    reader = Reader(cast("Consumer", consumer), wanted, patience)
+    reader = Reader(cast("RangeConsumer", consumer), wanted, patience)
     reader.begin()
     return reader
 
@@ -93,6 +96,7 @@ async def test_what_has_reached_its_end_is_paused_while_the_others_continue() ->
     consumer = Scripted(Step({A: 10}, {A: 9}), Step({B: 5}, {B: 4}), Step({B: 10}, {B: 9}))
     reader = reader_of(consumer, a=range(10), b=range(3, 10))
     assert consumer.positions == {A: 0, B: 3}
+    assert consumer.ends == {A: 10, B: 10}
     await reader.next()
     assert (consumer.paused, list(reader.left)) == ([A], [B])
     await reader.next()

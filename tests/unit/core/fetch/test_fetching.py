@@ -43,6 +43,18 @@ def test_what_was_fetched_is_collected_in_order_and_fetched_further() -> None:
     assert instance.tracker.position == 0, "collecting moves the buffers and nothing else"
 
 
+def test_nothing_is_fetched_from_the_end_of_a_range_on() -> None:
+    world = FetchWorld(1)
+    (instance,) = world.assign(0)
+    instance.set_fetch_end(5)
+    world.answer(1, data(0, "0+3", high_watermark=99))
+    assert asked(world.fetches()[1]) == {0: 3}
+    world.answer(1, data(0, "3+4", high_watermark=99))
+    assert world.fetches() == {}, "no fetch waits at the broker for what nobody reads"
+    assert world.collect() == {0: [0, 1, 2, 3, 4, 5, 6]}
+    assert world.fetches() == {}
+
+
 def test_a_poll_is_shared_fairly_between_partitions() -> None:
     world = FetchWorld(3)
     world.assign(0, 1, 2)
