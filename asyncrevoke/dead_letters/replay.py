@@ -18,7 +18,7 @@ from asyncrevoke.dead_letters.stored_dead_letter import (
     why_not_replayed,
 )
 from asyncrevoke.errors import ConfigError, PublishError
-from asyncrevoke.producing.producer import CompleteDelivery
+from asyncrevoke.producing.delivery import CompleteDelivery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

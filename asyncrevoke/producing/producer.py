@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.core.io.effects import Channel, Send
 from asyncrevoke.errors import ConsumerClosedError, PublishError
+from asyncrevoke.producing.delivery import Delivery
 from asyncrevoke.producing.encoding import encode_key, encode_value
 from asyncrevoke.producing.producer_core import ProducerCore
 from asyncrevoke.producing.publish_spans import PublishSpans
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.effects import Node
     from asyncrevoke.model import TopicPartition
+    from asyncrevoke.producing.delivery import ResultObserver
     from asyncrevoke.producing.encoded_records import EncodedRecords
     from asyncrevoke.producing.message import Headers
     from asyncrevoke.producing.producer_core import Outgoing
@@ -39,84 +41,6 @@ _MEMORY: Final = 32 * 1024 * 1024
 _DELIVERY_ATTEMPTS: Final = 3
 # As numbered in the attributes of a record batch.
 _COMPRESSIONS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-
-
-class ResultObserver(Protocol):
-    """Counts results."""
-
-    def on_results_published(self, handler: str, topic: str, count: int) -> None:
-        """So many results of a handler for this topic are acknowledged."""
-        ...
-
-
-class Delivery:
-    """Waits until all of several results are acknowledged, or one has failed.
-
-    ``observer`` counts those that are acknowledged as results of ``handler``.
-    """
-
-    def __init__(self, handler: str = "", observer: ResultObserver | None = None) -> None:
-        self._handler = handler
-        self._observer = observer
-        # One more until all are queued.
-        self._left = 1
-        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def expect(self, results: int = 1) -> None:
-        """So many more results are queued."""
-        self._left += results
-
-    async def wait(self) -> None:
-        """Raises the error of the first result that has failed."""
-        self._count(1)
-        await self._ended
-
-    def results_acknowledged(
-        self, tokens: Sequence[object], partition: TopicPartition, _offset: int, /
-    ) -> None:
-        """So many of them."""
-        if self._observer is not None:
-            self._observer.on_results_published(self._handler, partition.topic, len(tokens))
-        self._count(len(tokens))
-
-    def results_failed(self, tokens: Sequence[object], error: Exception, /) -> None:
-        """The waiting ends with the error, if there is any."""
-        self._left -= len(tokens)
-        if not self._ended.done():
-            self._ended.set_exception(error)
-            # Whoever was to wait may have been cancelled.
-            self._ended.exception()
-
-    def _count(self, results: int) -> None:
-        self._left -= results
-        if not self._left and not self._ended.done():
-            self._ended.set_result(None)
-
-
-class CompleteDelivery(Delivery):
-    """Waits until each of several results is acknowledged or has failed.
-
-    ``acknowledged`` are their tokens with the partition and the offset of each, which is negative
-    if the broker has not said it; ``failed`` are the tokens of others with their errors.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.acknowledged: list[tuple[object, TopicPartition, int]] = []
-        self.failed: list[tuple[object, Exception]] = []
-
-    def results_acknowledged(
-        self, tokens: Sequence[object], partition: TopicPartition, offset: int, /
-    ) -> None:
-        """Remember where they are."""
-        for number, token in enumerate(tokens):
-            self.acknowledged.append((token, partition, offset + number if offset >= 0 else -1))
-        self._count(len(tokens))
-
-    def results_failed(self, tokens: Sequence[object], error: Exception, /) -> None:
-        """Remember why, and wait for the others."""
-        self.failed += [(token, error) for token in tokens]
-        self._count(len(tokens))
 
 
 class Producer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.producing.producer import Delivery
+from asyncrevoke.producing.delivery import Delivery
 
 if TYPE_CHECKING:
     from collections.abc import Callable

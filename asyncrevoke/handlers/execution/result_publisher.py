@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.registration import Handler
     from asyncrevoke.handlers.policy.signature import BatchHandlerCall, HandlerCall
     from asyncrevoke.model import Record, TopicPartition
+    from asyncrevoke.producing.delivery import Delivery, ResultObserver
     from asyncrevoke.producing.message import Headers
-    from asyncrevoke.producing.producer import Delivery, Producer, ResultObserver
+    from asyncrevoke.producing.producer import Producer
     from asyncrevoke.producing.publish_spans import PublishSpans
 
 _NO_HEADERS: list[tuple[str, bytes | None]] = []

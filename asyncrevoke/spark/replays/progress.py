@@ -205,11 +205,11 @@ class ProgressReporter:
                 self._connection.sendall(f"{self._address.secret}\n".encode())
                 self._answers = self._connection.makefile("r", encoding="utf-8")
             except OSError:
-                self._give_up()
+                self._disconnect()
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._give_up()
+        self._disconnect()
 
     def report(self, records: int, errors: int, *, at_once: bool = False) -> None:
         """Report the numbers of this task, at most twice a second unless they are the last ones."""
@@ -221,9 +221,9 @@ class ProgressReporter:
             self._connection.sendall(f"{json.dumps([self._name, records, errors])}\n".encode())
             self.stopped = self._answers.readline(_LONGEST_LINE).strip()
         except (OSError, ValueError):
-            self._give_up()
+            self._disconnect()
 
-    def _give_up(self) -> None:
+    def _disconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from asyncrevoke.errors import PublishError
 from asyncrevoke.model import TopicPartition
+from asyncrevoke.producing.delivery import Delivery
 from asyncrevoke.producing.encoded_records import EncodedRecords
 from asyncrevoke.producing.own_connections import producer_with_own_connections
-from asyncrevoke.producing.producer import Delivery
 from asyncrevoke.spark.errors import SinkError
 from asyncrevoke.spark.sink.binary_column import Numbers
 

@@ -15,8 +15,8 @@ from asyncrevoke.cli.app import app
 from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
 from asyncrevoke.dead_letters.replay import Replay, ReplayOptions, ReplayResult
 from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
+from asyncrevoke.producing.delivery import Delivery
 from asyncrevoke.producing.own_connections import producer_with_own_connections
-from asyncrevoke.producing.producer import Delivery
 
 if TYPE_CHECKING:
     from pathlib import Path

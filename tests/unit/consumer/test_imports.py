@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 HEAVY = [
     *("aiokafka", "fastapi", "hypercorn", "hypothesis", "kio", "pydantic", "pyspark", "pytest"),
@@ -13,8 +17,11 @@ HEAVY = [
 ]
 
 
-def loaded_by(statement: str) -> list[str]:
-    code = f"import sys\n{statement}\nprint(*[name for name in {HEAVY!r} if name in sys.modules])"
+PRODUCER = ["asyncrevoke.producing.producer", "asyncrevoke.producing.producer_core"]
+
+
+def loaded_by(statement: str, names: Sequence[str] = HEAVY) -> list[str]:
+    code = f"import sys\n{statement}\nprint(*[name for name in {names!r} if name in sys.modules])"
     command = [sys.executable, "-c", code]
     answer = subprocess.run(command, capture_output=True, text=True, check=True)
     return answer.stdout.split()
@@ -43,6 +50,12 @@ consumer = Consumer(group_id="billing")
 async def bill(order: dict) -> None: ...
 """
     assert loaded_by(statement) == []
+
+
+@pytest.mark.parametrize("module", ["handlers.host", "handlers.dead_letters.producer"])
+def test_handlers_load_the_producer_only_when_they_publish(module: str) -> None:
+    assert loaded_by(f"import asyncrevoke.{module}", PRODUCER) == []
+    assert loaded_by("import asyncrevoke.producing.producer", PRODUCER) == PRODUCER
 
 
 def test_the_command_line_loads_no_client_before_a_command_needs_one() -> None:

@@ -11,7 +11,8 @@ from unit.handlers.results.scripted_results_broker import ScriptedResultsBroker
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.io.effects import Node
 from asyncrevoke.errors import ConsumerClosedError
-from asyncrevoke.producing.producer import Delivery, Producer
+from asyncrevoke.producing.delivery import Delivery
+from asyncrevoke.producing.producer import Producer
 from asyncrevoke.producing.record_batch import ResultBatch
 
 _CODECS = ("gzip", "snappy", "lz4", "zstd")

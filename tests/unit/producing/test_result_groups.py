@@ -13,7 +13,7 @@ from asyncrevoke.errors import ConsumerClosedError
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.producing import producer as producing
 from asyncrevoke.producing import producer_core
-from asyncrevoke.producing.producer import Delivery
+from asyncrevoke.producing.delivery import Delivery
 from asyncrevoke.producing.queueing.result_group import ResultGroup
 from asyncrevoke.protocol.messages import ErrorCode
 
