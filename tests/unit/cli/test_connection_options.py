@@ -54,6 +54,7 @@ def test_every_command_that_connects_has_all_options_of_a_connection() -> None:
         "groups",
         "handover",
         "journal collect",
+        "topics create",
     }
     for name in connecting - AS_THE_APPLICATION:
         assert SHARED - found[name] == set(), name

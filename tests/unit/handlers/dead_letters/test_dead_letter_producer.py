@@ -72,7 +72,7 @@ async def test_a_topic_that_does_not_exist_is_named_with_the_command_that_create
 ) -> None:
     broker.missing.add("dlq")
     letters = DeadLetterProducer(broker.open_producer)
-    with pytest.raises(PublishError, match="--create --topic dlq"):
+    with pytest.raises(PublishError, match="topics create dlq"):
         await letters.send("dlq", letter(0))
 
 

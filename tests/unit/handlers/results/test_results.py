@@ -255,7 +255,7 @@ async def test_a_topic_that_does_not_exist_fails_the_record_with_the_command_tha
     async with running(echo, publish_to="results", open_producer=broker.open_producer) as run:
         run.source.feed(record(0))
         error = await run.failure()
-    assert "--create --topic results" in str(error)
+    assert "topics create results" in str(error)
 
 
 async def test_several_results_messages_and_none(broker: ScriptedResultsBroker) -> None:
