@@ -58,7 +58,7 @@ class RecordMaker(NamedTuple):
                     kind,
                     record.key,
                     None if (value := record.value) is None else _VIEW(value),
-                    _checked(record.headers),
+                    _checked(headers) if (headers := record.headers) else (),
                     tracker_id,
                 )
                 for record in batch

@@ -15,7 +15,7 @@ __all__ = ["LowWaterMark", "keep_alive"]
 _PROBES: Final = 3
 _LONGEST: Final = 3600.0
 # Bytes to wake for. With more, broker and client take turns instead of working side by side.
-_LARGEST: Final = 256 * 1024
+_LARGEST: Final = 128 * 1024
 # Bytes read at once: so many were sent while the event loop was busy for a moment.
 _FAST: Final = 32 * 1024
 # Fewer missing bytes are not worth two calls of the system.
@@ -47,8 +47,8 @@ class LowWaterMark:
     """How many bytes have to be queued before the transport reads, SO_RCVLOWAT of socket(7): 1, and
     more while a large frame is received fast, but never more than the frame lacks.
 
-    Bytes arrive in pieces of up to 64 KiB. An iteration of the event loop for each of them takes
-    about a fifth of the CPU time of reading records of 1 MB.
+    Bytes arrive in pieces of up to 64 KiB. An iteration of the event loop for each of them takes up
+    to a tenth of the CPU time of reading large records.
 
     Always 1 with TLS, where a frame takes other numbers of bytes on the connection.
     """
