@@ -11,7 +11,7 @@ import os
 from array import array
 from bisect import bisect_left
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import msgspec
 
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 
 _VERSION: Final = 1
 _LONGEST_LINE: Final = 1 << 20
+_MAX_INT64: Final = 2**63 - 1
+# Windows has none.
+_NO_LINK: Final[int] = getattr(os, "O_NOFOLLOW", 0)
+
+_Offset: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=_MAX_INT64)]
 
 
 class _Begun(msgspec.Struct, tag="replay", tag_field="line"):
@@ -36,12 +41,12 @@ class _Begun(msgspec.Struct, tag="replay", tag_field="line"):
 
 class _Sending(msgspec.Struct, tag="sending", tag_field="line"):
     partition: int
-    offsets: list[int]
+    offsets: list[_Offset]
 
 
 class _Sent(msgspec.Struct, tag="sent", tag_field="line"):
     partition: int
-    offset: int
+    offset: _Offset
     to_topic: str
     to_partition: int
     to_offset: int | None
@@ -49,7 +54,7 @@ class _Sent(msgspec.Struct, tag="sent", tag_field="line"):
 
 class _NotSent(msgspec.Struct, tag="not sent", tag_field="line"):
     partition: int
-    offset: int
+    offset: _Offset
 
 
 _Line = _Begun | _Sending | _Sent | _NotSent
@@ -72,7 +77,7 @@ class ReplayJournal:
 
     def __enter__(self) -> Self:
         try:
-            number = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+            number = os.open(self.path, os.O_RDWR | os.O_CREAT | _NO_LINK, 0o600)
         except OSError as error:
             raise DeadLettersError(f"the journal {self.path}: {error.strerror}") from error
         file = self._file = os.fdopen(number, "r+b")
@@ -144,10 +149,11 @@ class ReplayJournal:
 
     def _load(self, file: IO[bytes]) -> None:
         decoder = msgspec.json.Decoder(_Line)
+        begun = self._encoder.encode(_Begun(_VERSION, self._topic))
         end, first = 0, True
         while line := file.readline(_LONGEST_LINE):
             if not line.endswith(b"\n"):
-                if len(line) >= _LONGEST_LINE:
+                if len(line) >= _LONGEST_LINE or (first and not begun.startswith(line)):
                     raise self._damaged(end)
                 break  # torn by a crash: what it says has not happened
             try:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from asyncrevoke.protocol.part_count import PartCount
+
 __all__ = ["declared_size"]
 
 # JVM producers write a chain of blocks (xerial): a header, then each block after its length.
@@ -21,13 +23,15 @@ _LARGEST_RATIO: Final = 22
 
 def declared_size(data: bytes, start: int) -> int | None:
     """The decompressed size of the snappy data at ``start``; None if the data is too short for
-    it."""
+    it. Raises ValueError for too many blocks."""
     end = len(data)
     if end - start <= _CHAIN_HEADER_SIZE or not data.startswith(_CHAIN, start):
         return _block_size(data, start, end)
     position = start + _CHAIN_HEADER_SIZE
     total = 0
+    parts = PartCount(end)
     while position < end:
+        parts.add()
         if position + _BLOCK_SIZE.size > end:
             return None
         size = _BLOCK_SIZE.unpack_from(data, position)[0]

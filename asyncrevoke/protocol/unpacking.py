@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiokafka.codec import lz4_decode, snappy_decode, zstd_decode
 
+from asyncrevoke.protocol.part_count import PartCount
 from asyncrevoke.protocol.snappy import declared_size
 
 if TYPE_CHECKING:
@@ -139,8 +140,10 @@ def _snappy_size(batch: bytes, start: int) -> int:
 def _lz4_size(batch: bytes, start: int) -> int:
     """The most bytes that the frames can hold: their headers declare the largest block size."""
     size, position, end = 0, start, len(batch)
+    parts = PartCount(end)
     try:
         while position < end:
+            parts.add()
             position, magic = _frame(batch, position)
             if magic in _SKIPPABLE:
                 continue
@@ -149,6 +152,7 @@ def _lz4_size(batch: bytes, start: int) -> int:
             flags, block = batch[position], _LZ4_BLOCKS.get(batch[position + 1] >> 4 & 7, 0)
             position += 3 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
             while length := _U32.unpack_from(batch, position)[0]:
+                parts.add()
                 packed = length & 0x7FFFFFFF
                 size += packed if length != packed else min(block, packed * _LZ4_LARGEST_RATIO)
                 position += 4 + packed + (4 if flags & 0x10 else 0)
@@ -161,8 +165,10 @@ def _lz4_size(batch: bytes, start: int) -> int:
 def _zstd_size(batch: bytes, start: int) -> int:
     """The most bytes that the frames can hold: 128 KiB in each block (RFC 8878, 3.1.1.2)."""
     size, position, end = 0, start, len(batch)
+    parts = PartCount(end)
     try:
         while position < end:
+            parts.add()
             position, magic = _frame(batch, position)
             if magic in _SKIPPABLE:
                 continue
@@ -174,6 +180,7 @@ def _zstd_size(batch: bytes, start: int) -> int:
             position += 1 + (1 - single) + (0, 1, 2, 4)[flags & 3] + content
             last = 0
             while not last:
+                parts.add()
                 block = int.from_bytes(batch[position : position + 3], "little")
                 if position + 3 > end:
                     raise IndexError

@@ -321,9 +321,7 @@ class RecordBuffer:
             self.position = batch.next_offset
             self.leader_epoch = batch.leader_epoch
             self.size -= batch.size
-        self.awaits_decoding = (
-            bool(self._batches) and self._batches[0][0].unpacked_size > LARGE_BATCH
-        )
+        self.awaits_decoding = bool(self._batches) and self.next_size > LARGE_BATCH
 
 
 def _end(run: Run) -> int:

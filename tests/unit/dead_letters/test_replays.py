@@ -238,3 +238,42 @@ def test_the_journal_of_another_topic_is_rejected(tmp_path: Path) -> None:
         ReplayJournal(tmp_path / "j", "other"),
     ):
         raise AssertionError
+
+
+def test_a_short_file_without_a_line_break_is_refused_and_not_changed(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_bytes(b"a secret on one line")
+    with pytest.raises(DeadLettersError, match="no journal of replays"), ReplayJournal(path, "dlq"):
+        pass
+    assert path.read_bytes() == b"a secret on one line"
+
+
+def test_a_journal_whose_first_line_was_cut_by_a_crash_is_begun_again(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    with ReplayJournal(path, "dlq"):
+        pass
+    begun = path.read_bytes()
+    path.write_bytes(begun[:9])
+    with ReplayJournal(path, "dlq"):
+        pass
+    assert path.read_bytes() == begun
+
+
+@pytest.mark.skipif(not hasattr(os, "O_NOFOLLOW"), reason="needs symbolic links of POSIX")
+def test_the_journal_of_a_replay_is_not_opened_through_a_link(tmp_path: Path) -> None:
+    path, other = tmp_path / "j", tmp_path / "other"
+    other.touch()
+    path.symlink_to(other)
+    with pytest.raises(DeadLettersError), ReplayJournal(path, "dlq"):
+        pass
+    assert other.read_bytes() == b""
+
+
+def test_an_offset_that_no_record_has_is_damage_of_the_journal(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    with ReplayJournal(path, "dlq"):
+        pass
+    with path.open("ab") as file:
+        file.write(b'{"line":"not sent","partition":0,"offset":-1}\n')
+    with pytest.raises(DeadLettersError, match="damaged at byte"), ReplayJournal(path, "dlq"):
+        pass

@@ -11,10 +11,13 @@ import zlib
 from typing import TYPE_CHECKING
 
 import pytest
+from aiokafka.codec import lz4_encode, snappy_encode, zstd_encode
 from hypothesis import given
 from hypothesis import strategies as st
 from wire.frames.corrupt_records import batch, fetched, seal
 
+from asyncrevoke.core.partition.record_buffer import LARGE_BATCH, RecordBuffer
+from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import AbortedTransaction
 from asyncrevoke.protocol.records import CorruptBatch, RecordBatch, decode_batches
 
@@ -400,3 +403,38 @@ def test_empty_gzip_members_are_unpacked_in_small_pieces(monkeypatch: pytest.Mon
         read(decode(_gzipped(data)))
     # Each member may hand on what is left of its piece, not of all the data.
     assert fed < len(data) * 4096 / 20
+
+
+EMPTY_PARTS = {
+    2: (b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1), struct.pack(">i", 1) + b"\0"),
+    3: (b"", lz4_encode(b"")),
+    4: (b"", zstd_encode(b"")),
+}
+
+
+def _of_empty_parts(compression: int, size: int) -> bytes:
+    begin, part = EMPTY_PARTS[compression]
+    return seal(batch(1, compression=compression)[:61] + begin + part * (size // len(part)))
+
+
+@pytest.mark.parametrize("compression", EMPTY_PARTS)
+def test_data_of_too_many_empty_blocks_is_rejected_before_it_is_unpacked(compression: int) -> None:
+    with pytest.raises(CorruptBatch, match="compressed frames and blocks"):
+        read(decode(_of_empty_parts(compression, 2**20)))
+
+
+@pytest.mark.parametrize("compression", EMPTY_PARTS)
+def test_a_large_batch_that_declares_no_content_is_decoded_in_a_thread(compression: int) -> None:
+    buffer = RecordBuffer(TopicPartition("t", 3), 7, 0)
+    buffer.append(decode(_of_empty_parts(compression, LARGE_BATCH + 1)))
+    assert buffer.awaits_decoding
+
+
+def test_snappy_blocks_of_a_kilobyte_are_read() -> None:
+    whole = batch(1, value=bytes(2**22))[61:]
+    blocks = bytearray(EMPTY_PARTS[2][0])
+    for start in range(0, len(whole), 1024):
+        packed = snappy_encode(whole[start : start + 1024], xerial_compatible=False)
+        blocks += struct.pack(">i", len(packed)) + packed
+    data = seal(batch(1, compression=2)[:61] + bytes(blocks))
+    assert [record.value for record in read(decode(data))] == [bytes(2**22)]
