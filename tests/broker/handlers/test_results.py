@@ -104,7 +104,7 @@ async def test_a_result_topic_that_does_not_exist_pauses_the_partition_until_it_
     tp = TopicPartition(kafka.topic, 0)
     async with consumer:
         await until(lambda: consumer.health().paused_partitions)
-        assert f"--create --topic {results}`" in caplog.text
+        assert f"topics create {results}`" in caplog.text
         await consumer.commit()
         assert await kafka.committed() == 0
         await kafka.create(results)
