@@ -257,9 +257,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
 
     def health(self) -> Health:
         """The state of the consumer, for a health check."""
-        session = self._entered_once()
-        status = session.status
-        return status.snapshot().health._replace(running=status.running())
+        return self._entered_once().status.snapshot().health
 
     def probe(self, *, max_handler_age: float | None = None) -> Probe:
         """Liveness and readiness, for an orchestrator; not ready before it is entered.

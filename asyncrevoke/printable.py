@@ -44,6 +44,11 @@ def shown_option(value: object) -> str:
     return printable(text, _LONGEST_OPTION)
 
 
+def counted(count: int, noun: str) -> str:
+    """``1 partition``, ``2 partitions``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def printable_lines(text: str) -> str:
     """Like :func:`printable`, but keeps line breaks and tabs."""
     if text.isprintable():

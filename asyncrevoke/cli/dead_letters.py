@@ -20,6 +20,7 @@ from rich.table import Table
 
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
 from asyncrevoke.cli.options.option_groups import takes
+from asyncrevoke.cli.options.replay_errors import ErrorsName
 from asyncrevoke.cli.terminal import FAILED, INCONCLUSIVE, USAGE, add_row, failed_with
 from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
 from asyncrevoke.dead_letters.stored_dead_letter import NoDeadLetter, StoredDeadLetter
@@ -29,9 +30,11 @@ from asyncrevoke.printable import printable, printable_json
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
+    from asyncrevoke.consumer import Consumer
     from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
     from asyncrevoke.dead_letters.listing import Listing, Named
     from asyncrevoke.dead_letters.replay import Replay, ReplayOptions, ReplayResult
+    from asyncrevoke.dead_letters.reprocessing import ReprocessResult
 
 # Characters of a value or a key.
 _LONGEST = 100_000
@@ -209,6 +212,62 @@ def replay(
     if result.error is not None:
         raise failed_with(result.error, FAILED)
     if result.not_sent or result.stopped:
+        raise typer.Exit(INCONCLUSIVE)
+
+
+@dead_letters.command()
+@connects
+@filters
+def reprocess(
+    topic: _Topic,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:ATTRIBUTE", help="Where the Consumer is, as in an import statement."
+        ),
+    ],
+    *,
+    filtered: FilterOptions,
+    connection: ConnectionOptions,
+    errors: Annotated[
+        ErrorsName,
+        typer.Option(
+            help="Failed records: counted and listed, the handlers' policy, or the command ends."
+        ),
+    ] = ErrorsName.RECORD,
+    as_json: _Json = False,
+) -> None:
+    """Call the handlers of a consumer for the records of dead letters, in this process.
+
+    A handler gets the record with the topic, partition, offset, key and value that it had when it
+    failed. Nothing is written to that topic, and dead letters stay where they are: a second
+    `reprocess` calls the handlers again. The exit code is 0 if all records were handled, 1 if a
+    broker has failed, or a handler with `--errors fail`, 2 if an option is wrong, 3 if some records
+    were not handled.
+
+    Example: `asyncrevoke dead-letters reprocess orders.dlq app:consumer --error TimeoutError`
+    """
+    from asyncrevoke.dead_letters.reprocessing import Reprocessing
+    from asyncrevoke.target import TargetError, find_consumer
+
+    async def run(consumer: Consumer, letters: DeadLetterTopic) -> ReprocessResult:
+        chosen = filtered.chosen()
+        async with letters:
+            return await Reprocessing(letters, consumer, chosen, errors=errors.value).run()
+
+    with _errors():
+        try:
+            consumer = find_consumer(target)
+        except TargetError as error:
+            raise failed_with(error, USAGE) from error
+        result = asyncio.run(run(consumer, _opened(topic, connection)))
+    if as_json:
+        print(printable_json(msgspec.json.encode(result).decode()))
+    else:
+        outcomes = ", ".join(f"{n:,} {name}" for name, n in sorted(result.outcomes.items()))
+        print(printable(f"{result.selected:,} dead letters{f': {outcomes}' if outcomes else ''}"))
+        _print_named(result.named)
+    if result.failed:
         raise typer.Exit(INCONCLUSIVE)
 
 

@@ -30,6 +30,9 @@ def handover(
     topic: Annotated[
         str | None, typer.Option(help="Needed for queries of format asyncrevoke.")
     ] = None,
+    sink: Annotated[
+        str | None, typer.Option(help="The folder of the query's rows: a batch in it is done.")
+    ] = None,
     apply: Annotated[bool, typer.Option("--apply", help="Commit; without it, only look.")] = False,
     connection: ConnectionOptions,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for machines.")] = False,
@@ -53,7 +56,7 @@ def handover(
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     try:
         config = connection.config()
-        plan = plan_handover(checkpoint, group=group, bootstrap=config, topic=topic)
+        plan = plan_handover(checkpoint, group=group, bootstrap=config, topic=topic, sink=sink)
     except (ConfigError, OSError, HandoverError) as error:
         raise failed_with(error, USAGE) from error
     except AsyncRevokeError as error:

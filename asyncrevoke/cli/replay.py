@@ -18,9 +18,10 @@ from rich.progress import Progress, TextColumn
 
 from asyncrevoke.cli.options.connection_options import Servers
 from asyncrevoke.cli.options.option_groups import takes
+from asyncrevoke.cli.options.replay_errors import ErrorsName
 from asyncrevoke.cli.terminal import FAILED, USAGE, failed_with, print_line
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
-from asyncrevoke.printable import printable
+from asyncrevoke.printable import counted, printable
 from asyncrevoke.target import TargetError, find_consumer
 
 if TYPE_CHECKING:
@@ -39,14 +40,6 @@ class EngineName(StrEnum):
     DIRECT = "direct"
     SOURCE = "source"
     JVM = "jvm"
-
-
-class ErrorsName(StrEnum):
-    """How a failed record ends."""
-
-    RECORD = "record"
-    POLICY = "policy"
-    FAIL = "fail"
 
 
 class MissingName(StrEnum):
@@ -112,6 +105,12 @@ class RunOptions:
         ),
     ] = ErrorsName.RECORD
     max_errors: Annotated[int | None, typer.Option(help="More failed rows end the replay.")] = None
+    dead_letters: Annotated[
+        bool,
+        typer.Option(
+            "--dead-letters", help="The topic has dead letters: replay their original records."
+        ),
+    ] = False
     concurrency: Annotated[
         int | None, typer.Option(help="Handlers at once in each task; the consumer's by default.")
     ] = None
@@ -128,12 +127,16 @@ class RunOptions:
     ) -> ReplayReport:
         """Replay these ranges; ``servers`` replace the consumer's brokers. Raises what
         :func:`asyncrevoke.spark.replay` raises."""
+        from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
         from asyncrevoke.spark.replays.run import new_run_id, replay
         from asyncrevoke.spark.session import is_connected, open_session
 
         name = self.run_id or new_run_id()
         size = sum(each.size for each in ranges)
-        print_line(messages, f"run {name}: {size} offsets of {len(ranges)} partitions")
+        print_line(
+            messages,
+            f"run {name}: {counted(size, 'offset')} of {counted(len(ranges), 'partition')}",
+        )
         spark = open_session(self.master)
         try:
             if not is_connected(spark):
@@ -148,6 +151,7 @@ class RunOptions:
                     concurrency=self.concurrency,
                     errors=self.errors.value,
                     max_errors=self.max_errors,
+                    dead_letters=DeadLetterFilter() if self.dead_letters else None,
                     engine=self.engine.value,
                     bootstrap_servers=servers,
                     py_files=self.py_files or [],

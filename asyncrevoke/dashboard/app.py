@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import aclosing
 from functools import partial
 from importlib.resources import files
@@ -14,7 +15,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from asyncrevoke.dashboard.history import KEPT
-from asyncrevoke.dashboard.page import parts
+from asyncrevoke.dashboard.page import dead_letter, parts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -38,6 +39,7 @@ _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+_NUMBER: Final = re.compile("[0-9]{1,18}")
 _HEADERS: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": _POLICY,
@@ -90,6 +92,17 @@ class Dashboard:
             content = msgspec.json.encode(parts(self.history, ago))
             return Response(content, media_type="application/json", headers=_HEADERS)
 
+        async def letter(request: Request) -> Response:
+            if (refusal := _refused_site(request)) is not None:
+                return refusal
+            number = request.query_params.get("number", "")
+            shown = dead_letter(self.history, int(number)) if _NUMBER.fullmatch(number) else None
+            if shown is None:
+                return _refused("this dead letter is not kept", 404)
+            return Response(
+                msgspec.json.encode(shown), media_type="application/json", headers=_HEADERS
+            )
+
         async def file(_request: Request, *, name: str) -> Response:
             content = files("asyncrevoke.dashboard").joinpath("static", name).read_text("utf-8")
             return Response(content, media_type=_TYPES[name], headers=_HEADERS)
@@ -99,6 +112,7 @@ class Dashboard:
             *([Route(prefix, moved, include_in_schema=False)] if prefix else []),
             Route(f"{prefix}/live", live, include_in_schema=False),
             Route(f"{prefix}/view", view, include_in_schema=False),
+            Route(f"{prefix}/dead-letter", letter, include_in_schema=False),
             *(
                 Route(f"{prefix}{path}", partial(file, name=name), include_in_schema=False)
                 for path, name in names.items()

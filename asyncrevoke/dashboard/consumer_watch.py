@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from typing import TYPE_CHECKING, cast
 
-from asyncrevoke.dashboard.history import Pending, Place, Sample, State
+from asyncrevoke.dashboard.handler_calls import HandlerCalls
+from asyncrevoke.dashboard.history import Pending, Place, Sample, State, Unavailable
 from asyncrevoke.model import TopicPartition
+from asyncrevoke.printable import counted
 from asyncrevoke.runtime.hooks.observer import Observer
-from asyncrevoke.runtime.session.probe import unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from asyncrevoke.dashboard.handler_calls import HandlerFigures
     from asyncrevoke.dashboard.history import History
-    from asyncrevoke.model import BlockingRecord, PollResult, Record
+    from asyncrevoke.model import BlockingRecord, Health, PollResult, Record, RunningHandler
     from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
-    from asyncrevoke.runtime.hooks.observer import ConsumerSnapshot, Observed
+    from asyncrevoke.runtime.hooks.observer import ConsumerSnapshot, HandledItem, Observed
 
 _NOTES = {
     "assigned": "assigned {count}",
@@ -32,10 +35,12 @@ _MOST_NAMES = 6
 
 
 class ConsumerWatch(Observer):
-    """An observer that fills a history."""
+    """An observer that fills a history; with ``dead_letter_values`` also with the contents of dead
+    letters."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, *, dead_letter_values: bool = False) -> None:
         self._history = history
+        self._dead_letter_values = dead_letter_values
         self._consumer: Observed | None = None
         self._name = ""
         self._records = 0
@@ -46,6 +51,7 @@ class ConsumerWatch(Observer):
         # The offset that has been the oldest in flight, and since when.
         self._oldest: dict[TopicPartition, tuple[int, float]] = {}
         self._read_due = False
+        self._calls: dict[str, HandlerCalls] = {}
 
     def on_open(self, consumer: Observed) -> None:
         """Add the consumer to the history."""
@@ -56,8 +62,8 @@ class ConsumerWatch(Observer):
     def on_close(self) -> None:
         """Its partitions have no owner from now on."""
         self._consumer = None
-        self._history.pending.pop(self._name, None)
-        self._history.places.pop(self._name, None)
+        self._history.forget(self._name)
+        self._calls.clear()
         for partition in self._held:
             self._history.leave(partition, self._name, lost=partition in self._lost)
         self._held.clear()
@@ -68,6 +74,25 @@ class ConsumerWatch(Observer):
         self._records += sum(map(len, batch.by_partition().values()))
         if batch.to_be_revoked:
             self._read_soon()
+
+    def on_handlers_completed(
+        self,
+        handler: str,
+        topic: str,  # noqa: ARG002
+        seconds: Sequence[float],
+    ) -> None:
+        """Count the calls of each handler."""
+        self._calls_of(handler).completed(seconds)
+
+    def on_handler_error(
+        self,
+        handler: str,
+        what: HandledItem,  # noqa: ARG002
+        seconds: float,  # noqa: ARG002
+        error: BaseException,
+    ) -> None:
+        """Count the errors of each handler."""
+        self._calls_of(handler).failed(error)
 
     def on_failure_decision(
         self,
@@ -84,6 +109,8 @@ class ConsumerWatch(Observer):
     def on_dead_letter(self, record: Record, topic: str, error: BaseException) -> None:
         """Count dead letters by topic, origin and error."""
         self._history.count_dead_letter(topic, record.topic, type(error).__name__)
+        if self._dead_letter_values:
+            self._history.keep_dead_letter(self._name, topic, record, error)
 
     def on_results_published(self, handler: str, topic: str, count: int) -> None:
         """Count results by topic and handler."""
@@ -105,7 +132,7 @@ class ConsumerWatch(Observer):
             self._name,
             note.format(
                 names=shown,
-                count=f"{len(names)} partitions",
+                count=counted(len(names), "partition"),
                 reason=fields.get("reason", ""),
                 after=f" after {seconds:.2f} s" if isinstance(seconds, float) else "",
             ),
@@ -124,6 +151,8 @@ class ConsumerWatch(Observer):
             Place(s.partition, self._name, s.in_flight, s.oldest, s.committed, s.lag)
             for s in facts.partitions
         )
+        self._history.handlers[self._name] = self._handlers(facts)
+        self._history.unavailable[self._name] = tuple(_unavailable(facts.health))
         self._history.sample(
             self._name,
             Sample(
@@ -133,7 +162,7 @@ class ConsumerWatch(Observer):
                 sum(standing.lag or 0 for standing in facts.partitions),
                 self._dead_letters,
                 self._oldest_age(facts),
-                "; ".join((facts.health.state, *unavailable(facts.health))),
+                facts.health.state,
             ),
         )
 
@@ -172,6 +201,21 @@ class ConsumerWatch(Observer):
             history.pending[self._name] = tuple(pending)
             history.changed()
 
+    def _calls_of(self, handler: str) -> HandlerCalls:
+        if handler not in self._calls:
+            self._calls[handler] = HandlerCalls(self._history.clock())
+        return self._calls[handler]
+
+    def _handlers(self, facts: ConsumerSnapshot) -> tuple[HandlerFigures, ...]:
+        now = self._history.clock()
+        running: defaultdict[str, list[RunningHandler]] = defaultdict(list)
+        for call in facts.health.running:
+            running[call.handler].append(call)
+        return tuple(
+            self._calls_of(handler).figures(now, self._name, handler, running[handler])
+            for handler in sorted({*self._calls, *running})
+        )
+
     def _oldest_age(self, facts: ConsumerSnapshot) -> float:
         now = self._history.clock()
         oldest: dict[TopicPartition, tuple[int, float]] = {}
@@ -183,6 +227,26 @@ class ConsumerWatch(Observer):
                 oldest[standing.partition] = standing.oldest, since
         self._oldest = oldest
         return max((now - since for _, since in oldest.values()), default=0.0)
+
+
+def _unavailable(health: Health) -> Iterator[Unavailable]:
+    for topic in sorted(health.missing_topics):
+        yield Unavailable(topic, "the topic does not exist")
+    for topic in sorted(health.refused_topics):
+        yield Unavailable(topic, "the brokers refuse access to the topic")
+    for broker in health.unreachable_brokers:
+        yield Unavailable(broker, "the broker does not answer")
+    failed = {TopicPartition(each.topic, each.partition): each for each in health.failure_pauses}
+    for partition in sorted(health.paused_partitions | failed.keys()):
+        if (pause := failed.get(partition)) is None:
+            yield Unavailable(str(partition), "the partition is paused")
+            continue
+        # The message of an error may quote a record.
+        kind, attempts = pause.error.partition(":")[0], counted(pause.attempts, "attempt")
+        yield Unavailable(
+            str(partition),
+            f"paused until {pause.handler} succeeds with offset {pause.offset}: {kind}, {attempts}",
+        )
 
 
 def _waits_for(record: BlockingRecord | None) -> str:

@@ -8,11 +8,15 @@ from collections import Counter, deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
+from asyncrevoke.dashboard.dead_letter import DeadLetter, contents
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
+
+    from asyncrevoke.dashboard.handler_calls import HandlerFigures
+    from asyncrevoke.model import Record
 
 KEPT: Final = 600.0
 _MOST_NOTES = 500
@@ -20,6 +24,7 @@ _MOST_NOTES = 500
 _MOST_OWNERS = 1000
 _LONGEST_NAME = 256
 _MOST_DEAD_LETTERS = 200
+_MOST_LETTERS = 50
 _MOST_RESULTS = 200
 
 # "held" by its owner, in a step of a revocation, or "lost": then it has no owner at once.
@@ -63,6 +68,13 @@ class Place(NamedTuple):
     lag: int | None
 
 
+class Unavailable(NamedTuple):
+    """A topic, partition or broker that records cannot be read from or sent to now, and why."""
+
+    name: str
+    reason: str
+
+
 class Note(NamedTuple):
     """An event, as a sentence."""
 
@@ -93,12 +105,17 @@ class History:
         self._most_owners = _MOST_OWNERS
         self.pending: dict[str, tuple[Pending, ...]] = {}
         self.places: dict[str, tuple[Place, ...]] = {}
+        self.handlers: dict[str, tuple[HandlerFigures, ...]] = {}
+        self.unavailable: dict[str, tuple[Unavailable, ...]] = {}
         self._lanes: dict[TopicPartition, deque[Span]] = {}
         self._samples: dict[str, deque[Sample]] = {}
         self._notes: deque[Note] = deque(maxlen=_MOST_NOTES)
         self._listeners: set[asyncio.Event] = set()
         # By dead letter topic, origin topic and error.
         self.dead_letters: Counter[tuple[str, str, str]] = Counter()
+        # The newest ones with their contents, if the application shows them.
+        self.letters: deque[DeadLetter] = deque(maxlen=_MOST_LETTERS)
+        self._letters = 0
         # By result topic and handler; "" for what code outside of handlers publishes.
         self.results: Counter[tuple[str, str]] = Counter()
 
@@ -120,6 +137,25 @@ class History:
         if names not in self.dead_letters and len(self.dead_letters) >= _MOST_DEAD_LETTERS:
             names = ("others", "", "")
         self.dead_letters[names] += 1
+        self.changed()
+
+    def keep_dead_letter(
+        self, owner: str, topic: str, record: Record, error: BaseException
+    ) -> None:
+        """Keep a dead letter with its contents; the oldest one is dropped."""
+        self._letters += 1
+        self.letters.append(
+            DeadLetter(
+                self._letters,
+                self.clock(),
+                owner,
+                topic,
+                record.topic_partition,
+                record.offset,
+                type(error).__name__,
+                contents(record, error),
+            )
+        )
         self.changed()
 
     def count_results(self, topic: str, handler: str, count: int) -> None:
@@ -165,6 +201,11 @@ class History:
         if len(self.owners) > self._most_owners:
             self._forget_owners()
         self.changed()
+
+    def forget(self, owner: str) -> None:
+        """The owner has left: what is known for now only is known no more."""
+        for known in (self.pending, self.places, self.handlers, self.unavailable):
+            known.pop(owner, None)
 
     def _forget_owners(self) -> None:
         shown = {span.owner for lane in self._lanes.values() for span in lane}

@@ -22,7 +22,7 @@ _MOST_ROWS = 50
 def parts(history: History, ago: float) -> dict[str, str]:
     """HTML by the id of its element, as of ``ago`` seconds before now."""
     until, live = history.clock() - ago, not ago
-    owned = _owned(history, until)
+    owned, lanes = _owned(history, until), picture.lanes(history, until)
     places = [place for places in history.places.values() for place in places]
     return render_blocks(
         "dashboard/parts.html",
@@ -30,27 +30,48 @@ def parts(history: History, ago: float) -> dict[str, str]:
         live=live,
         until=until,
         clock=_clock,
+        seconds=_shown_seconds,
         most_rows=_MOST_ROWS,
         figures=_figures(history, until),
-        labels=picture.labels(history),
-        lanes=picture.lanes(history, until, owned),
+        topics=lanes.topics,
         owners=[
             (owner, number % picture.COLOURS, owned[owner])
             for owner, number in history.owners.items()
-            if owned[owner] or any(history.samples(owner, until - 10, until))
+            if owned[owner]
+            or owner in lanes.owners
+            or any(history.samples(owner, until - 10, until))
         ],
         unowned=owned[""],
         revocations=_pending(history) if live else _revoking(history, until),
         places=sorted(places, key=_behind),
         inside=any(place.in_flight is not None for place in places),
+        handlers=[each for owner in history.handlers.values() for each in owner],
+        unavailable=[(owner, each) for owner, all_ in history.unavailable.items() for each in all_],
         dead_letters=history.dead_letters.most_common(_MOST_ROWS),
+        letters=list(reversed(history.letters)),
         results=history.results.most_common(_MOST_ROWS),
         notes=history.notes(until, _NOTES),
     )
 
 
+def dead_letter(history: History, number: int) -> dict[str, str] | None:
+    """HTML by the id of its element: one dead letter with its contents; None if it is not kept."""
+    letter = next((each for each in history.letters if each.number == number), None)
+    if letter is None:
+        return None
+    return render_blocks("dashboard/dead_letter.html", letter=letter, clock=_clock)
+
+
 def _clock(at: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(at))
+
+
+def _shown_seconds(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    if seconds < 1:
+        return f"{1000 * seconds:.3g} ms"
+    return f"{seconds:.1f} s"
 
 
 def _owned(history: History, until: float) -> Counter[str]:

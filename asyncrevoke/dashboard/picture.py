@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from collections import Counter, defaultdict
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from asyncrevoke.pages.drawing import Drawing
-from asyncrevoke.printable import LONGEST_MESSAGE, printable
+from asyncrevoke.printable import LONGEST_MESSAGE, counted, printable
 
 if TYPE_CHECKING:
-    from collections import Counter
     from collections.abc import Sequence
 
     from asyncrevoke.dashboard.history import History, Sample, Span
+    from asyncrevoke.model import TopicPartition
 
 WINDOW: Final = 120.0
 COLOURS: Final = 8
 _WIDTH: Final = 1000
+_LABEL_HEIGHT: Final = 20
 _ORDER: Final = (
     *(f"o{number}" for number in range(COLOURS)),
     *("requested", "draining", "committing", "lost"),
@@ -31,28 +32,66 @@ def row_height(partitions: int) -> int:
     return 10 if partitions <= 200 else 5
 
 
-def lanes(history: History, until: float, owned: Counter[str]) -> Drawing:
-    """The last two minutes before ``until``. ``owned``: partitions by owner, for the label."""
+class TopicLanes(NamedTuple):
+    """The lanes of one topic's partitions. ``labels``: the numbers of partitions that have room for
+    a label, each with the distance in pixels from the top."""
+
+    topic: str
+    labels: list[tuple[int, int]]
+    drawing: Drawing
+
+
+class Lanes(NamedTuple):
+    """The lanes of all topics; ``owners`` have had a partition in the time that they show."""
+
+    topics: list[TopicLanes]
+    owners: set[str]
+
+
+def lanes(history: History, until: float) -> Lanes:
+    """The last two minutes before ``until``."""
     partitions = history.partitions()
     height = row_height(len(partitions))
+    owners: set[str] = set()
+    topics: list[TopicLanes] = []
+    for topic, group in groupby(partitions, key=lambda partition: partition.topic):
+        rows = list(group)
+        drawing = _drawn(history, topic, rows, height, until, owners)
+        topics.append(TopicLanes(topic, _labels(rows, height), drawing))
+    return Lanes(topics, owners)
+
+
+def _drawn(
+    history: History,
+    topic: str,
+    partitions: Sequence[TopicPartition],
+    height: int,
+    until: float,
+    owners: set[str],
+) -> Drawing:
     since = until - WINDOW
     paths: defaultdict[str, list[str]] = defaultdict(list)
+    owned: Counter[str] = Counter()
     for row, partition in enumerate(partitions):
         y = row * height + height / 2
+        owner = ""
         for span, begin, end in _clipped(history.lane(partition), since, until):
-            if not span.owner:
+            owner = span.owner
+            if not owner:
                 continue
+            owners.add(owner)
             x, width = _x(begin, since), _x(end, since) - _x(begin, since)
             stroke = f"M{x:.1f} {y:g}h{max(width, 1.5):.1f}"
             if span.state == "lost":
                 paths["lost"].append(f"M{x:.1f} {y:g}h6")
                 continue
-            paths[f"o{history.owners[span.owner] % COLOURS}"].append(stroke)
+            paths[f"o{history.owners[owner] % COLOURS}"].append(stroke)
             if span.state != "held":
                 paths[span.state].append(stroke)
+        owned[owner] += 1
     shares = ", ".join(f"{owner or 'nobody'} has {count}" for owner, count in sorted(owned.items()))
-    label = f"{len(partitions)} partitions over two minutes: {shares}"
-    total = max(1, len(partitions)) * height
+    label = f"{topic}, {counted(len(partitions), 'partition')} over two minutes: {shares}"
+    total = len(partitions) * height
     drawing = Drawing(
         _WIDTH,
         total,
@@ -85,21 +124,13 @@ def rates(samples: Sequence[Sample]) -> list[tuple[float, float]]:
     ]
 
 
-def labels(history: History) -> list[tuple[int, str]]:
-    """Lanes with a label: all of them or, if they are thin, the first of a topic and each tenth."""
-    partitions = history.partitions()
-    height = row_height(len(partitions))
-    found: list[tuple[int, str]] = []
-    before, free = "", 0
-    for row, partition in enumerate(partitions):
-        topic, number = partition
-        top = row * height
-        # Labels must not overlap.
-        if top >= free and (height >= 20 or topic != before or number % 10 == 0):
-            found.append((top, str(partition)))
-            free = top + (20 if height >= 20 else 50)
-        before = topic
-    return found
+def _labels(partitions: Sequence[TopicPartition], height: int) -> list[tuple[int, int]]:
+    """All partitions or, if lanes are thin, those that labels have room for."""
+    step = -(-_LABEL_HEIGHT // height)
+    return [
+        (row * height + (height - _LABEL_HEIGHT) // 2, partitions[row].partition)
+        for row in range(0, len(partitions), step)
+    ]
 
 
 def _clipped(spans: Sequence[Span], since: float, until: float) -> list[tuple[Span, float, float]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing import Self, Unpack
 
     from asyncrevoke.config import ConsumerOptions
+    from asyncrevoke.model import Record
     from asyncrevoke.producing.producer import Producer
     from asyncrevoke.ranges.range_consumer import RangeConsumer
 
@@ -89,7 +90,15 @@ class DeadLetterTopic:
     async def read(
         self, ranges: Mapping[TopicPartition, range]
     ) -> AsyncGenerator[Sequence[StoredDeadLetter | NoDeadLetter]]:
-        """The records of these ranges, in the order of each partition, some at a time."""
+        """The dead letters of these ranges, in the order of each partition, some at a time."""
+        async with aclosing(self.records(ranges)) as found:
+            async for records in found:
+                yield [read_dead_letter(record) for record in records]
+
+    async def records(
+        self, ranges: Mapping[TopicPartition, range]
+    ) -> AsyncGenerator[Sequence[Record]]:
+        """The records of these ranges as they are in the topic, in the order of each partition."""
         consumer = self._entered()
         reader = Reader(consumer, ranges, self._no_progress_timeout)
         reader.begin()
@@ -104,7 +113,7 @@ class DeadLetterTopic:
             if step.lost:
                 raise DeadLettersError(f"{self.topic} was deleted or made anew while it was read")
             yield [
-                read_dead_letter(record)
+                record
                 for record in step.records
                 if record.offset < ranges[record.topic_partition].stop
             ]

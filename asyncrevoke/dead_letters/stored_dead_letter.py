@@ -104,9 +104,14 @@ def why_not_replayed(letter: StoredDeadLetter, to: str, max_replays: int) -> str
         return (
             f"it was replayed {letter.replays} times and failed again (max_attempts={max_replays})"
         )
-    if letter.error_type == _UNREADABLE and letter.record.value is None:
+    if has_no_content(letter):
         return "it has no content: the record could not be read when it failed"
     return None
+
+
+def has_no_content(letter: StoredDeadLetter) -> bool:
+    """Whether the record could not be read when it failed, so that nothing of it was kept."""
+    return letter.error_type == _UNREADABLE and letter.record.value is None
 
 
 def _replays(headers: dict[str, bytes | None]) -> int:

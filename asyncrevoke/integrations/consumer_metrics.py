@@ -49,6 +49,10 @@ class ConsumerMetrics(Observer):
         self._stalls = 0
         self._loop_lag = Histogram(names.BUCKETS)
 
+    def is_of_same_consumer(self, other: ConsumerMetrics) -> bool:
+        """Whether both are the metrics of one entered consumer."""
+        return self is other or (self._consumer is not None and self._consumer is other._consumer)
+
     # --- hooks -----------------------------------------------------------------------------------
 
     def on_open(self, consumer: Observed) -> None:

@@ -25,13 +25,20 @@ def health_router(*consumers: Consumer, max_handler_age: float | None = None) ->
     return APIRouter(routes=list(health_routes(*consumers, max_handler_age=max_handler_age)))
 
 
-def dashboard_router(*consumers: Consumer, prefix: str = "/dashboard") -> APIRouter:
+def dashboard_router(
+    *consumers: Consumer, prefix: str = "/dashboard", dead_letter_values: bool = False
+) -> APIRouter:
     """``GET /dashboard/``: a live page of the consumers' partitions.
 
     ``docs/how-to/operating/dashboard.md`` describes it.
 
     To be called before the consumers are entered, as they are observed from then on. The page only
-    reads. It shows topics, handlers' names and client ids to every client that can reach it:
+    reads. It shows topics, handlers' names and client ids to every client that can reach it, and
+    with ``dead_letter_values`` the newest dead letters with key, headers, value and error message:
     authentication is the application's. Raises ConfigError and IllegalStateError.
     """
-    return APIRouter(routes=list(dashboard_routes(*consumers, prefix=prefix)))
+    return APIRouter(
+        routes=list(
+            dashboard_routes(*consumers, prefix=prefix, dead_letter_values=dead_letter_values)
+        )
+    )

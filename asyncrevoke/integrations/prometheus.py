@@ -68,8 +68,8 @@ class _Consumers(Collector):
         self._all: list[ConsumerMetrics] = []
 
     def add(self, measures: ConsumerMetrics) -> None:
-        """One more, unless it is known."""
-        if measures not in self._all:
+        """One more, unless its consumer has metrics here already."""
+        if not any(measures.is_of_same_consumer(each) for each in self._all):
             self._all.append(measures)
 
     def describe(self) -> Iterable[Family]:

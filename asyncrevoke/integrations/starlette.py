@@ -45,13 +45,16 @@ def health_routes(*consumers: Consumer, max_handler_age: float | None = None) ->
     ]
 
 
-def dashboard_routes(*consumers: Consumer, prefix: str = "/dashboard") -> list[Route]:
+def dashboard_routes(
+    *consumers: Consumer, prefix: str = "/dashboard", dead_letter_values: bool = False
+) -> list[Route]:
     """``GET /dashboard/``: a live page of the consumers' partitions.
 
     ``docs/how-to/operating/dashboard.md`` describes it.
 
     To be called before the consumers are entered, as they are observed from then on. The page only
-    reads. It shows topics, handlers' names and client ids to every client that can reach it:
+    reads. It shows topics, handlers' names and client ids to every client that can reach it, and
+    with ``dead_letter_values`` the newest dead letters with key, headers, value and error message:
     authentication is the application's. Raises ConfigError and IllegalStateError.
     """
     from asyncrevoke.dashboard.app import Dashboard
@@ -62,7 +65,7 @@ def dashboard_routes(*consumers: Consumer, prefix: str = "/dashboard") -> list[R
         raise ConfigError("there is no consumer to look at: dashboard_routes(consumer)")
     history = History(", ".join(dict.fromkeys(str(c.config.group_id) for c in consumers)))
     for consumer in consumers:
-        consumer.observe(ConsumerWatch(history))
+        consumer.observe(ConsumerWatch(history, dead_letter_values=dead_letter_values))
     return Dashboard(history).routes(prefix)
 
 

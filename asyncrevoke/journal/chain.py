@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.journal.format.arrow import RecordBatch, pc
 from asyncrevoke.journal.session_id import parse_session_id
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from asyncrevoke.journal.format.sealed import About
     from asyncrevoke.journal.segments import Content, Segment
 
 
 class SegmentChain:
-    """Checks that each segment of a session has the digest of the one before it."""
+    """Checks that each segment of a session has the digest of the one before it, and rows of this
+    session alone."""
 
     def __init__(self, name: str) -> None:
         # The session's id: the name of the folder, until a segment has it.
@@ -34,7 +34,8 @@ class SegmentChain:
         self._last_with_id: About | None = None
 
     def add(self, segment: Segment, content: Content) -> None:
-        """Check the next segment, in the order of file names."""
+        """Check the next segment, in the order of file names. ConfigError for a session's id of
+        another form."""
         if self.torn is not None and self._last is not None:
             self.damaged.append(f"segment {self._last.path.name}: {self.torn}")
         self.torn = content.torn
@@ -52,6 +53,7 @@ class SegmentChain:
                 self.damaged.append(f"segment {name} was written as segment {about.segment:06}")
         elif content.torn is None and content.damaged is None:
             self.without_digest.append(name)
+        self._check_sessions(segment, content.sessions)
         self._last, self._before, self._is_comparable = segment, about, content.damaged is None
 
     def damage(self, facts: Mapping[str, object]) -> list[str]:
@@ -61,12 +63,9 @@ class SegmentChain:
         without = [f"segment {name} has no digest, as others do" for name in self.without_digest]
         return [*self.damaged, *without]
 
-    def add_rows(self, segment: Segment, rows: RecordBatch) -> None:
-        """Check that rows are of this session. ConfigError for an id of another form."""
+    def _check_sessions(self, segment: Segment, names: Sequence[str]) -> None:
         of_others: list[str] = []
-        for name in pc.unique(rows.column("session_id")).to_pylist():
-            if name is None:
-                continue
+        for name in names:
             parse_session_id(name, segment.path)
             if not self._is_named:
                 self.name, self._is_named = name, True

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.chain import SegmentChain
+from asyncrevoke.journal.errors import DamagedJournalError
 from asyncrevoke.journal.format.arrow import RecordBatch, Table, pa, pc
 from asyncrevoke.journal.format.facts import facts_of
 from asyncrevoke.journal.format.row_memory import RowMemory
@@ -90,6 +92,18 @@ class SessionState(NamedTuple):
         return None
 
 
+def check_damage(sessions: Sequence[SessionState]) -> None:
+    """Raise DamagedJournalError if a file of a session was changed, or its rows are not those that
+    were written."""
+    damaged = [state for state in sessions if state.damaged]
+    if damaged:
+        more = f" ({len(damaged) - 1} more sessions are damaged)" if len(damaged) > 1 else ""
+        raise DamagedJournalError(
+            f"the journal of session {damaged[0].name} is damaged: {damaged[0].damaged[0]}{more}. "
+            "Copy its files again from where they were written, or leave the session out"
+        )
+
+
 class JournalContent(NamedTuple):
     """All rows, with the columns of ``schema.COLUMNS``, and the state of each session. Columns of
     texts are dictionaries."""
@@ -143,8 +157,6 @@ def _read_session(session: JournalSession, memory: RowMemory) -> tuple[SessionSt
         content = read(segment, memory)
         batches += content.batches
         chain.add(segment, content)
-        for batch in content.batches:
-            chain.add_rows(segment, batch)
     parse_session_id(chain.name, session.folder)
     table = pa.Table.from_batches(batches, COMPACT_SCHEMA)
     # The last frame of a live session may be incomplete, because it is being written.
@@ -176,13 +188,10 @@ def _state(
     times = pc.min_max(table["at_us"]).as_py()
     facts = facts_of(begin["facts"][0].as_py()) if begin.num_rows else {}
     missing, repeated = _missing(table)
-    damaged = [*chain.damage(facts), *repeated]
-    if begin.num_rows and not facts:
-        damaged.append("its beginning does not say of what consumer it is")
-    if ended and (end_facts := end["facts"][0].as_py()) is not None:
-        rows = facts_of(end_facts).get("rows")
-        if rows != table.num_rows and not missing:
-            damaged.append(f"its end says that it has {rows} rows, and there are {table.num_rows}")
+    ends = SessionEnds(
+        begin.num_rows > 0, facts, end["facts"][0].as_py() if ended else None, table.num_rows
+    )
+    damaged = [*chain.damage(facts), *repeated, *ends.damage(missing)]
     return SessionState(
         chain.name,
         facts,
@@ -197,6 +206,34 @@ def _state(
         tuple(missing),
         tuple(damaged),
     )
+
+
+class SessionEnds(NamedTuple):
+    """What the first and the last row of a session say, and the number of all rows.
+
+    ``end_facts`` are those of the END row as text; None without one, and of earlier versions.
+    """
+
+    has_begin: bool
+    facts: Mapping[str, object]
+    end_facts: str | None
+    rows: int
+
+    def damage(self, missing: Sequence[tuple[int, int]]) -> list[str]:
+        """A sentence for each contradiction; ``missing`` row numbers are none."""
+        found: list[str] = []
+        if self.has_begin and not self.facts:
+            found.append("its beginning does not say of what consumer it is")
+        if self.end_facts is not None and not missing:
+            rows = facts_of(self.end_facts).get("rows")
+            if rows != self.rows:
+                found.append(f"its end says that it has {rows} rows, and there are {self.rows}")
+        return found
+
+
+def repeated_rows(count: int, first: int) -> str:
+    """The sentence about row numbers of a session that occur more than once."""
+    return f"{count} rows are there more than once, row {first} first"
 
 
 def _missing(table: Table) -> tuple[list[tuple[int, int]], list[str]]:
@@ -215,4 +252,4 @@ def _missing(table: Table) -> tuple[list[tuple[int, int]], list[str]]:
     twice = pc.indices_nonzero(pc.less(steps, 1))
     if not len(twice):
         return found, []
-    return found, [f"{len(twice)} rows are there more than once, row {ordered[twice[0]]} first"]
+    return found, [repeated_rows(len(twice), ordered[twice[0]].as_py())]

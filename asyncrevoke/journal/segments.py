@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from filelock import FileLock, Timeout
 
 from asyncrevoke.journal.files import PRIVATE, check_no_link, open_file
-from asyncrevoke.journal.format.arrow import RecordBatch, pa
+from asyncrevoke.journal.format.arrow import RecordBatch, pa, pc
 from asyncrevoke.journal.format.arrow_log import read_arrow
 from asyncrevoke.journal.format.columns import text_size
 from asyncrevoke.journal.format.facts import facts_of
@@ -29,13 +29,15 @@ from asyncrevoke.journal.format.schema import RowKind
 from asyncrevoke.journal.format.sealed import (
     ROW_GROUP,
     About,
+    Sealed,
     SealedFile,
     check_sealed,
     read_sealed,
 )
+from asyncrevoke.journal.session_id import is_session_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from typing import BinaryIO
 
 LOG = ".log"
@@ -79,13 +81,14 @@ class Content(NamedTuple):
 
     ``torn`` says why its end cannot be read, if that was being written, and ``damaged`` what else
     is wrong. ``about`` is what it says of itself and of the segment before it: None of earlier
-    versions, and where nothing is there yet.
+    versions, and where nothing is there yet. ``sessions`` are those that its rows name.
     """
 
     batches: list[RecordBatch]
     torn: str | None = None
     damaged: str | None = None
     about: About | None = None
+    sessions: tuple[str, ...] = ()
 
 
 class JournalSession(NamedTuple):
@@ -149,37 +152,37 @@ def read(segment: Segment, memory: RowMemory | None = None) -> Content:
 def _read(segment: Segment, memory: RowMemory) -> Content:
     path = segment.path
     if segment.sealed:
-        found = read_sealed(path, memory)
-        return Content(found.batches, None, found.damaged, found.about)
+        return _of_sealed(read_sealed(path, memory))
     with open_file(path) as file:
         if path.suffix == ARROW_LOG:
-            return Content(*read_arrow(file, path, memory, compact=True))
+            return _of_arrow(*read_arrow(file, path, memory, compact=True))
         reader = FrameReader(file)
         batches: list[RecordBatch] = []
         for batch in record_batches(reader, ROW_GROUP, compact=True):
             memory.add(batch, path)
             batches.append(batch)
-        return Content(batches, reader.torn, reader.damaged, _about(reader))
+        return _of_frames(reader, batches)
 
 
 def read_blob(blob: bytes) -> Content:
     """Like :func:`read`, from the bytes of a log, with plain columns."""
     if blob.startswith(_ARROW):
-        return Content(*read_arrow(io.BytesIO(blob), Path("the log"), RowMemory()))
+        return _of_arrow(*read_arrow(io.BytesIO(blob), Path("the log"), RowMemory()))
     return _read_frames(io.BytesIO(blob))
 
 
 def check_blob(name: str, blob: bytes) -> Content:
     """The content of a segment, from its file's name and bytes, without its rows."""
     if name.endswith(SEALED):
-        found = check_sealed(io.BytesIO(blob))
-        return Content([], None, found.damaged, found.about)
+        return _of_sealed(check_sealed(io.BytesIO(blob)))._replace(batches=[])
     if blob.startswith(_ARROW):
         return read_blob(blob)._replace(batches=[])
     reader = FrameReader(io.BytesIO(blob))
+    named: dict[str, None] = {}
     for _ in reader.batches():
-        pass
-    return Content([], reader.torn, reader.damaged, _about(reader))
+        if reader.header is not None:
+            named[reader.header.session] = None
+    return _of_frames(reader, [])._replace(sessions=tuple(named))
 
 
 def rows_of_log(blob: bytes, session: str) -> Iterator[RecordBatch]:
@@ -203,8 +206,13 @@ def rows_of_log(blob: bytes, session: str) -> Iterator[RecordBatch]:
                 yield _named(batch, session, group)
         damaged = reader.damaged
     if damaged is not None:
-        row = {"session_id": session, "kind": DAMAGED, "facts": damaged}
-        yield pa.RecordBatch.from_pylist([row], SCHEMA)
+        yield damaged_row(session, damaged)
+
+
+def damaged_row(session: str, what: str) -> RecordBatch:
+    """A row of the kind :data:`DAMAGED`."""
+    row = {"session_id": session, "kind": DAMAGED, "facts": what}
+    return pa.RecordBatch.from_pylist([row], SCHEMA)
 
 
 def _group_of(batch: RecordBatch) -> str | None:
@@ -237,10 +245,45 @@ def read_piece(blob: bytes) -> Content:
     return _read_frames(io.BytesIO(blob))
 
 
+def problem_of_piece(piece: Content) -> str | None:
+    """Why the rows of a piece are not taken; None if they are."""
+    if (problem := piece.damaged or piece.torn) is not None:
+        return problem
+    if piece.about is None or not piece.batches:
+        return "it has no rows of a journal"
+    if not is_session_id(piece.about.session):
+        return "it names no session"
+    if piece.about.segment != 0:
+        return f"it is of segment {piece.about.segment:06}, and no piece of a topic is"
+    return None
+
+
 def _read_frames(file: BinaryIO) -> Content:
     reader = FrameReader(file)
-    batches = list(record_batches(reader, ROW_GROUP))
-    return Content(batches, reader.torn, reader.damaged, _about(reader))
+    return _of_frames(reader, list(record_batches(reader, ROW_GROUP)))
+
+
+def _of_sealed(found: Sealed) -> Content:
+    sessions = _sessions_in(found.batches)
+    return Content(found.batches, None, found.damaged, found.about, sessions)
+
+
+def _of_arrow(batches: list[RecordBatch], torn: str | None, damaged: str | None) -> Content:
+    return Content(batches, torn, damaged, None, _sessions_in(batches))
+
+
+def _of_frames(reader: FrameReader, batches: list[RecordBatch]) -> Content:
+    sessions = _sessions_in(batches)
+    return Content(batches, reader.torn, reader.damaged, _about(reader), sessions)
+
+
+def _sessions_in(batches: Sequence[RecordBatch]) -> tuple[str, ...]:
+    found: dict[str, None] = {}
+    for batch in batches:
+        for name in pc.unique(batch.column("session_id")).to_pylist():
+            if name is not None:
+                found[name] = None
+    return tuple(found)
 
 
 def _about(reader: FrameReader) -> About | None:

@@ -9,13 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from asyncrevoke.replays.errors import ReplayError
     from asyncrevoke.spark.audits.journal import blobs_frame
     from asyncrevoke.spark.audits.journal_views import journal_views
     from asyncrevoke.spark.audits.run import audit
     from asyncrevoke.spark.errors import (
         DataLossError,
         HandoverError,
-        ReplayError,
         SinkError,
         SparkSetupError,
         StalledReadError,
@@ -66,33 +66,33 @@ __all__ = [
 ]
 
 _MODULES = {
-    "DataLossError": "errors",
-    "GroupOffsets": "reading.places",
-    "HandoverError": "errors",
-    "KafkaSource": "source.data_source",
-    "OffsetRange": "reading.offsets",
-    "ReplayError": "errors",
-    "ReplayProgress": "replays.progress",
-    "ReplayReport": "replays.report",
-    "ResultTables": "results.result_tables",
-    "SinkError": "errors",
-    "SparkSetupError": "errors",
-    "StalledReadError": "errors",
-    "audit": "audits.run",
-    "blobs_frame": "audits.journal",
-    "dense_offsets": "reading.dense",
-    "failed_ranges": "results.failed_ranges",
-    "handover": "handovers.group_handover",
-    "journal_views": "audits.journal_views",
-    "open_session": "session",
-    "plan_handover": "handovers.group_handover",
-    "read_checkpoint": "handovers.checkpoint",
-    "register": "source.data_source",
-    "replay": "replays.run",
-    "replay_stream": "replays.streaming_query",
-    "report_page": "replays.report_page",
-    "resolve_ranges": "reading.offsets",
-    "result_tables": "results.result_tables",
+    "DataLossError": ".errors",
+    "GroupOffsets": ".reading.places",
+    "HandoverError": ".errors",
+    "KafkaSource": ".source.data_source",
+    "OffsetRange": ".reading.offsets",
+    "ReplayError": "..replays.errors",
+    "ReplayProgress": ".replays.progress",
+    "ReplayReport": ".replays.report",
+    "ResultTables": ".results.result_tables",
+    "SinkError": ".errors",
+    "SparkSetupError": ".errors",
+    "StalledReadError": ".errors",
+    "audit": ".audits.run",
+    "blobs_frame": ".audits.journal",
+    "dense_offsets": ".reading.dense",
+    "failed_ranges": ".results.failed_ranges",
+    "handover": ".handovers.group_handover",
+    "journal_views": ".audits.journal_views",
+    "open_session": ".session",
+    "plan_handover": ".handovers.group_handover",
+    "read_checkpoint": ".handovers.checkpoint",
+    "register": ".source.data_source",
+    "replay": ".replays.run",
+    "replay_stream": ".replays.streaming_query",
+    "report_page": ".replays.report_page",
+    "resolve_ranges": ".reading.offsets",
+    "result_tables": ".results.result_tables",
 }
 
 
@@ -100,7 +100,7 @@ def __getattr__(name: str) -> object:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        value: object = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        value: object = getattr(import_module(_MODULES[name], __name__), name)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in ("pyspark", "pyarrow"):
             raise

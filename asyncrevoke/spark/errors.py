@@ -19,11 +19,6 @@ class StalledReadError(AsyncRevokeError, TimeoutError):
     position."""
 
 
-class ReplayError(AsyncRevokeError):
-    """A replay failed. Ranges that it has written count; run it again with its ``run_id`` to
-    continue."""
-
-
 class HandoverError(AsyncRevokeError):
     """Offsets cannot be committed for the group; the message says why, and what was committed."""
 

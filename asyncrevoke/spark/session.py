@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.broker.errors import BrokerMissingError
 from asyncrevoke.broker.installation.java import find_java
+from asyncrevoke.replays.errors import ReplayError
 from asyncrevoke.spark.errors import (
     DataLossError,
-    ReplayError,
     SparkSetupError,
     StalledReadError,
 )
@@ -154,7 +154,7 @@ def message_of_task_error(error: Exception, where: str) -> AsyncRevokeError | No
     """The error of this library that failed a task, without Spark's stack trace; None if another
     error did. ``where`` precedes its message."""
     found = re.findall(
-        r"^(?:.*?)asyncrevoke\.(?:spark\.)?errors\.(\w+): (.+)$", str(error), re.MULTILINE
+        r"^(?:.*?)asyncrevoke\.(?:\w+\.)?errors\.(\w+): (.+)$", str(error), re.MULTILINE
     )
     if not found:
         return None

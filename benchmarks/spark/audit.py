@@ -34,8 +34,9 @@ from asyncrevoke.journal.segments import JournalSession, seal
 from asyncrevoke.journal.session_id import new_session_id
 from asyncrevoke.model import Record
 from asyncrevoke.spark.audits.database import SparkDatabase, over
-from asyncrevoke.spark.audits.journal import SCHEMA, for_the_rules, journal_frame
+from asyncrevoke.spark.audits.journal import SCHEMA, for_the_rules, rows_of_files
 from asyncrevoke.spark.audits.run import differing
+from asyncrevoke.spark.audits.segments import find_files
 from asyncrevoke.spark.audits.sources import TopicSource
 from benchmarks.report.surroundings import surroundings
 from benchmarks.spark.topic import PARTITIONS, TOPIC, parser, running
@@ -88,7 +89,7 @@ def on_spark(spark: SparkSession, address: str, folder: Path) -> int:
     options = {"bootstrap_servers": address, "topic": TOPIC, "isolation_level": "read_committed"}
     source = TopicSource(options, compacted=False)
     database = SparkDatabase(spark)
-    database.add("journal", for_the_rules(journal_frame(spark, folder)))
+    database.add("journal", for_the_rules(rows_of_files(spark, find_files(spark, folder))))
     comparison = Comparison(
         database, TOPIC, source.bounds, (), _ORDERS, AuditSettings(), compacted=False
     )

@@ -135,7 +135,13 @@ def _run(
             _wait(lambda: _batches(query) >= 2)
             query.stop()
         query.awaitTermination()
-        plan = plan_handover(f"{folder}/checkpoint", group=topic, bootstrap=address, topic=topic)
+        plan = plan_handover(
+            f"{folder}/checkpoint",
+            group=topic,
+            bootstrap=address,
+            topic=topic,
+            sink=f"{folder}/stream",
+        )
         apply_handover(plan, bootstrap=address)
         # The group goes on while the load does.
         by_group = asyncio.run(_go_on(address, topic, load))

@@ -14,9 +14,9 @@ import sys
 import time
 
 from asyncrevoke.broker import KafkaBroker
+from asyncrevoke.replays.opened_handlers import Target
 from asyncrevoke.spark.arrow import pa
 from asyncrevoke.spark.reading.offsets import OffsetRange
-from asyncrevoke.spark.reading.worker import Target
 from asyncrevoke.spark.replays.range_task import RangeTask
 from benchmarks.spark.topic import PARTITIONS, TOPIC, fill
 

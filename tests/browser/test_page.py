@@ -12,9 +12,10 @@ from aiokafka import AIOKafkaProducer
 from browser.serving import serving
 from playwright.async_api import expect
 
-from asyncrevoke import Consumer, TopicPartition
+from asyncrevoke import Consumer, Record, TopicPartition
 from asyncrevoke.dashboard.app import Dashboard
-from asyncrevoke.dashboard.history import History, Pending, Place, Sample
+from asyncrevoke.dashboard.handler_calls import HandlerFigures
+from asyncrevoke.dashboard.history import History, Pending, Place, Sample, Unavailable
 from asyncrevoke.dashboard.server import served
 from asyncrevoke.integrations.starlette import dashboard_routes
 from asyncrevoke.runtime.hooks.observer import Observer
@@ -64,6 +65,16 @@ def fill_tables(history: History) -> None:
         Place(TopicPartition("orders", n), f"till-{n % 3}", n, 1000 * n, 1000 * n, 17**n % 99991)
         for n in range(12)
     )
+    history.handlers["till"] = tuple(
+        HandlerFigures(f"till-{n}", f"billing.handlers.{name}", 120.4, 3 * n, 0.25, 7, 12.0)
+        for n, name in enumerate(("bill", "refund_to_the_customer_of_another_country"))
+    )
+    history.unavailable["till"] = (
+        Unavailable("orders.of-a-topic-with-a-long-name.dlq", "the topic does not exist"),
+    )
+    letter = Record("orders", 3, 4711, 0, 0, b"k", b"<script>", (("trace", b"1"),))
+    history.count_dead_letter("orders.dlq", "orders", "ValueError")
+    history.keep_dead_letter("till-1", "orders.dlq", letter, ValueError("no customer"))
     history.sample("till-1", Sample(time.time(), 12_000, 7, 1234, 3, 2.5, "stable"))
     for text in "revocation requested: orders-5", "released orders-4 after 0.12 s":
         history.note("till-2", text)
@@ -72,6 +83,8 @@ def fill_tables(history: History) -> None:
 async def test_a_screen_shows_it_all(browser: Browser, pictures: Path) -> None:
     history = history_of(12)
     fill_tables(history)
+    now = time.time()
+    history.clock = lambda: now  # the figures do not become old while the browser starts
     async with serving(Dashboard(history).routes()) as url:
         for scheme in ("light", "dark"):
             page = await browser.new_page(
@@ -81,6 +94,8 @@ async def test_a_screen_shows_it_all(browser: Browser, pictures: Path) -> None:
             await page.goto(f"{url}/dashboard")
             await page.wait_for_selector("[data-state=draining]", state="attached")
             assert "orders-10" in await page.inner_text("#places")
+            assert "billing.handlers.bill" in await page.inner_text("#handlers")
+            assert "the topic does not exist" in await page.inner_text("#unavailable")
             assert "released orders-4" in await page.inner_text("#notes")
             assert "stable" in await page.inner_text("#figures")
             await page.screenshot(path=pictures / f"screen-{scheme}.png", full_page=True)
@@ -200,6 +215,57 @@ async def test_ten_minutes_are_replayed_by_keyboard(browser: Browser) -> None:
         await expect(page.locator("#back")).to_have_text(re.compile("^5[0-8][0-9] s back"))
 
 
+async def test_each_control_is_reached_by_tab_and_shows_its_focus(browser: Browser) -> None:
+    history = history_of(12)
+    fill_tables(history)
+    async with serving(Dashboard(history).routes()) as url:
+        page = await browser.new_page(viewport={"width": 390, "height": 844})
+        await page.goto(f"{url}/dashboard")
+        await page.wait_for_selector("[data-letter]", state="attached")
+        reached: list[str] = []
+        for _ in range(30):
+            await page.keyboard.press("Tab")
+            name, outline, width = await page.evaluate(
+                """() => { const at = document.activeElement, style = getComputedStyle(at);
+                  return [at.id || at.getAttribute("aria-label") || at.textContent,
+                    style.outlineStyle, at.getBoundingClientRect().width]; }"""
+            )
+            if name in reached or await page.evaluate("document.activeElement === document.body"):
+                break
+            reached.append(name)
+            assert outline == "solid", name
+            assert width > 0, name
+    assert reached == [
+        "unavailable", "handlers", "Lanes of partitions over the last two minutes", "play", "ago",
+        "now", "revocations", "places", "dead_letters", "Show", "notes",
+    ]  # fmt: skip
+
+
+async def test_a_dead_letter_is_opened_and_closed_by_keyboard(
+    browser: Browser, pictures: Path
+) -> None:
+    history = history_of(12)
+    fill_tables(history)
+    said: list[str] = []
+    async with serving(Dashboard(history).routes()) as url:
+        page = await browser.new_page(viewport={"width": 390, "height": 844})
+        page.on("pageerror", lambda error: said.append(str(error)))
+        await page.goto(f"{url}/dashboard")
+        await page.wait_for_selector("[data-letter]", state="attached")
+        assert "<script>" not in await page.inner_text("body"), "hidden until it is asked for"
+        await page.focus("[data-letter]")
+        await page.keyboard.press("Enter")
+        await expect(page.locator("dialog")).to_contain_text("<script>")
+        await page.screenshot(path=pictures / "dead-letter.png")
+        # A change of the table replaces the button that has had the focus.
+        history.count_dead_letter("orders.dlq", "orders", "ValueError")
+        await expect(page.locator("#dead_letters td").nth(2)).to_have_text("2")
+        await page.keyboard.press("Escape")
+        await expect(page.locator("dialog")).to_be_hidden()
+        await expect(page.locator("[data-letter]")).to_be_focused()
+    assert said == []
+
+
 async def test_the_page_loads_nothing_from_elsewhere_and_says_when_the_server_is_gone(
     browser: Browser,
 ) -> None:
@@ -231,10 +297,11 @@ async def test_the_page_needs_nothing_that_its_content_security_policy_forbids(
         tops = await page.evaluate(
             "[...document.querySelectorAll('.names span')].map(each => each.offsetTop)"
         )
-        assert tops == [20 * row for row in range(13)]
-        lanes = await page.locator("svg.lanes").bounding_box()
+        # The second topic has one partition.
+        assert tops == [*(20 * row for row in range(12)), 0]
+        lanes = await page.locator("svg.lanes").first.bounding_box()
         assert lanes is not None
-        assert lanes["height"] == 260
+        assert lanes["height"] == 240
         assert (
             await page.evaluate(
                 "getComputedStyle(document.querySelector('.lanes path')).strokeWidth"
@@ -272,15 +339,22 @@ async def test_a_phone_shows_it_without_scrolling_sideways(
     history = history_of(12)
     fill_tables(history)
     async with serving(Dashboard(history).routes()) as url:
-        for scheme in ("light", "dark"):
+        for width, scheme in ((360, "light"), (390, "dark")):
             page = await browser.new_page(
-                viewport={"width": 360, "height": 740},
+                viewport={"width": width, "height": 740},
                 color_scheme="dark" if scheme == "dark" else "light",
             )
             await page.goto(f"{url}/dashboard")
             await page.wait_for_selector("#lanes path", state="attached")
             await page.wait_for_selector("[data-state=draining]", state="attached")
-            assert await page.evaluate("document.documentElement.scrollWidth") <= 360
+            assert await page.evaluate("document.documentElement.scrollWidth") <= width
+            # Nor do its tables: no cell is cut.
+            for table in ("#places", "#handlers", "#revocations", "#dead_letters", "#unavailable"):
+                box = page.locator(table)
+                assert await box.evaluate("e => e.scrollWidth <= e.clientWidth"), table
+            assert "in flight" in await page.locator("#places td").nth(3).evaluate(
+                "e => getComputedStyle(e, '::before').content"
+            )
             back = await page.evaluate("getComputedStyle(document.body).backgroundColor")
             assert back == ("rgb(15, 23, 32)" if scheme == "dark" else "rgb(255, 255, 255)")
             await page.screenshot(path=pictures / f"phone-{scheme}.png", full_page=True)

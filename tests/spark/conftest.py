@@ -66,6 +66,17 @@ async def held(record: Record, context: HandlerContext) -> None:
 async def letters(value: bytes) -> None:
     raise ValueError("no")
 
+TWICE = Retry(attempts=2, backoff=0)
+
+@consumer.handler(pattern="redone.*", dead_letter="dead-of-redone", retry=TWICE)
+async def redone(value: bytes, record: Record, context: HandlerContext) -> object:
+    note("effects", "%s %d %d" % context.idempotency_key)
+    if not os.path.exists(f"{FOLDER}/mended"):
+        raise ConnectionError("not yet")
+    if value == b"bad":
+        raise KeyError("still bad")
+    return f"{context.idempotency_key} {record.timestamp} {record.key} {value} {record.headers}"
+
 router = Router()
 empty = Consumer(group_id="billing")
 """

@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
+from asyncrevoke.replays.opened_handlers import Target
 from asyncrevoke.spark.audits.hash_tasks import HashTask
-from asyncrevoke.spark.reading.worker import Target
 from asyncrevoke.spark.replays.engines import ReplayJob
 from asyncrevoke.spark.replays.progress import Address
 from asyncrevoke.spark.source.options import SourceOptions

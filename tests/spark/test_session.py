@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from asyncrevoke.replays.errors import ReplayError
 from asyncrevoke.spark.errors import (
     DataLossError,
-    ReplayError,
     SparkSetupError,
     StalledReadError,
 )
@@ -158,7 +158,7 @@ def test_a_java_that_it_runs_on_is_found(tmp_path: Path) -> None:
 def test_the_sentence_of_a_task_is_found_among_the_frames_of_spark() -> None:
     text = (
         "[UDF_ERROR] Traceback (most recent call last):\n  File ...\n"
-        "asyncrevoke.spark.errors.ReplayError: more than max_errors=3 records have failed\n\n"
+        "asyncrevoke.replays.errors.ReplayError: more than max_errors=3 records have failed\n\n"
         "\tat org.apache.spark..."
     )
     told = message_of_task_error(ValueError(text), "run july")

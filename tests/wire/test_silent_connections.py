@@ -30,7 +30,7 @@ from asyncrevoke.core.io.effects import (
 )
 from asyncrevoke.protocol import messages
 from asyncrevoke.runtime.net.channels import Channels
-from asyncrevoke.runtime.net.keepalive import keep_alive
+from asyncrevoke.runtime.net.socket_options import keep_alive
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -64,9 +64,11 @@ class Slow:
     def __init__(self) -> None:
         self.answers = asyncio.Event()
         self.part: bytes | None = None
+        self.asked_by: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
         self._later: set[asyncio.Task[None]] = set()
 
     async def __call__(self, correlation: int, writer: asyncio.StreamWriter) -> None:
+        self.asked_by.put_nowait(writer)
         if self.part is not None:
             writer.write(self.part)
         self._later.add(asyncio.create_task(self._answer(correlation, writer)))
@@ -148,6 +150,22 @@ async def test_a_part_of_a_response_is_no_silence(setup: Setup) -> None:
     assert silent.since > 0
     setup.answer.answers.set()
     asked.cancel()
+
+
+async def test_a_large_response_that_slows_down_is_no_silence(setup: Setup) -> None:
+    size, fast = 2**20, 300_000
+    setup.answer.part = struct.pack(">i", size) + bytes(fast)
+    asked = setup.ask()
+    writer = await setup.answer.asked_by.get()
+    # Fewer bytes than the client wakes for, over a longer time than a silent connection has.
+    for _ in range(30):
+        await asyncio.sleep(SILENCE_TIMEOUT / 5)
+        writer.write(bytes(1000))
+    writer.write(bytes(size - fast - 30 * 1000))
+    reply = await asked
+    assert isinstance(reply, Failed)
+    # It was received as a whole: zeros are no response.
+    assert reply.kind is FailureKind.MALFORMED
 
 
 async def test_a_request_sent_before_an_unanswered_probe_is_dropped(setup: Setup) -> None:

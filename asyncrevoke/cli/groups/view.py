@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from asyncrevoke.cli.terminal import add_row, print_line
+from asyncrevoke.printable import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -52,7 +53,7 @@ def show_group(console: Console, group: GroupFacts) -> None:
         print_line(
             console,
             f"lag: {_number(group.lag)}"
-            + (f", and {unknown} partitions of unknown lag" * bool(unknown)),
+            + (f", and {counted(unknown, 'partition')} of unknown lag" * bool(unknown)),
         )
 
 

@@ -7,18 +7,25 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 from asyncrevoke.cli.run.health_server import HealthAnswer, HealthServer
 from asyncrevoke.cli.run.log_output import LogFormat, LogLevel, LogOutput
+from asyncrevoke.cli.run.metrics_text import MetricsText
 from asyncrevoke.cli.run.serving import ServingError, load, serve
 from asyncrevoke.cli.run.workers.settings import WorkerSettings
 from asyncrevoke.cli.terminal import USAGE
 
 if TYPE_CHECKING:
     from asyncrevoke.consumer import Consumer
+
+
+_Level: TypeAlias = Annotated[LogLevel, typer.Option(help="The least severe lines that are shown.")]
+_Format: TypeAlias = Annotated[
+    LogFormat, typer.Option(help="Lines for people, or a JSON object a line.")
+]
 
 
 def run(
@@ -51,12 +58,11 @@ def run(
     health_host: Annotated[
         str, typer.Option(help="Where that is listened on; 0.0.0.0 for Kubernetes.")
     ] = "127.0.0.1",
-    log_level: Annotated[
-        LogLevel, typer.Option(help="The least severe lines that are shown.")
-    ] = LogLevel.INFO,
-    log_format: Annotated[
-        LogFormat, typer.Option(help="Lines for people, or a JSON object a line.")
-    ] = LogFormat.CONSOLE,
+    metrics: Annotated[
+        bool, typer.Option("--metrics", help="Serve /metrics for Prometheus on --health-port, too.")
+    ] = False,
+    log_level: _Level = LogLevel.INFO,
+    log_format: _Format = LogFormat.CONSOLE,
 ) -> None:
     """Handle records with a consumer's handlers until SIGINT or SIGTERM, then drain.
 
@@ -70,13 +76,16 @@ def run(
     settings = WorkerSettings(
         target, workers, reload, shutdown_timeout, log_level, log_format, health_host, health_port
     )
+    if metrics and (mistake := _metrics_mistake(settings)):
+        print(f"error: {mistake}", file=sys.stderr)
+        raise typer.Exit(USAGE)
     output = LogOutput(log_level, log_format)
     output.install()
     if workers is not None or reload:
         raise typer.Exit(_supervise(settings))
     try:
         consumer = load(target)
-        serve(consumer, output, lambda served: _health(served, settings))
+        serve(consumer, output, lambda served: _health(served, settings, metrics=metrics))
     except ServingError as error:
         raise typer.Exit(error.code) from error
 
@@ -104,7 +113,21 @@ def _supervise(settings: WorkerSettings) -> int:
     return asyncio.run(main())
 
 
-def _health(consumer: Consumer, settings: WorkerSettings) -> AbstractAsyncContextManager[object]:
+def _metrics_mistake(settings: WorkerSettings) -> str | None:
+    """Why ``--metrics`` cannot be served with these options."""
+    if settings.health_port is None:
+        return "--metrics is served on the health port: add --health-port 8080, for example"
+    if settings.workers is not None or settings.reload:
+        return (
+            "--metrics has the metrics of this process, and workers are other processes: leave "
+            "--workers and --reload away, or serve them from the application"
+        )
+    return None
+
+
+def _health(
+    consumer: Consumer, settings: WorkerSettings, *, metrics: bool
+) -> AbstractAsyncContextManager[object]:
     if settings.health_port is None:
         return nullcontext()
 
@@ -113,4 +136,9 @@ def _health(consumer: Consumer, settings: WorkerSettings) -> AbstractAsyncContex
         facts: list[Mapping[str, object]] = [dict(probe.facts())]
         return HealthAnswer(probe.live, probe.ready, facts)
 
-    return HealthServer(settings.health_host, settings.health_port, answer)
+    return HealthServer(
+        settings.health_host,
+        settings.health_port,
+        answer,
+        metrics=MetricsText(consumer) if metrics else None,
+    )

@@ -1,4 +1,4 @@
-"""``/livez`` and ``/readyz`` on a port of their own, for ``asyncrevoke run --health-port``."""
+"""``/livez``, ``/readyz`` and ``/metrics`` on a port of their own, for ``asyncrevoke run``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from http import HTTPStatus
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from asyncrevoke.cli.run.metrics_text import MetricsText
 from asyncrevoke.http_port.request import HttpRequest
 from asyncrevoke.http_port.response import HttpResponse
 from asyncrevoke.http_port.server import HttpServer, PortLimits
@@ -39,10 +40,12 @@ class HealthServer:
         port: int,
         answer: Callable[[], HealthAnswer],
         limits: PortLimits | None = None,
+        *,
+        metrics: MetricsText | None = None,
     ) -> None:
         self._host = host
         self._port = port
-        self.server = HttpServer(host, port, _Probes(answer), limits or PortLimits())
+        self.server = HttpServer(host, port, _Answers(answer, metrics), limits or PortLimits())
 
     async def __aenter__(self) -> Self:
         try:
@@ -67,11 +70,15 @@ class HealthServer:
         await self.server.__aexit__(kind, error, trace)
 
 
-class _Probes:
-    def __init__(self, answer: Callable[[], HealthAnswer]) -> None:
+class _Answers:
+    def __init__(self, answer: Callable[[], HealthAnswer], metrics: MetricsText | None) -> None:
         self._answer = answer
+        self._metrics = metrics
 
     async def answer(self, request: HttpRequest, response: HttpResponse) -> None:
+        if request.path == b"/metrics" and self._metrics is not None:
+            await self._answer_metrics(self._metrics, response)
+            return
         answer = self._answer()
         known = {b"/livez": answer.live, b"/readyz": answer.ready}
         if request.path not in known:
@@ -81,3 +88,11 @@ class _Probes:
         status = HTTPStatus.OK if ok else HTTPStatus.SERVICE_UNAVAILABLE
         body = json.dumps({"ok": ok, "consumers": answer.facts}).encode()
         await response.whole(status, body, "application/json")
+
+    async def _answer_metrics(self, metrics: MetricsText, response: HttpResponse) -> None:
+        try:
+            text = await metrics.read()
+        except Exception:
+            await response.whole(HTTPStatus.INTERNAL_SERVER_ERROR, b"failed\n", "text/plain")
+            raise
+        await response.whole(HTTPStatus.OK, text, metrics.media_type)

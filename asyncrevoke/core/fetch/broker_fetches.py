@@ -54,7 +54,8 @@ class BrokerFetches:
 
     Partitions without new data are in the long poll, which the broker may hold. Those to be fetched
     meanwhile (new, or emptied) go by a short fetch on another connection; busy partitions stay
-    there, so that the long poll lists the quiet ones.
+    there, so that the long poll lists the quiet ones. If all are busy and responses are large, each
+    fetch has half of them: the broker prepares one response while the other is received.
     """
 
     def __init__(self, node_id: int) -> None:
@@ -68,6 +69,8 @@ class BrokerFetches:
         self.not_before = 0.0
         # Bytes that a response may have on this link, None without a limit.
         self.max_response_bytes: int | None = None
+        # Whether the next fetch for busy partitions has half of them.
+        self._in_halves = False
         self._backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
         # After empty responses that came at once.
         self._pause = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
@@ -108,8 +111,13 @@ class BrokerFetches:
         long_poll = self.in_flight.get(Channel.FETCH)
         if long_poll is None:
             quiet = [cursor for cursor in self.needs_fetch if not cursor.busy]
-            if not quiet or Channel.FETCH_BUSY in self.in_flight:
+            if Channel.FETCH_BUSY in self.in_flight:
                 quiet = list(self.needs_fetch)
+            elif not quiet:
+                quiet = list(self.needs_fetch)
+                if self._in_halves:
+                    # The rest is the next fetch. A session keeps its half from now on.
+                    del quiet[-(-len(quiet) // 2) :]
             return Channel.FETCH, longest, quiet
         wait = min(_SHORT_WAIT, longest, long_poll.sent_at + long_poll.max_wait - now - _AHEAD)
         joins = self._long_poll_ends_soon(now)
@@ -127,9 +135,13 @@ class BrokerFetches:
         """The response was late: the link may be too slow for this size."""
         self.max_response_bytes = max(fetch.reserved // 2, _SMALLEST_ANSWER)
 
-    def answered(self, now: float, fetch: InFlightFetch, *, fruitless: bool) -> None:
-        """A broker that responds at once without records is not asked again at once."""
+    def answered(
+        self, now: float, fetch: InFlightFetch, *, fruitless: bool, in_halves: bool
+    ) -> None:
+        """A broker that responds at once without records is not asked again at once. ``in_halves``:
+        from now on, two fetches share busy partitions."""
         self._backoff.succeeded()
+        self._in_halves = in_halves
         if self.max_response_bytes is not None and not fruitless:
             self.max_response_bytes = (
                 self.max_response_bytes * 2 if self.max_response_bytes < 2**30 else None

@@ -51,7 +51,8 @@ _LOOK_EVERY = 0.01
 _FEW = 32
 # Seconds that the next fetch waits for a poll to take what has come.
 _POLLED_SOON = 0.005
-# After a response of so many bytes it does not wait: the broker prepares the next one meanwhile.
+# After a response of so many bytes it does not wait, and two fetches are in flight: the broker
+# prepares the next response meanwhile.
 _LARGE = 1024 * 1024
 
 
@@ -391,7 +392,8 @@ class Fetcher:
                 self._log.over(now, f"node {broker.node_id}", "fetching again", node=broker.node_id)
                 self._memory.received(now, reply, fetch.targets)
                 served, fruitless = self._responses.handle(now, fetch, reply)
-                broker.answered(now, fetch, fruitless=fruitless)
+                in_halves = _is_large(reply) and _is_within_limit(reply, fetch)
+                broker.answered(now, fetch, fruitless=fruitless, in_halves=in_halves)
                 if served:
                     self._outbox.wake()
                     is_held = self._reactions.is_poll_waiting and not _is_large(reply)
@@ -477,6 +479,11 @@ class Fetcher:
 
 def _is_large(response: FetchResponse) -> bool:
     return response.buffer is not None and len(response.buffer) >= _LARGE
+
+
+def _is_within_limit(response: FetchResponse, fetch: InFlightFetch) -> bool:
+    """Whether it has no more bytes than were reserved: no batch exceeds the limit (KIP-74)."""
+    return sum(len(fetched.records) for fetched in response.partitions) <= fetch.reserved
 
 
 def _all_known(ids: dict[str, bytes | None]) -> dict[str, bytes] | None:

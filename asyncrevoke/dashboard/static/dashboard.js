@@ -10,7 +10,9 @@ function show(parts) {
     if (shown.get(id) === html) continue;
     shown.set(id, html);
     const place = element(id);
+    const focused = place.contains(document.activeElement) && document.activeElement.dataset.letter;
     place.innerHTML = html;
+    if (focused) place.querySelector(`[data-letter="${focused}"]`)?.focus();
     // The content security policy allows no style in HTML.
     for (const label of place.querySelectorAll("[data-top]")) label.style.top = `${label.dataset.top}px`;
   }
@@ -34,6 +36,18 @@ async function look() {
   const answer = await fetch(`view?ago=${back}`);
   if (mine === asked && answer.ok) show(await answer.json());
 }
+
+document.onclick = async (event) => {
+  const number = event.target.dataset.letter;
+  if (!number) return;
+  const answer = await fetch(`dead-letter?number=${number}`);
+  if (answer.ok) show(await answer.json());
+  else element("dead_letter").textContent = await answer.text();
+  const letter = element("letter");
+  letter.onclose = () => document.querySelector(`[data-letter="${number}"]`)?.focus();
+  letter.showModal();
+};
+element("close").onclick = () => element("letter").close();
 
 function play(on) {
   clearInterval(playing);

@@ -15,7 +15,7 @@ from asyncrevoke.handlers.scheduling.attempt_state import TRACED
 from asyncrevoke.runtime.session.membership_guard import may_begin
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from asyncrevoke.handlers.execution.failure_policy import FailurePolicy
     from asyncrevoke.handlers.execution.invocation import HandlerInvoker
@@ -31,12 +31,14 @@ if TYPE_CHECKING:
     from asyncrevoke.runtime.hooks.observers import Observers
     from asyncrevoke.runtime.session.membership_guard import MembershipGuard
 
+    QueueResult = Callable[[Item, object], Awaitable[object] | None]
+
 
 class Dispatcher:
     """Implements :class:`ItemDispatch`: one method for each step of an item.
 
-    ``start`` and ``completed`` are called for each record, so they are chosen once, for what this
-    consumer uses: batches, a journal.
+    ``first_calls`` and ``completed`` are called for each record, so they are chosen once, for what
+    this consumer uses: batches, a journal.
     """
 
     def __init__(
@@ -60,8 +62,8 @@ class Dispatcher:
         self._publisher = publisher
         self._publishes = context.open_producer is not None
         self._log = context.log
-        # Topics whose calls report their records themselves, when the results are acknowledged.
-        self._reporting: set[str] = set()
+        # Of topics whose records are completed when their results are acknowledged.
+        self.result_queues: dict[str, QueueResult] | None = None if publisher is None else {}
         # Whether a result may be acknowledged after its call has returned.
         self._publishes_later = context.recorder is None and context.call_recorder is None
         self._order_by = context.order_by
@@ -78,9 +80,9 @@ class Dispatcher:
         self._handlers: dict[str, Handler] = {}
         # Of prepared topics, those that have several handlers.
         self.matchers: dict[str, RecordMatcher] = {}
-        # How an item of a prepared topic is called first: by _first_call(), or directly by the
-        # function that HandlerInvoker.prepare() has made of the handler.
-        self._first_calls: dict[str, Callable[[Item], Awaitable[object]]] = {}
+        # Of prepared topics: _first_call(), or the function that HandlerInvoker.prepare() has made
+        # of the handler.
+        self.first_calls: dict[str, Callable[[Item], Awaitable[object]]] = {}
         # Topics whose first calls are direct, and whose records may be chosen for tracing.
         self._direct: set[str] = set()
         # Records whose handlers have returned, until flush_completed().
@@ -88,15 +90,11 @@ class Dispatcher:
         if recorder is not None:
             recorder.watch_completed(self._completed)
         has_batches = any(handler.batch for handler in lookup.handlers)
-        self.start = self._start_function(has_batches=has_batches)
         self.completed: Callable[[Item], object] = (
             self._item_completed
             if has_batches
             else cast("Callable[[Item], object]", self._completed.append)
         )
-        if publisher is not None:
-            self.start = self._start_reporting(self.start)
-            self.completed = self._completed_unless_reporting
         self.worker_has_failed = False
 
     def prepare(self, topic: str) -> Handler:
@@ -129,7 +127,7 @@ class Dispatcher:
             for each in handlers:
                 # Calls look up the handler of a record in the state of its attempts.
                 self._invoker.prepare(topic, each, self._publisher_for(each))
-            self._first_calls[topic] = self._first_call_of_shared_topic
+            self.first_calls[topic] = self._recorded(handler, self._first_call_of_shared_topic)
         return handler
 
     def handler_of(self, item: Item) -> Handler:
@@ -152,31 +150,30 @@ class Dispatcher:
 
     def _prepare_calls(self, topic: str, handler: Handler) -> None:
         publisher = self._publisher_for(handler)
-        first = self._invoker.prepare(topic, handler, publisher)
-        if first is not None and publisher is not None:
-            if self._publishes_later:
-                self._reporting.add(topic)
-                first = publisher.direct(handler, first)
+        direct = self._invoker.prepare(topic, handler, publisher)
+        if direct is not None and publisher is not None:
+            if self._publishes_later and self.result_queues is not None:
+                queue = publisher.queue_of(handler)
+                self.result_queues[topic] = cast("QueueResult", queue)
             else:
-                first = None
-        if first is None:
-            self._first_calls[topic] = self._first_call
-        else:
+                direct = None
+        if direct is not None:
             self._direct.add(topic)
-            self._first_calls[topic] = cast("Callable[[Item], Awaitable[object]]", first)
+        first = cast("Callable[[Item], Awaitable[object]] | None", direct) or self._first_call
+        self.first_calls[topic] = self._recorded(handler, first)
         if self._publishes and handler.publish_to is None and returns_unsaid(handler):
-            self._first_calls[topic] = self._checked_first_call(topic, handler)
+            self.first_calls[topic] = self._checked_first_call(topic, handler)
 
     def _checked_first_call(
         self, topic: str, handler: Handler
     ) -> Callable[[Item], Awaitable[object]]:
         """Warns if the first call that returns has returned a value; later ones are not checked."""
-        first = self._first_calls[topic]
+        first = self.first_calls[topic]
 
         async def call(item: Item) -> None:
             returned = await first(item)
-            if self._first_calls[topic] is call:
-                self._first_calls[topic] = first
+            if self.first_calls[topic] is call:
+                self.first_calls[topic] = first
                 if returned is not None:
                     self._log.warning(
                         "handler returned a value; results without publish_to are lost",
@@ -197,9 +194,11 @@ class Dispatcher:
     def call_raised(self, item: Item, seconds: float, error: BaseException, /) -> None:
         """Report the error to observers, except one of writing to another topic, or if no handler
         takes the record."""
+        if self._observers is None or self.call_times is None:
+            return
         if item in self._sending:
             self._sending.remove(item)
-        elif self._observers is not None and not isinstance(error, UnmatchedRecordError):
+        elif not isinstance(error, UnmatchedRecordError):
             self._observers.on_handler_error(self.handler_of(item).name, item, seconds, error)
 
     def records_completed(self, records: Sequence[Record]) -> None:
@@ -237,76 +236,57 @@ class Dispatcher:
 
     # -- calls -----------------------------------------------------------------------------------
 
-    def _start_function(self, *, has_batches: bool) -> Callable[[Item], Awaitable[object]]:
-        attempts, first_calls = self._backlog.attempts, self._first_calls
-        next_call = self._next_call
-        if self._recorder is not None:
-            return self._recorded_start_function(self._recorder, has_batches=has_batches)
+    @property
+    def attempts(self) -> Mapping[Item, object]:
+        """Items whose next call is made by :meth:`start_again`."""
+        return self._backlog.attempts
 
-        def start(item: Item, /) -> Awaitable[object]:
-            if attempts and item in attempts:
-                return next_call(item, attempts[item])
-            return first_calls[item.topic](item)
+    def start_again(self, item: Item, /) -> Awaitable[object]:
+        """Make the next call of an item that has failed, or its first one if that is special."""
+        if self._recorder is None:
+            return self._next_call(item)
+        if self._recorder.strict:
+            return self._call_when_recorded(self._recorder, item, self._next_call)
+        self._recorder.handlers_started(unfinished_records(item))
+        return self._next_call(item)
 
-        return start
-
-    def _recorded_start_function(
-        self, recorder: HandlerRecorder, *, has_batches: bool
+    def _recorded(
+        self, handler: Handler, first: Callable[[Item], Awaitable[object]]
     ) -> Callable[[Item], Awaitable[object]]:
-        attempts, first_calls = self._backlog.attempts, self._first_calls
-        next_call = self._next_call
+        """``first``, recorded in the journal if there is one."""
+        recorder = self._recorder
+        if recorder is None:
+            return first
+        if recorder.strict:
+            return lambda item: self._call_when_recorded(recorder, item, first)
+        if handler.batch:
+            return lambda item: self._call_recorded(recorder, item, first)
         began = cast("Callable[[Item], object]", recorder.handler_started)
 
-        def start(item: Item, /) -> Awaitable[object]:
-            if attempts and (state := attempts.get(item)) is not None:
-                recorder.handlers_started(unfinished_records(item))
-                return next_call(item, state)
+        def call(item: Item) -> Awaitable[object]:
             began(item)
-            return first_calls[item.topic](item)
+            return first(item)
 
-        def start_any(item: Item, /) -> Awaitable[object]:
-            if not isinstance(item, HandlerBatch):
-                return start(item)
-            recorder.handlers_started(item.records)
-            state = attempts.get(item)
-            return first_calls[item.topic](item) if state is None else next_call(item, state)
+        return call
 
-        async def start_when_written(item: Item, /) -> None:
-            await recorder.record_start(unfinished_records(item))
-            await may_begin(self._membership)
-            await start_any(item)
+    async def _call_when_recorded(
+        self,
+        recorder: HandlerRecorder,
+        item: Item,
+        call: Callable[[Item], Awaitable[object]],
+    ) -> object:
+        await recorder.record_start(unfinished_records(item))
+        await may_begin(self._membership)
+        return await self._call_recorded(recorder, item, call)
 
-        if recorder.strict:
-            return start_when_written
-        return start_any if has_batches else start
-
-    def _start_reporting(
-        self, start: Callable[[Item], Awaitable[object]]
-    ) -> Callable[[Item], Awaitable[object]]:
-        """``start``, where some calls report their records themselves: the first ones do, all other
-        ones are reported when they return."""
-        attempts, reporting, first_calls = (
-            self._backlog.attempts,
-            self._reporting,
-            self._first_calls,
-        )
-
-        def start_any(item: Item, /) -> Awaitable[object]:
-            if item.topic not in reporting:
-                return start(item)
-            if attempts and item in attempts:
-                return self._report_after(start(item), item)
-            return first_calls[item.topic](item)
-
-        return start_any
-
-    async def _report_after(self, call: Awaitable[object], item: Item) -> None:
-        await call
-        self._item_completed(item)
-
-    def _completed_unless_reporting(self, item: Item) -> None:
-        if item.topic not in self._reporting:
-            self._item_completed(item)
+    def _call_recorded(
+        self,
+        recorder: HandlerRecorder,
+        item: Item,
+        call: Callable[[Item], Awaitable[object]],
+    ) -> Awaitable[object]:
+        recorder.handlers_started(unfinished_records(item))
+        return call(item)
 
     def _first_call(self, item: Item) -> Awaitable[object]:
         return self._call(item, self._handlers[item.topic], 1)
@@ -317,7 +297,8 @@ class Dispatcher:
             return invoke_batch(item, handler, calls, self._failures, call)
         return self._invoker.call_record(item, handler, calls)
 
-    def _next_call(self, item: Item, state: AttemptState) -> Awaitable[object]:
+    def _next_call(self, item: Item) -> Awaitable[object]:
+        state = self._backlog.attempts[item]
         if state is TRACED and not isinstance(item, HandlerBatch):
             self._backlog.forget_attempts(item)
             return self._invoker.call_record(item, self._handlers[item.topic], 1)

@@ -49,9 +49,9 @@ class ResultReactions(Protocol):
 class ResultPublisher:
     """Wraps the calls of handlers that have ``publish_to``.
 
-    A call that :meth:`direct` has wrapped returns when its result is queued, and the record is
-    reported when that is acknowledged. So one batch acknowledges many records. All other calls
-    return when all their results are acknowledged.
+    Results of calls without middleware and the like are queued by :meth:`queue_of` when the call
+    has returned, and their records are reported when they are acknowledged. So one batch
+    acknowledges many records. All other calls return when all their results are acknowledged.
     """
 
     def __init__(self, producer: Producer, reactions: ResultReactions) -> None:
@@ -104,10 +104,9 @@ class ResultPublisher:
 
         return call
 
-    def direct(
-        self, handler: Handler, inner: Callable[[Record], Awaitable[object]]
-    ) -> Callable[[Record], Awaitable[object]]:
-        """``inner``, followed by queueing its result. It reports the record itself."""
+    def queue_of(self, handler: Handler) -> Callable[[Record, object], Awaitable[object] | None]:
+        """What queues the result of a call that has returned: the record is reported when it is
+        acknowledged. Returns an awaitable if the result cannot be queued at once."""
         topic = handler.publish_to
         assert topic is not None
         completed, begin_group = self._reactions.record_completed, self._producer.begin_group
@@ -116,11 +115,10 @@ class ResultPublisher:
         grouped = group.results
         add = grouped.append
 
-        async def call(record: Record, /) -> None:
-            value = await inner(record)
+        def queue(record: Record, value: object, /) -> Awaitable[object] | None:
             if value is None:
                 completed(record)
-                return
+                return None
             kind = type(value)
             if kind is not Message and kind is not list:
                 encoded = value if type(value) is bytes else encode_value(topic, value)
@@ -130,11 +128,16 @@ class ResultPublisher:
                     if encoded is not None and len(encoded) > GROUP_VALUE_BYTES:
                         # It counts as memory from now on.
                         begin_group(group)
-                    return
-            await self.publish(topic, value, record, handler.name)
-            completed(record)
+                    return None
+            return self._publish_then_report(topic, value, record, handler.name)
 
-        return call
+        return queue
+
+    async def _publish_then_report(
+        self, topic: str, value: object, record: Record, handler: str
+    ) -> None:
+        await self.publish(topic, value, record, handler)
+        self._reactions.record_completed(record)
 
     async def publish(self, topic: str, value: object, record: Record, handler: str) -> None:
         """Publish a value, or several in a list; returns when they are acknowledged."""

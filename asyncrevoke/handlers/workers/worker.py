@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextvars import copy_context
 from time import monotonic
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
@@ -12,7 +11,7 @@ from asyncrevoke.handlers.scheduling.lane_order import LaneItem
 from asyncrevoke.runtime.loop.abandoned_tasks import abandon
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
     from contextvars import Context
 
     from asyncrevoke.handlers.scheduling.lanes import LaneQueue
@@ -58,16 +57,37 @@ class ItemDispatch(Protocol[T]):
         them."""
         ...
 
-    def start(self, item: T, /) -> Awaitable[object]:
-        """Call the handler. An error may be raised here, or by the awaitable."""
+    @property
+    def first_calls(self) -> Mapping[str, Callable[[T], Awaitable[object]]]:
+        """By topic, what calls the handler of an item that is not in ``attempts``. An error may be
+        raised by it, or by the awaitable."""
+        ...
+
+    @property
+    def attempts(self) -> Mapping[T, object]:
+        """Items whose next call :meth:`start_again` makes."""
+        ...
+
+    def start_again(self, item: T, /) -> Awaitable[object]:
+        """Call the handler of an item in ``attempts``. An error may be raised here, or by the
+        awaitable."""
+        ...
+
+    @property
+    def result_queues(
+        self,
+    ) -> Mapping[str, Callable[[T, object], Awaitable[object] | None]] | None:
+        """By topic, what queues the result of a call that has returned, for topics whose items are
+        completed later, when their results are acknowledged. An awaitable is to be awaited as a
+        part of the call. None if no handler publishes."""
         ...
 
     def completed(self, item: T, /) -> object:
-        """The handler has returned."""
+        """The handler has returned. Not called for topics in ``result_queues``."""
         ...
 
     def call_raised(self, item: T, seconds: float, error: BaseException, /) -> None:
-        """The handler has raised. Called only if ``call_times`` is not None."""
+        """The handler has raised."""
         ...
 
     def turn_began(self) -> None:
@@ -170,30 +190,29 @@ class Worker(Generic[T]):
         if self._parked is not None and not self._parked.done():
             self._parked.set_result(None)
 
-    async def run(self) -> None:
-        """Start entries until the pool closes; a task runs this."""
+    async def run(self, own_context: Context) -> None:
+        """Start entries until the pool closes; a task runs this in ``own_context``."""
         lanes, dispatch, turn, pool = self._lanes, self._dispatch, self._turn, self._pool
         take, free_lane = lanes.take, lanes.free_lane
-        start, completed, clean = dispatch.start, dispatch.completed, self._context
-        times = dispatch.call_times
+        first_calls, start_again = dispatch.first_calls, dispatch.start_again
+        attempts, completed, times = dispatch.attempts, dispatch.completed, dispatch.call_times
+        result_queues, queue_result, clean = dispatch.result_queues, None, self._context
+        item: T | None
+        result: object
         fresh = True
         last_turn = -1
         now = monotonic()
         while not pool.closing:
             if now > turn.ends and not turn.may_start(last_turn, now):
-                if turn.unconfirmed:
-                    await self._park()
-                    fresh = True
-                else:
-                    await asyncio.sleep(0)
-                now = monotonic()
+                fresh |= turn.unconfirmed
+                now = await self._wait_for_turn()
                 continue
             last_turn = turn.number
             entry = take()
             if entry is None:
-                await self._park()
-                fresh = True
-                now = monotonic()
+                # An idle worker keeps no value, which may be a view of a large buffer.
+                item = result = None
+                now, fresh = await self._park(), True
                 continue
             if fresh:
                 fresh = False
@@ -202,13 +221,15 @@ class Worker(Generic[T]):
             item = entry[1]
             began = now
             try:
-                await start(item)
+                call = start_again if attempts and item in attempts else first_calls[item.topic]
+                result = await call(item)
+                if result_queues is not None:
+                    queue_result = result_queues.get(item.topic)
+                    publishing = None if queue_result is None else queue_result(item, result)
+                    if publishing is not None:
+                        await publishing
             except BaseException as error:  # noqa: BLE001 - all of it is a handler's, see _call_failed
-                self.entry = None
-                if times is not None:
-                    dispatch.call_raised(item, monotonic() - began, error)
-                await self._call_failed(entry, error)
-                now = monotonic()
+                now = await self._call_failed(entry, error, began)
             else:
                 self.entry = None
                 if self.abandoned:
@@ -217,21 +238,35 @@ class Worker(Generic[T]):
                 now = monotonic()
                 if times is not None:
                     times[item.topic].append(now - began)
-                completed(item)
+                if queue_result is None:
+                    completed(item)
                 free_lane(entry)
                 if self.cancelled:
-                    await self._absorb_cancel()
-                    now = monotonic()
-            if copy_context() != clean and not pool.closing:
+                    now = await self._absorb_cancel()
+            if own_context != clean and not pool.closing:
                 pool.worker_needs_task(self)
                 return
 
-    async def _park(self) -> None:
+    async def _wait_for_turn(self) -> float:
+        """Wait until the next turn, or until the membership is confirmed; returns the time."""
+        if self._turn.unconfirmed:
+            return await self._park()
+        await asyncio.sleep(0)
+        return monotonic()
+
+    async def _park(self) -> float:
         self._parked = asyncio.get_running_loop().create_future()
         self._pool.worker_parked(self)
         await self._parked
+        return monotonic()
 
-    async def _call_failed(self, entry: Entry[T], error: BaseException) -> None:
+    async def _call_failed(self, entry: Entry[T], error: BaseException, began: float) -> float:
+        self.entry = None
+        self._dispatch.call_raised(entry[1], monotonic() - began, error)
+        await self._report_failure(entry, error)
+        return monotonic()
+
+    async def _report_failure(self, entry: Entry[T], error: BaseException) -> None:
         item = entry[1]
         task = self.task
         assert task is not None
@@ -262,8 +297,8 @@ class Worker(Generic[T]):
         if by_others:
             raise asyncio.CancelledError
 
-    async def _absorb_cancel(self) -> None:
-        """Undo the cancellation, which was meant for the handler only."""
+    async def _absorb_cancel(self) -> float:
+        """Undo the cancellation, which was meant for the handler only; returns the time."""
         self.cancelled = False
         task = self.task
         assert task is not None
@@ -275,3 +310,4 @@ class Worker(Generic[T]):
                 raise
         if task.uncancel() > 0:
             raise asyncio.CancelledError
+        return monotonic()

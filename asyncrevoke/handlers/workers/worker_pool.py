@@ -134,7 +134,8 @@ class WorkerPool(Generic[T]):
             self._begin(worker)
 
     def _begin(self, worker: Worker[T]) -> None:
-        task = asyncio.get_running_loop().create_task(worker.run(), context=self._context.copy())
+        context = self._context.copy()
+        task = asyncio.get_running_loop().create_task(worker.run(context), context=context)
         worker.run_by(task)
         task.add_done_callback(lambda task: self._worker_ended(worker, task))
 

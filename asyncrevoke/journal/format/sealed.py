@@ -55,6 +55,7 @@ _GROWING: Final = dict.fromkeys(
     ("seq", "at_us", "started_us", "offset", "last_offset"), "DELTA_BINARY_PACKED"
 )
 _REPEATED: Final = [name for name in SCHEMA.names if name not in _DISTINCT]
+_SESSION: Final = "session_id"
 _TEXTS: Final = [field.name for field in SCHEMA if field.type == pa.string()]
 
 
@@ -157,16 +158,24 @@ def read_sealed(path: Path, memory: RowMemory) -> Sealed:
 
 
 def check_sealed(file: BinaryIO) -> Sealed:
-    """Verify the digest, and the pages of each row group, and read no row."""
+    """Verify the digest, and the pages of each row group; of the rows, only the column
+    ``session_id`` is read."""
+    return _verified(file, lambda metadata: list(_session_ids(metadata, file)))
 
-    def pages(metadata: Any) -> list[RecordBatch]:  # noqa: ANN401 - pyarrow's
-        _check_columns(metadata)
-        for number in range(metadata.num_row_groups):
-            if metadata.row_group(number).num_rows:
-                check_pages(file, metadata, number)
-        return []
 
-    return _verified(file, pages)
+def _session_ids(metadata: Any, file: BinaryIO) -> Iterator[RecordBatch]:  # noqa: ANN401 - pyarrow's
+    """The column ``session_id``, without repetitions, for each row group."""
+    _check_columns(metadata)
+    parquet = pq.ParquetFile(
+        file, metadata=metadata, read_dictionary=[_SESSION], page_checksum_verification=True
+    )
+    for number in range(metadata.num_row_groups):
+        if not metadata.row_group(number).num_rows:
+            continue
+        check_pages(file, metadata, number)
+        for some in parquet.iter_batches(ROW_GROUP, [number], [_SESSION], use_threads=False):
+            names = pc.unique(_columns_of(some).column(_SESSION))
+            yield pa.RecordBatch.from_arrays([names], [_SESSION])
 
 
 def _read(file: BinaryIO, path: Path, memory: RowMemory) -> Sealed:

@@ -15,14 +15,13 @@ from asyncrevoke.errors import JournalError
 from asyncrevoke.journal.files import PRIVATE, folder_mode
 from asyncrevoke.journal.format.schema import VERSION
 from asyncrevoke.journal.format.sealed import About, SealedFile
-from asyncrevoke.journal.segments import SEALED, read_piece
-from asyncrevoke.journal.session_id import is_session_id
+from asyncrevoke.journal.segments import SEALED, problem_of_piece, read_piece
+from asyncrevoke.journal.session_id import SessionId
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from asyncrevoke.journal.format.arrow import RecordBatch
-    from asyncrevoke.journal.session_id import SessionId
 
 # Sessions: more than a group starts in years.
 MOST_SESSIONS: Final = 10_000
@@ -63,11 +62,9 @@ class CollectedFolder:
         JournalError if there are more sessions than may be; OSError.
         """
         content = read_piece(piece)
-        if content.torn or content.damaged or not content.batches or content.about is None:
+        if problem_of_piece(content) is not None or content.about is None:
             return False
-        name = content.about.session
-        if not is_session_id(name) or content.about.segment != 0:
-            return False
+        name = SessionId(content.about.session)
         first, end = _rows_of(content.batches)
         known = self._known.get(name)
         if known is None:

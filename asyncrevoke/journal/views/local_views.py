@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from asyncrevoke.journal.reading import read_journal
+from asyncrevoke.journal.reading import check_damage, read_journal
 from asyncrevoke.journal.views.definitions import VIEWS
 
 if TYPE_CHECKING:
@@ -17,9 +17,12 @@ def open_views(path: Path, max_memory: int | None = None) -> Any:  # noqa: ANN40
     the views ``ownership``, ``rebalances``, ``handler_durations`` and ``stalls``. Times are in UTC.
 
     The rows are those at the time of the call, and are kept in memory, as for
-    :func:`~asyncrevoke.journal.reading.read_journal`. Raises ConfigError.
+    :func:`~asyncrevoke.journal.reading.read_journal`. Raises ConfigError, and DamagedJournalError
+    if a file was changed or rows are not those that were written.
     """
-    rows = read_journal(path, max_memory).table
+    content = read_journal(path, max_memory)
+    check_damage(content.sessions)
+    rows = content.table
     database = import_module("duckdb").connect(":memory:")
     database.register("journal", rows)
     for name, query in VIEWS.items():

@@ -27,11 +27,11 @@ from asyncrevoke.runtime.net.fatal_errors import (
     request_name,
 )
 from asyncrevoke.runtime.net.frames import Frames, FrameTooLargeError
-from asyncrevoke.runtime.net.keepalive import keep_alive
 from asyncrevoke.runtime.net.large_answers import LargeResponses
 from asyncrevoke.runtime.net.limited_connection import abort_transport
 from asyncrevoke.runtime.net.pending_request import PendingRequest
 from asyncrevoke.runtime.net.raw_connection import raw_connection, versions_of
+from asyncrevoke.runtime.net.socket_options import keep_alive
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -109,8 +109,7 @@ class Connection:
         # The request whose response is decoded in a thread; it is not in ``_pending``.
         self._decoding: PendingRequest | None = None
         self._large_responses = LargeResponses(threads, cast("asyncio.Transport", transport))
-        self._frames = Frames(transport.get_protocol(), limit, buffers, self)
-        transport.set_protocol(self._frames)
+        self._frames = Frames(transport, limit, buffers, self)
 
     @classmethod
     async def open(
@@ -407,6 +406,7 @@ class Connection:
                 self._fail_overdue(now)
             else:
                 # If the event loop was blocked, a response may not have been read yet.
+                self._frames.read_queued()
                 self._check_at(now + _READ_FIRST)
         elif self._pending:
             self._check_at(looks_at)

@@ -6,6 +6,8 @@ import asyncio
 import struct
 from typing import TYPE_CHECKING, Final, Protocol
 
+from asyncrevoke.runtime.net.socket_options import LowWaterMark
+
 if TYPE_CHECKING:
     from asyncrevoke.protocol.receive_buffers import ReceiveBuffers
 
@@ -39,7 +41,7 @@ class FrameReceiver(Protocol):
 
 
 class Frames(asyncio.BufferedProtocol):
-    """Replaces ``before`` as the protocol of an open transport, and forwards its end to it.
+    """Replaces the protocol of an open ``transport``, and forwards its end to it.
 
     A large frame is received where it stays, in one of ``buffers``. A frame that declares more than
     ``limit`` bytes is rejected before memory is taken for it.
@@ -47,12 +49,13 @@ class Frames(asyncio.BufferedProtocol):
 
     def __init__(
         self,
-        before: asyncio.BaseProtocol,
+        transport: asyncio.BaseTransport,
         limit: int,
         buffers: ReceiveBuffers,
         receiver: FrameReceiver,
     ) -> None:
-        self._before = before
+        self._before = transport.get_protocol()
+        self._low_water_mark = LowWaterMark(transport)
         self._limit = limit
         self._buffers = buffers
         self._receiver = receiver
@@ -64,6 +67,11 @@ class Frames(asyncio.BufferedProtocol):
         self._ended = False
         # How many times bytes were received.
         self.arrivals = 0
+        transport.set_protocol(self)
+
+    def read_queued(self) -> None:
+        """Read soon what is queued, even if a large frame lacks many more bytes."""
+        self._low_water_mark.reset()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - as asyncio calls it
         """The buffer for the next bytes; for a large frame, its own."""
@@ -78,6 +86,7 @@ class Frames(asyncio.BufferedProtocol):
             return
         if self._missing:
             self._missing = self._missing[nbytes:]
+            self._low_water_mark.received(nbytes, len(self._missing))
             if not self._missing:
                 self._deliver_large()
             return

@@ -100,10 +100,10 @@ def _why_unready(config: ConsumerConfig, session: Session, health: Health) -> It
             yield f"the coordinator was last heard {health.heartbeat_age:.0f} s ago"
     if config.allow_missing_topics:
         health = health._replace(missing_topics=frozenset())
-    yield from unavailable(health)
+    yield from _unavailable(health)
 
 
-def unavailable(health: Health) -> Iterator[str]:
+def _unavailable(health: Health) -> Iterator[str]:
     """What the consumer cannot read from: brokers and topics, a sentence for each reason."""
     if health.unreachable_brokers:
         yield f"brokers do not answer: {_some(health.unreachable_brokers)}"

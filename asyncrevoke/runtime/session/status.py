@@ -44,6 +44,8 @@ class SessionStatus:
         """Health and partitions at this moment."""
         now = self._loop.time()
         health = self._core.health(now)._replace(
-            blocking_records=self.blocking(), failure_pauses=self.failure_pauses()
+            blocking_records=self.blocking(),
+            failure_pauses=self.failure_pauses(),
+            running=self.running(),
         )
         return ConsumerSnapshot(now, health, partition_statuses(self._core.assignment))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -13,16 +14,22 @@ from asyncrevoke.audit.sql.text import compose, literal
 from asyncrevoke.journal.format.facts import facts_of
 from asyncrevoke.journal.format.rows import SCHEMA as ROWS
 from asyncrevoke.journal.format.schema import COLUMNS, RowKind
-from asyncrevoke.journal.reading import SessionState
-from asyncrevoke.journal.segments import DAMAGED, read_piece, rows_of_log, sessions
+from asyncrevoke.journal.reading import SessionEnds, SessionState, repeated_rows
+from asyncrevoke.journal.segments import (
+    DAMAGED,
+    damaged_row,
+    problem_of_piece,
+    read_piece,
+    rows_of_log,
+    sessions,
+)
 from asyncrevoke.journal.session_id import is_session_id, not_a_session_id
 from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.spark.arrow import map_in_arrow
 from asyncrevoke.spark.audits.database import frame_of, over, small_frame
-from asyncrevoke.spark.audits.segments import find_files
+from asyncrevoke.spark.audits.segments import check_files, find_files
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
@@ -39,15 +46,23 @@ SCHEMA = ", ".join(f"`{column.name}` {_TYPES[column.type]}" for column in COLUMN
 _NAMES = {"session_id": "session", "partition": "part", "offset": "off"}
 
 
-def journal_frame(
+def checked_journal(
     spark: SparkSession,
-    path: str | os.PathLike[str],
+    journal: str | os.PathLike[str] | DataFrame,
     keep: Callable[[DataFrame], DataFrame] = lambda frame: frame,
-) -> DataFrame:
-    """All rows of a journal's folder, with the columns of ``journal/format/schema.py``. Lazy, and
-    without checking digests: see :func:`rows_of_files`. Raises ConfigError if the folder has no
-    journal."""
-    return rows_of_files(spark, find_files(spark, path), keep)
+) -> tuple[DataFrame, Overview]:
+    """The rows of a journal's folder without those of damaged files, or a DataFrame of rows; and
+    its sessions, with what is wrong with them.
+
+    The rows are lazy, the sessions take a pass over all files and one over all rows. Raises
+    ConfigError if the folder has no journal.
+    """
+    if not isinstance(journal, (str, os.PathLike)):
+        return journal, overview(spark, journal, frozenset())
+    files = find_files(spark, journal)
+    checked = check_files(spark, files)
+    rows = rows_of_files(spark, files.without(checked.damaged), keep)
+    return rows, with_checks(overview(spark, rows, live_sessions(journal)), checked)
 
 
 def rows_of_files(
@@ -75,8 +90,10 @@ def rows_of_files(
 def blobs_frame(frame: DataFrame, column: str = "value") -> DataFrame:
     """The rows of a journal from the values of a topic that ``KafkaSink`` has written to. Lazy.
 
-    A value that is larger than any that ``KafkaSink`` writes, or whose rows would be, has no rows:
-    the task logs a warning, and an audit reports that rows are missing.
+    Each value is checked as ``asyncrevoke journal collect`` does. One that is damaged, or larger
+    than any that ``KafkaSink`` writes, has no rows: the task logs a warning. If it names its
+    session, a row of the kind ``DAMAGED`` says what is wrong, so that an audit of the rows is
+    INCONCLUSIVE, and ``journal_views`` raises an error.
     """
     values = frame.select(F.col(column).alias("value")).where("value IS NOT NULL")
     return map_in_arrow(values, rows_of_pieces, SCHEMA)
@@ -87,11 +104,13 @@ def rows_of_pieces(batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordB
     for batch in batches:
         for blob in batch.column("value").to_pylist():
             piece = read_piece(blob)
-            if piece.damaged is not None:
-                EventLog().warning(
-                    "journal value damaged; rows may be missing", problem=piece.damaged
-                )
-            yield from piece.batches
+            problem = problem_of_piece(piece)
+            if problem is None:
+                yield from piece.batches
+                continue
+            EventLog().warning("journal value damaged; its rows are left out", problem=problem)
+            if piece.about is not None and is_session_id(piece.about.session):
+                yield damaged_row(piece.about.session, f"a value of its topic: {problem}")
 
 
 def rows_of_logs(batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordBatch]:
@@ -119,8 +138,10 @@ def with_checks(known: Overview, checked: CheckedFiles) -> Overview:
             continue
         nothing = SessionState(chain.name, {}, 0, 0, 0, None, None, False, False)
         state = states.get(chain.name, nothing)
-        # It names the files, which the rows of a damaged log do not.
-        states[chain.name] = state._replace(damaged=tuple(chain.damage(state.facts)))
+        of_files = chain.damage(state.facts)
+        # The chain names the files, which the rows of a damaged log do not.
+        of_rows = [text for text in state.damaged if not any(t.endswith(text) for t in of_files)]
+        states[chain.name] = state._replace(damaged=(*of_files, *of_rows))
     return known._replace(sessions=tuple(states[name] for name in sorted(states)))
 
 
@@ -140,7 +161,8 @@ def overview(spark: SparkSession, journal: DataFrame, live: frozenset[str]) -> O
         SELECT session_id, topic, `group`, count(seq) AS n, min(seq) AS first, max(seq) AS last,
                min(at_us) AS began, max(at_us) AS ended_us,
                max(CASE WHEN kind = {begin} THEN facts END) AS facts,
-               bool_or(kind = {end}) AS ended,
+               bool_or(kind = {begin}) AS has_begin, bool_or(kind = {end}) AS ended,
+               max(CASE WHEN kind = {end} THEN facts END) AS end_facts,
                collect_set(CASE WHEN kind = {damaged} THEN facts END) AS damaged,
                collect_set(CASE WHEN kind = {topic} THEN facts END) AS orders
         FROM journal GROUP BY session_id, topic, `group` ORDER BY session_id
@@ -164,29 +186,39 @@ def overview(spark: SparkSession, journal: DataFrame, live: frozenset[str]) -> O
         if row["topic"] is not None and (row["group"] is not None or not is_damaged):
             name = row["topic"], row["group"]
             topics[name] = topics.get(name, frozenset()) | frozenset(row["orders"])
-    states = [_state(name, every, live) for name, every in of_session.items()]
-    holes = {state.name for state in states if state.missing}
-    found = _missing(spark, tables, holes) if holes else {}
-    states = [
-        state._replace(missing=found[state.name]) if state.name in found else state
-        for state in states
-    ]
+    read = [_state(name, every, live) for name, every in of_session.items()]
+    # Their row numbers are not those from 0 on: rows are missing, or are there more than once.
+    uneven = {state.name for state, ends, last in read if ends.rows != last + 1}
+    missing = _missing(spark, tables, uneven) if uneven else {}
+    repeated = _repeated(spark, tables, uneven) if uneven else {}
+    states: list[SessionState] = []
+    for state, ends, _ in read:
+        gaps = missing.get(state.name, ())
+        damaged = (*state.damaged, *repeated.get(state.name, ()), *ends.damage(gaps))
+        states.append(state._replace(missing=gaps, damaged=damaged))
     return Overview(tuple(states), topics)
 
 
-def _state(name: str, rows: list[Any], live: frozenset[str]) -> SessionState:
+def _state(
+    name: str, rows: list[Any], live: frozenset[str]
+) -> tuple[SessionState, SessionEnds, int]:
+    """The state without missing and repeated rows, what its ends say, and the highest row
+    number."""
     damaged = tuple(sorted(text for row in rows for text in row["damaged"]))
     rows = [row for row in rows if row["n"]]
     if not rows:
         # Nothing of it can be read.
-        return SessionState(name, {}, 0, 0, 0, None, None, False, name in live, damaged=damaged)
-    count, first = sum(row["n"] for row in rows), min(row["first"] for row in rows)
+        state = SessionState(name, {}, 0, 0, 0, None, None, False, name in live, damaged=damaged)
+        return state, SessionEnds(False, {}, None, 0), -1
+    count = sum(row["n"] for row in rows)
     last = max(row["last"] for row in rows)
-    facts = next((row["facts"] for row in rows if row["facts"]), None)
+    facts = facts_of(next((row["facts"] for row in rows if row["facts"]), None))
+    end_facts = next((row["end_facts"] for row in rows if row["end_facts"]), None)
     ended = any(row["ended"] for row in rows)
-    return SessionState(
+    ends = SessionEnds(any(row["has_begin"] for row in rows), facts, end_facts, count)
+    state = SessionState(
         name,
-        facts_of(facts),
+        facts,
         count,
         0,
         0,
@@ -194,10 +226,9 @@ def _state(name: str, rows: list[Any], live: frozenset[str]) -> SessionState:
         max(row["ended_us"] for row in rows),
         ended,
         name in live and not ended,
-        # Which ones, is looked for where there are any.
-        missing=() if count == last + 1 else ((0, first - 1),),
         damaged=damaged,
     )
+    return state, ends, last
 
 
 def _missing(
@@ -219,6 +250,25 @@ def _missing(
     for name, first, last in cast("list[tuple[str, int, int]]", rows):
         found[name] = (*found.get(name, ()), (first, last))
     return found
+
+
+def _repeated(
+    spark: SparkSession, tables: Mapping[str, DataFrame], names: set[str]
+) -> dict[str, list[str]]:
+    uneven = small_frame(spark, {"name": "STRING"}, [(name,) for name in sorted(names)])
+    rows = over(
+        spark,
+        """
+        SELECT session_id, sum(n - 1) AS repeated, min(seq) AS first
+        FROM (SELECT session_id, seq, count(*) AS n
+              FROM journal JOIN uneven ON uneven.name = journal.session_id
+              WHERE seq IS NOT NULL GROUP BY session_id, seq HAVING count(*) > 1)
+        GROUP BY session_id
+        """,
+        {**tables, "uneven": uneven},
+    ).collect()
+    found = cast("list[tuple[str, int, int]]", rows)
+    return {name: [repeated_rows(count, first)] for name, count, first in found}
 
 
 def _unknown_session(journal: DataFrame, name: str | None) -> ConfigError:

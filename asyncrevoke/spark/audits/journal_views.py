@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+from asyncrevoke.journal.reading import check_damage
 from asyncrevoke.journal.views.definitions import VIEWS
-from asyncrevoke.spark.audits.journal import journal_frame
+from asyncrevoke.spark.audits.journal import checked_journal
 
 if TYPE_CHECKING:
     import os
@@ -18,11 +19,12 @@ def journal_views(spark: SparkSession, journal: str | os.PathLike[str] | DataFra
     """Create the temporary views ``journal``, ``ownership``, ``rebalances``, ``handler_durations``
     and ``stalls`` of a journal's folder, or of a DataFrame of its rows. Replaces views of before.
 
-    Lazy: a query reads what is there when it runs. Raises ConfigError if the folder has no journal.
+    Reads the journal once, to check its files and row numbers, and raises DamagedJournalError if
+    they are not those that were written. Each query reads it again: the files of a folder, and what
+    a DataFrame has, at the time of the query. Raises ConfigError if the folder has no journal.
     """
-    from pyspark.sql import DataFrame
-
-    frame = journal if isinstance(journal, DataFrame) else journal_frame(spark, journal)
+    frame, known = checked_journal(spark, journal)
+    check_damage(known.sessions)
     frame.createOrReplaceTempView("journal")
     run = cast("Callable[[str], DataFrame]", cast("Any", spark).sql)  # half typed
     for name, query in VIEWS.items():

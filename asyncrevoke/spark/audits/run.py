@@ -28,14 +28,8 @@ from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.runtime.net.single_request import run_blocking
 from asyncrevoke.spark.audits.database import SparkDatabase
 from asyncrevoke.spark.audits.dense import DenseSource
-from asyncrevoke.spark.audits.journal import (
-    for_the_rules,
-    live_sessions,
-    overview,
-    rows_of_files,
-    with_checks,
-)
-from asyncrevoke.spark.audits.segments import check_files, find_files, read_snapshot
+from asyncrevoke.spark.audits.journal import checked_journal, for_the_rules
+from asyncrevoke.spark.audits.segments import read_snapshot
 from asyncrevoke.spark.audits.sources import FrameSource, TopicSource
 from asyncrevoke.spark.reading.offsets import configured
 from asyncrevoke.spark.session import check_spark, message_of_task_error
@@ -51,7 +45,6 @@ if TYPE_CHECKING:
     from asyncrevoke.audit.group_offsets import GroupOffsets
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.journal.reading import SessionState
-    from asyncrevoke.spark.audits.journal import Overview
     from asyncrevoke.spark.audits.sources import TopicRecords
 
 
@@ -135,7 +128,7 @@ def _audit(
     name = _topic_of(source, topic)
     database = SparkDatabase(spark)
     try:
-        rows, known = _read(spark, journal, database)
+        rows, known = checked_journal(spark, journal, database.keep)
         group = group_of(known.topics, name, group)
         states = sessions_of_group(known.sessions, group)
         offsets = _group_offsets(source, bootstrap, name, group)
@@ -143,7 +136,7 @@ def _audit(
             offsets = known_offsets(offsets, read_snapshot(spark, journal, group, name))
         if any(s.live for s in states):
             # What a commit covers is on disk before the commit is sent, and so it is read now.
-            rows, known = _read(spark, journal, database)
+            rows, known = checked_journal(spark, journal, database.keep)
             states = sessions_of_group(known.sessions, group)
         orders = handler_order_of(known.topics[name, group], states)
         about = rows.where(rows["topic"] == name)
@@ -162,18 +155,6 @@ def _audit(
         return _compared(spark, database, group, states, comparison, records)
     finally:
         database.close()
-
-
-def _read(
-    spark: SparkSession, journal: str | os.PathLike[str] | DataFrame, database: SparkDatabase
-) -> tuple[DataFrame, Overview]:
-    """The rows of a journal, without those of damaged files, and its sessions."""
-    if not isinstance(journal, (str, os.PathLike)):
-        return journal, overview(spark, journal, frozenset())
-    files = find_files(spark, journal)
-    checked = check_files(spark, files)
-    rows = rows_of_files(spark, files.without(checked.damaged), database.keep)
-    return rows, with_checks(overview(spark, rows, live_sessions(journal)), checked)
 
 
 def _comparison(

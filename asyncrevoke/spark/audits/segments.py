@@ -34,11 +34,13 @@ if TYPE_CHECKING:
     from asyncrevoke.spark.arrow import ArrowRecordBatch
 
     # Of _CHECKED.
-    _Row: TypeAlias = tuple[str, str | None, str | None, str | None]
+    _Row: TypeAlias = tuple[str, str | None, str | None, str | None, str]
 
 _NUMBERED: Final = re.compile(r"\d{6}")
+_MOST_SESSIONS: Final = 100
+_LONGEST_SESSION: Final = 100
 _SCHEME: Final = re.compile(r"^file:/+")
-_CHECKED: Final = "path STRING, torn STRING, damaged STRING, about STRING"
+_CHECKED: Final = "path STRING, torn STRING, damaged STRING, about STRING, sessions STRING"
 
 
 class JournalFiles(NamedTuple):
@@ -94,18 +96,20 @@ class CheckedFiles(NamedTuple):
 
 
 def check_files(spark: SparkSession, files: JournalFiles) -> CheckedFiles:
-    """Check the digest and the pages of each file in tasks, and here that each segment follows the
-    one before it. A task has one whole file in memory at a time. Raises ConfigError for a session's
-    id that is none."""
+    """Check the digest, the pages and the sessions of each file in tasks, and here that each
+    segment follows the one before it. A task has one whole file in memory at a time. Raises
+    ConfigError for a session's id that is none."""
     blobs = spark.read.format("binaryFile").load([*files.sealed, *files.logs])
     checked = map_in_arrow(blobs.select("path", "content"), check_each, _CHECKED)
     by_folder: dict[str, list[tuple[str, Content]]] = defaultdict(list)
     damaged: set[str] = set()
     names = {_path(name): name for name in files.sealed}
-    for path, torn, fault, about in cast("list[_Row]", checked.collect()):
+    for path, torn, fault, about, sessions in cast("list[_Row]", checked.collect()):
         name = unquote(path)
         known = None if about is None else msgspec.json.decode(about, type=About)
-        by_folder[str(PurePosixPath(name).parent)].append((name, Content([], torn, fault, known)))
+        named = msgspec.json.decode(sessions, type=tuple[str, ...])
+        content = Content([], torn, fault, known, named)
+        by_folder[str(PurePosixPath(name).parent)].append((name, content))
         if fault is not None and _path(name) in names:
             damaged.add(names[_path(name)])
     chains: dict[str, SegmentChain] = {}
@@ -125,8 +129,19 @@ def check_each(batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordBatch
         for at, path in enumerate(batch.column("path").to_pylist()):
             found = check_blob(path, contents[at].as_py())
             about = None if found.about is None else msgspec.json.encode(found.about).decode()
-            row = {"path": path, "torn": found.torn, "damaged": found.damaged, "about": about}
+            row = {
+                "path": path,
+                "torn": found.torn,
+                "damaged": found.damaged,
+                "about": about,
+                "sessions": msgspec.json.encode(_few(found.sessions)).decode(),
+            }
             yield cast("ArrowRecordBatch", pa.RecordBatch.from_pylist([row], schema))
+
+
+def _few(sessions: Sequence[str]) -> list[str]:
+    """The driver gets the first ones: a whole file has one."""
+    return [name[:_LONGEST_SESSION] for name in sessions[:_MOST_SESSIONS]]
 
 
 def read_snapshot(

@@ -32,12 +32,18 @@ class CheckpointOffsets(NamedTuple):
     topic_ids: Mapping[str, str] = MappingProxyType({})
 
 
-def read_checkpoint(folder: str | Path, topic: str | None = None) -> CheckpointOffsets:
+def read_checkpoint(
+    folder: str | Path, topic: str | None = None, *, sink: str | Path | None = None
+) -> CheckpointOffsets:
     """Read the offsets after a streaming query's last completed batch.
 
     ``topic`` chooses one of several topics, and is needed where the offsets do not name it. The
-    folder is the
-    query's ``checkpointLocation``, on this machine. Raises HandoverError.
+    folder is the query's ``checkpointLocation``, on this machine.
+
+    Spark writes the rows of a batch before it marks the batch as completed. ``sink`` is the folder
+    to which the query wrote its files, with Spark's folder ``_spark_metadata``: a batch whose rows
+    are in it counts as completed, too, so that no group processes its records again. Raises
+    HandoverError.
     """
     root = _checked_root(Path(folder))
     committed, begun = _numbers(root / "commits"), _numbers(root / "offsets")
@@ -52,8 +58,10 @@ def read_checkpoint(folder: str | Path, topic: str | None = None) -> CheckpointO
             f"{root} has batch {batch} in commits and not in offsets: it is damaged, or was copied "
             "while the query ran; stop the query and copy it again"
         )
-    found = _offsets(root / "offsets" / str(batch), topic)
     pending = begun[-1] if begun[-1] > batch else None
+    if sink is not None and pending is not None and pending in _written(Path(sink)):
+        batch, pending = pending, None
+    found = _offsets(root / "offsets" / str(batch), topic)
     return CheckpointOffsets(
         batch,
         dict(found.offsets),
@@ -85,6 +93,19 @@ def _checked_root(root: Path) -> Path:
 
 def _numbers(folder: Path) -> list[int]:
     return sorted(int(each.name) for each in folder.iterdir() if each.name.isdecimal())
+
+
+def _written(sink: Path) -> frozenset[int]:
+    """The batches whose files are in a folder, by Spark's log of them."""
+    log = sink / "_spark_metadata"
+    if not log.is_dir():
+        raise HandoverError(
+            f"{sink} has no folder _spark_metadata, which Spark writes beside the files of a "
+            "query: name the folder of its rows (of replay_stream: the folder stream in sink=)"
+        )
+    # Spark merges several of them into NUMBER.compact.
+    names = (each.name.removesuffix(".compact") for each in log.iterdir())
+    return frozenset(int(name) for name in names if name.isdecimal())
 
 
 def _offsets(file: Path, topic: str | None) -> StreamOffsets:

@@ -94,6 +94,7 @@ def handover(
     group: str,
     bootstrap: str | Sequence[str] | ConsumerConfig,
     topic: str | None = None,
+    sink: str | Path | None = None,
     dry_run: bool = True,
 ) -> dict[TopicPartition, int]:
     """Commit the offsets at which a query or a replay ended for ``group``, which then continues
@@ -101,9 +102,10 @@ def handover(
 
     ``source`` is the query's checkpoint folder on this machine, offsets by partition (the next
     record to read), or the ranges of a replay, whose ends count. ``topic`` chooses a topic of the
-    checkpoint. Returns these offsets; commits them
-    only with ``dry_run=False``. Stop the query first: the group repeats what the query processes
-    later.
+    checkpoint, and ``sink`` is the folder of the query's rows: see
+    :func:`~asyncrevoke.spark.handovers.checkpoint.read_checkpoint`. Returns these offsets; commits
+    them only with ``dry_run=False``. Stop the query first: the group repeats what the query
+    processes later.
 
     The group must have no members: otherwise the broker rejects the commit. A killed member counts
     until its session timeout. Consumers that use ``assign`` are not members, so they are not
@@ -112,7 +114,7 @@ def handover(
     Raises HandoverError, GroupsError if no broker answers, ConfigError.
     """
     config = configured(bootstrap)
-    plan = plan_handover(source, group=group, bootstrap=config, topic=topic)
+    plan = plan_handover(source, group=group, bootstrap=config, topic=topic, sink=sink)
     if not dry_run:
         apply_handover(plan, bootstrap=config)
     return {move.partition: move.after for move in plan.moves}
@@ -124,9 +126,10 @@ def plan_handover(
     group: str,
     bootstrap: str | Sequence[str] | ConsumerConfig,
     topic: str | None = None,
+    sink: str | Path | None = None,
 ) -> Handover:
     """What a handover would change. Commits nothing. Raises as :func:`handover`."""
-    return run_blocking(_plan(configured(bootstrap), _offsets_of(source, topic), group))
+    return run_blocking(_plan(configured(bootstrap), _offsets_of(source, topic, sink), group))
 
 
 def apply_handover(
@@ -136,9 +139,9 @@ def apply_handover(
     return run_blocking(_apply(configured(bootstrap), plan))
 
 
-def _offsets_of(source: Source, topic: str | None) -> CheckpointOffsets:
+def _offsets_of(source: Source, topic: str | None, sink: str | Path | None) -> CheckpointOffsets:
     if isinstance(source, (str, Path)):
-        return read_checkpoint(source, topic)
+        return read_checkpoint(source, topic, sink=sink)
     if isinstance(source, Mapping):
         return CheckpointOffsets(-1, dict(source), None)
     topic_ids = {each.topic: each.topic_id for each in source if each.topic_id is not None}

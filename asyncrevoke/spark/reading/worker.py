@@ -9,15 +9,12 @@ import gc
 import os
 import sys
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from threading import Thread
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from asyncrevoke.config.inherit import INHERIT, Inherit
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.printable import shown_option
-from asyncrevoke.runtime.hooks.event_log import EventLog
-from asyncrevoke.spark.errors import ReplayError
+from asyncrevoke.replays.errors import ReplayError
+from asyncrevoke.replays.opened_handlers import open_handlers
 from asyncrevoke.spark.reading.consumer_pool import ConsumerPool
 from asyncrevoke.target import find_consumer
 
@@ -25,12 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
     from concurrent.futures import Future
 
-    from asyncrevoke.config import ConsumerConfig, NullKeys, OrderBy
     from asyncrevoke.consumer import Consumer
-    from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
-    from asyncrevoke.handlers.execution.worker_resources import WorkerResources
-    from asyncrevoke.handlers.policy.registration import Handler
-    from asyncrevoke.handlers.registry import Router
+    from asyncrevoke.replays.opened_handlers import OpenedHandlers, Target
 
     T = TypeVar("T")
 
@@ -44,38 +37,6 @@ _MOST_KEPT = 128 * 1024 * 1024
 _GARBAGE = 50_000
 _DISCONNECT_SECONDS = 5.0
 
-Errors: TypeAlias = Literal["record", "policy", "fail"]
-ReplayOrder: TypeAlias = Literal["key", "partition"] | Inherit | None
-
-
-class Target(NamedTuple):
-    """The handlers of a replay and their options; all that a task needs to open them.
-
-    ``bootstrap_servers`` and ``concurrency`` are those of the consumer if None, ``order_by`` if
-    INHERIT.
-    """
-
-    name: str
-    errors: Errors = "record"
-    bootstrap_servers: str | None = None
-    concurrency: int | None = None
-    order_by: ReplayOrder = INHERIT
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """Opened handlers, kept until the worker's process ends."""
-
-    config: ConsumerConfig
-    router: Router
-    concurrency: int
-    order_by: OrderBy | None
-    null_keys: NullKeys
-    max_in_flight: int
-    state: object
-    workers: WorkerResources | None
-    dead_letters: DeadLetterProducer | None
-
 
 class PythonWorker:
     """One per process. Its event loop runs in a thread, because Spark uses the main thread."""
@@ -85,7 +46,7 @@ class PythonWorker:
         self._loop = new_event_loop()
         self.consumers = ConsumerPool()
         """The connections of tasks that read ranges."""
-        self._opened: dict[Target, Opened] = {}
+        self._opened: dict[Target, OpenedHandlers] = {}
         # Spark kills workers without notice, so handlers are never closed.
         self._stack = AsyncExitStack()
         # Spark collects garbage after each task: what is imported by now need not be looked at.
@@ -115,7 +76,7 @@ class PythonWorker:
             future.cancel()
             raise
 
-    def open(self, target: Target) -> Opened:
+    def open(self, target: Target) -> OpenedHandlers:
         """The handlers of a target: imported and opened by the first task that needs them."""
         opened = self._opened.get(target)
         if opened is None:
@@ -123,32 +84,16 @@ class PythonWorker:
             opened = self._opened[target] = self.do(self._open(consumer, target))
         return opened
 
-    async def _open(self, consumer: Consumer, target: Target) -> Opened:
-        from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
+    async def _open(self, consumer: Consumer, target: Target) -> OpenedHandlers:
         from asyncrevoke.producing.own_connections import producer_with_own_connections
 
-        log, config = EventLog(), consumer.config
+        config = consumer.config
         if target.bootstrap_servers is not None:
             config = replace(config, bootstrap_servers=target.bootstrap_servers)
-        hosting = consumer.handler_host
-        router = with_errors(checked_router(consumer, target.name), target.errors)
-        state, workers = await self._stack.enter_async_context(hosting.open_resources(log))
-        dead_letters = None
-        if target.errors == "policy":
-            producer = await self._stack.enter_async_context(producer_with_own_connections(config))
-            dead_letters = DeadLetterProducer(lambda: producer)
-        concurrency = target.concurrency or config.concurrency
-        return Opened(
-            config=config,
-            router=router,
-            concurrency=concurrency,
-            order_by=config.order_by if target.order_by is INHERIT else target.order_by,
-            null_keys=config.null_keys,
-            max_in_flight=max(config.max_in_flight, 16 * concurrency),
-            state=state,
-            workers=workers,
-            dead_letters=dead_letters,
-        )
+        if target.errors != "policy":
+            return await open_handlers(consumer, config, target, self._stack, None)
+        producer = await self._stack.enter_async_context(producer_with_own_connections(config))
+        return await open_handlers(consumer, config, target, self._stack, lambda: producer)
 
     @classmethod
     def current(cls) -> PythonWorker:
@@ -194,37 +139,3 @@ def imported(name: str) -> Consumer:
             "need your code and what it imports: name files with py_files=[...] (--py-files), or "
             f"install your package where they run. Python there is {sys.executable}"
         ) from error
-
-
-def checked_router(consumer: Consumer, name: str) -> Router:
-    """The consumer's handlers. Raises ReplayError if it has none."""
-    router = consumer.handler_host.router
-    if router is None or not router.handlers:
-        raise ReplayError(
-            f"{name} has no handlers, so there is nothing to replay: register one with "
-            "@consumer.handler(topic)"
-        )
-    if consumer.handler_host.has_lifespans:
-        raise ReplayError(
-            f"{name} has a partition_lifespan, which a replay does not enter: replay another "
-            "consumer with these handlers, for example one that includes their Router"
-        )
-    return router
-
-
-def with_errors(router: Router, errors: Errors) -> Router:
-    """The handlers with ``errors`` applied. Raises ConfigError for an unknown value.
-
-    ``"record"``: the replay continues; nothing is written to other topics. ``"fail"``: the first
-    one fails the replay. ``"policy"``: as live.
-    """
-    if errors == "policy":
-        return router
-    if errors not in ("record", "fail"):
-        raise ConfigError(f'errors={shown_option(errors)}: use "record", "policy" or "fail"')
-
-    def change(handler: Handler) -> Handler:
-        on_error: Literal["skip", "stop"] = "skip" if errors == "record" else "stop"
-        return handler._replace(dead_letter=None, retry_topic=None, on_error=on_error)
-
-    return router.map_handlers(change)

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from asyncrevoke.config import ConsumerConfig, IsolationLevel
+    from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
+    from asyncrevoke.replays.opened_handlers import Target
     from asyncrevoke.spark.reading.offsets import OffsetRange
-    from asyncrevoke.spark.reading.worker import Target
     from asyncrevoke.spark.replays.progress import Address
 
 Engine: TypeAlias = Literal["direct", "source", "jvm"]
@@ -51,6 +52,7 @@ class ReplayJob:
     engine: Engine = "direct"
     source_options: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     report_to: Address | None = None
+    dead_letters: DeadLetterFilter | None = None
 
     def __post_init__(self) -> None:
         if self.engine not in get_args(Engine):
@@ -98,11 +100,18 @@ class ReplayJob:
                 no_progress_timeout=self.no_progress_timeout,
                 max_errors=self.max_errors,
                 report_to=self.report_to,
+                dead_letters=self.dead_letters,
             )
             numbers = spark.range(0, len(of_tasks), 1, len(of_tasks))
             return map_in_arrow(numbers, task, RESULT_SCHEMA)
         read = self._by_source if self.engine == "source" else self._by_connector
-        rows = RowsTask(self.target, ranges, max_errors=self.max_errors, report_to=self.report_to)
+        rows = RowsTask(
+            self.target,
+            ranges,
+            max_errors=self.max_errors,
+            report_to=self.report_to,
+            dead_letters=self.dead_letters,
+        )
         return map_in_arrow(read(spark, ranges).select(*COLUMNS), rows, RESULT_SCHEMA)
 
     def _config(self) -> ConsumerConfig:

@@ -3,38 +3,41 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
-from asyncrevoke.handlers.execution.runner_context import RunnerContext
-from asyncrevoke.handlers.runner import HandlerRunner
+from asyncrevoke.dead_letters.origin_reader import OriginReader
+from asyncrevoke.replays.errors import ReplayError
+from asyncrevoke.replays.range_handling import handle_all
+from asyncrevoke.replays.result_rows import ResultRows
 from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.spark.arrow import pa, pc
-from asyncrevoke.spark.errors import DataLossError, ReplayError, StalledReadError
+from asyncrevoke.spark.errors import DataLossError, StalledReadError
 from asyncrevoke.spark.reading.range_reader import RangeReader
 from asyncrevoke.spark.reading.worker import PythonWorker
 from asyncrevoke.spark.replays.progress import ProgressReporter
-from asyncrevoke.spark.replays.range_source import RangeSource
-from asyncrevoke.spark.replays.result_rows import ResultRows
 
 if TYPE_CHECKING:
     from array import array
     from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 
     from asyncrevoke.config import IsolationLevel
-    from asyncrevoke.model import Record
+    from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
+    from asyncrevoke.replays.opened_handlers import OpenedHandlers, Target
+    from asyncrevoke.replays.range_source import NextRecords
+    from asyncrevoke.replays.result_rows import FastPathRows, Row
     from asyncrevoke.spark.arrow import Array, ArrowRecordBatch, Schema
     from asyncrevoke.spark.reading.offsets import OffsetRange
-    from asyncrevoke.spark.reading.worker import Opened, Target
     from asyncrevoke.spark.replays.progress import Address
-    from asyncrevoke.spark.replays.result_rows import FastPathRows, Row
 
 RESULT_SCHEMA = (
     "topic string, partition int, offset bigint, range_start bigint, range_end bigint, "
     "task_attempt int, attempts int, started_us bigint, finished_us bigint, outcome string, "
-    "error_type string, error string, result binary"
+    "error_type string, error string, result binary, "
+    "origin struct<topic string, partition int, offset bigint>"
 )
 """The rows of a replay's results, without ``run_id``, which is the folder that they stand in."""
 
+_ORIGIN = pa.struct([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
 _ARROW: Schema = pa.schema(
     [
         ("topic", pa.string()),
@@ -50,6 +53,7 @@ _ARROW: Schema = pa.schema(
         ("error_type", pa.string()),
         ("error", pa.string()),
         ("result", pa.binary()),
+        ("origin", _ORIGIN),
     ]
 )
 UNKNOWN = -1
@@ -57,14 +61,6 @@ UNKNOWN = -1
 
 _ROWS = 8_000
 _PATIENCE = 0.5
-
-
-class NextRecords(Protocol):
-    """Reads the next records of a range."""
-
-    def __call__(self) -> Awaitable[Sequence[Record]]:
-        """The next records, none at the end."""
-        ...
 
 
 class RangeTask:
@@ -83,8 +79,10 @@ class RangeTask:
         no_progress_timeout: float,
         max_errors: int | None,
         report_to: Address | None,
+        dead_letters: DeadLetterFilter | None = None,
     ) -> None:
         self._target = target
+        self._dead_letters = dead_letters
         self._ranges = list(ranges)
         self._isolation_level = isolation_level
         self._no_progress_timeout = no_progress_timeout
@@ -102,14 +100,16 @@ class RangeTask:
         worker = PythonWorker.current()
         opened = worker.open(self._target)
         config = replace(opened.config, isolation_level=self._isolation_level)
-        outcomes = ResultRows(EventLog(), "error" if self._target.errors == "record" else "skipped")
+        outcomes = result_rows(self._target, self._dead_letters)
 
         async def handle() -> None:
             reader = RangeReader(
                 config, wanted, no_progress_timeout=self._no_progress_timeout, unreadable=True
             )
             async with reader:
-                await handle_all(opened, wanted, reader.read, outcomes)
+                await handle_range(
+                    opened, self._target, wanted, reader.read, outcomes, self._dead_letters
+                )
 
         yield from emit(
             worker,
@@ -121,26 +121,27 @@ class RangeTask:
         )
 
 
-async def handle_all(
-    opened: Opened, wanted: OffsetRange, read: NextRecords, outcomes: ResultRows
+def result_rows(target: Target, dead_letters: DeadLetterFilter | None) -> ResultRows:
+    """The rows of one task."""
+    return ResultRows(EventLog(), target.failed_as, origins=dead_letters is not None)
+
+
+async def handle_range(
+    opened: OpenedHandlers,
+    target: Target,
+    wanted: OffsetRange,
+    read: NextRecords,
+    outcomes: ResultRows,
+    dead_letters: DeadLetterFilter | None,
 ) -> None:
-    """Run the handlers on all records of ``read``, as a consumer does."""
-    source = RangeSource(wanted.topic_partition, read, outcomes, opened.max_in_flight)
-    context = RunnerContext(
-        concurrency=opened.concurrency,
-        log=outcomes,
-        order_by=opened.order_by,
-        null_keys=opened.null_keys,
-        max_in_flight=opened.max_in_flight,
-        state=opened.state,
-        worker_resources=opened.workers,
-        dead_letters=opened.dead_letters,
-        call_recorder=outcomes,
-    )
-    runner = HandlerRunner(source, opened.router, context)
-    await runner.run()
-    if not source.finished:
-        raise ReplayError(f"{wanted.topic}-{wanted.partition} has ended before its range did")
+    """Run the handlers on all records of ``read``; with ``dead_letters`` on the records of which
+    the selected dead letters were made."""
+    if dead_letters is None:
+        await handle_all(opened, wanted.topic_partition, read, outcomes)
+        return
+    strict = target.errors == "fail"
+    origins = OriginReader(read, dead_letters, opened.router, outcomes, strict=strict)
+    await handle_all(opened, None, origins.read, outcomes)
 
 
 def emit(
@@ -208,6 +209,7 @@ def fast_path_to_arrow(quick: FastPathRows, wanted: OffsetRange, attempt: int) -
         no_text,
         no_text,
         pa.array(quick.results, pa.binary()),
+        pa.nulls(count, _ORIGIN),
     ]
     return _batch(wanted, attempt, _int64s(quick.offsets), rest)
 

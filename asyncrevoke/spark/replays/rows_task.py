@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.model import Record, UnreadableRecord
 from asyncrevoke.protocol.single_records import MAX_RECORD_HEADERS
-from asyncrevoke.runtime.hooks.event_log import EventLog
+from asyncrevoke.replays.errors import ReplayError
 from asyncrevoke.spark.arrow import pa, pc
-from asyncrevoke.spark.errors import ReplayError
 from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.reading.worker import PythonWorker
-from asyncrevoke.spark.replays.range_task import UNKNOWN, emit, handle_all
-from asyncrevoke.spark.replays.result_rows import ResultRows
+from asyncrevoke.spark.replays.range_task import UNKNOWN, emit, handle_range, result_rows
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Sequence
 
+    from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
+    from asyncrevoke.replays.opened_handlers import Target
     from asyncrevoke.spark.arrow import ArrowRecordBatch
-    from asyncrevoke.spark.reading.worker import Target
     from asyncrevoke.spark.replays.progress import Address
 
 _PLAIN = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value")
@@ -44,7 +43,9 @@ class RowsTask:
         *,
         max_errors: int | None = None,
         report_to: Address | None = None,
+        dead_letters: DeadLetterFilter | None = None,
     ) -> None:
+        self._dead_letters = dead_letters
         self._target = target
         self._ranges = ranges
         self._max_errors = max_errors
@@ -63,7 +64,7 @@ class RowsTask:
         wanted = self._range_of(first[0])
         worker = PythonWorker.current()
         opened = worker.open(self._target)
-        outcomes = ResultRows(EventLog(), "error" if self._target.errors == "record" else "skipped")
+        outcomes = result_rows(self._target, self._dead_letters)
         waiting: list[list[Record]] = [first]
         # Spark's stream blocks, and the loop has handlers to run.
         thread = ThreadPoolExecutor(1, thread_name_prefix="asyncrevoke rows")
@@ -81,7 +82,7 @@ class RowsTask:
             return cast("Sequence[Record]", records or ())
 
         async def handle() -> None:
-            await handle_all(opened, wanted, read, outcomes)
+            await handle_range(opened, self._target, wanted, read, outcomes, self._dead_letters)
 
         try:
             yield from emit(

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.printable import shown_option
+from asyncrevoke.replays.errors import ReplayError
 from asyncrevoke.runtime.hooks.event_log import EventLog
-from asyncrevoke.spark.errors import ReplayError
 from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.replays.engines import ReplayJob
 from asyncrevoke.spark.replays.plan import stages, unfinished_ranges
@@ -77,6 +77,7 @@ def replay(
         max_errors=settings.max_errors,
         engine=settings.engine,
         source_options=dict(settings.source_options or {}),
+        dead_letters=settings.dead_letters,
     )
     run = ReplayRun.begin(spark, sink, run_id or new_run_id(), target, planned)
     seconds = _run_stages(run, job, settings.checkpoint_every, on_progress)

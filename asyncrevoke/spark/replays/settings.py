@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypedDict, get_args
+from typing import TYPE_CHECKING, TypedDict, cast, get_args
 
 from asyncrevoke.config.inherit import INHERIT
+from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.printable import shown_option
+from asyncrevoke.replays.opened_handlers import Errors, ReplayOrder, Target
 from asyncrevoke.spark.reading.range_reader import NO_PROGRESS_TIMEOUT
-from asyncrevoke.spark.reading.worker import Errors, ReplayOrder, Target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,6 +43,10 @@ class StreamReplayOptions(TypedDict, total=False):
     """Options of Spark's reader, for the engines ``"source"`` and ``"jvm"``."""
     py_files: Sequence[str]
     """Files and archives that are sent to the workers."""
+    dead_letters: DeadLetterFilter | None
+    """The topic is a dead letter topic: handlers get the records of which the selected dead letters
+    were made, with the topic, partition and offset of their origin. None (default): the topic's
+    records."""
 
 
 class ReplayOptions(StreamReplayOptions, total=False):
@@ -71,6 +76,7 @@ class StreamReplaySettings:
     no_progress_timeout: float = NO_PROGRESS_TIMEOUT
     source_options: Mapping[str, str] | None = field(default=None, repr=False)
     py_files: Sequence[str] = ()
+    dead_letters: DeadLetterFilter | None = None
 
     def __post_init__(self) -> None:
         if self.errors not in get_args(Errors):
@@ -84,6 +90,11 @@ class StreamReplaySettings:
                 "order of the consumer"
             )
         check_least("concurrency", self.concurrency, 1)
+        if not isinstance(cast("object", self.dead_letters), DeadLetterFilter | None):
+            raise ConfigError(
+                f"dead_letters={shown_option(self.dead_letters)}: use DeadLetterFilter(), which "
+                "selects all dead letters"
+            )
 
     def target(self, name: str) -> Target:
         """The handlers of this consumer, as tasks open them."""

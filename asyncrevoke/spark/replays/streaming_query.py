@@ -73,7 +73,7 @@ def replay_stream(
         reading["max_offsets_per_trigger"] = str(max_offsets_per_trigger)
     rows = spark.readStream.format("asyncrevoke").options(**reading).load()
     writer = (
-        _results(rows, RowsTask(job.target, None))
+        _results(rows, RowsTask(job.target, None, dead_letters=settings.dead_letters))
         .writeStream.format("parquet")
         .option("path", f"{sink.rstrip('/')}/stream")
         .option("checkpointLocation", checkpoint)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from asyncrevoke.spark.errors import ReplayError
+from asyncrevoke.replays.errors import ReplayError
 from asyncrevoke.spark.reading.offsets import OffsetRange
 
 if TYPE_CHECKING:

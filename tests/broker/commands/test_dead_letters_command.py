@@ -151,3 +151,37 @@ def test_a_topic_that_does_not_exist_and_wrong_options_are_named(kafka: HandlerT
     ):
         result = command(*arguments)
         assert result.exit_code == 2, (arguments, result.output)
+
+
+APP = """
+from asyncrevoke import Consumer, HandlerContext, Record
+consumer = Consumer(group_id="billing")
+
+@consumer.handler("{topic}", dead_letter="{dead}")
+async def bill(value: int, record: Record, context: HandlerContext) -> None:
+    if value == 3:
+        raise LookupError("still not")
+    print("handled", *context.idempotency_key[1:], record.key, value, record.headers)
+"""
+
+
+@pytest.mark.kafka_topic(partitions=1)
+def test_dead_letters_are_reprocessed_by_the_handlers_of_an_application(
+    kafka: HandlerTopic, tmp_path: Path
+) -> None:
+    asyncio.run(write(kafka, 5))
+    name = f"app_{kafka.topic.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(APP.format(topic=kafka.topic, dead=kafka.dead))
+    done = command("reprocess", kafka.dead, f"{name}:consumer", "--error", "KeyError")
+    assert done.exit_code == 3, done.output
+    assert "handled 0 1 b'k' 1 (('n', b'1'), ('asyncrevoke-replays', b'1'))" in done.stdout
+    assert "2 dead letters: 1 error, 1 ok\n  0:3: LookupError: still not" in done.stdout
+    assert asyncio.run(written(kafka)) == []
+
+    again = command("reprocess", kafka.dead, f"{name}:consumer", "--errors", "policy", "--json")
+    assert again.exit_code == 3, again.output
+    found = json.loads(again.stdout.splitlines()[-1])
+    assert (found["selected"], found["outcomes"]) == (5, {"ok": 4, "dead_lettered": 1})
+    listing: Any = json.loads(command("list", kafka.dead, "--json").stdout)
+    assert ("LookupError", 1) in [(row["error_type"], row["count"]) for row in listing["rows"]]
+    assert command("reprocess", kafka.dead, f"{name}:nothing").exit_code == 2

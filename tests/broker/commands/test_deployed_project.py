@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
 from asyncrevoke.cli.app import app
@@ -63,6 +64,12 @@ def answered(port: int, path: str) -> int:
         return 0
 
 
+def fetched(port: int, path: str) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+        body: bytes = response.read()
+        return body.decode()
+
+
 async def until_ready(port: int, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + DEADLINE
     while await asyncio.to_thread(answered, port, "/readyz") != 200:
@@ -101,6 +108,13 @@ async def test_the_images_command_answers_the_probes_and_drains_on_sigterm(
         while (tmp_path / "log").read_text().count('"event": "billed"') < ORDERS:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.05)
+        scraped = await asyncio.to_thread(fetched, port, "/metrics")
+        assert [
+            sample.value
+            for family in text_string_to_metric_families(scraped)
+            for sample in family.samples
+            if sample.name == "messaging_client_consumed_messages_total"
+        ] == [ORDERS]
         process.send_signal(signal.SIGTERM)
         code = await asyncio.to_thread(process.wait, DEADLINE)
     finally:

@@ -13,6 +13,7 @@ from chaos.invariants.run_checker import Commit, Ending, Facts
 
 from asyncrevoke.audit import local_engine
 from asyncrevoke.audit.comparison import Range, isolation_level_of
+from asyncrevoke.audit.group_offsets import read_group_offsets
 from asyncrevoke.audit.topic.topic import Topic
 from asyncrevoke.cli.demo.clock import now
 from asyncrevoke.config import ConsumerConfig
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from chaos.invariants.run_checker import RunResult
 
     from asyncrevoke.audit.comparison import AuditResult
+    from asyncrevoke.audit.group_offsets import GroupOffsets
     from asyncrevoke.journal.reading import JournalContent
 
 BROKER_LINES = 400
@@ -43,6 +45,9 @@ async def facts_of(
     ``trimmed``: the log may have lost records by retention or compaction, which nobody has to
     handle.
     """
+    # Before the journals: their rows are on disk before a commit is sent.
+    config = ConsumerConfig(bootstrap_servers=stage.direct)
+    offsets = await read_group_offsets(config, group.name, group.topic)
     content = await asyncio.to_thread(read_journal, group.journal)
     produced = traffic.produced
     if trimmed:
@@ -58,18 +63,19 @@ async def facts_of(
         commits=[Commit(row["member"], row["at"]) for row in rows if row["kind"] == "COMMIT"],
         failures=group.failures,
         longest_exit=group.longest_exit,
-        audited=await _audited(stage, group, content) if compared else None,
+        audited=await _audited(config, group, content, offsets) if compared else None,
         concurrency=CONCURRENCY,
         pausing=ConsumerConfig().on_unconfirmed_membership == "pause",
     )
 
 
-async def _audited(stage: Stage, group: ChaosGroup, content: JournalContent) -> AuditResult:
-    config = ConsumerConfig(bootstrap_servers=stage.direct)
+async def _audited(
+    config: ConsumerConfig, group: ChaosGroup, content: JournalContent, offsets: GroupOffsets
+) -> AuditResult:
     name, sessions = local_engine.group_and_sessions(content, group.topic, group.name)
     level = isolation_level_of(sessions)
     topic = await Topic.of(group.topic, config, isolation_level=level)
-    return await local_engine.audit(content, topic, group.topic, group=name)
+    return await local_engine.audit(content, topic, group.topic, group=name, group_offsets=offsets)
 
 
 async def kept_offsets(stage: Stage, topic: str) -> set[tuple[TopicPartition, int]]:

@@ -3,8 +3,9 @@
 An input is a byte of flags (``_Flags``), the offset to read from, and what a fetch brought. What is
 promised: it is split and decoded, or refused with ``CorruptBatch``, nothing else; offsets grow and
 lie within their batches; what is passed without being decoded has a right checksum; aiokafka's
-parser in Python reads what is accepted with the same values; and a buffer that is drained of it
-ends behind it, or raises ``CorruptRecordError`` at an offset from which it can go on.
+parser in Python reads what is accepted with the same values; a response in a ``ReceiveBuffer``,
+whose values are memoryviews or are cut out, has the same records; and a buffer that is drained of
+it ends behind it, or raises ``CorruptRecordError`` at an offset from which it can go on.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from __future__ import annotations
 import gzip
 import struct
 from collections import Counter
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar, Protocol, cast
+from unittest import mock
 
+import msgspec
 from aiokafka.record.default_records import _DefaultRecordBatchPy
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from crc32c import crc32c
@@ -24,13 +28,16 @@ from wire.frames.response_frames import spoil
 from asyncrevoke.core.partition.record_buffer import RecordBuffer
 from asyncrevoke.errors import CorruptRecordError, UnreadableRecordError
 from asyncrevoke.model import Record, TopicPartition, UnreadableRecord
+from asyncrevoke.protocol import record_maker
 from asyncrevoke.protocol.messages import AbortedTransaction, ErrorCode, FetchedPartition
+from asyncrevoke.protocol.receive_buffers import ReceiveBuffer
 from asyncrevoke.protocol.records import CorruptBatch, RecordBatch, decode_batches
 from asyncrevoke.protocol.single_records import MAX_RECORD_HEADERS
 from asyncrevoke.protocol.unpacking import unpack
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Generator
 
 _PREFIX = struct.Struct(">Bq")
 _READ_COMMITTED = 1
@@ -41,6 +48,8 @@ _ABORTED = 5
 _ABORT, _COMMIT = b"\0\0\0\0", b"\0\0\0\1"
 _HEADER_SIZE = 61
 _LIMITS = {0: 64 * 2**20, _LOW_LIMIT: 2**16}
+# A batch that becomes more is decoded once, to measure what that takes.
+_LARGEST_COMPARED = 2**20
 _EMPTY = gzip.compress(b"")
 _ZEROS = gzip.compress(bytes(2**25), 1)
 _LIES = (-1, -2, 0, 1, 63, 64, 127, 2**31 - 1, 2**31, -(2**31), 2**62, -(2**63))
@@ -222,6 +231,11 @@ class Batches:
         except CorruptBatch as error:
             self._refused(error)
             return
+        in_buffer = _in_buffer(fetched)
+        cut = decode_batches(in_buffer, committed, limit=limit, whole=whole)
+        viewed = decode_batches(in_buffer, committed, limit=limit, views=True)
+        for batch, cut_out, view in zip(batches, cut, viewed, strict=True):
+            self._check_cut_out(batch, cut_out, None if whole else view)
         position, reached = 0, 0
         for batch in batches:
             stop = position + 12 + int.from_bytes(fetched.records[position + 8 : position + 12])
@@ -271,6 +285,16 @@ class Batches:
         rest = [each.offset for each in batch.decode(*_PARTITION, 1, middle)]
         assert rest == [each for each in offsets if each >= middle]
 
+    def _check_cut_out(
+        self, batch: RecordBatch, cut_out: RecordBatch, view: RecordBatch | None
+    ) -> None:
+        if batch.unpacked_size > _LARGEST_COMPARED:
+            return
+        plain = _decoded(batch)
+        with _small_values_are_cut_out():
+            assert _decoded(cut_out) == plain
+            assert view is None or _decoded(view) == plain
+
     def _compare(self, raw: bytes, records: list[Record], limit: int) -> None:
         parser = _DefaultRecordBatchPy(unpack(raw, limit))
         oracle = cast("list[_Oracle]", list(iter(parser)))
@@ -312,6 +336,44 @@ class Batches:
             assert buffer.position >= at
             at = buffer.position
         assert buffer.position >= min(at, buffer.fetch_position)
+
+
+def _in_buffer(fetched: FetchedPartition) -> FetchedPartition:
+    """The same response, as a large one is received."""
+    size = len(fetched.records)
+    view = memoryview(ReceiveBuffer(size + 1))
+    view[:size] = fetched.records
+    return msgspec.structs.replace(fetched, records=view[:size].toreadonly())
+
+
+@contextmanager
+def _small_values_are_cut_out() -> Generator[None]:
+    """As large ones are, which would take most of the time here."""
+    with (
+        mock.patch.object(record_maker, "LARGE_VALUE", 8),
+        mock.patch.object(record_maker, "_CUT_OUT_FOR_BYTES", 8),
+    ):
+        yield
+
+
+def _decoded(batch: RecordBatch) -> list[tuple[object, ...]] | type[CorruptBatch]:
+    """What is to be the same however the values are taken out."""
+    try:
+        records = batch.decode(*_PARTITION, 1, 0)
+    except CorruptBatch as error:
+        return type(error)
+    return [
+        (
+            type(each),
+            each.offset,
+            each.timestamp,
+            each.timestamp_type,
+            each.key,
+            None if each.value is None else bytes(each.value),
+            each.headers,
+        )
+        for each in records
+    ]
 
 
 def _taken(buffer: RecordBuffer, *, unreadable: bool) -> list[Record] | CorruptRecordError:

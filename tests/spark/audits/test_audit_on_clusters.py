@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from unit.journal.sealed_again import seal_again
 
 from asyncrevoke import Consumer, Record
 from asyncrevoke.journal import Journal
-from asyncrevoke.journal.format.arrow import pa, pq
 from asyncrevoke.journal.recording import writer
 from asyncrevoke.journal.segments import sessions
 
@@ -87,7 +87,7 @@ async def journalled(servers: str, topic: str, folder: Path) -> None:
         await done.wait()
 
 
-def unsealed(segment: Segment) -> Segment:
+def unsealed(segment: Segment, _stop: object = None) -> Segment:
     """As a process that was killed leaves it."""
     return segment
 
@@ -96,12 +96,15 @@ def change_one_record(folder: Path, partition: int, offset: int) -> None:
     """Its handler was given other bytes than the topic has."""
     (session,) = sessions(folder)
     (segment,) = session.segments()
-    table = pq.read_table(segment.path)
-    rows = table.to_pylist()
     wanted = ("ATTEMPT", partition, offset)
-    (row,) = (each for each in rows if (each["kind"], each["partition"], each["offset"]) == wanted)
-    row["record_hash"] ^= 1
-    pq.write_table(pa.Table.from_pylist(rows, table.schema), segment.path)
+
+    def change(rows: list[dict[str, Any]]) -> None:
+        (row,) = (
+            each for each in rows if (each["kind"], each["partition"], each["offset"]) == wanted
+        )
+        row["record_hash"] ^= 1
+
+    seal_again(segment, change)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from asyncrevoke.spark.audits import database as audit_database
 from asyncrevoke.spark.audits.database import frame_of, over
-from asyncrevoke.spark.audits.journal import journal_frame, overview
+from asyncrevoke.spark.audits.journal import checked_journal
 from asyncrevoke.spark.audits.run import audit
 from asyncrevoke.spark.audits.sources import FrameSource, TopicSource
 
@@ -147,16 +147,16 @@ def test_missing_rows_are_reported(tmp_path: Path, quick: SparkSession) -> None:
     a.write(folder)
     b.write(folder)
     lost_rows(folder / A, 5, 8)
-    known = overview(quick, journal_frame(quick, folder), frozenset())
+    _, known = checked_journal(quick, folder)
     assert [state.missing for state in known.sessions] == [((5, 8),), ()]
     assert known.sessions[0].gap == "rows 5 to 8 are missing"
 
 
 def test_what_is_no_journal_is_named(tmp_path: Path, quick: SparkSession) -> None:
     with pytest.raises(ConfigError, match=r"there is no folder .*as the cluster's workers know it"):
-        journal_frame(quick, tmp_path / "nothing")
+        checked_journal(quick, tmp_path / "nothing")
     with pytest.raises(ConfigError, match="holds no journal: give the path"):
-        journal_frame(quick, tmp_path)
+        checked_journal(quick, tmp_path)
 
 
 def test_a_source_without_what_is_compared_is_named(both: Both, quick: SparkSession) -> None:

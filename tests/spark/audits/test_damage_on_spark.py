@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from spark.audits.topic_frames import as_frame
+from unit.journal.sealed_again import seal_again
 from unit.journal.test_journal_damage import flipped, in_segments
+from unit.journal.topic.test_collected_journals import piece
 from unit.journal.written_journal import TOPIC, A, B, JournalledTopic
 
 from asyncrevoke.audit.local_engine import audit as audit_locally
+from asyncrevoke.journal.errors import DamagedJournalError
 from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.journal.segments import check_blob, read, seal
 from asyncrevoke.journal.topic.offsets_snapshot import write_snapshot
+from asyncrevoke.journal.views.local_views import open_views
 from asyncrevoke.model import TopicPartition
 
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
+from asyncrevoke.spark.audits.journal import blobs_frame, checked_journal, overview
+from asyncrevoke.spark.audits.journal_views import journal_views
 from asyncrevoke.spark.audits.run import audit
 from asyncrevoke.spark.audits.segments import check_files, find_files
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -62,11 +69,74 @@ def test_both_engines_name_the_file_and_the_session(
     checked = check_files(quick, find_files(quick, folder))
     (chain,) = checked.chains.values()
     assert chain.name == state.name == A
-    # Rows of other sessions are found by reading rows: there, the chain has said enough.
-    told = [text for text in state.damaged if "has rows of session" not in text]
-    assert chain.damage(state.facts)[: len(told)] == told
-    assert told
+    told = chain.damage(state.facts)
+    assert told == list(state.damaged)
     assert segments[1].path.name in " ".join(told) or f"{segments[1].number:06}" in told[0]
+    with pytest.raises(DamagedJournalError, match=re.escape(f"{A} is damaged: {told[0]}")):
+        journal_views(quick, folder)
+    with pytest.raises(DamagedJournalError, match=re.escape(f"{A} is damaged: {told[0]}")):
+        open_views(folder)
+
+
+def give_to_other(rows: list[dict[str, Any]]) -> None:
+    rows[0]["session_id"] = B
+
+
+def repeat(rows: list[dict[str, Any]]) -> None:
+    rows.append(rows[-1])
+
+
+def lose_last(rows: list[dict[str, Any]]) -> None:
+    """No number of a row is missing, because all that follow have another one."""
+    del rows[-1]
+    rows[-1]["facts"] = '{"rows": 1000}'
+    rows[-1]["kind"] = "END"
+
+
+def without_consumer(rows: list[dict[str, Any]]) -> None:
+    rows[0]["facts"] = None
+
+
+@pytest.mark.parametrize(
+    ("change", "at", "sentence"),
+    [
+        (give_to_other, 1, f"segment 000002.parquet has rows of session {B}"),
+        (repeat, 1, "1 rows are there more than once, row "),
+        (lose_last, -1, "its end says that it has 1000 rows, and there are "),
+        (without_consumer, 0, "its beginning does not say of what consumer it is"),
+    ],
+)
+def test_rows_that_do_not_fit_their_session_are_named_by_both_engines(
+    quick: SparkSession,
+    tmp_path: Path,
+    change: Callable[[list[dict[str, Any]]], None],
+    at: int,
+    sentence: str,
+) -> None:
+    seal_again(in_segments(tmp_path, sealed=True).segments()[at], change)
+    states = {state.name: state for state in read_journal(tmp_path).sessions}
+    _, known = checked_journal(quick, tmp_path)
+    (found,) = (state for state in known.sessions if state.name == A)
+    assert any(text.startswith(sentence) for text in found.damaged)
+    assert found.damaged == states[A].damaged
+    with pytest.raises(DamagedJournalError, match=re.escape(f"{A} is damaged: {found.damaged[0]}")):
+        journal_views(quick, tmp_path)
+    with pytest.raises(DamagedJournalError, match=re.escape(f"{A} is damaged: {found.damaged[0]}")):
+        open_views(tmp_path)
+
+
+def test_a_value_of_a_topic_that_was_changed_makes_its_session_incomplete(
+    quick: SparkSession,
+) -> None:
+    whole, second = piece(A), piece(A, 11)
+    changed = flipped(second, len(second) - 3, random.Random(1))
+    columns = [(bytearray(each),) for each in (whole, changed, b"of another program")]
+    rows = blobs_frame(cast("Any", quick).createDataFrame(columns, "value BINARY"))
+    (state,) = overview(quick, rows, frozenset()).sessions
+    assert state.name == A
+    assert state.damaged[0].startswith("a value of its topic: rows 11 to 20 have changed since")
+    with pytest.raises(DamagedJournalError, match=f"{A} is damaged: a value of its topic"):
+        journal_views(quick, rows)
 
 
 def test_a_flipped_bit_of_a_sealed_file_makes_both_audits_inconclusive(

@@ -44,21 +44,23 @@ def one_by_one(rows: int) -> list[Frame]:
 
 
 @pytest.mark.parametrize(
-    ("hostile", "kept"),
+    ("hostile", "named"),
     [
         # What was written without a byte for each row ends a value, like any damage.
-        (log_of(A, by_runs(0, 2**17 + 1)), 2**16),
-        (log_of(A, one_by_one(2**17 + 1)), 0),
-        (log_of(A, by_runs(0, 2**15, "x" * 4096)), 0),
-        (piece(A) + bytes(2**20), 0),
+        (log_of(A, by_runs(0, 2**17 + 1)), [A]),
+        (log_of(A, one_by_one(2**17 + 1)), []),
+        (log_of(A, by_runs(0, 2**15, "x" * 4096)), []),
+        (piece(A) + bytes(2**20), []),
     ],
     ids=["rows without bytes", "rows", "texts", "bytes"],
 )
 def test_a_value_beyond_the_limits_of_collect_has_no_rows_beyond_them(
-    hostile: bytes, kept: int, capsys: pytest.CaptureFixture[str], caplog: Any
+    hostile: bytes, named: list[str], capsys: pytest.CaptureFixture[str], caplog: Any
 ) -> None:
-    found = sessions_of(rows_of_pieces(values(hostile, piece(B))))
-    assert found == [A] * kept + [B] * 11
+    *damaged, whole = rows_of_pieces(values(hostile, piece(B)))
+    assert sessions_of(iter([whole])) == [B] * 11
+    assert sessions_of(iter(damaged)) == named
+    assert all(batch.column("kind").to_pylist() == ["DAMAGED"] for batch in damaged)
     assert "journal value damaged" in caplog.text + capsys.readouterr().err
 
 

@@ -38,6 +38,25 @@ def test_the_last_completed_batch_counts_and_an_unfinished_one_is_reported(
     assert standing.pending == 11
 
 
+@pytest.mark.parametrize(
+    ("log", "batch", "pending"),
+    [(["9", "10"], 10, 11), (["9", "10", "11"], 11, None), (["11.compact", ".11.crc"], 11, None)],
+)
+def test_a_batch_whose_rows_are_written_counts_as_completed(
+    tmp_path: Path, log: list[str], batch: int, pending: int | None
+) -> None:
+    batches = {9: '{"0": 3}', 10: '{"0": 7}', 11: '{"0": 9}'}
+    folder, rows = checkpoint(tmp_path / "checkpoint", batches, (9, 10)), tmp_path / "stream"
+    with pytest.raises(HandoverError, match="stream has no folder _spark_metadata"):
+        read_checkpoint(folder, "orders", sink=rows)
+    (rows / "_spark_metadata").mkdir(parents=True)
+    for name in log:
+        (rows / "_spark_metadata" / name).write_text("v1")
+    found = read_checkpoint(folder, "orders", sink=rows)
+    assert (found.batch, found.pending) == (batch, pending)
+    assert found.offsets == {TopicPartition("orders", 0): 9 if batch == 11 else 7}
+
+
 def test_the_connectors_offsets_name_their_topic(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path, {0: '{"orders":{"0":4800},"clicks":{"1":5}}'}, (0,))
     assert read_checkpoint(folder).offsets == {

@@ -9,11 +9,11 @@ import pytest
 
 from asyncrevoke import BatchError, Consumer, HandlerContext, Record, Retry
 from asyncrevoke.model import TopicPartition
+from asyncrevoke.replays.errors import ReplayError
+from asyncrevoke.replays.opened_handlers import Errors, with_errors
+from asyncrevoke.replays.range_source import RangeSource
+from asyncrevoke.replays.result_rows import ResultRows, Row, encode_result
 from asyncrevoke.runtime.hooks.event_log import EventLog
-from asyncrevoke.spark.errors import ReplayError
-from asyncrevoke.spark.reading.worker import Errors, with_errors
-from asyncrevoke.spark.replays.range_source import RangeSource
-from asyncrevoke.spark.replays.result_rows import ResultRows, Row, encode_result
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

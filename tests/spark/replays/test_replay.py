@@ -18,7 +18,8 @@ from spark.real_topics import create_again
 
 from asyncrevoke.broker import BrokerRequestError
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.spark.errors import DataLossError, ReplayError, StalledReadError
+from asyncrevoke.replays.errors import ReplayError
+from asyncrevoke.spark.errors import DataLossError, StalledReadError
 from asyncrevoke.spark.reading.offsets import OffsetRange, resolve_ranges
 from asyncrevoke.spark.replays.run import replay
 from asyncrevoke.spark.replays.settings import ReplayOptions
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from asyncrevoke.broker import RunningBroker
-    from asyncrevoke.spark.reading.worker import Errors, ReplayOrder
+    from asyncrevoke.replays.opened_handlers import Errors, ReplayOrder
     from asyncrevoke.spark.replays.engines import Engine
     from asyncrevoke.spark.replays.progress import ReplayProgress
 

@@ -14,7 +14,7 @@ from broker.records.test_unreadable_records import SPOILED
 from spark.replays.test_replay import TARGET, effects
 from wire.frames.raw_batches import header_bomb, raw_batch, record
 
-from asyncrevoke.spark.errors import ReplayError
+from asyncrevoke.replays.errors import ReplayError
 from asyncrevoke.spark.reading.offsets import resolve_ranges
 from asyncrevoke.spark.replays.run import replay
 from asyncrevoke.spark.replays.streaming_query import replay_stream

@@ -11,8 +11,8 @@ pytest.importorskip("pyarrow", reason="needs the extra spark")
 
 from asyncrevoke import INHERIT
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.replays.opened_handlers import ReplayOrder, Target
 from asyncrevoke.spark.reading.offsets import OffsetRange
-from asyncrevoke.spark.reading.worker import ReplayOrder, Target
 from asyncrevoke.spark.replays.engines import ReplayJob
 from asyncrevoke.spark.replays.run import check_plan, check_target
 from asyncrevoke.spark.replays.settings import ReplaySettings, StreamReplaySettings

@@ -49,6 +49,7 @@ def test_every_command_that_connects_has_all_options_of_a_connection() -> None:
         "dashboard",
         "dead-letters list",
         "dead-letters replay",
+        "dead-letters reprocess",
         "dead-letters show",
         "groups",
         "handover",

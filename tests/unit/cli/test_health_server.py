@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 import httpx
 import pytest
+from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client.parser import text_string_to_metric_families
 from unit.handlers.scripted_source import until
 
+from asyncrevoke import Consumer
 from asyncrevoke.cli.run.health_server import HealthAnswer, HealthServer
+from asyncrevoke.cli.run.metrics_text import MetricsText
 from asyncrevoke.http_port.server import PortLimits
+from asyncrevoke.integrations.prometheus import PrometheusMetrics
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -48,6 +54,53 @@ async def test_what_is_no_probe_is_rejected() -> None:
     async with serving(HealthAnswer(True, True, [])) as port:
         assert (await get(port, "/")).status_code == 404
         assert (await get(port, "/livez", "POST")).status_code == 405
+
+
+async def test_metrics_are_served_beside_the_probes_and_only_if_they_are_wanted() -> None:
+    consumer = Consumer(bootstrap_servers="localhost:1", group_id="billing", client_id="till")
+    answer = HealthAnswer(True, True, [])
+    async with serving(answer) as port:
+        assert (await get(port, "/metrics")).status_code == 404
+    metrics = MetricsText(consumer)
+    async with consumer, HealthServer("127.0.0.1", 0, lambda: answer, metrics=metrics) as health:
+        scraped = await get(health.server.port, "/metrics")
+        assert (await get(health.server.port, "/livez")).status_code == 200
+        assert (await get(health.server.port, "/metrics/")).status_code == 404
+    assert scraped.headers["content-type"] == CONTENT_TYPE_LATEST
+    families = {family.name: family for family in text_string_to_metric_families(scraped.text)}
+    (assigned,) = families["asyncrevoke_partitions_assigned"].samples
+    assert (assigned.labels["messaging_client_id"], assigned.value) == ("till", 0)
+
+
+async def test_an_application_that_observes_its_consumer_itself_has_its_metrics_once() -> None:
+    consumer = Consumer(bootstrap_servers="localhost:1", group_id="billing", client_id="till-2")
+    consumer.observe(PrometheusMetrics())
+    metrics = MetricsText(consumer)
+    async with consumer:
+        text = (await metrics.read()).decode()
+    assigned = [line for line in text.splitlines() if line.startswith("asyncrevoke_partitions_ass")]
+    assert sum('"till-2"' in line for line in assigned) == 1
+
+
+async def test_clients_that_scrape_at_once_share_one_collection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    collected: list[int] = []
+    go_on = threading.Event()
+
+    def slow() -> bytes:
+        collected.append(1)
+        assert go_on.wait(10)
+        return b"text"
+
+    monkeypatch.setattr("prometheus_client.generate_latest", slow)
+    metrics = MetricsText(Consumer(bootstrap_servers="localhost:1", group_id="billing"))
+    reading = [asyncio.create_task(metrics.read()) for _ in range(20)]
+    await until(lambda: bool(collected))
+    reading[0].cancel()  # a client that has gone
+    go_on.set()
+    assert await asyncio.gather(*reading[1:]) == [b"text"] * 19
+    assert collected == [1]
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /livez HTTP/1.1\r\n", b"x" * 100_000, b"\x00\r\n\r\n"])

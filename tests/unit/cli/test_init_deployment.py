@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,19 @@ def test_the_probes_ask_the_port_that_the_container_serves(project: Path) -> Non
     # The kubelet asks from outside of the container.
     assert words[words.index("--health-host") + 1] == "0.0.0.0"  # noqa: S104
     assert dict(instructions(project))["EXPOSE"] == str(port)
+
+
+def test_prometheus_is_told_the_port_and_path_that_the_container_serves(project: Path) -> None:
+    words = command(project)
+    assert "--metrics" in words
+    pod = manifest(project, "deployment.yaml")["spec"]["template"]
+    assert pod["metadata"]["annotations"] == {
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": words[words.index("--health-port") + 1],
+        "prometheus.io/path": "/metrics",
+    }
+    dependencies = tomllib.loads((project / "pyproject.toml").read_text("utf-8"))["project"]
+    assert dependencies["dependencies"] == ["asyncrevoke[cli,metrics]"]
 
 
 def test_a_pod_may_drain_for_longer_than_the_consumer_needs(project: Path) -> None:

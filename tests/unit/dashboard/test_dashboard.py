@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+from itertools import pairwise
 from typing import TYPE_CHECKING, cast
 
 import pytest
 from fastapi import FastAPI
 from httpx import ASGITransport, AsyncClient
 from starlette.applications import Starlette
+from unit.dashboard.table_rows import table_rows
 
 from asyncrevoke import ConfigError, Consumer, TopicPartition
 from asyncrevoke.dashboard.app import Dashboard
@@ -135,11 +138,54 @@ async def test_the_partitions_that_are_furthest_behind_are_named() -> None:
         assert (first.in_flight, first.oldest, first.lag) == (0, None, 0)
         assert (second.in_flight, second.oldest, second.lag) == (3, 0, 0)
         table = parts(history, 0)["places"]
-        assert "<th scope=col>in flight" in table
-        assert "<th scope=row>orders-1</th><td>till</td>" in table
+        heading, row, _ = table_rows(table)
+        assert heading == ["partition", "owner", "lag", "committed", "in flight", "oldest"]
+        assert row == ["orders-0", "till", "0", "0", "0", ""]
         assert "stable" in parts(history, 0)["figures"].lower()
         assert "now only" in parts(history, 60)["places"]
     assert history.places == {}
+
+
+def test_the_page_names_a_topic_once_and_numbers_its_partitions() -> None:
+    history = History("billing", Clock())
+    for topic, count in (("orders", 12), ("payments", 1)):
+        for number in range(count):
+            history.hold(TopicPartition(topic, number), "till-1")
+    shown = parts(history, 0)["lanes"]
+    assert shown.count("<h3>orders</h3>") == shown.count("<h3>payments</h3>") == 1
+    assert re.findall(r'data-top="(\d+)">(\d+)<', shown) == [
+        *((str(20 * number), str(number)) for number in range(12)),
+        ("0", "0"),
+    ]
+    assert "orders, 12 partitions over two minutes: till-1 has 12" in shown
+    assert "payments, 1 partition over two minutes" in shown
+
+
+def test_thin_lanes_have_labels_that_do_not_overlap() -> None:
+    history = History("billing", Clock())
+    for number in range(1000):
+        history.hold(TopicPartition("orders", number), "till-1")
+    tops = [int(top) for top in re.findall(r'data-top="(-?\d+)"', parts(history, 0)["lanes"])]
+    assert len(tops) == 250
+    assert {after - before for before, after in pairwise(tops)} == {20}
+
+
+def test_the_legend_names_former_owners_while_their_lanes_are_shown() -> None:
+    clock = Clock()
+    history = History("billing", clock)
+    history.hold(FIRST, "till-1")
+    clock.now += 10
+    history.hold(FIRST, "till-2")
+    clock.now += 60
+    assert "till-1 <b>0</b>" in parts(history, 0)["owners"]
+    clock.now += 61
+    assert "till-1" not in parts(history, 0)["owners"]
+
+
+async def test_one_assigned_partition_is_noted_in_the_singular() -> None:
+    consumer, history = watched()
+    async with TestConsumer(consumer, partitions=1):
+        assert "assigned 1 partition" in [note.text for note in history.notes(float("inf"), 9)]
 
 
 def test_untrusted_names_are_escaped_in_html() -> None:
@@ -221,7 +267,7 @@ async def test_a_stream_has_a_picture_at_once_and_one_after_each_change() -> Non
     history.hold(FIRST, "till", "draining")
     async with asyncio.timeout(0.3):
         second = json.loads((await changed).removeprefix(b"data: "))
-    assert "orders-0" in second["lanes"]
+    assert "orders" in second["lanes"]
     await stream.aclose()
     assert history.listeners == 0
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from asyncrevoke.cli.demo.clock import now
+from asyncrevoke.printable import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,7 +115,7 @@ def _member(member: MemberProgress) -> tuple[Text, ...]:
     return (
         Text(member.name, style=f"bold {style}"),
         Text(member.state, style="dim" if member.gone else ""),
-        Text(f"{len(member.partitions):2} partitions"),
+        Text(counted(len(member.partitions), "partition")),
         Text(f"{member.in_flight:3} in flight"),
         Text(f"{member.handled:6,} handled"),
         Text(drains, style="bold red"),

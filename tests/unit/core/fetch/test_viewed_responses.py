@@ -7,6 +7,8 @@ import struct
 import tracemalloc
 from collections import Counter
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import pytest
@@ -14,9 +16,11 @@ from unit.core.fetch.scripted_fetches import FetchWorld
 from unit.core.scripted_environment import tp
 from unit.protocol.test_value_views import Written, built, plain
 
+from asyncrevoke.core.io.effects import Channel
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     FetchedPartition,
+    FetchPartition,
     FetchRequest,
     FetchResponse,
 )
@@ -219,6 +223,40 @@ def test_the_next_fetch_is_sent_before_a_large_response_is_drained(
     assert bool(world.sends(FetchRequest)) is is_sent
 
 
+@pytest.mark.parametrize("size", [MIB - KIB, 100 * KIB])
+def test_two_fetches_share_the_partitions_after_a_large_response(size: int) -> None:
+    world = ViewWorld(10)
+    world.assign(0, 3, 6, 9)
+    world.give(1, dict.fromkeys((0, 3, 6, 9), value(size)))
+    world.take()
+    fetches = {Channel.FETCH: [0, 3], Channel.FETCH_BUSY: [6, 9]}
+    if size == 100 * KIB:
+        fetches = {Channel.FETCH: [0, 3, 6, 9]}
+    for offset in range(1, 4):
+        sent = world.sends(FetchRequest)
+        assert {send.channel: list(asked(send)) for send in sent} == fetches
+        for send in sent:
+            # Each half stays on its connection.
+            world.respond(send, dict.fromkeys(asked(send), value(size, offset)))
+            world.plan()
+            world.take()
+
+
+def test_a_single_partition_has_one_fetch_in_flight() -> None:
+    world = ViewWorld()
+    world.assign(0)
+    for offset in range(3):
+        world.give(1, {0: value(2 * MIB, offset)})
+        (send,) = world.sends(FetchRequest)
+        assert send.channel is Channel.FETCH
+
+
+def asked(send: Send) -> dict[int, int]:
+    """The partitions of a fetch, and their offsets."""
+    assert isinstance(send.message, FetchRequest)
+    return {each.partition.partition: each.offset for each in send.message.partitions}
+
+
 class Log(NamedTuple):
     """Batches that are written again and again, and how many records each has."""
 
@@ -236,6 +274,10 @@ class Log(NamedTuple):
         rng.shuffle(batches)
         return cls(batches)
 
+    def size(self, number: int) -> int:
+        """Bytes of the batch of this number."""
+        return len(self.batches[number % len(self.batches)][0])
+
     def write(self, frame: memoryview, offset: int, number: int) -> tuple[int, int]:
         """Write the batch of this number; returns its bytes and the next offset."""
         data, count = self.batches[number % len(self.batches)]
@@ -247,18 +289,23 @@ class Log(NamedTuple):
 def answer_with_batches(world: ViewWorld, send: Send, log: Log, numbers: Counter[int]) -> None:
     """Answer as a broker does: within the limits, except for a first batch."""
     request = cast("FetchRequest", send.message)
-    frame = memoryview(world.buffers.take(max(request.max_bytes, 6 * MIB)))
-    at, partitions = 0, list[FetchedPartition]()
+    at, chosen = 0, list[tuple[FetchPartition, int]]()
     for entry in request.partitions:
-        number = entry.partition.partition
-        begin, offset = at, entry.offset
+        number, begin = entry.partition.partition, at
         while True:
-            size = len(log.batches[numbers[number] % len(log.batches)][0])
+            size = log.size(numbers[number])
             most = min(request.max_bytes, begin + entry.max_bytes)
             if at + size > most and (at or begin < at):
                 break
-            size, offset = log.write(frame[at:], offset, numbers[number])
+            chosen.append((entry, numbers[number]))
             numbers[number] += 1
+            at += size
+    frame = memoryview(world.buffers.take(max(at, 1)))
+    at, partitions = 0, list[FetchedPartition]()
+    for entry, batches in groupby(chosen, itemgetter(0)):
+        begin, offset = at, entry.offset
+        for _, number in batches:
+            size, offset = log.write(frame[at:], offset, number)
             at += size
         partitions.append(
             FetchedPartition(

@@ -20,8 +20,8 @@ from asyncrevoke import (
     RebalanceListener,
     TopicPartition,
 )
-from asyncrevoke.spark.errors import ReplayError
-from asyncrevoke.spark.reading.worker import checked_router
+from asyncrevoke.replays.errors import ReplayError
+from asyncrevoke.replays.opened_handlers import checked_router
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:

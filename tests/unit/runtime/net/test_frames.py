@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 import tracemalloc
 
@@ -19,12 +20,16 @@ LIMIT = 1000
 class Ends:
     """What comes out of frames."""
 
-    def __init__(self, limit: int = LIMIT, most_kept: int = 2**20) -> None:
+    def __init__(
+        self, limit: int = LIMIT, most_kept: int = 2**20, *, encrypted: bool = False
+    ) -> None:
         self.frames: list[bytes | memoryview] = []
         self.lost: list[Exception | None] = []
         self.before = Before()
         self.takes = 10**6
-        self.protocol = Frames(self.before, limit, ReceiveBuffers(most_kept), self)
+        self.socket = Socket()
+        self.transport = Transport(self.before, self.socket, encrypted=encrypted)
+        self.protocol = Frames(self.transport, limit, ReceiveBuffers(most_kept), self)
 
     def feed(self, data: bytes) -> None:
         """As a transport does: into the room that there is."""
@@ -51,6 +56,37 @@ class Before(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.ends.append(exc)
+
+
+class Socket:
+    """Has the low-water mark of a socket, and how often it was set."""
+
+    def __init__(self) -> None:
+        self.mark = 1
+        self.calls = 0
+
+    def setsockopt(self, level: int, option: int, value: int) -> None:
+        assert (level, option) == (socket.SOL_SOCKET, socket.SO_RCVLOWAT)
+        self.mark = value
+        self.calls += 1
+
+
+class Transport(asyncio.BaseTransport):
+    """An open transport with a protocol and a socket."""
+
+    def __init__(self, protocol: asyncio.BaseProtocol, sock: Socket, *, encrypted: bool) -> None:
+        super().__init__({"socket": sock, "sslcontext": object() if encrypted else None})
+        self.protocol = protocol
+        self.closing = False
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self.protocol
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.protocol = protocol
+
+    def is_closing(self) -> bool:
+        return self.closing
 
 
 def framed(data: bytes) -> bytes:
@@ -174,3 +210,65 @@ def test_both_the_reader_and_the_opener_get_the_connection_error() -> None:
     ends.protocol.connection_lost(error)
     assert ends.lost == [None, error]
     assert ends.before.ends == [error]
+
+
+MIB = 2**20
+
+
+@pytest.mark.parametrize("size", [2**16, 3 * 2**16, 700_001, MIB])
+@pytest.mark.parametrize("cut", [10_000, 33_000, 2**16, 150_001, MIB])
+def test_the_socket_never_waits_for_more_bytes_than_the_frame_lacks(size: int, cut: int) -> None:
+    ends = Ends(limit=MIB)
+    data = framed(bytes(size)) + framed(b"small") + framed(bytes(size // 2))
+    for begin in range(0, len(data), cut):
+        ends.feed(data[begin : begin + cut])
+        assert 1 <= ends.socket.mark <= len(ends.protocol.get_buffer(-1))
+    assert [len(frame) for frame in ends.frames] == [size, 5, size // 2]
+    assert ends.socket.mark == 1
+
+
+def test_the_socket_waits_for_many_bytes_while_a_large_frame_is_received_fast() -> None:
+    ends = Ends(limit=2 * MIB)
+    data = framed(bytes(MIB))
+    ends.feed(data[:65536])
+    assert ends.socket.mark == 1
+    ends.feed(data[65536:131072])
+    assert ends.socket.mark == 256 * 1024
+    ends.feed(data[131072:-1000])
+    assert ends.socket.mark == 1000
+    ends.feed(data[-1000:])
+    assert (ends.socket.mark, ends.socket.calls) == (1, 3)
+
+
+@pytest.mark.parametrize("piece", [1448, 32 * 1024 - 1])
+def test_the_socket_waits_for_no_more_than_a_byte_on_a_slow_link(piece: int) -> None:
+    ends = Ends(limit=MIB)
+    data = framed(bytes(MIB))
+    for begin in range(0, len(data), piece):
+        ends.feed(data[begin : begin + piece])
+    assert len(ends.frames) == 1
+    assert ends.socket.calls == 0
+
+
+def test_with_tls_the_socket_waits_for_no_more_than_a_byte() -> None:
+    ends = Ends(limit=MIB, encrypted=True)
+    ends.feed(framed(bytes(MIB)))
+    assert len(ends.frames) == 1
+    assert ends.socket.calls == 0
+
+
+def test_queued_bytes_are_read_on_request_though_a_large_frame_lacks_more() -> None:
+    ends = Ends(limit=MIB)
+    ends.feed(framed(bytes(MIB))[:200_000])
+    assert ends.socket.mark > 1
+    ends.protocol.read_queued()
+    assert ends.socket.mark == 1
+
+
+def test_a_closed_socket_is_left_alone() -> None:
+    ends = Ends(limit=MIB)
+    ends.feed(framed(bytes(MIB))[:200_000])
+    calls = ends.socket.calls
+    ends.transport.closing = True
+    ends.protocol.read_queued()
+    assert ends.socket.calls == calls

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from array import array
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypedDict
 
 import msgspec
 
-from asyncrevoke.spark.errors import ReplayError
+from asyncrevoke.replays.errors import ReplayError
+from asyncrevoke.replays.origin_record import OriginRecord, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -28,11 +30,20 @@ _EXAMPLES = 3
 _MOST_EXAMPLE = 200
 
 
+class Origin(TypedDict):
+    """Where the record of a dead letter was read before it failed."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
 class Row(NamedTuple):
     """One record's row. Times are microseconds since the epoch, None if no handler was called.
 
     ``attempts`` counts the calls. ``result`` is what the handler returned: bytes as they are, text
-    as UTF-8, everything else as JSON, null for None.
+    as UTF-8, everything else as JSON, null for None. Of a dead letter, ``partition`` and ``offset``
+    are its own, and ``origin`` is the place of its record.
     """
 
     partition: int
@@ -44,6 +55,7 @@ class Row(NamedTuple):
     error_type: str | None
     error: str | None
     result: bytes | None
+    origin: Origin | None = None
 
 
 class FastPathRows:
@@ -84,11 +96,19 @@ class ResultRows:
 
     ``failed_as`` is the outcome of a record that ``on_error="skip"`` skips. Failures of single
     records go into their rows, not to ``log``. ``errors`` counts the rows with the outcome
-    ``"error"``; ``examples`` describes the first ones.
+    ``"error"``; ``examples`` describes the first ones. With ``origins`` the records are
+    ``OriginRecord``.
     """
 
-    def __init__(self, log: HandlerLogger, failed_as: Literal["error", "skipped"]) -> None:
+    def __init__(
+        self,
+        log: HandlerLogger,
+        failed_as: Literal["error", "skipped"],
+        *,
+        origins: bool = False,
+    ) -> None:
         self._log = log
+        self._origins = origins
         self._failed_as: Outcome = failed_as
         self._calls: dict[tuple[int, int], _Call] = {}
         self._decided: dict[tuple[int, int], Outcome] = {}
@@ -126,11 +146,11 @@ class ResultRows:
         except BaseException as error:
             ended = _Call(attempt, started, clock() // 1000, None, error)
             for record in records:
-                calls[record.partition, record.offset] = ended
+                calls[place_of(record)] = ended
             raise
         ended = _Call(attempt, started, clock() // 1000, result, None)
         for record in records:
-            calls[record.partition, record.offset] = ended
+            calls[place_of(record)] = ended
             if result is not None:
                 # The result of a batch goes into the row of its first record.
                 ended = ended._replace(result=None)
@@ -140,6 +160,8 @@ class ResultRows:
         self, call: Callable[[Record], Awaitable[object]], /
     ) -> Callable[[Record], Awaitable[object]]:
         """Wrap the first call of records without middleware: the fast path."""
+        if self._origins:
+            return partial(self._call_origin, call)
         self._makes_rows = True
         clock, calls = self._clock, self._calls
 
@@ -168,21 +190,39 @@ class ResultRows:
 
         return timed
 
+    async def _call_origin(
+        self, call: Callable[[Record], Awaitable[object]], record: Record
+    ) -> None:
+        await self.call("", None, (record,), 1, partial(call, record))
+
     def failure_decided(
         self, record: Record, decision: FailureDecision, error: BaseException, /
     ) -> None:
         """Keep the decision about a failed record."""
-        self._refused[record.partition, record.offset] = error
+        key = place_of(record)
+        self._refused[key] = error
         if decision == "skipped":
-            self._decided[record.partition, record.offset] = self._failed_as
+            self._decided[key] = self._failed_as
         elif decision == "dead_lettered":
-            self._decided[record.partition, record.offset] = "dead_lettered"
+            self._decided[key] = "dead_lettered"
 
     def complete(self, records: Sequence[Record], /) -> None:
         """Build the rows of these completed records."""
         self.done += len(records)
         if not self._makes_rows or self._calls or self._decided:
             self._complete(records)
+        self._wake_if_enough()
+
+    def reject(self, record: Record, error: Exception) -> None:
+        """Build the row of a record that no handler can be called for."""
+        self.done += 1
+        key, name, text = place_of(record), type(error).__qualname__, str(error)[:_MOST_TEXT]
+        self._count_error(key, f"{name}: {text}")
+        row = Row(*key, 0, None, None, "error", name, text, None)
+        self._rows.append(_with_origin(row, record))
+        self._wake_if_enough()
+
+    def _wake_if_enough(self) -> None:
         if (
             self._has_rows is not None
             and len(self._rows) + len(self._quick) >= self._least
@@ -193,16 +233,17 @@ class ResultRows:
     def _complete(self, records: Sequence[Record]) -> None:
         calls, decided, rows = self._calls, self._decided, self._rows
         for record in records:
-            key = record.partition, record.offset
+            key = place_of(record)
             call = calls.pop(key, None)
             if key in decided:
-                rows.append(self._row_of_failure(key, call))
+                row = self._row_of_failure(key, call)
             elif call is None and self._makes_rows:
                 continue
             elif call is None:  # a middleware has answered instead of the handler
-                rows.append(Row(*key, 0, None, None, "ok", None, None, None))
+                row = Row(*key, 0, None, None, "ok", None, None, None)
             else:
-                rows.append(self._row_of_success(key, call))
+                row = self._row_of_success(key, call)
+            rows.append(_with_origin(row, record) if self._origins else row)
 
     def _row_of_success(self, key: tuple[int, int], call: _Call) -> Row:
         result = call.result
@@ -293,6 +334,14 @@ class ResultRows:
     def error(self, event: str, /, **fields: object) -> None:
         """Pass a line on."""
         self._log.error(event, **fields)
+
+
+def _with_origin(row: Row, record: Record) -> Row:
+    if not isinstance(record, OriginRecord):
+        return row
+    return row._replace(
+        origin={"topic": record.topic, "partition": record.partition, "offset": record.offset}
+    )
 
 
 def encode_result(result: object) -> bytes:

@@ -7,14 +7,26 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.model import PollResult
+from asyncrevoke.replays.errors import ReplayError
 from asyncrevoke.runtime.session.membership_guard import NoMembership
-from asyncrevoke.spark.errors import ReplayError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Sequence
+    from collections.abc import Awaitable, Generator, Sequence
 
     from asyncrevoke.core.commit.completion_tracker import InFlightLimits
     from asyncrevoke.model import Record, TopicPartition
+
+
+class NextRecords(Protocol):
+    """Reads the next records of a range.
+
+    Implemented by :meth:`asyncrevoke.spark.reading.range_reader.RangeReader.read` and by
+    :meth:`asyncrevoke.dead_letters.origin_reader.OriginReader.read`.
+    """
+
+    def __call__(self) -> Awaitable[Sequence[Record]]:
+        """The next records, none at the end."""
+        ...
 
 
 class RecordSink(Protocol):
@@ -33,13 +45,13 @@ class RangeSource:
     """The source that the handler runner polls. No partition is revoked; polling ends when all
     records are done.
 
-    ``read`` returns the next records of one partition, none at the end.
+    ``read`` returns the next records of ``partition``, or of several if that is None.
     """
 
     def __init__(
         self,
-        partition: TopicPartition,
-        read: Callable[[], Awaitable[Sequence[Record]]],
+        partition: TopicPartition | None,
+        read: NextRecords,
         done: RecordSink,
         max_in_flight: int,
     ) -> None:
@@ -85,7 +97,12 @@ class RangeSource:
             self._ended = True
             return PollResult({})
         self._in_flight += len(records)
-        return PollResult({self._partition: records})
+        if self._partition is not None:
+            return PollResult({self._partition: records})
+        by_partition: dict[TopicPartition, list[Record]] = {}
+        for record in records:
+            by_partition.setdefault(record.topic_partition, []).append(record)
+        return PollResult(by_partition)
 
     def stop(self) -> None:
         """No further records."""
@@ -130,7 +147,10 @@ class RangeSource:
         self._wake()
 
     def limit_in_flight(self, limits: InFlightLimits) -> None:
-        """One topic: its limit is the limit of all."""
+        """One topic: its limit is the limit of all. Records of several topics have none but
+        ``max_in_flight``."""
+        if self._partition is None:
+            return
         limit = limits.of_topic(self._partition.topic)
         if limit is not None:
             self._limit = min(self._limit, limit[1])

@@ -1,0 +1,45 @@
+"""The metrics of a process as Prometheus reads them, for ``asyncrevoke run --metrics``."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from asyncrevoke.errors import ConfigError
+
+if TYPE_CHECKING:
+    from asyncrevoke.consumer import Consumer
+
+
+class MetricsText:
+    """The metrics of a consumer, and all others in prometheus-client's own registry.
+
+    To be made before the consumer is entered. An application that observes its consumer by
+    ``PrometheusMetrics()`` itself has its metrics once. Raises ConfigError if the extra is missing.
+    """
+
+    def __init__(self, consumer: Consumer) -> None:
+        try:
+            from asyncrevoke.integrations.prometheus import PrometheusMetrics
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                f"--metrics needs {error.name}: pip install 'asyncrevoke[cli,metrics]'"
+            ) from error
+        consumer.observe(PrometheusMetrics())
+        self._collecting: asyncio.Task[bytes] | None = None
+
+    @property
+    def media_type(self) -> str:
+        """Of the text that :meth:`read` returns."""
+        from prometheus_client import CONTENT_TYPE_LATEST
+
+        return CONTENT_TYPE_LATEST
+
+    async def read(self) -> bytes:
+        """All metrics as text. Collects them in a thread, once for all clients that ask meanwhile;
+        cancelling a client's call does not end that. Raises what a collector has raised."""
+        from prometheus_client import generate_latest
+
+        if self._collecting is None or self._collecting.done():
+            self._collecting = asyncio.create_task(asyncio.to_thread(generate_latest))
+        return await asyncio.shield(self._collecting)

@@ -1,0 +1,156 @@
+"""Calls the handlers that have failed again, in this process, for the records of dead letters."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol, get_args
+
+from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
+from asyncrevoke.dead_letters.listing import MAX_NAMED, Named
+from asyncrevoke.dead_letters.origin_reader import OriginReader
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.printable import shown_option
+from asyncrevoke.replays.opened_handlers import Errors, Target, open_handlers
+from asyncrevoke.replays.range_handling import handle_all
+from asyncrevoke.replays.result_rows import ResultRows
+from asyncrevoke.runtime.hooks.event_log import EventLog
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from asyncrevoke.consumer import Consumer
+    from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
+    from asyncrevoke.model import Record
+    from asyncrevoke.replays.opened_handlers import OpenedHandlers
+    from asyncrevoke.replays.result_rows import Row
+
+# Rows that are taken together, and the most seconds between two times.
+_ROWS: Final = 1_000
+_PATIENCE: Final = 0.2
+
+
+class ReprocessedRows(Protocol):
+    """Takes the rows of dead letters, in the order in which they are done."""
+
+    def __call__(self, rows: Sequence[Row], /) -> object:
+        """These are done."""
+        ...
+
+
+@dataclass(slots=True)
+class ReprocessResult:
+    """What was done so far.
+
+    ``total`` counts the offsets of the topic, ``selected`` the dead letters that agree with the
+    filter, and the records that are no dead letters. ``outcomes`` counts these by outcome, as a
+    replay on Spark does: ``ok``, ``error``, ``skipped``, ``dead_lettered``. ``named`` are the first
+    ones with an error.
+    """
+
+    total: int = 0
+    selected: int = 0
+    outcomes: dict[str, int] = field(default_factory=dict[str, int])
+    named: list[Named] = field(default_factory=list[Named])
+
+    @property
+    def failed(self) -> int:
+        """All that have another outcome than ``ok``."""
+        return self.selected - self.outcomes.get("ok", 0)
+
+
+class Reprocessing:
+    """Calls the handlers of ``consumer`` for the records of which dead letters were made.
+
+    ::
+
+        async with DeadLetterTopic("orders.dlq", bootstrap_servers="kafka-1:9092") as letters:
+            result = await Reprocessing(letters, consumer).run()
+
+    A handler gets the record with the topic, partition, offset, key and value that it had when it
+    failed. The consumer's order, concurrency, retries, middleware and resources apply; it joins no
+    group and commits nothing, and nothing is written to the record's topic. Dead letters stay in
+    their topic: another run calls the handlers again, with the same
+    ``HandlerContext.idempotency_key``.
+
+    ``errors`` is that of a replay on Spark: ``"record"`` (default) has the error in the record's
+    row, ``"policy"`` applies dead letter topics, retry topics and ``on_error`` as a live consumer
+    does, ``"fail"`` ends at the first error. ``rows`` gets a row for each dead letter. Raises
+    ConfigError for a wrong option.
+    """
+
+    def __init__(
+        self,
+        letters: DeadLetterTopic,
+        consumer: Consumer,
+        chosen: DeadLetterFilter | None = None,
+        *,
+        errors: Errors = "record",
+        rows: ReprocessedRows | None = None,
+    ) -> None:
+        if errors not in get_args(Errors):
+            raise ConfigError(f'errors={shown_option(errors)}: use "record", "policy" or "fail"')
+        self._letters = letters
+        self._consumer = consumer
+        self._chosen = chosen or DeadLetterFilter()
+        self._target = Target("the consumer", errors)
+        self._rows = rows
+        self.result = ReprocessResult()
+
+    async def run(self) -> ReprocessResult:
+        """Call the handlers for what is in the topic now, and return when all have ended.
+
+        Raises DeadLettersError if the topic cannot be read, ReplayError if the consumer has no
+        handlers or pauses a partition, and with ``errors="fail"`` the first error of a handler. If
+        cancelled, handlers are cancelled, too.
+        """
+        outcomes = ResultRows(EventLog(), self._target.failed_as, origins=True)
+        async with AsyncExitStack() as stack:
+            producer = (lambda: self._letters.producer) if self._target.errors == "policy" else None
+            consumer = self._consumer
+            opened = await open_handlers(consumer, consumer.config, self._target, stack, producer)
+            handling = asyncio.create_task(self._handle(opened, outcomes))
+            try:
+                while not handling.done():
+                    await self._take(outcomes)
+            finally:
+                handling.cancel()
+                await asyncio.wait([handling])
+            await self._take(outcomes)
+            handling.result()
+        return self.result
+
+    async def _handle(self, opened: OpenedHandlers, outcomes: ResultRows) -> None:
+        try:
+            ranges = await self._letters.ends()
+            self.result.total = sum(len(each) for each in ranges.values())
+            strict = self._target.errors == "fail"
+            async with aclosing(self._letters.records(ranges)) as found:
+                origins = OriginReader(
+                    partial(_next_of, found), self._chosen, opened.router, outcomes, strict=strict
+                )
+                await handle_all(opened, None, origins.read, outcomes)
+        finally:
+            outcomes.end()
+
+    async def _take(self, outcomes: ResultRows) -> None:
+        rows = (await outcomes.rows(_ROWS, _PATIENCE)).rows
+        result = self.result
+        for row in rows:
+            result.selected += 1
+            result.outcomes[row.outcome] = result.outcomes.get(row.outcome, 0) + 1
+            if row.outcome != "ok" and len(result.named) < MAX_NAMED:
+                why = f"{row.error_type}: {row.error}" if row.error_type else row.outcome
+                result.named.append(Named(row.partition, row.offset, why))
+        if self._rows is not None and rows:
+            self._rows(rows)
+
+
+async def _next_of(found: AsyncGenerator[Sequence[Record]]) -> Sequence[Record]:
+    """The next records, none at the end."""
+    async for records in found:
+        if records:
+            return records
+    return ()

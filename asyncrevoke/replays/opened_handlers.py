@@ -1,0 +1,126 @@
+"""The handlers of a replay, opened with the resources that their calls need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from asyncrevoke.config.inherit import INHERIT, Inherit
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.printable import shown_option
+from asyncrevoke.replays.errors import ReplayError
+from asyncrevoke.runtime.hooks.event_log import EventLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AsyncExitStack
+
+    from asyncrevoke.config import ConsumerConfig, NullKeys, OrderBy
+    from asyncrevoke.consumer import Consumer
+    from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
+    from asyncrevoke.handlers.execution.worker_resources import WorkerResources
+    from asyncrevoke.handlers.policy.registration import Handler
+    from asyncrevoke.handlers.registry import Router
+    from asyncrevoke.producing.producer import Producer
+
+Errors: TypeAlias = Literal["record", "policy", "fail"]
+ReplayOrder: TypeAlias = Literal["key", "partition"] | Inherit | None
+
+
+class Target(NamedTuple):
+    """The handlers of a replay and their options; all that is needed to open them.
+
+    ``bootstrap_servers`` and ``concurrency`` are those of the consumer if None, ``order_by`` if
+    INHERIT.
+    """
+
+    name: str
+    errors: Errors = "record"
+    bootstrap_servers: str | None = None
+    concurrency: int | None = None
+    order_by: ReplayOrder = INHERIT
+
+    @property
+    def failed_as(self) -> Literal["error", "skipped"]:
+        """The outcome of a record that failed for good and was written to no other topic."""
+        return "error" if self.errors == "record" else "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedHandlers:
+    """Handlers with their resources, and how many of their calls run at once."""
+
+    config: ConsumerConfig
+    router: Router
+    concurrency: int
+    order_by: OrderBy | None
+    null_keys: NullKeys
+    max_in_flight: int
+    state: object
+    workers: WorkerResources | None
+    dead_letters: DeadLetterProducer | None
+
+
+async def open_handlers(
+    consumer: Consumer,
+    config: ConsumerConfig,
+    target: Target,
+    stack: AsyncExitStack,
+    producer: Callable[[], Producer] | None,
+) -> OpenedHandlers:
+    """Open the handlers of ``consumer``, which ``target`` names, until ``stack`` is closed.
+
+    ``producer`` writes dead letters and records of retry topics; None: nothing is written, which
+    ``errors="policy"`` does not allow. Raises ReplayError and ConfigError.
+    """
+    from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
+
+    hosting = consumer.handler_host
+    router = with_errors(checked_router(consumer, target.name), target.errors)
+    state, workers = await stack.enter_async_context(hosting.open_resources(EventLog()))
+    concurrency = target.concurrency or config.concurrency
+    return OpenedHandlers(
+        config=config,
+        router=router,
+        concurrency=concurrency,
+        order_by=config.order_by if target.order_by is INHERIT else target.order_by,
+        null_keys=config.null_keys,
+        max_in_flight=max(config.max_in_flight, 16 * concurrency),
+        state=state,
+        workers=workers,
+        dead_letters=None if producer is None else DeadLetterProducer(producer),
+    )
+
+
+def checked_router(consumer: Consumer, name: str) -> Router:
+    """The consumer's handlers. Raises ReplayError if it has none."""
+    router = consumer.handler_host.router
+    if router is None or not router.handlers:
+        raise ReplayError(
+            f"{name} has no handlers, so there is nothing to replay: register one with "
+            "@consumer.handler(topic)"
+        )
+    if consumer.handler_host.has_lifespans:
+        raise ReplayError(
+            f"{name} has a partition_lifespan, which a replay does not enter: replay another "
+            "consumer with these handlers, for example one that includes their Router"
+        )
+    return router
+
+
+def with_errors(router: Router, errors: Errors) -> Router:
+    """The handlers with ``errors`` applied. Raises ConfigError for an unknown value.
+
+    ``"record"``: the replay continues; nothing is written to other topics. ``"fail"``: the first
+    one fails the replay. ``"policy"``: as live.
+    """
+    if errors == "policy":
+        return router
+    if errors not in ("record", "fail"):
+        raise ConfigError(f'errors={shown_option(errors)}: use "record", "policy" or "fail"')
+
+    def change(handler: Handler) -> Handler:
+        on_error: Literal["skip", "stop"] = "skip" if errors == "record" else "stop"
+        return handler._replace(dead_letter=None, retry_topic=None, on_error=on_error)
+
+    return router.map_handlers(change)

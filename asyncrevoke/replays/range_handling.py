@@ -1,0 +1,44 @@
+"""Runs handlers on all records of a range."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.handlers.execution.runner_context import RunnerContext
+from asyncrevoke.handlers.runner import HandlerRunner
+from asyncrevoke.replays.errors import ReplayError
+from asyncrevoke.replays.range_source import RangeSource
+
+if TYPE_CHECKING:
+    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.replays.opened_handlers import OpenedHandlers
+    from asyncrevoke.replays.range_source import NextRecords
+    from asyncrevoke.replays.result_rows import ResultRows
+
+
+async def handle_all(
+    opened: OpenedHandlers,
+    partition: TopicPartition | None,
+    read: NextRecords,
+    outcomes: ResultRows,
+) -> None:
+    """Run the handlers on all records of ``read``, as a consumer does.
+
+    ``partition`` is that of all records; None if they are of several. Raises what stops the
+    handlers, and ReplayError if they stop before the range ends.
+    """
+    source = RangeSource(partition, read, outcomes, opened.max_in_flight)
+    context = RunnerContext(
+        concurrency=opened.concurrency,
+        log=outcomes,
+        order_by=opened.order_by,
+        null_keys=opened.null_keys,
+        max_in_flight=opened.max_in_flight,
+        state=opened.state,
+        worker_resources=opened.workers,
+        dead_letters=opened.dead_letters,
+        call_recorder=outcomes,
+    )
+    await HandlerRunner(source, opened.router, context).run()
+    if not source.finished:
+        raise ReplayError(f"{partition or 'reading'} has ended before its range did")
