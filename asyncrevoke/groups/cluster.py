@@ -81,6 +81,7 @@ class GroupsClient:
         """The brokers, and the partitions of these topics with their leaders."""
         request = MetadataRequest(topics=tuple(topics))
         response = await self._send_to_any(request, MetadataResponse)
+        check(response.error, "describing the cluster")
         self._nodes = {
             broker.node_id: Node(broker.node_id, broker.host, broker.port)
             for broker in response.brokers

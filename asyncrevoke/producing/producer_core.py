@@ -397,7 +397,9 @@ class ProducerCore:
 
     def _metadata_answered(self, now: float, response: MetadataResponse | None) -> None:
         self._asks_metadata = False
-        if response is None or not response.brokers:
+        if response is None or response.error is not ErrorCode.none or not response.brokers:
+            if response is not None and response.error is ErrorCode.rebootstrap_required:
+                self._nodes = {}
             self._metadata_due = now + self._metadata_backoff.failed()
             return
         self._nodes = {

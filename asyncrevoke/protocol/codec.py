@@ -83,13 +83,20 @@ class _Api:
 _APIS: Final[Mapping[type[Request], _Api]] = {
     messages.FetchRequest: _Api(
         1,
-        {13: fetching.fetch_v13, 11: fetching.fetch_v11, 12: fetching.fetch_v12},
+        {
+            16: fetching.fetch_v16,
+            13: fetching.fetch_v13,
+            11: fetching.fetch_v11,
+            12: fetching.fetch_v12,
+        },
         by_id_from=13,
     ),
     messages.ListOffsetsRequest: _Api(
         2, {5: list_offsets.list_offsets_v5, 6: list_offsets.list_offsets_v6}
     ),
-    messages.MetadataRequest: _Api(3, {12: cluster.metadata_v12, 8: cluster.metadata_v8}),
+    messages.MetadataRequest: _Api(
+        3, {13: cluster.metadata_v13, 12: cluster.metadata_v12, 8: cluster.metadata_v8}
+    ),
     messages.OffsetCommitRequest: _Api(
         # Brokers reject a member that has an epoch (KIP-848) in versions before 9.
         8,

@@ -6,7 +6,7 @@ Three properties of kio 0.6 make this necessary:
   bytes ends the process, and nothing can catch that;
 - an error code that kio does not know fails the whole response, although it is about one partition;
 - so does an unknown tagged field, although Kafka extends existing versions by tagged fields
-  (KIP-482).
+  (KIP-482). The walk cuts all of them out but those in ``USED_TAGGED_FIELDS``.
 
 The check, called a walk, is generated from the schema that kio's decoder is generated from
 (``kio.serial._introspect``). Tests compare the step of each primitive type with kio's reader. Each
@@ -22,7 +22,7 @@ A walk visits every element, so a frame that passes contains all that it declare
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
@@ -32,7 +32,15 @@ if TYPE_CHECKING:
 E = TypeVar("E", bound="Entity")
 R = TypeVar("R", bound="ResponsePayload")
 
-__all__ = ["HostileFrame", "Walk", "read_entity", "read_response", "varint", "walk"]
+__all__ = [
+    "USED_TAGGED_FIELDS",
+    "HostileFrame",
+    "Walk",
+    "read_entity",
+    "read_response",
+    "varint",
+    "walk",
+]
 
 
 class HostileFrame(Exception):  # noqa: N818 - it names what was read
@@ -73,9 +81,10 @@ _FIXED: Final = {
     "timedelta_i64": 8,
     "datetime_i64": 8,
 }
+# The tagged fields that are decoded: those of a Fetch response that name the leader (KIP-951).
+USED_TAGGED_FIELDS: Final = frozenset(("current_leader", "node_endpoints"))
 _LARGEST_VARINT: Final = 2**32 - 1
 _UNKNOWN_SERVER_ERROR: Final = (-1).to_bytes(2, "big", signed=True)
-_NO_TAGS: Final = b"\0"
 # The marker before a structure that may be null.
 _ABSENT: Final = 0xFF
 _PRESENT: Final = 1
@@ -91,8 +100,8 @@ def walk(
     """Walk an ``entity_type`` at ``offset`` in ``frame``, after a ``header_type`` if one is given.
 
     Unknown error codes are replaced by UNKNOWN_SERVER_ERROR and listed in ``unknown_errors``.
-    Tagged fields are cut out: the client uses none. ``ends`` receives where arrays of structures
-    end in ``frame``. Raises ``HostileFrame``.
+    Tagged fields that are not used are cut out. ``ends`` receives where arrays of structures end in
+    ``frame``, those in tagged fields left out. Raises ``HostileFrame``.
     """
     found = Walk(frame, ends=ends)
     try:
@@ -104,14 +113,20 @@ def walk(
         raise HostileFrame(f"it ends after {len(frame)} bytes, in the middle") from None
     if end > len(frame):
         raise HostileFrame(f"it declares {end} bytes and has {len(frame)}")
-    pieces: list[bytes] = []
-    position = found.start = offset
-    for start, stop, replacement in found.edits:
-        pieces += (frame[position:start], replacement)
-        position = stop
-    pieces.append(frame[position:end])
-    found.body = b"".join(pieces)
+    found.start = offset
+    found.body = _edited(found, offset, end)
     return found
+
+
+def _edited(found: Walk, start: int, end: int) -> bytes:
+    """These bytes of the frame with the edits applied."""
+    pieces: list[bytes] = []
+    position = start
+    for first, stop, replacement in found.edits:
+        pieces += (found.frame[position:first], replacement)
+        position = stop
+    pieces.append(found.frame[position:end])
+    return b"".join(pieces)
 
 
 def read_response(frame: bytes, response_type: type[R]) -> tuple[R, Walk]:
@@ -149,10 +164,13 @@ def _entity(entity_type: type[Entity]) -> tuple[_Step, int]:
 
     flexible = entity_type.__flexible__
     steps: list[_Step] = []
+    used: dict[int, _Step] = {}
     least = 0
     run = 0  # bytes of fixed size since the last step, passed in one go
     for field in dataclasses.fields(entity_type):
-        if schema.get_field_tag(field) is not None:
+        if (tag := schema.get_field_tag(field)) is not None:
+            if field.name in USED_TAGGED_FIELDS:
+                used[tag] = _tagged_structures(field)
             continue
         kind, optional = schema.classify_field(field), schema.is_optional(field)
         fixed: int | None = None
@@ -180,9 +198,20 @@ def _entity(entity_type: type[Entity]) -> tuple[_Step, int]:
         steps.append(_skip(run))
         least += run
     if flexible:
-        steps.append(_tags)
+        steps.append(_tags(used))
         least += 1
     return _sequence(tuple(steps)), least
+
+
+def _tagged_structures(field: dataclasses.Field[object]) -> _Step:
+    """The walk over the value of a tagged field: a structure, or an array of structures."""
+    from kio.serial import _introspect as schema
+
+    kind = schema.classify_field(field)
+    if not isinstance(kind, schema.EntityField | schema.EntityTupleField):
+        raise TypeError(f"the guard cannot walk the tagged field {field.name}")
+    step, size = _entity(kind.type_)
+    return _array(step, size, None, flexible=True, nullable=False) if kind.is_array else step
 
 
 def _primitive(kafka_type: str, *, flexible: bool) -> tuple[_Step, int]:
@@ -324,16 +353,49 @@ def _array(step: _Step, least: int, fixed: int | None, *, flexible: bool, nullab
     return array
 
 
-def _tags(found: Walk, position: int) -> int:
-    start = position
-    count, position = varint(found.frame, position)
-    if not count:
+def _tags(used: Mapping[int, _Step]) -> _Step:
+    """The tagged fields of a structure, ascending as KIP-482 requires; ``used`` walks those that
+    are kept."""
+
+    def tags(found: Walk, position: int) -> int:
+        frame, start, last = found.frame, position, -1
+        count, position = varint(frame, position)
+        if not count:
+            return position
+        if count > len(frame) - position:
+            raise HostileFrame(f"it declares {count} tagged fields in {len(frame)} bytes")
+        kept: list[bytes] = []
+        for _ in range(count):
+            tag, position = varint(frame, position)
+            size, position = varint(frame, position)
+            if tag <= last:
+                raise HostileFrame(f"tagged field {tag} follows tagged field {last}")
+            last = tag
+            if (step := used.get(tag)) is not None:
+                value = _tagged_value(frame[position : position + size], size, step)
+                kept.append(_varint_bytes(tag) + _varint_bytes(len(value)) + value)
+            position += size
+        replacement = b"".join((_varint_bytes(len(kept)), *kept))
+        if replacement != frame[start:position]:
+            found.edits.append((start, position, replacement))
         return position
-    if count > len(found.frame) - position:
-        raise HostileFrame(f"it declares {count} tagged fields in {len(found.frame)} bytes")
-    for _ in range(count):
-        _, position = varint(found.frame, position)
-        size, position = varint(found.frame, position)
-        position += size
-    found.edits.append((start, position, _NO_TAGS))
-    return position
+
+    return tags
+
+
+def _tagged_value(value: bytes, size: int, step: _Step) -> bytes:
+    """The value without the tagged fields in it that are not used."""
+    found = Walk(value)
+    if step(found, 0) != size or len(value) != size:
+        raise HostileFrame(f"a tagged field of {size} bytes is not what its schema says")
+    return _edited(found, 0, size)
+
+
+def _varint_bytes(number: int) -> bytes:
+    """The shortest encoding of an unsigned number."""
+    data = bytearray()
+    while number > 0x7F:
+        data.append(number & 0x7F | 0x80)
+        number >>= 7
+    data.append(number)
+    return bytes(data)

@@ -60,6 +60,9 @@ class TopicMetadata(Message, frozen=True, kw_only=True):
 
 
 class MetadataResponse(Message, frozen=True, kw_only=True):
+    """``error`` is REBOOTSTRAP_REQUIRED (KIP-1102), or none."""
+
+    error: ErrorCode = ErrorCode.none
     brokers: tuple[BrokerMetadata, ...]
     topics: tuple[TopicMetadata, ...]
     cluster_id: str | None = None
@@ -333,7 +336,11 @@ class AbortedTransaction(Message, frozen=True, kw_only=True):
 
 
 class FetchedPartition(Message, frozen=True, kw_only=True):
-    """``records`` are record batches as they are in the log; the last may be cut off."""
+    """``records`` are record batches as they are in the log; the last may be cut off.
+
+    With the errors NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH a broker may name the leader and
+    its epoch (KIP-951); both are -1 otherwise.
+    """
 
     partition: TopicPartition
     error: ErrorCode
@@ -343,11 +350,14 @@ class FetchedPartition(Message, frozen=True, kw_only=True):
     aborted: tuple[AbortedTransaction, ...] = ()
     # The broker to fetch from instead (KIP-392), -1 if this one; ``records`` are then empty.
     preferred_read_replica: int = -1
+    leader_id: int = -1
+    leader_epoch: int = -1
     records: bytes | memoryview = b""
 
 
 class FetchResponse(Message, frozen=True, kw_only=True):
     """In a session, unchanged partitions are left out. ``session_id`` is 0 without a session.
+    ``leaders`` are the addresses of the leaders that the partitions name (KIP-951).
 
     If ``buffer`` is set, ``records`` of the partitions are views of it.
     """
@@ -355,6 +365,7 @@ class FetchResponse(Message, frozen=True, kw_only=True):
     error: ErrorCode
     session_id: int = 0
     partitions: tuple[FetchedPartition, ...] = ()
+    leaders: tuple[BrokerMetadata, ...] = ()
     buffer: ReceiveBuffer | None = None
 
 

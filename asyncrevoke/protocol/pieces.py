@@ -15,9 +15,9 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast, overload
 
-from asyncrevoke.protocol.guard import HostileFrame, walk
+from asyncrevoke.protocol.guard import USED_TAGGED_FIELDS, HostileFrame, varint, walk
 
 if TYPE_CHECKING:
     from kio.static.protocol import Entity, ResponsePayload
@@ -30,7 +30,6 @@ __all__ = ["Pieces", "read_in_pieces"]
 
 # (bytes, position, end of each array of structures by its start) -> (value, position after it)
 _Read: TypeAlias = Callable[[bytes, int, Mapping[int, int]], tuple[Any, int]]
-_NO_TAGS: Final = 0
 
 
 class Pieces(Sequence[object]):
@@ -132,8 +131,13 @@ def _by_fields(entity_type: type[Entity], *, nullable: bool) -> _Read:
 
     flexible = entity_type.__flexible__
     steps: list[tuple[str, _Read]] = []
+    tagged: dict[int, tuple[str, _Read]] = {}
     for field in dataclasses.fields(entity_type):
-        if schema.get_field_tag(field) is not None:
+        if (tag := schema.get_field_tag(field)) is not None:
+            if field.name in USED_TAGGED_FIELDS:
+                reader = get_field_reader(entity_type, field, False, True)
+                read = _whole(cast("Callable[[bytes, int], tuple[Any, int]]", reader))
+                tagged[tag] = field.name, read
             continue
         kind = schema.classify_field(field)
         if isinstance(kind, schema.EntityTupleField):
@@ -155,10 +159,15 @@ def _by_fields(entity_type: type[Entity], *, nullable: bool) -> _Read:
         for name, step in steps:
             values[name], position = step(body, position, ends)
         if flexible:
-            # The walk has cut tagged fields out, so they keep their defaults.
-            if body[position] != _NO_TAGS:
-                raise HostileFrame(f"there are tagged fields at byte {position}")
-            position += 1
+            # The walk has cut all others out, so they keep their defaults.
+            count, position = varint(body, position)
+            for _ in range(count):
+                tag, position = varint(body, position)
+                if tag not in tagged:
+                    raise HostileFrame(f"tagged field {tag} ends at byte {position}")
+                _, position = varint(body, position)
+                name, step = tagged[tag]
+                values[name], position = step(body, position, ends)
         return entity_type(**values), position
 
     return by_fields

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kio.schema.find_coordinator.v2 import response as coordinator2
 from kio.schema.list_groups.v5 import response as listed5
-from kio.schema.metadata.v12 import response as metadata12
+from kio.schema.metadata.v13 import response as metadata13
 from kio.schema.offset_fetch.v9 import response as offsets9
 from typing_extensions import override
 from wire.fake_broker import API_VERSIONS, FakeBroker, api_versions_response, framed
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 METADATA, OFFSET_FETCH, FIND_COORDINATOR, LIST_GROUPS = 3, 9, 10, 16
 COMMITTED = requests.committed("g")
 # kio's types of numbers and names are stricter than their constructors.
-metadata: Any = metadata12
+metadata: Any = metadata13
 coordinator: Any = coordinator2
 offsets: Any = offsets9
 listed: Any = listed5
@@ -70,7 +70,7 @@ class GroupBroker(FakeBroker):
         writer.write(framed(struct.pack(">i", correlation) + body))
 
 
-def metadata_body(*nodes: Node) -> bytes:
+def metadata_body(*nodes: Node, error: ErrorCode = ErrorCode.none) -> bytes:
     brokers = tuple(
         metadata.MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port)
         for node in nodes
@@ -81,6 +81,7 @@ def metadata_body(*nodes: Node) -> bytes:
             brokers=brokers,
             cluster_id="c",
             controller_id=1,
+            error_code=error,
             topics=(),
         )
     )
@@ -196,6 +197,16 @@ async def test_a_request_that_the_broker_does_not_offer_is_not_sent() -> None:
             with pytest.raises(UnsupportedRequestError, match="offer"):
                 await client.ask(node.node_id, request)
     assert broker.asked == [METADATA]
+
+
+async def test_metadata_with_an_error_is_an_error() -> None:
+    broker = GroupBroker()
+    async with connected(broker) as (client, node):
+        rejected = metadata_body(node, error=ErrorCode.rebootstrap_required)
+        broker.answers[METADATA] = [b"\0" + rejected]
+        with pytest.raises(GroupsError, match="rebootstrap_required"):
+            await client.metadata(())
+        assert client.brokers()[node.node_id] == f"{node.host}:{node.port}"
 
 
 async def test_a_coordinator_is_looked_up_again_while_it_is_not_available(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from kio.schema.fetch.v11 import response as fetch11
-from kio.schema.metadata.v12 import response as metadata12
+from kio.schema.metadata.v13 import response as metadata13
 from wire.fake_broker import FakeBroker, framed, heartbeat_response
 from wire.frames import response_frames as frames
 
@@ -34,11 +34,11 @@ PARTITIONS = 5_000
 def metadata_body(partitions: int = PARTITIONS) -> bytes:
     numbers: Any = range(partitions)
     values: Any = {"is_internal": False, "topic_id": frames.KNOWN_TOPIC}
-    topic = metadata12.MetadataResponseTopic(
+    topic = metadata13.MetadataResponseTopic(
         error_code=ErrorCode.none,
         name="orders",  # type: ignore[arg-type]
         partitions=tuple(
-            metadata12.MetadataResponsePartition(
+            metadata13.MetadataResponsePartition(
                 error_code=ErrorCode.none,
                 partition_index=number,
                 leader_id=number % 3,
@@ -51,14 +51,15 @@ def metadata_body(partitions: int = PARTITIONS) -> bytes:
         ),
         **values,
     )
-    broker: Any = metadata12.MetadataResponseBroker
-    response: Any = metadata12.MetadataResponse
+    broker: Any = metadata13.MetadataResponseBroker
+    response: Any = metadata13.MetadataResponse
     return frames.body(
         response(
             throttle_time=frames.NO_THROTTLE,
             brokers=(broker(node_id=1, host="h", port=9092, rack=None),),
             cluster_id="c",
             controller_id=1,
+            error_code=ErrorCode.none,
             topics=(topic,),
         )
     )

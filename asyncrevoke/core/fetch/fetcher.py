@@ -169,7 +169,7 @@ class Fetcher:
         sessions = [
             (node, broker.session)
             for broker in self._brokers.values()
-            if (node := self._cluster.node(broker.node_id)) is not None
+            if (node := self._cluster.brokers.node(broker.node_id)) is not None
         ]
         return end_sessions(self._outbox, sessions, self._reactions)
 
@@ -317,7 +317,7 @@ class Fetcher:
     def _send(self, now: float, broker: BrokerFetches) -> bool:
         """Send one fetch; whether another may follow."""
         config = self._config
-        node = self._cluster.node(broker.node_id)
+        node = self._cluster.brokers.node(broker.node_id)
         if node is None:
             self._place_all(now, list(broker.needs_fetch))
             return False
@@ -388,7 +388,7 @@ class Fetcher:
             case FetchResponse(error=ErrorCode.none):
                 if fetch.session is not None:
                     fetch.session.answered(reply.session_id)
-                self._cluster.note_success(fetch.node)
+                self._cluster.brokers.note_success(fetch.node)
                 self._log.over(now, f"node {broker.node_id}", "fetching again", node=broker.node_id)
                 self._memory.received(now, reply, fetch.targets)
                 served, fruitless = self._responses.handle(now, fetch, reply)
@@ -408,7 +408,7 @@ class Fetcher:
                 self._broker_failed(now, broker, fetch, failed.detail)
                 self._reactions.failed(now, fatal_error(failed))
             case Failed(kind=kind, detail=detail):
-                self._cluster.note_failure(fetch.node)
+                self._cluster.brokers.note_failure(fetch.node)
                 if kind is FailureKind.TIMEOUT:
                     broker.limit_response_size(fetch)
                 self._broker_failed(now, broker, fetch, detail or kind.value)

@@ -67,4 +67,4 @@ class ReplicaChoice:
         if now >= self._lease_until:
             self._preferred = _NONE
             return leader
-        return cluster.node(self._preferred) or leader
+        return cluster.brokers.node(self._preferred) or leader

@@ -11,6 +11,8 @@ from asyncrevoke.protocol.messages import ErrorCode
 from asyncrevoke.protocol.records import CorruptBatch
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.fetch.broker_fetches import InFlightFetch
     from asyncrevoke.core.fetch.cursor import PartitionCursor
@@ -20,10 +22,12 @@ if TYPE_CHECKING:
     from asyncrevoke.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.core.partition.record_buffer import RecordBuffer
     from asyncrevoke.model import TopicPartition
-    from asyncrevoke.protocol.messages import FetchedPartition, FetchResponse
+    from asyncrevoke.protocol.messages import BrokerMetadata, FetchedPartition, FetchResponse
     from asyncrevoke.protocol.records import RecordDecoder
 
 _SLOW = 10.0
+# With these a broker may name the leader (KIP-951).
+_LEADER_ERRORS = frozenset((ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch))
 # Codes that Kafka does not call retriable, but that pass.
 _PASSING = frozenset((ErrorCode.unknown_server_error, ErrorCode.broker_not_available))
 
@@ -64,6 +68,7 @@ class FetchResponses:
         fruitless = True
         answered: set[TopicPartition] = set()
         node = fetch.node
+        addresses = {broker.node_id: broker for broker in reply.leaders}
         self._unauthorized.clear()
         for fetched in reply.partitions:
             asked = fetch.targets.get(fetched.partition)
@@ -88,7 +93,10 @@ class FetchResponses:
                 fruitless = False
             elif fetched.error is not ErrorCode.none:
                 fruitless = False
-                self._partition_error(now, node, cursor, asked.buffer, fetched.error)
+                moved = self._learn_leader(fetched, addresses)
+                self._partition_error(
+                    now, node, cursor, asked.buffer, fetched.error, leader_moved=moved
+                )
             elif fetched.preferred_read_replica >= 0 and not fetched.records:
                 fruitless = False
                 self._redirected(now, node, cursor, fetched.preferred_read_replica)
@@ -149,7 +157,7 @@ class FetchResponses:
         why = f"broker {node.node_id} names that replica, and is not its leader"
         awaited = -1
         if cursor.is_led_by(node):
-            if replica != node.node_id and self._cluster.node(replica) is not None:
+            if replica != node.node_id and self._cluster.brokers.node(replica) is not None:
                 cursor.replica.prefer(replica, now + self._config.metadata_max_age)
                 return
             why = "its leader names itself"
@@ -183,6 +191,14 @@ class FetchResponses:
             reason=why,
         )
 
+    def _learn_leader(
+        self, fetched: FetchedPartition, addresses: Mapping[int, BrokerMetadata]
+    ) -> bool:
+        """Whether the response names a leader with a newer epoch than the known one."""
+        return fetched.error in _LEADER_ERRORS and self._cluster.learn_leader(
+            fetched.partition, fetched.leader_id, fetched.leader_epoch, addresses
+        )
+
     def _partition_error(
         self,
         now: float,
@@ -190,6 +206,8 @@ class FetchResponses:
         cursor: PartitionCursor,
         buffer: RecordBuffer,
         error: ErrorCode,
+        *,
+        leader_moved: bool,
     ) -> None:
         if cursor.leader is not None and not cursor.is_led_by(node):
             # Ask the leader after any error of a follower.
@@ -204,6 +222,9 @@ class FetchResponses:
             self._cluster.refresh(now, f"fetch {cursor.name}: {error.name}")
             if cursor.backoff.has_failed:
                 self._wait(now, cursor, error.name)
+            elif leader_moved:
+                # The named leader is asked at once. If it refuses as well, there is a delay.
+                cursor.count_failure()
             else:
                 # A leader that moves is no reason to warn; a missing one is.
                 cursor.delay(now)

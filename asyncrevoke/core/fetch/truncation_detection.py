@@ -151,7 +151,7 @@ class TruncationDetection:
                 current[cursor] = query
         match reply:
             case OffsetsForLeaderEpochResponse(ends=ends):
-                self._cluster.note_success(node)
+                self._cluster.brokers.note_success(node)
                 found = {end.partition: end for end in ends}
                 for cursor, query in current.items():
                     self._compare(now, cursor, query, found.get(cursor.instance.partition))
@@ -163,7 +163,7 @@ class TruncationDetection:
                 why = f"unexpected {type(reply).__name__}"
                 if isinstance(reply, Failed):
                     why = reply.detail or reply.kind.value
-                    self._cluster.note_failure(node)
+                    self._cluster.brokers.note_failure(node)
                     if reply.kind is FailureKind.AUTHENTICATION:
                         self._reactions.failed(now, fatal_error(reply))
                 self._cluster.refresh(now, f"leader epochs from broker {node.node_id}: {why}")

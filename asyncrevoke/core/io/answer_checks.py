@@ -15,6 +15,7 @@ from asyncrevoke.protocol.messages import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     ErrorCode,
+    FetchResponse,
     FindCoordinatorResponse,
     JoinGroupRequest,
     JoinGroupResponse,
@@ -24,7 +25,9 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from asyncrevoke.protocol.messages import BrokerMetadata
 
 _LARGEST_PORT = 65535
 # More than any cluster has: each is handled on the event loop.
@@ -37,17 +40,24 @@ def find_contradiction(request: Request, answer: Response) -> str | None:
     return None if check is None else check(request, answer)
 
 
-def _check_address(node_id: int, host: str, port: int) -> str | None:
+def check_address(node_id: int, host: str, port: int) -> str | None:
+    """What cannot be true of a broker's address; None if nothing."""
     if node_id < 0 or not host or not 0 < port <= _LARGEST_PORT:
         return f"a broker {node_id} at {host[:100]!r}, port {port}"
     return None
 
 
+def _check_count(brokers: Sequence[BrokerMetadata]) -> str | None:
+    if len(brokers) > _MOST_BROKERS:
+        return f"{len(brokers)} brokers, more than {_MOST_BROKERS}"
+    return None
+
+
 def _check_metadata(_request: Request, answer: MetadataResponse) -> str | None:
-    if len(answer.brokers) > _MOST_BROKERS:
-        return f"{len(answer.brokers)} brokers, more than {_MOST_BROKERS}"
+    if (wrong := _check_count(answer.brokers)) is not None:
+        return wrong
     for broker in answer.brokers:
-        if (wrong := _check_address(broker.node_id, broker.host, broker.port)) is not None:
+        if (wrong := check_address(broker.node_id, broker.host, broker.port)) is not None:
             return wrong
     return None
 
@@ -55,7 +65,11 @@ def _check_metadata(_request: Request, answer: MetadataResponse) -> str | None:
 def _check_coordinator(_request: Request, answer: FindCoordinatorResponse) -> str | None:
     if answer.error is not ErrorCode.none:
         return None
-    return _check_address(answer.node_id, answer.host, answer.port)
+    return check_address(answer.node_id, answer.host, answer.port)
+
+
+def _check_fetch(_request: Request, answer: FetchResponse) -> str | None:
+    return _check_count(answer.leaders)
 
 
 def _check_join(request: Request, answer: JoinGroupResponse) -> str | None:
@@ -86,6 +100,7 @@ def _check_epoch(request: Request, answer: ConsumerGroupHeartbeatResponse) -> st
 _CHECKS: dict[type[Response], Callable[[Any, Any], str | None]] = {
     MetadataResponse: _check_metadata,
     FindCoordinatorResponse: _check_coordinator,
+    FetchResponse: _check_fetch,
     JoinGroupResponse: _check_join,
     ConsumerGroupHeartbeatResponse: _check_epoch,
 }

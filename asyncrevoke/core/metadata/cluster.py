@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from asyncrevoke.backoff import Backoff
-from asyncrevoke.core.io.effects import Channel, Failed, Node, ResetConnection
+from asyncrevoke.core.io.effects import Channel, Failed, ResetConnection
 from asyncrevoke.core.io.fatal_error import FATAL_FAILURES, fatal_error
 from asyncrevoke.core.io.wait_log import WaitLog
+from asyncrevoke.core.metadata.known_brokers import KnownBrokers
 from asyncrevoke.core.metadata.missing_topics import LISTED_TOPICS, MissingTopics
 from asyncrevoke.core.metadata.topic import NO_ID, KnownTopic, read_topics
-from asyncrevoke.errors import (
-    BrokerError,
-    TopicAuthorizationError,
-)
+from asyncrevoke.errors import BrokerError, TopicAuthorizationError
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import (
     ErrorCode,
@@ -22,10 +20,11 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.io.effects import Node
     from asyncrevoke.core.io.outbox import Outbox, Reply
     from asyncrevoke.core.metadata.output_topics import OutputTopics
     from asyncrevoke.core.metadata.reactions import MetadataReactions
@@ -45,6 +44,8 @@ _SPACING = 0.1
 # While a broker that leads a partition does not answer: its leader may move at any moment.
 _LOOK_AGAIN = 1.0
 _OF_OTHERS = "topics of other members"
+# Java's default of metadata.recovery.rebootstrap.trigger.ms (KIP-1102), in seconds.
+_REBOOTSTRAP_AFTER = 300.0
 # While no broker has answered yet.
 _WHAT_TO_CHECK = "that a broker listens there, and security_protocol"
 
@@ -62,15 +63,11 @@ class ClusterMetadata:
     ) -> None:
         self._outbox = outbox
         self._config = config
-        self._bootstrap = tuple(bootstrap)
+        self.brokers = KnownBrokers(bootstrap)
         self._log = WaitLog(outbox)
-        self._missing = MissingTopics(outbox, self._bootstrap[0])
+        self._missing = MissingTopics(outbox, bootstrap[0])
         self._reactions = reactions
         self.cluster_id: str | None = None
-        self._nodes: dict[int, Node] = {}
-        self._racks: dict[int, str] = {}
-        self._failed: dict[int, Node] = {}
-        self._turn = -1
         self._wanted: frozenset[str] | None = frozenset()
         # Of these, what only other members of the group have subscribed to.
         self._of_others: frozenset[str] = frozenset()
@@ -87,6 +84,8 @@ class ClusterMetadata:
         self._stopped = False
         self._backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
         self._topic_backoff = Backoff(_FIRST_BACKOFF, _LONGEST_TOPIC_BACKOFF)
+        # When the first request failed after the last response; None if none has.
+        self._failing_since: float | None = None
         self._earliest = float("-inf")
         self._due = float("inf")
 
@@ -97,12 +96,29 @@ class ClusterMetadata:
         topic = self._topics.get(partition.topic)
         if topic is None or (leader := topic.leaders.get(partition.partition)) is None:
             return None
-        node = self._nodes.get(leader.leader_id)
+        node = self.brokers.node(leader.leader_id)
         return None if node is None else (node, leader.leader_epoch)
 
-    def node(self, node_id: int) -> Node | None:
-        """A broker by its id."""
-        return self._nodes.get(node_id)
+    def learn_leader(
+        self,
+        partition: TopicPartition,
+        leader_id: int,
+        leader_epoch: int,
+        addresses: Mapping[int, BrokerMetadata],
+    ) -> bool:
+        """Take the leader that a Fetch response names (KIP-951) until the next metadata response.
+
+        Returns False, and changes nothing, unless its epoch is newer than the known one and the
+        address of the broker is known or in ``addresses``. An address from metadata is kept.
+        """
+        topic = self._topics.get(partition.topic)
+        known = None if topic is None else topic.leaders.get(partition.partition)
+        if topic is None or known is None or leader_id < 0 or leader_epoch <= known.leader_epoch:
+            return False
+        if not self.brokers.learn_address(leader_id, addresses):
+            return False
+        topic.set_leader(known, leader_id, leader_epoch)
+        return True
 
     def partitions(self, topic: str) -> tuple[int, ...] | None:
         """The numbers of a topic's partitions, ascending; None if the topic is unknown."""
@@ -117,11 +133,12 @@ class ClusterMetadata:
     def racks(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[str]]:
         """Where the replicas of the partitions of these topics are, as far as is known (KIP-881);
         empty in a cluster without racks."""
-        if not self._racks:
+        racks = self.brokers.racks
+        if not racks:
             return {}
         return {
             TopicPartition(topic, number): frozenset(
-                self._racks[node_id] for node_id in replicas if node_id in self._racks
+                racks[node_id] for node_id in replicas if node_id in racks
             )
             for topic in topics
             if (known := self._topics.get(topic)) is not None
@@ -170,29 +187,6 @@ class ClusterMetadata:
         """All known topics, Kafka's internal ones left out."""
         return frozenset(name for name, topic in self._topics.items() if not topic.is_internal)
 
-    def any_node(self) -> Node:
-        """A broker that may answer what any broker can; another one each time.
-
-        When all known brokers have failed, the bootstrap addresses are tried again, because the
-        cluster may have moved (KIP-899).
-        """
-        for nodes in (list(self._nodes.values()), self._bootstrap):
-            if candidates := [node for node in nodes if self._failed.get(node.node_id) != node]:
-                self._turn += 1
-                return candidates[self._turn % len(candidates)]
-        self._failed.clear()
-        self._turn += 1
-        everyone = list(self._nodes.values()) or self._bootstrap
-        return everyone[self._turn % len(everyone)]
-
-    def note_failure(self, node: Node) -> None:
-        """This broker could not be reached: others are asked first."""
-        self._failed[node.node_id] = node
-
-    def note_success(self, node: Node) -> None:
-        """This broker answers."""
-        self._failed.pop(node.node_id, None)
-
     def missing_topics(self) -> frozenset[str]:
         """The topics that this consumer reads or writes, and that are unknown to the brokers."""
         if self._wanted is None or self._named_topics is None:
@@ -207,10 +201,11 @@ class ClusterMetadata:
 
     def unreachable_brokers(self) -> tuple[Node, ...]:
         """The silent brokers that lead a partition; all that were tried if none answers."""
+        failed = self.brokers.failed
         if self._backoff.has_failed:
-            return tuple(self._failed.values()) or tuple(self._nodes.values()) or self._bootstrap
-        leading = self._leading() if self._failed else frozenset[int]()
-        return tuple(node for node_id, node in self._failed.items() if node_id in leading)
+            return failed or self.brokers.all()
+        leading = self._leading() if failed else frozenset[int]()
+        return tuple(node for node in failed if node.node_id in leading)
 
     # --- keeping it fresh --------------------------------------------------------------------
 
@@ -279,7 +274,7 @@ class ClusterMetadata:
         self._due = float("inf")
         self._outbox.cancel_timer(_TIMER)
         wanted = self._wanted
-        node = self.any_node()
+        node = self.brokers.any_node()
         topics = self._output_topics.to_describe(wanted)
         self._outbox.send(
             MetadataRequest(topics=None if topics is None else tuple(sorted(topics))),
@@ -294,6 +289,10 @@ class ClusterMetadata:
     ) -> None:
         self._in_flight = False
         match reply:
+            case MetadataResponse(error=error) if error is not ErrorCode.none:
+                if error is ErrorCode.rebootstrap_required:
+                    self._bootstrap_again(now, "a broker has asked for it")
+                self._retry(now, node, error.name)
             case MetadataResponse() if reply.brokers:
                 self._succeeded(now, node, wanted, reply)
             case MetadataResponse():
@@ -310,7 +309,11 @@ class ClusterMetadata:
         self._reactions.failed(now, error)
 
     def _retry(self, now: float, node: Node, why: str) -> None:
-        self.note_failure(node)
+        self.brokers.note_failure(node)
+        if self._failing_since is None:
+            self._failing_since = now
+        elif self._answered_request and now - self._failing_since >= _REBOOTSTRAP_AFTER:
+            self._bootstrap_again(now, "no broker has answered a metadata request for long")
         fields = {"tried": f"{node.host}:{node.port}", "reason": why}
         if not self._answered_request:
             fields["check"] = _WHAT_TO_CHECK
@@ -321,17 +324,27 @@ class ClusterMetadata:
         delay = self._backoff.failed()
         self._schedule(now, now + delay, spread=delay / 2)
 
+    def _bootstrap_again(self, now: float, reason: str) -> None:
+        """Forget the brokers and drop their connections: the next request resolves a bootstrap
+        address again (KIP-1102). What is known of the topics is kept."""
+        self._failing_since = now
+        for node in self.brokers.forget():
+            for channel in Channel:
+                self._outbox.put(ResetConnection(node, channel))
+        self._outbox.emit("warning", "connecting to the bootstrap addresses again", reason=reason)
+
     def _succeeded(
         self, now: float, node: Node, wanted: frozenset[str] | None, answer: MetadataResponse
     ) -> None:
         self._backoff.succeeded()
+        self._failing_since = None
         self._answered_request = self._sent
         self._named_topics = wanted
-        self.note_success(node)
+        self.brokers.note_success(node)
         self._log.over(now, "cluster", "broker reachable", node=f"{node.host}:{node.port}")
-        failed = list(self._failed.values())
+        failed = self.brokers.failed
         led: frozenset[int] = self._leading() if failed else frozenset()
-        self._learn_brokers(answer.brokers)
+        self.brokers.learn(answer.brokers)
         self.cluster_id = answer.cluster_id
         with_replicas = any(broker.rack for broker in answer.brokers)
         described = self._output_topics.to_describe(wanted)
@@ -370,7 +383,7 @@ class ClusterMetadata:
                     self._log.waiting(
                         now, f"topic {name}", "waiting for a topic", topic=name, reason=error.name
                     )
-        self._log_missing_topics(
+        self._log_missing(
             now, missing, [n for n in (*unresolved, *rejected) if n in self._of_others]
         )
         if failed:
@@ -392,7 +405,8 @@ class ClusterMetadata:
         else:
             self._topic_backoff.succeeded()
             age = self._config.metadata_max_age
-            if self._failed and not self._leading().isdisjoint(self._failed):
+            failed_ids = {node.node_id for node in self.brokers.failed}
+            if failed_ids and not self._leading().isdisjoint(failed_ids):
                 age = min(age, _LOOK_AGAIN)
             self._schedule(now, now + age, spread=age / 20)
 
@@ -408,17 +422,6 @@ class ClusterMetadata:
             if node.node_id in led and node.node_id not in leading:
                 for channel in Channel:
                     self._outbox.put(ResetConnection(node, channel))
-
-    def _learn_brokers(self, brokers: Sequence[BrokerMetadata]) -> None:
-        self._nodes = {
-            broker.node_id: Node(broker.node_id, broker.host, broker.port)
-            for broker in sorted(brokers, key=lambda broker: broker.node_id)
-        }
-        self._racks = {broker.node_id: broker.rack for broker in brokers if broker.rack}
-        # A broker that is listed at another address than the one that failed has not failed.
-        for node_id, node in list(self._failed.items()):
-            if node_id >= 0 and self._nodes.get(node_id) != node:
-                del self._failed[node_id]
 
     def _learn_topic(
         self, now: float, metadata: TopicMetadata, partitions: TopicPartitions
@@ -457,11 +460,8 @@ class ClusterMetadata:
         self._outbox.emit("warning", "topic no longer exists", topic=name)
         return True
 
-    def _log_missing_topics(
-        self, now: float, missing: Sequence[str], of_others: Sequence[str]
-    ) -> None:
-        """Log one line for all, and one for all of other members, which decide how many there
-        are."""
+    def _log_missing(self, now: float, missing: Sequence[str], of_others: Sequence[str]) -> None:
+        """Log one line for all, and one for all of other members."""
         if (line := self._missing.line_due(now, missing)) is not None:
             self._outbox.emit("warning", "waiting for topics that do not exist", **line)
         if of_others:

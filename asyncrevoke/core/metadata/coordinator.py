@@ -140,7 +140,7 @@ class Coordinator:
         if self._since is None:
             self._since = now
         self._searching = True
-        target = self._cluster.any_node()
+        target = self._cluster.brokers.any_node()
         group_id = self._config.group_id or ""
         self._outbox.send(
             FindCoordinatorRequest(group_id=group_id),
@@ -176,7 +176,7 @@ class Coordinator:
             case Failed() as failed if failed.kind in FATAL_FAILURES:
                 self._reactions.failed(now, fatal_error(failed))
             case Failed(detail=detail):
-                self._cluster.note_failure(asked)
+                self._cluster.brokers.note_failure(asked)
                 self._retry(now, detail)
             case _:
                 self._reactions.failed(now, FatalError(f"unexpected answer {type(reply).__name__}"))

@@ -55,7 +55,7 @@ class SilentBrokers:
                     self._failed(now, event, kind)
             case _:
                 if (asked := self._outbox.asked_by(event)) is not None:
-                    self._cluster.note_success(asked)
+                    self._cluster.brokers.note_success(asked)
                     self._coordinator.heard_from(asked)
 
     def _silent(self, now: float, node: Node, since: float) -> None:
@@ -65,7 +65,7 @@ class SilentBrokers:
             node=f"{node.host}:{node.port}",
             seconds=round(now - since, 1),
         )
-        self._cluster.note_failure(node)
+        self._cluster.brokers.note_failure(node)
         self._coordinator.check_silent(now, node)
         self._cluster.refresh(now, f"broker {node.node_id} does not answer")
         if node not in self._probed:
@@ -76,6 +76,6 @@ class SilentBrokers:
         node = self._outbox.asked_by(event)
         if node is None:
             return
-        self._cluster.note_failure(node)
+        self._cluster.brokers.note_failure(node)
         if kind is FailureKind.SILENT:
             self._cluster.refresh(now, f"broker {node.node_id} does not answer")

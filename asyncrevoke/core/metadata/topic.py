@@ -5,6 +5,8 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec.structs import replace
+
 from asyncrevoke.protocol.messages import ErrorCode, PartitionMetadata
 
 if TYPE_CHECKING:
@@ -76,6 +78,15 @@ class KnownTopic:
         self.missing_since = None
         changed, self.numbers = partitions.numbers != self.numbers, partitions.numbers
         return changed, True
+
+    def set_leader(self, known: PartitionMetadata, leader_id: int, leader_epoch: int) -> None:
+        """Set another leader of a known partition."""
+        leader = replace(
+            known, error=ErrorCode.none, leader_id=leader_id, leader_epoch=leader_epoch
+        )
+        self.leaders[known.partition] = leader
+        # The next metadata response removes what is no leader any more.
+        self.leader_ids |= {leader_id}
 
     def is_replaced_by(self, metadata: TopicMetadata) -> bool:
         """Whether this response names a topic that was created anew under the name (KIP-516)."""

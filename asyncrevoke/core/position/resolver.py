@@ -389,7 +389,7 @@ class PositionResolver:
         current = self._still(asked)
         match reply:
             case ListOffsetsResponse():
-                self._cluster.note_success(node)
+                self._cluster.brokers.note_success(node)
                 offsets = {offset.partition: offset for offset in reply.offsets}
                 for instance, search in current.items():
                     self._handle_listed(now, instance, search, offsets.get(instance.partition))
@@ -399,7 +399,7 @@ class PositionResolver:
                 why = f"unexpected {type(reply).__name__}"
                 if isinstance(reply, Failed):
                     why = reply.detail or reply.kind.value
-                    self._cluster.note_failure(node)
+                    self._cluster.brokers.note_failure(node)
                 self._cluster.refresh(now, f"list offsets: {why}")
                 for instance, search in current.items():
                     self._retry_later(now, instance, search, why)

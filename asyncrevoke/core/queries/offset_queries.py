@@ -170,12 +170,15 @@ class OffsetQueries:
 
     def _failed(self, now: float, query: PendingQuery, node: Node, reply: Reply) -> None:
         """Another answer than the expected response."""
-        if not isinstance(reply, Failed):
+        if isinstance(reply, MetadataResponse):
+            self._cluster.brokers.note_failure(node)
+            self._retry_later(now, query, f"broker {node.host}:{node.port} ({reply.error.name})")
+        elif not isinstance(reply, Failed):
             self._retry_later(now, query, f"an answer other than {type(reply).__name__}")
         elif reply.kind in FATAL_FAILURES:
             self._end(query, error=fatal_error(reply))
         else:
-            self._cluster.note_failure(node)
+            self._cluster.brokers.note_failure(node)
             self._retry_later(
                 now, query, f"broker {node.host}:{node.port} ({reply.detail or reply.kind.value})"
             )
@@ -282,7 +285,7 @@ class OffsetQueries:
     ) -> None:
         if not self._is_open(query):
             return
-        if not isinstance(reply, MetadataResponse):
+        if not isinstance(reply, MetadataResponse) or reply.error is not ErrorCode.none:
             self._failed(now, query, node, reply)
             return
         query.learn(reply)
@@ -346,7 +349,7 @@ class OffsetQueries:
                         else None
                     )
         elif isinstance(reply, Failed) and reply.kind not in FATAL_FAILURES:
-            self._cluster.note_failure(node)
+            self._cluster.brokers.note_failure(node)
             query.trouble.setdefault(ErrorCode.network_exception, []).extend(asked)
         else:
             self._failed(now, query, node, reply)
@@ -371,7 +374,7 @@ class OffsetQueries:
     def _request_metadata(
         self, topics: tuple[str, ...] | None, on_reply: Callable[[Node, float, Reply], None]
     ) -> None:
-        node = self._cluster.any_node()
+        node = self._cluster.brokers.any_node()
         self._outbox.send(
             MetadataRequest(topics=topics),
             node,
@@ -383,7 +386,7 @@ class OffsetQueries:
     def _topic_answered(self, query: TopicQuery, node: Node, now: float, reply: Reply) -> None:
         if not self._is_open(query):
             return
-        if not isinstance(reply, MetadataResponse):
+        if not isinstance(reply, MetadataResponse) or reply.error is not ErrorCode.none:
             self._failed(now, query, node, reply)
             return
         received = {metadata.name: metadata for metadata in reply.topics}

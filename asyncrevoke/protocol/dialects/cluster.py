@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from asyncrevoke.protocol.dialects.dialect import Dialect, make
 from asyncrevoke.protocol.messages import (
     BrokerMetadata,
+    ErrorCode,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     MetadataRequest,
@@ -22,10 +23,42 @@ if TYPE_CHECKING:
     from kio.schema.find_coordinator.v3.response import FindCoordinatorResponse as Coordinator3
     from kio.schema.metadata.v8 import response as metadata8
     from kio.schema.metadata.v12 import response as metadata12
+    from kio.schema.metadata.v13 import response as metadata13
 
-__all__ = ["find_coordinator_v2", "find_coordinator_v3", "metadata_v8", "metadata_v12"]
+__all__ = [
+    "find_coordinator_v2",
+    "find_coordinator_v3",
+    "metadata_v8",
+    "metadata_v12",
+    "metadata_v13",
+]
 
 _NO_ID: Final = bytes(16)
+
+
+def metadata_v13() -> Dialect:
+    """With an error of the whole response, by which a broker asks clients to bootstrap again
+    (KIP-1102)."""
+    from kio.schema.metadata.v13 import request as q
+    from kio.schema.metadata.v13 import response as r
+    from kio.schema.types import TopicName
+
+    def build(message: MetadataRequest) -> q.MetadataRequest:
+        return q.MetadataRequest(
+            topics=None
+            if message.topics is None
+            else tuple(
+                q.MetadataRequestTopic(topic_id=None, name=TopicName(name))
+                for name in message.topics
+            ),
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+        )
+
+    def read(entity: r.MetadataResponse) -> MetadataResponse:
+        return _metadata(entity, _topics_by_id(entity), entity.error_code)
+
+    return make(q.MetadataRequest, build, r.MetadataResponse, read)
 
 
 def metadata_v12() -> Dialect:
@@ -48,15 +81,7 @@ def metadata_v12() -> Dialect:
         )
 
     def read(entity: r.MetadataResponse) -> MetadataResponse:
-        # Partitions share few sets of replicas: each is stored once.
-        known: dict[tuple[int, ...], tuple[int, ...]] = {}
-        return _metadata(
-            entity,
-            tuple(
-                _topic(topic, topic.topic_id.bytes if topic.topic_id else _NO_ID, known)
-                for topic in entity.topics
-            ),
-        )
+        return _metadata(entity, _topics_by_id(entity))
 
     return make(q.MetadataRequest, build, r.MetadataResponse, read)
 
@@ -88,11 +113,24 @@ def metadata_v8() -> Dialect:
     return make(q.MetadataRequest, build, r.MetadataResponse, read)
 
 
+def _topics_by_id(
+    entity: metadata12.MetadataResponse | metadata13.MetadataResponse,
+) -> tuple[TopicMetadata, ...]:
+    # Partitions share few sets of replicas: each is stored once.
+    known: dict[tuple[int, ...], tuple[int, ...]] = {}
+    return tuple(
+        _topic(topic, topic.topic_id.bytes if topic.topic_id else _NO_ID, known)
+        for topic in entity.topics
+    )
+
+
 def _metadata(
-    entity: metadata8.MetadataResponse | metadata12.MetadataResponse,
+    entity: metadata8.MetadataResponse | metadata12.MetadataResponse | metadata13.MetadataResponse,
     topics: tuple[TopicMetadata, ...],
+    error: ErrorCode = ErrorCode.none,
 ) -> MetadataResponse:
     return MetadataResponse(
+        error=error,
         brokers=tuple(
             BrokerMetadata(
                 node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
@@ -106,7 +144,9 @@ def _metadata(
 
 
 def _topic(
-    entity: metadata8.MetadataResponseTopic | metadata12.MetadataResponseTopic,
+    entity: metadata8.MetadataResponseTopic
+    | metadata12.MetadataResponseTopic
+    | metadata13.MetadataResponseTopic,
     topic_id: bytes,
     known: dict[tuple[int, ...], tuple[int, ...]],
 ) -> TopicMetadata:
@@ -120,7 +160,9 @@ def _topic(
 
 
 def _partition(
-    entity: metadata8.MetadataResponsePartition | metadata12.MetadataResponsePartition,
+    entity: metadata8.MetadataResponsePartition
+    | metadata12.MetadataResponsePartition
+    | metadata13.MetadataResponsePartition,
     known: dict[tuple[int, ...], tuple[int, ...]],
 ) -> PartitionMetadata:
     replicas: tuple[int, ...] = entity.replica_nodes

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.protocol.messages import FetchPartition, FetchRequest
 
-__all__ = ["read_v11", "read_v13", "write_v11", "write_v13"]
+__all__ = ["read_v11", "read_v13", "write_v11", "write_v13", "write_v16"]
 
 # replica id, max wait, min bytes, max bytes, isolation level, session id, session epoch
 _START: Final = struct.Struct(">iiiibii")
@@ -31,6 +31,7 @@ _PARTITION: Final = struct.Struct(">iiqqi")
 _TAGGED_PARTITION: Final = struct.Struct(">iiqiqiB")
 _COUNT: Final = struct.Struct(">i")
 _LENGTH: Final = struct.Struct(">h")
+_REPLICA_ID_SIZE: Final = 4
 _LONGEST_WAIT: Final = 2**31 - 1
 _ID_SIZE: Final = 16
 # A response with more topics and partitions is not decoded on the event loop.
@@ -84,6 +85,13 @@ def write_v13(message: FetchRequest) -> bytes | None:
         parts.append(b"\0")
     parts += (_compact(0), _compact(len(rack)), rack, b"\0")
     return b"".join(parts)
+
+
+def write_v16(message: FetchRequest) -> bytes | None:
+    """The body; None if kio has to encode it. From version 15 on, a consumer sends no replica id
+    (KIP-903)."""
+    body = write_v13(message)
+    return None if body is None else body[_REPLICA_ID_SIZE:]
 
 
 # throttle time, error, session id
@@ -149,7 +157,7 @@ def _read_v11(frame: bytes | memoryview, at: int) -> FetchResponse | None:
 def read_v13(
     frame: bytes | memoryview, offset: int, request: FetchRequest | None
 ) -> FetchResponse | None:
-    """By topic id; topics that ``request`` does not name are left out."""
+    """By topic id, up to version 16; topics that ``request`` does not name are left out."""
     try:
         return _read_v13(frame, offset, names(None if request is None else request.topic_ids))
     except (struct.error, IndexError, HostileFrame):

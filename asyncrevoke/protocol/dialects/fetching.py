@@ -19,6 +19,7 @@ from asyncrevoke.protocol.dialects.dialect import (
 from asyncrevoke.protocol.dialects.topic_ids import by_id, by_name, name_of, names
 from asyncrevoke.protocol.messages import (
     AbortedTransaction,
+    BrokerMetadata,
     FetchedPartition,
     FetchPartition,
     FetchRequest,
@@ -31,13 +32,14 @@ if TYPE_CHECKING:
     from kio.schema.fetch.v11 import response as fetch11
     from kio.schema.fetch.v12 import response as fetch12
     from kio.schema.fetch.v13 import response as fetch13
+    from kio.schema.fetch.v16 import response as fetch16
 
     from asyncrevoke.protocol.dialects.dialect import RequestEntity
     from asyncrevoke.protocol.dialects.topic_ids import TopicReference
 
     _Request = TypeVar("_Request", bound=RequestEntity)
 
-__all__ = ["fetch_v11", "fetch_v12", "fetch_v13"]
+__all__ = ["fetch_v11", "fetch_v12", "fetch_v13", "fetch_v16"]
 
 
 def fetch_v11() -> Dialect:
@@ -74,6 +76,18 @@ def fetch_v13() -> Dialect:
     )
     dialect = make_by_id(q.FetchRequest, build, r.FetchResponse, _fetched_by_id)
     return with_shortcut(dialect, fetch_bytes.write_v13, fetch_bytes.read_v13)
+
+
+def fetch_v16() -> Dialect:
+    """With the leader of a partition that has moved, and its address (KIP-951)."""
+    from kio.schema.fetch.v16 import request as q
+    from kio.schema.fetch.v16 import response as r
+
+    build = _builder(
+        q.FetchRequest, q.FetchTopic, q.FetchPartition, q.ForgottenTopic, "topic_id", by_id
+    )
+    dialect = make_by_id(q.FetchRequest, build, r.FetchResponse, _fetched_with_leaders)
+    return with_shortcut(dialect, fetch_bytes.write_v16, fetch_bytes.read_v13)
 
 
 def _builder(
@@ -158,8 +172,39 @@ def _fetched_by_id(entity: fetch13.FetchResponse, request: FetchRequest | None) 
     )
 
 
+def _fetched_with_leaders(
+    entity: fetch16.FetchResponse, request: FetchRequest | None
+) -> FetchResponse:
+    known = names(request.topic_ids if request is not None else None)
+    return FetchResponse(
+        error=entity.error_code,
+        session_id=entity.session_id,
+        partitions=tuple(
+            _partition(
+                name,
+                partition,
+                partition.current_leader.leader_id,
+                partition.current_leader.leader_epoch,
+            )
+            for topic in entity.responses
+            if (name := name_of(known, topic.topic_id)) is not None
+            for partition in topic.partitions
+        ),
+        leaders=tuple(
+            BrokerMetadata(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
+            for each in entity.node_endpoints
+        ),
+    )
+
+
 def _partition(
-    topic: str, entity: fetch11.PartitionData | fetch12.PartitionData | fetch13.PartitionData
+    topic: str,
+    entity: fetch11.PartitionData
+    | fetch12.PartitionData
+    | fetch13.PartitionData
+    | fetch16.PartitionData,
+    leader_id: int = -1,
+    leader_epoch: int = -1,
 ) -> FetchedPartition:
     aborted = entity.aborted_transactions
     return FetchedPartition(
@@ -177,5 +222,7 @@ def _partition(
         if aborted
         else (),
         preferred_read_replica=entity.preferred_read_replica,
+        leader_id=leader_id,
+        leader_epoch=leader_epoch,
         records=entity.records or b"",
     )

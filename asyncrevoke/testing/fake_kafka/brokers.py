@@ -64,7 +64,7 @@ class Brokers:
     ) -> None:
         self.group = group
         self.topics = Topics() if topics is None else topics
-        self._leaders = Leaders(clock, self.topics)
+        self._leaders = Leaders(clock, self.topics, self._address)
         # Cleared whenever a topic, or a leader, changes.
         self._described: dict[str, TopicMetadata] = {}
         self.coordinator = 0
@@ -284,13 +284,18 @@ class Brokers:
         rejected = tuple(FetchedOffset(partition=tp, error=why) for tp, why in denied.items())
         return replace(answer, offsets=(*answer.offsets, *rejected))
 
+    def _address(self, broker: int) -> BrokerMetadata | None:
+        if not self._up[broker]:
+            return None
+        return BrokerMetadata(node_id=broker, host=f"broker-{broker}", port=_PORT)
+
     def _metadata(self, message: MetadataRequest) -> MetadataResponse:
         names = tuple(self.topics) if message.topics is None else message.topics
         return MetadataResponse(
             brokers=tuple(
-                BrokerMetadata(node_id=number, host=f"broker-{number}", port=_PORT)
+                address
                 for number in range(self.count)
-                if self._up[number]
+                if (address := self._address(number)) is not None
             ),
             topics=tuple(self._describe(name) for name in names),
             cluster_id="simulated",

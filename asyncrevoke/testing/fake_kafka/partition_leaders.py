@@ -22,21 +22,32 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from asyncrevoke.model import TopicPartition
+    from asyncrevoke.protocol.messages import BrokerMetadata
     from asyncrevoke.testing.fake_kafka.clock import Clock
     from asyncrevoke.testing.fake_kafka.group_state import Reply
     from asyncrevoke.testing.fake_kafka.partition_log import PartitionLog
     from asyncrevoke.testing.fake_kafka.topics import Topics
 
+_LEADER_ERRORS = frozenset((ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch))
+
 
 class Leaders:
-    """Answers these requests from the logs that ``broker`` leads."""
+    """Answers these requests from the logs that ``broker`` leads.
 
-    def __init__(self, clock: Clock, topics: Topics) -> None:
+    ``address`` gives the address of a broker that is up, else None. A broker with an even number
+    names the leader of a partition that has moved (KIP-951). One with an odd number does not, as
+    brokers before Apache Kafka 3.7.
+    """
+
+    def __init__(
+        self, clock: Clock, topics: Topics, address: Callable[[int], BrokerMetadata | None]
+    ) -> None:
         self._clock = clock
         self._topics = topics
+        self._address = address
 
     def list_offsets(self, broker: int, message: ListOffsetsRequest) -> ListOffsetsResponse:
         """Answer ListOffsets."""
@@ -89,7 +100,10 @@ class Leaders:
     def fetch(self, broker: int, message: FetchRequest, reply: Reply) -> None:
         """Answer a Fetch, when there are records or its ``max_wait`` is over."""
         ids, find = message.topic_ids, self._topics.log
-        _Fetch(self._clock, lambda entry: self._read(broker, entry, ids), find, message, reply)
+        named = self._named_leaders
+        _Fetch(
+            self._clock, lambda entry: self._read(broker, entry, ids), find, named, message, reply
+        )
 
     def _read(
         self, broker: int, entry: FetchPartition, ids: dict[str, bytes] | None
@@ -99,6 +113,8 @@ class Leaders:
         log, error = self._led(broker, entry.partition, entry.leader_epoch)
         if log is not None and not log.start <= entry.offset <= log.end:
             error = ErrorCode.offset_out_of_range
+        if error in _LEADER_ERRORS and broker % 2 == 0:
+            return self._moved(entry.partition, error)
         if log is None or error is not ErrorCode.none:
             return FetchedPartition(partition=entry.partition, error=error)
         return FetchedPartition(
@@ -110,21 +126,39 @@ class Leaders:
             records=log.read(entry.offset, entry.max_bytes) if entry.offset < log.end else b"",
         )
 
+    def _moved(self, partition: TopicPartition, error: ErrorCode) -> FetchedPartition:
+        log = self._topics.log(partition)
+        if log is None or self._address(log.leader_id) is None:
+            return FetchedPartition(partition=partition, error=error)
+        return FetchedPartition(
+            partition=partition,
+            error=error,
+            leader_id=log.leader_id,
+            leader_epoch=log.leader_epoch,
+        )
+
+    def _named_leaders(self, found: Iterable[FetchedPartition]) -> tuple[BrokerMetadata, ...]:
+        """The addresses of the leaders that these name."""
+        named = sorted({each.leader_id for each in found if each.leader_id >= 0})
+        return tuple(address for number in named if (address := self._address(number)) is not None)
+
 
 class _Fetch:
     """One Fetch that waits at most ``max_wait`` for records."""
 
-    __slots__ = ("_answered", "_message", "_read", "_reply")
+    __slots__ = ("_answered", "_message", "_named_leaders", "_read", "_reply")
 
     def __init__(
         self,
         clock: Clock,
         read: Callable[[FetchPartition], FetchedPartition],
         log: Callable[[TopicPartition], PartitionLog | None],
+        named_leaders: Callable[[Iterable[FetchedPartition]], tuple[BrokerMetadata, ...]],
         message: FetchRequest,
         reply: Reply,
     ) -> None:
         self._read = read
+        self._named_leaders = named_leaders
         self._message = message
         self._reply = reply
         self._answered = False
@@ -152,5 +186,6 @@ class _Fetch:
         ):
             return False
         self._answered = True
-        self._reply(FetchResponse(error=ErrorCode.none, partitions=found))
+        leaders = self._named_leaders(found)
+        self._reply(FetchResponse(error=ErrorCode.none, partitions=found, leaders=leaders))
         return True

@@ -457,6 +457,19 @@ def test_metadata_that_cannot_be_true_are_asked_for_again() -> None:
         setting.now += 1
 
 
+def test_brokers_that_ask_for_a_bootstrap_are_forgotten() -> None:
+    setting = Setting()
+    setting.core.want(setting.now, "other")
+    asked = []
+    required = MetadataResponse(error=E.rebootstrap_required, brokers=(), topics=())
+    for _ in range(4):
+        (asks,) = setting.core.requests(setting.now)
+        asked.append(asks.node.node_id)
+        setting.reply(asks, required)
+        setting.now += 1
+    assert max(asked[1:]) < 0
+
+
 def test_an_answer_that_comes_after_all_has_failed_changes_nothing() -> None:
     setting = Setting()
     assert setting.append(b"a")

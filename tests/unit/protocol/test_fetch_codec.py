@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kio.schema.fetch.v11 import response as fetch11
 from kio.schema.fetch.v12 import response as fetch12
 from kio.schema.fetch.v13 import response as fetch13
+from kio.schema.fetch.v16 import response as fetch16
 from kio.schema.types import BrokerId, ProducerId, TopicName
 from kio.static.primitive import Records, i32, i64
 from unit.protocol.sample_requests import NO_THROTTLE, REQUESTS, TOPIC_IDS, TP
@@ -79,7 +80,7 @@ def test_what_is_written_without_kio_reads_as_if_kio_had_written_it(
         assert data == codec._write(entity)
 
 
-@pytest.mark.parametrize("version", [11, 13])
+@pytest.mark.parametrize("version", [11, 13, 16])
 def test_a_usual_fetch_is_written_without_kio(version: int) -> None:
     dialect = codec._dialect(messages.FetchRequest, version)
     assert dialect.shortcut is not None
@@ -88,8 +89,8 @@ def test_a_usual_fetch_is_written_without_kio(version: int) -> None:
 
 
 def fetched(version: int) -> bytes:
-    """One partition, in version 13 beside topics that nobody has asked about."""
-    schema: Any = {11: fetch11, 12: fetch12, 13: fetch13}[version]
+    """One partition, from version 13 on beside topics that nobody has asked about."""
+    schema: Any = {11: fetch11, 12: fetch12, 13: fetch13, 16: fetch16}[version]
     more: dict[str, object] = {}
     if version == 12:
         more["current_leader"] = schema.LeaderIdAndEpoch(leader_id=BrokerId(2), leader_epoch=i32(1))
@@ -108,7 +109,7 @@ def fetched(version: int) -> bytes:
     )
     ids = None, uuid.UUID(int=99), uuid.UUID(bytes=TOPIC_IDS["t"])
     topics: list[dict[str, object]] = [{"topic": TopicName("t")}]
-    if version == 13:
+    if version >= 13:
         topics = [{"topic_id": topic_id} for topic_id in ids]
     response = schema.FetchResponse(
         throttle_time=NO_THROTTLE,
@@ -120,7 +121,7 @@ def fetched(version: int) -> bytes:
     return frames.header(flexible=version != 11) + frames.body(response)
 
 
-@pytest.mark.parametrize("version", [11, 12, 13])
+@pytest.mark.parametrize("version", [11, 12, 13, 16])
 def test_what_was_fetched_arrives_whole(version: int) -> None:
     data = fetched(version)
     decoded = codec.decode_response(messages.FetchRequest, version, data, REQUESTS[-2])
@@ -147,7 +148,7 @@ def _answer(
     topics: list[tuple[str, list[tuple[int, int, int, bytes | None]]]],
 ) -> bytes:
     """A response of the usual shape."""
-    schema: Any = fetch11 if version == 11 else fetch13
+    schema: Any = {11: fetch11, 13: fetch13, 16: fetch16}[version]
     responses = tuple(
         schema.FetchableTopicResponse(
             **({"topic": topic} if version == 11 else {"topic_id": _id(topic)}),
@@ -200,7 +201,7 @@ TOPICS = st.lists(
 )
 
 
-@pytest.mark.parametrize("version", [11, 13])
+@pytest.mark.parametrize("version", [11, 13, 16])
 @given(session_id=NUMBERS, topics=TOPICS)
 def test_what_is_read_without_kio_is_what_kio_reads(
     version: int,
@@ -215,7 +216,7 @@ def test_what_is_read_without_kio_is_what_kio_reads(
     assert read is not None
 
 
-@pytest.mark.parametrize("version", [11, 13])
+@pytest.mark.parametrize("version", [11, 13, 16])
 @given(
     at=st.floats(0, 1, exclude_max=True),
     byte=st.integers(0, 255),
@@ -251,3 +252,100 @@ def test_an_unknown_error_code_affects_its_own_partition_only(version: int) -> N
     (partition,) = decoded.message.partitions
     assert partition.error is ErrorCode.unknown_server_error
     assert partition.records == b"bytes"
+
+
+def moved(plain: bytes = b"", *, tags: bytes = b"", size: int = 0) -> bytes:
+    """A response of version 16 whose partition has moved to broker 2, with ``tags`` in place of
+    ``plain`` and records of so many bytes in another partition."""
+    leader = fetch16.LeaderIdAndEpoch(leader_id=BrokerId(2), leader_epoch=i32(7))
+    partitions = [
+        fetch16.PartitionData(
+            partition_index=i32(3),
+            error_code=ErrorCode.not_leader_or_follower,
+            high_watermark=i64(-1),
+            aborted_transactions=None,
+            records=None,
+            current_leader=leader,
+        ),
+    ]
+    if size:
+        partitions.append(
+            fetch16.PartitionData(
+                partition_index=i32(4),
+                error_code=ErrorCode.none,
+                high_watermark=i64(9),
+                aborted_transactions=(),
+                records=Records(bytes(size)),
+            )
+        )
+    topic = fetch16.FetchableTopicResponse(
+        topic_id=uuid.UUID(bytes=TOPIC_IDS["t"]), partitions=tuple(partitions)
+    )
+    response = fetch16.FetchResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none,
+        responses=(topic,),
+        node_endpoints=(
+            fetch16.NodeEndpoint(node_id=BrokerId(2), host="b2", port=i32(9092), rack="a"),
+        ),
+    )
+    data = frames.header(flexible=True) + frames.body(response)
+    if plain:
+        assert data.count(plain) == 1
+        data = data.replace(plain, tags)
+    return data
+
+
+# The tagged fields of the partition that has moved, and those of the response.
+LEADER = bytes.fromhex("01 01 09 00000002 00000007 00")
+ENDPOINTS = bytes.fromhex("01 00 0f 02 00000002 03 6232 00002384 02 61 00")
+
+
+def leader_of(data: bytes) -> tuple[tuple[int, int], tuple[messages.BrokerMetadata, ...]]:
+    message = codec.decode_response(messages.FetchRequest, 16, data, REQUESTS[-2]).message
+    assert isinstance(message, messages.FetchResponse)
+    partition = message.partitions[0]
+    assert partition.error is ErrorCode.not_leader_or_follower
+    return (partition.leader_id, partition.leader_epoch), message.leaders
+
+
+NAMED = messages.BrokerMetadata(node_id=2, host="b2", port=9092, rack="a")
+
+
+@pytest.mark.parametrize("size", [0, 100, 2 * codec.LARGE_RESPONSE])
+def test_the_leader_of_a_partition_that_moved_is_read_with_its_address(size: int) -> None:
+    assert leader_of(moved(size=size)) == ((2, 7), (NAMED,))
+
+
+@pytest.mark.parametrize("size", [0, 2 * codec.LARGE_RESPONSE])
+def test_unknown_tagged_fields_beside_the_leader_are_cut_out(size: int) -> None:
+    more = bytes.fromhex("04 00 01 ff 01 09 00000002 00000007 00 02 01 00 e307 02 abcd")
+    assert leader_of(moved(LEADER, tags=more, size=size)) == ((2, 7), (NAMED,))
+    inside = bytes.fromhex("01 01 0c 00000002 00000007 01 05 01 ff")
+    assert leader_of(moved(LEADER, tags=inside, size=size)) == ((2, 7), (NAMED,))
+    of_endpoint = bytes.fromhex("01 00 12 02 00000002 03 6232 00002384 02 61 01 05 01 ff")
+    assert leader_of(moved(ENDPOINTS, tags=of_endpoint, size=size)) == ((2, 7), (NAMED,))
+
+
+def test_a_response_without_the_leader_has_none() -> None:
+    assert leader_of(moved(LEADER, tags=b"\0")) == ((-1, -1), (NAMED,))
+    assert leader_of(moved(ENDPOINTS, tags=b"\0")) == ((2, 7), ())
+
+
+@pytest.mark.parametrize("size", [0, 2 * codec.LARGE_RESPONSE])
+@pytest.mark.parametrize(
+    ("plain", "tags"),
+    [
+        pytest.param(LEADER, "01 01 08 00000002 000007 00", id="too short for its schema"),
+        pytest.param(LEADER, "01 01 0a 00000002 00000007 00 00", id="too long for its schema"),
+        pytest.param(LEADER, "01 01 7f 00000002 00000007 00", id="longer than the rest"),
+        pytest.param(LEADER, "02 01 09 0000000200000007 00 01 09 0000000200000007 00", id="twice"),
+        pytest.param(LEADER, "02 01 09 0000000200000007 00 00 01 ff", id="descending"),
+        pytest.param(ENDPOINTS, "01 00 05 ffffffff0f", id="a count of billions"),
+        pytest.param(ENDPOINTS, "01 00 0f 02 00000002 7f 6232 00002384 02 61 00", id="host"),
+        pytest.param(ENDPOINTS, "01 00 01 00", id="null instead of an array"),
+    ],
+)
+def test_a_corrupt_leader_fails_the_response(plain: bytes, tags: str, size: int) -> None:
+    with pytest.raises(codec.MalformedResponse):
+        leader_of(moved(plain, tags=bytes.fromhex(tags), size=size))

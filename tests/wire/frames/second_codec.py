@@ -25,12 +25,15 @@ with warnings.catch_warnings():
     from kafka.protocol.data_container import DataContainer
     from kafka.protocol.schemas import StructField, load_json
 
+from asyncrevoke.protocol.guard import USED_TAGGED_FIELDS
+
 if TYPE_CHECKING:
     from kio.static.protocol import Entity
 
     from asyncrevoke.protocol.guard import Walk
 
 _UNKNOWN_ERROR = -1
+_UNKNOWN_ERROR_BYTES = b"\xff\xff"
 _ERRORS = frozenset(map(int, ErrorCode))
 
 
@@ -189,7 +192,23 @@ def _different(entity: Any, decoded: Any, structure: Any, version: int, path: st
             version,
             f"{path}.{ours.name}",
         )
+    for ours, theirs in _tagged_pairs(entity, structure, version):
+        value = getattr(entity, ours.name)
+        # For an absent field kafka-python has None, and kio its default.
+        if value != ours.default:
+            other = getattr(decoded, theirs.name)
+            found += _compare(value, other, theirs, version, f"{path}.{ours.name}")
     return found
+
+
+def _tagged_pairs(entity: Any, structure: Any, version: int) -> list[tuple[Any, Any]]:
+    """The tagged fields that are decoded, of kio's dataclass and of kafka-python's structure."""
+    theirs = {field.tag: field for field in structure.fields.values() if field.tag is not None}
+    return [
+        (field, theirs[field.metadata["tag"]])
+        for field in dataclasses.fields(entity)
+        if "tag" in field.metadata and field.name in USED_TAGGED_FIELDS
+    ]
 
 
 def _compare(mine: Any, other: Any, field: Any, version: int, path: str) -> list[str]:
@@ -219,16 +238,16 @@ def _compare(mine: Any, other: Any, field: Any, version: int, path: str) -> list
 def check(entity: Entity, walked: Walk) -> None:
     """Raise unless kafka-python reads what was accepted in the same way.
 
-    Two classes of differences are intended. Tagged fields are passed by their declared size and
-    not read, because none is used, while kafka-python reads those that it knows and may reject
-    their content; and bytes after the message are not read by either.
+    Two classes of differences are intended. Tagged fields that are not used are passed by their
+    declared size and not read, while kafka-python reads those that it knows and may reject their
+    content; and bytes after the message are not read by either.
     """
     decoded, end = decode(type(entity), walked.body)
     if end != len(walked.body):
         raise AssertionError(f"kafka-python read {end} bytes of {len(walked.body)}")
     if found := differences(entity, decoded):
         raise AssertionError("; ".join(found[:5]))
-    if any(replacement == b"\0" for _, _, replacement in walked.edits):
+    if any(replacement != _UNKNOWN_ERROR_BYTES for _, _, replacement in walked.edits):
         return
     decoded, _ = decode(type(entity), walked.frame[walked.start :])
     if found := differences(entity, decoded):

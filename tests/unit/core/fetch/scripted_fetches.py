@@ -15,6 +15,7 @@ from asyncrevoke.core.partition.offset_tracker import OffsetTracker
 from asyncrevoke.core.partition.record_buffer import RecordBuffer
 from asyncrevoke.model import Record, TopicPartition
 from asyncrevoke.protocol.messages import (
+    BrokerMetadata,
     ErrorCode,
     FetchedPartition,
     FetchRequest,
@@ -94,8 +95,11 @@ def data(number: int, records: str, *, high_watermark: int = 10**6) -> FetchedPa
     )
 
 
-def rejected(number: int, error: ErrorCode) -> FetchedPartition:
-    return FetchedPartition(partition=tp(number), error=error)
+def rejected(number: int, error: ErrorCode, leader: tuple[int, int] = (-1, -1)) -> FetchedPartition:
+    """An error; ``leader`` is the leader that the broker names, and its epoch."""
+    return FetchedPartition(
+        partition=tp(number), error=error, leader_id=leader[0], leader_epoch=leader[1]
+    )
 
 
 class FetchWorld(ScriptedRequests):
@@ -190,6 +194,15 @@ class FetchWorld(ScriptedRequests):
         rest = [p for p in send.message.partitions if p.partition not in named]
         empty = [data(p.partition.partition, "", high_watermark=p.offset) for p in rest]
         response = FetchResponse(error=ErrorCode.none, partitions=(*partitions, *empty))
+        self.reply(send, response)
+        self.plan()
+
+    def answer_moved(
+        self, node_id: int, *partitions: FetchedPartition, leaders: tuple[BrokerMetadata, ...] = ()
+    ) -> None:
+        """Answer the long poll at this node with these errors, and the leaders' addresses."""
+        send = self.fetch_of(node_id)
+        response = FetchResponse(error=ErrorCode.none, partitions=partitions, leaders=leaders)
         self.reply(send, response)
         self.plan()
 

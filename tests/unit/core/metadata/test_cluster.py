@@ -146,39 +146,39 @@ def test_a_response_without_brokers_counts_as_none() -> None:
 def test_any_node_rotates_and_leaves_out_those_that_failed() -> None:
     world = ScriptedRequests()
     world.know()
-    nodes = [world.cluster.any_node() for _ in range(6)]
+    nodes = [world.cluster.brokers.any_node() for _ in range(6)]
     assert set(nodes) == set(NODES.values())
-    world.cluster.note_failure(NODES[2])
-    assert NODES[2] not in {world.cluster.any_node() for _ in range(6)}
-    world.cluster.note_success(NODES[2])
-    assert NODES[2] in {world.cluster.any_node() for _ in range(6)}
+    world.cluster.brokers.note_failure(NODES[2])
+    assert NODES[2] not in {world.cluster.brokers.any_node() for _ in range(6)}
+    world.cluster.brokers.note_success(NODES[2])
+    assert NODES[2] in {world.cluster.brokers.any_node() for _ in range(6)}
 
 
 def test_when_all_known_brokers_have_failed_the_bootstrap_addresses_come_back() -> None:
     world = ScriptedRequests()
     world.know()
     for node in NODES.values():
-        world.cluster.note_failure(node)
-    assert {world.cluster.any_node() for _ in range(4)} == set(BOOTSTRAP)
+        world.cluster.brokers.note_failure(node)
+    assert {world.cluster.brokers.any_node() for _ in range(4)} == set(BOOTSTRAP)
     for node in BOOTSTRAP:
-        world.cluster.note_failure(node)
-    assert {world.cluster.any_node() for _ in range(6)} == set(NODES.values())
+        world.cluster.brokers.note_failure(node)
+    assert {world.cluster.brokers.any_node() for _ in range(6)} == set(NODES.values())
     for node in NODES.values():
-        world.cluster.note_failure(node)
-    assert {world.cluster.any_node() for _ in range(4)} == set(BOOTSTRAP)
+        world.cluster.brokers.note_failure(node)
+    assert {world.cluster.brokers.any_node() for _ in range(4)} == set(BOOTSTRAP)
 
 
 def test_a_broker_that_moved_to_another_address_has_not_failed() -> None:
     world = ScriptedRequests()
     world.know()
-    world.cluster.note_failure(NODES[1])
+    world.cluster.brokers.note_failure(NODES[1])
     world.cluster.refresh(world.now, "test")
     world.advance(0.2)
     moved = BrokerMetadata(node_id=1, host="elsewhere", port=9092)
     world.reply(
         world.only(MetadataRequest)[0], MetadataResponse(brokers=(moved, *BROKERS[1:]), topics=())
     )
-    assert Node(1, "elsewhere", 9092) in {world.cluster.any_node() for _ in range(3)}
+    assert Node(1, "elsewhere", 9092) in {world.cluster.brokers.any_node() for _ in range(3)}
 
 
 def test_an_older_leader_epoch_does_not_replace_a_newer_one() -> None:
@@ -356,11 +356,11 @@ def test_a_topic_that_is_rejected_is_listed_until_access_is_granted() -> None:
 def test_a_silent_broker_is_unreachable_if_it_leads_a_partition() -> None:
     world = ScriptedRequests()
     world.know(topic("orders", {0: 1}))
-    world.cluster.note_failure(NODES[2])
+    world.cluster.brokers.note_failure(NODES[2])
     assert world.cluster.unreachable_brokers() == ()
-    world.cluster.note_failure(NODES[1])
+    world.cluster.brokers.note_failure(NODES[1])
     assert world.cluster.unreachable_brokers() == (NODES[1],)
-    world.cluster.note_success(NODES[1])
+    world.cluster.brokers.note_success(NODES[1])
     assert world.cluster.unreachable_brokers() == ()
 
 

@@ -180,7 +180,7 @@ def test_a_broker_that_did_not_respond_is_not_asked_next(kind: FailureKind) -> N
     for _ in range(3):
         beat = world.beat(NODES[1])
         world.see(Failed(beat.request_id, kind, "gone"))
-        assert world.cluster.any_node() != NODES[1]
+        assert world.cluster.brokers.any_node() != NODES[1]
 
 
 def test_an_unused_coordinator_is_not_looked_up() -> None:

@@ -28,6 +28,7 @@ from asyncrevoke.protocol.messages import (
     ListOffsetsRequest,
     ListOffsetsResponse,
     MetadataRequest,
+    MetadataResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
     TopicMetadata,
@@ -263,6 +264,24 @@ def test_a_topic_that_two_brokers_deny_has_no_partitions() -> None:
         world.reply(world.only(MetadataRequest)[0], metadata(unknown))
         world.advance(1)
     assert world.result() == frozenset()
+
+
+def test_metadata_with_an_error_of_the_whole_response_is_asked_for_elsewhere() -> None:
+    world = LookupWorld()
+    world.lookups.partitions_for_topic(world.now, 1, "clicks")
+    world.lookups.offsets_for_times(world.now, 2, {tp(0, "clicks"): 5})
+    required = MetadataResponse(error=ErrorCode.rebootstrap_required, brokers=(), topics=())
+    refusing = set()
+    for send in world.sends(MetadataRequest):
+        refusing.add(send.node)
+        world.reply(send, required)
+    assert not world.is_done
+    world.advance(1)
+    for send in world.sends(MetadataRequest):
+        assert send.node not in refusing
+        world.reply(send, metadata(topic("clicks", {0: 1})))
+    assert world.result(1) == frozenset({0})
+    assert len(world.sends(ListOffsetsRequest)) == 1
 
 
 def test_rejected_credentials_end_a_call() -> None:
