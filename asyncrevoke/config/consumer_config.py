@@ -109,8 +109,10 @@ class ConsumerConfig:
 
     bootstrap_servers: str | Sequence[str] = "localhost:9092"
     """Addresses to begin with, ``"host:port,host:port"`` or a sequence; the port is 9092 if left
-    out, and an IPv6 address is in brackets. Hazard: with a single one, the consumer cannot
-    start while that broker is down; name two or three. Normalised to a tuple."""
+    out, and an IPv6 address is in brackets. They are used again when no known broker answers
+    (KIP-899), when requests for metadata have failed for 5 minutes, or when a broker requires it
+    (KIP-1102). Hazard: with a single one, the consumer cannot start while that broker is down;
+    name two or three. Normalised to a tuple."""
 
     group_id: str | None = None
     """The consumer group. None reads without a group: nothing is committed, and partitions come
