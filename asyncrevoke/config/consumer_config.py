@@ -109,8 +109,10 @@ class ConsumerConfig:
 
     bootstrap_servers: str | Sequence[str] = "localhost:9092"
     """The brokers to connect to first, ``"host:port,host:port"`` or a sequence. The default port is
-    9092, and an IPv6 address is in brackets. Hazard: with a single broker, the consumer cannot
-    start while that one is down; list two or three. Normalised to a tuple."""
+    9092, and an IPv6 address is in brackets. The consumer uses these addresses again when no known
+    broker responds (KIP-899), when requests for metadata have failed for 5 minutes, or when a
+    broker requires it (KIP-1102). Hazard: with a single broker, the consumer cannot start while
+    that one is down; list two or three. Normalised to a tuple."""
 
     group_id: str | None = None
     """The consumer group. With None, nothing is committed, and the consumer reads the partitions

@@ -460,7 +460,7 @@ def test_metadata_that_cannot_be_true_are_asked_for_again() -> None:
 def test_brokers_that_ask_for_a_bootstrap_are_forgotten() -> None:
     setting = Setting()
     setting.core.want(setting.now, "other")
-    asked = []
+    asked: list[int] = []
     required = MetadataResponse(error=E.rebootstrap_required, brokers=(), topics=())
     for _ in range(4):
         (asks,) = setting.core.requests(setting.now)

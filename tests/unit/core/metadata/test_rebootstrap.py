@@ -120,5 +120,5 @@ def test_a_response_with_another_error_is_no_description_of_the_cluster() -> Non
     world.reply(world.only(MetadataRequest)[0], broken)
     assert world.cluster.brokers.node(2) == NODES[2]
     assert world.resets == []
-    (waiting,) = world.named("waiting for a broker that answers")
+    (waiting,) = world.named("waiting for a broker that responds")
     assert waiting.fields["reason"] == "unknown_server_error"

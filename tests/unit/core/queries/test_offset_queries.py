@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 from unit.core.scripted_environment import NODES, ScriptedRequests, metadata, topic, tp
 
-from asyncrevoke.core.io.effects import FailureKind
+from asyncrevoke.core.io.effects import FailureKind, Node
 from asyncrevoke.core.queries.offset_queries import OffsetQueries
 from asyncrevoke.core.queries.topic_description import TopicDescription
 from asyncrevoke.errors import (
@@ -271,7 +271,7 @@ def test_metadata_with_an_error_of_the_whole_response_is_asked_for_elsewhere() -
     world.lookups.partitions_for_topic(world.now, 1, "clicks")
     world.lookups.offsets_for_times(world.now, 2, {tp(0, "clicks"): 5})
     required = MetadataResponse(error=ErrorCode.rebootstrap_required, brokers=(), topics=())
-    refusing = set()
+    refusing: set[Node] = set()
     for send in world.sends(MetadataRequest):
         refusing.add(send.node)
         world.reply(send, required)
