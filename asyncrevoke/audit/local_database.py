@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from shutil import rmtree
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
 from asyncrevoke.audit.sql.dialect import DuckDialect
@@ -13,21 +13,13 @@ from asyncrevoke.audit.sql.table_names import tables_of
 from asyncrevoke.audit.sql.text import compose, joined
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.format.arrow import pa
+from asyncrevoke.journal.views.database_locks import DATABASE_SETTINGS, lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from asyncrevoke.audit.sql.text import Text
     from asyncrevoke.journal.format.arrow import Table
-
-# Tables are handed to it: a query reads and writes no file but those of its own temporary folder,
-# loads no extension and sees no variable of Python; and no query changes these settings.
-_SETTINGS: Final = {
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-    "python_enable_replacements": "false",
-}
-_LOCKS: Final = ("SET enable_external_access = false", "SET lock_configuration = true")
 
 
 class LocalDatabase:
@@ -40,15 +32,14 @@ class LocalDatabase:
         self.dialect = DuckDialect()
         overflow = mkdtemp(prefix="asyncrevoke-audit-")
         self._remove = finalize(self, rmtree, overflow, ignore_errors=True)
-        settings = {**_SETTINGS, "temp_directory": overflow}
+        settings = {**DATABASE_SETTINGS, "temp_directory": overflow}
         if memory_limit is not None:
             settings["memory_limit"] = f"{memory_limit}B"
         duckdb: Any = import_module("duckdb")
         self._out_of_memory: type[Exception] = duckdb.OutOfMemoryException
         self._db: Any = duckdb.connect(":memory:", config=settings)
         self._db.execute("SET allowed_directories = [?]", [overflow])
-        for lock in _LOCKS:
-            self._db.execute(lock)
+        lock(self._db)
         self._queries: dict[str, Text] = {}
 
     def close(self) -> None:

@@ -57,9 +57,19 @@ def encode_headers(
                 encoded.append((name, _text(topic, f"header {name}", value)))
             case _:
                 raise PublishError(
-                    topic, f"the header {pair!r}: a header is a name and a value of bytes or str"
+                    topic,
+                    f"a header is a {_kinds(pair)}: it must be a pair of a str and bytes, str or "
+                    "None",
                 )
     return encoded
+
+
+def _kinds(pair: object) -> str:
+    """Types only: what a header contains is in no error."""
+    if isinstance(pair, tuple):
+        kinds = (type(each).__name__ for each in cast("tuple[object, ...]", pair))
+        return f"tuple of {', '.join(kinds)}"
+    return type(pair).__name__
 
 
 def _text(topic: str, what: str, value: str | bytes | bytearray) -> bytes:

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from asyncrevoke.journal.reading import check_damage, read_journal
+from asyncrevoke.journal.views.database_locks import DATABASE_SETTINGS, lock
 from asyncrevoke.journal.views.definitions import VIEWS
 
 if TYPE_CHECKING:
@@ -17,15 +18,17 @@ def open_views(path: Path, max_memory: int | None = None) -> Any:  # noqa: ANN40
     the views ``ownership``, ``rebalances``, ``handler_durations`` and ``stalls``. Times are in UTC.
 
     The rows are those at the time of the call, and are kept in memory, as for
-    :func:`~asyncrevoke.journal.reading.read_journal`. Raises ConfigError, and DamagedJournalError
-    if a file was changed or rows are not those that were written.
+    :func:`~asyncrevoke.journal.reading.read_journal`. Queries of the connection read and write no
+    files; take results out as Arrow tables, for example. Raises ConfigError, and
+    DamagedJournalError if a file was changed or rows are not those that were written.
     """
     content = read_journal(path, max_memory)
     check_damage(content.sessions)
     rows = content.table
-    database = import_module("duckdb").connect(":memory:")
+    database = import_module("duckdb").connect(":memory:", config=DATABASE_SETTINGS)
     database.register("journal", rows)
     for name, query in VIEWS.items():
         written = query.replace("timestamp(", "make_timestamp(")
         database.execute(f"CREATE VIEW {name} AS {written}")
+    lock(database)
     return database

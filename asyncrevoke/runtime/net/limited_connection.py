@@ -2,7 +2,7 @@
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
-# pyright: reportOptionalMemberAccess=false, reportArgumentType=false
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportPrivateUsage=false
 # pyright: reportIncompatibleMethodOverride=false, reportUnnecessaryTypeIgnoreComment=false
 # ruff: noqa: SLF001
 # aiokafka's connection has no types, and parts of it are private.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,6 +39,8 @@ _SIZE: Final = struct.Struct(">i")
 _LARGEST_VERSIONS: Final = 1024 * 1024
 # Kerberos has the largest tokens; Kafka's brokers accept at most 512 kB from clients.
 _LARGEST_SASL: Final = 64 * 1024
+# In the first message of OAUTHBEARER (RFC 7628).
+_TOKEN: Final = re.compile(rb"\x01auth=Bearer ([^\x01]+)\x01")
 # Fractions of a session's lifetime: random, so that clients do not renew at the same time.
 _RENEWED: Final = (0.8, 0.9)
 _USED: Final = 0.95
@@ -117,7 +120,7 @@ class LimitedConnection(AIOKafkaConnection):  # type: ignore[misc]
         """Send a request of aiokafka's."""
         answer = super().send(request, expect_response)
         if isinstance(request, SaslAuthenticateRequest):
-            return self._authenticated(answer)
+            return self._authenticated(request, answer)
         return answer
 
     @override
@@ -131,12 +134,22 @@ class LimitedConnection(AIOKafkaConnection):  # type: ignore[misc]
         self.close()
         return False
 
-    async def _authenticated(self, answer: Awaitable[Any]) -> Any:  # noqa: ANN401
+    async def _authenticated(self, request: SaslAuthenticateRequest, answer: Awaitable[Any]) -> Any:  # noqa: ANN401
         response = await answer
+        if response.error_message:
+            response.error_message = self._without_secrets(request, response.error_message)
         lifetime = getattr(response, "session_lifetime_ms", 0) / 1000
         if lifetime > 0:
             self.session = AuthenticatedSession(self._loop.time(), lifetime)
         return response
+
+    def _without_secrets(self, request: SaslAuthenticateRequest, message: str) -> str:
+        """The broker's message without what it was sent to authenticate the client."""
+        token = _TOKEN.search(request._payload)
+        for secret in (self._sasl_plain_password, token and token[1].decode(errors="replace")):
+            if secret:
+                message = message.replace(secret, "***")
+        return message
 
     @override
     def _create_reader_task(self) -> Any:

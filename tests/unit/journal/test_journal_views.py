@@ -12,6 +12,7 @@ pytest.importorskip("duckdb", reason="needs the extra audit")
 from unit.journal.written_journal import MS, START, STEP, TOPIC, A, B, at, clean_run
 
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.journal.format.arrow import pa
 from asyncrevoke.journal.format.schema import CallOutcome, RowKind
 from asyncrevoke.journal.views.local_views import open_views
 
@@ -108,6 +109,29 @@ def test_a_stall_is_between_the_last_call_of_one_owner_and_the_first_of_the_next
 def test_an_empty_folder_is_no_journal(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         open_views(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "COPY journal TO '{}/rows.csv'",
+        "SELECT * FROM read_text('{}/secret')",
+        "SET enable_external_access = true",
+        "SELECT * FROM secret",
+    ],
+)
+def test_no_query_of_the_views_reaches_files_settings_or_variables(
+    tmp_path: Path, query: str
+) -> None:
+    run, _ = clean_run()
+    run.write(tmp_path / "journal")
+    (tmp_path / "secret").write_text("planted")
+    secret = pa.table({"word": ["planted"]})
+    expected = "(?i)disabled|locked|does not exist"
+    with open_views(tmp_path / "journal") as database, pytest.raises(Exception, match=expected):
+        database.execute(query.format(tmp_path))
+    assert secret.num_rows == 1
+    assert not (tmp_path / "rows.csv").exists()
 
 
 def test_times_are_in_utc(tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ def handshake_response(correlation: int) -> bytes:
     return framed(struct.pack(">ihih", correlation, 0, 1, 11) + b"OAUTHBEARER")
 
 
-def rejection_response(correlation: int) -> bytes:
-    return framed(struct.pack(">ihh", correlation, 58, 10) + b"no, thanks" + bytes(4))
+def rejection_response(correlation: int, why: bytes = b"no, thanks") -> bytes:
+    return framed(struct.pack(">ihh", correlation, 58, len(why)) + why + bytes(4))
 
 
 class Tokens:
@@ -40,7 +40,7 @@ class Tokens:
         if self.failures:
             self.failures -= 1
             raise ConnectionError("the identity server is down")
-        return "token"
+        return "planted-token"
 
     def extensions(self) -> dict[str, str]:
         return {}
@@ -49,10 +49,12 @@ class Tokens:
 AbstractTokenProvider.register(Tokens)
 
 
-async def _with_oauth(start: Start, provider: Tokens) -> BrokerChannels:
+async def _with_oauth(start: Start, provider: Tokens, why: bytes = b"no, thanks") -> BrokerChannels:
     async def handshake_then_reject(correlation: int, writer: asyncio.StreamWriter) -> None:
         first = correlation == 2  # the version lookup was 1
-        writer.write((handshake_response if first else rejection_response)(correlation))
+        writer.write(
+            handshake_response(correlation) if first else rejection_response(correlation, why)
+        )
 
     setup = await start(
         handshake_then_reject,
@@ -72,6 +74,14 @@ async def test_credentials_that_the_broker_rejects_are_an_authentication_failure
     assert kind(outcome) is FailureKind.AUTHENTICATION
     assert "rejected the authentication with OAUTHBEARER" in detail(outcome)
     assert "no, thanks" in detail(outcome)
+
+
+async def test_a_token_that_a_broker_sends_back_is_left_out_of_the_error(start: Start) -> None:
+    setup = await _with_oauth(start, Tokens(), b"planted-token is not valid")
+    outcome = await setup.send()
+    assert kind(outcome) is FailureKind.AUTHENTICATION
+    assert "*** is not valid" in detail(outcome)
+    assert "planted-token" not in detail(outcome)
 
 
 async def test_a_failing_token_provider_is_no_rejection_and_is_asked_again(start: Start) -> None:
