@@ -168,7 +168,7 @@ class ClusterMetadata:
 
     @property
     def next_request(self) -> int:
-        """The number of the next request for metadata, for :meth:`is_sure_of`."""
+        """The number of the next request for metadata, for :meth:`is_confirmed_by`."""
         return self._sent + 1
 
     def is_confirmed_by(self, topic: str, request: int) -> bool:

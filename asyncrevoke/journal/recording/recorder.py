@@ -76,7 +76,7 @@ class Recorder:
         self._open_writer = open_writer
         self._manual = facts["commit_mode"] == "manual"
         self._closed = False
-        # Set by opened().
+        # Set by session_opened().
         self._writer: Writer | None = None
         self._queue: Queue | None = None
         # The number of the next row, and how many rows were queued since the last encoding.
