@@ -105,7 +105,7 @@ class HeartbeatReplies(Protocol):
     """
 
     def background_reply(self, reply: BackgroundHeartbeatReply) -> None:
-        """A heartbeat was answered, or has failed. Called on the event loop."""
+        """A broker has responded to a heartbeat, or it has failed. Called on the event loop."""
 
 
 if TYPE_CHECKING:
