@@ -115,15 +115,16 @@ class Health(NamedTuple):
 
     ``state`` is the membership's state in words. Ages are seconds, None if it never happened:
     ``heartbeat_age`` since the coordinator last confirmed the membership, ``idle_seconds`` since
-    the loop body got its last batch (None while it waits for one). ``paused_partitions`` stopped by
-    the user or by back-pressure. ``error`` is the fatal error, if there is one. ``blocking`` names
-    the record that each of the ``revoking`` partitions waits for, if it waits for one. ``skipped``
-    counts records that were not delivered, because the completion map of a commit said that a
-    former owner of their partition had finished them. ``running`` are the calls of handlers, the
-    longest first. ``missing_topics`` are subscribed to and do not exist; the brokers
-    reject metadata requests of this consumer for ``rejected_topics``. ``failure_pauses`` says why
-    partitions are paused that resume by themselves. ``unreachable_brokers`` (``host:port``) lead a
-    partition and did not answer the last request; if no broker answers, those that were tried.
+    the loop body got its last batch (None while it waits for one). ``paused_partitions`` were
+    paused by the user or by back-pressure. ``error`` is the fatal error, if there is one.
+    ``blocking_records`` has the record that each of the ``revoking`` partitions waits for, if it
+    waits for one. ``skipped_completed`` counts the records that were not delivered, because the
+    completion map of a commit lists them as completed by a previous owner of their partition.
+    ``running`` are the calls of handlers, the longest first. ``missing_topics`` are subscribed to
+    and do not exist; the brokers reject metadata requests of this consumer for
+    ``rejected_topics``. ``failure_pauses`` says why partitions are paused that resume by
+    themselves. ``unreachable_brokers`` (``host:port``) lead a partition and did not respond to the
+    last request; if no broker responds, those that were tried.
     """
 
     state: str

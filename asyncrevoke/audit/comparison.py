@@ -384,7 +384,7 @@ def group_of(
         return group
     if len(groups) > 1:
         raise ConfigError(
-            f"consumers of several groups have read {shown_option(topic)}: name one with --group "
+            f"consumers of several groups have read {shown_option(topic)}: name one with group=... "
             f"({named})"
         )
     return groups.pop()

@@ -115,5 +115,5 @@ class LocalDatabase:
         except self._out_of_memory as error:
             raise ConfigError(
                 f"the comparison does not fit into the audit's memory: {error}. Allow it more "
-                "(--memory-limit), or audit on Spark"
+                "(memory_limit=...), or audit on Spark"
             ) from error

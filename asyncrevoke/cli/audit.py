@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
+from asyncrevoke.cli.options.flags import as_flags
 from asyncrevoke.cli.terminal import FAILED, USAGE, add_row, failed_with, print_line
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 
@@ -80,9 +81,9 @@ def audit(
         limit = None if memory_limit is None else memory_limit * 2**20
         audited = asyncio.run(audit_topic(path, topic, config, group, settings, patience, limit))
     except ConfigError as error:
-        raise failed_with(error, USAGE) from error
+        raise failed_with(as_flags(error), USAGE) from error
     except AsyncRevokeError as error:
-        raise failed_with(error, FAILED) from error
+        raise failed_with(as_flags(error), FAILED) from error
     _print_result(audited, out, as_json=as_json)
     raise typer.Exit(audited.status.exit_code)
 

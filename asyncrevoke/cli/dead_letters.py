@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import signal
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
+from asyncrevoke.cli.options.flags import as_flags
 from asyncrevoke.cli.options.option_groups import takes
 from asyncrevoke.cli.options.replay_errors import ErrorsName
 from asyncrevoke.cli.terminal import FAILED, INCONCLUSIVE, USAGE, add_row, failed_with
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 _LONGEST = 100_000
 _NAMED = 20
 # Messages of the library name its options so.
-_OPTION = re.compile(r"\b(to|limit|rate|max_attempts|journal|resend_in_doubt)=(True\b)?")
 
 dead_letters = typer.Typer(
     help="Records that have failed for good: list, show and replay them.",
@@ -335,16 +334,9 @@ def _errors() -> Generator[None]:
     try:
         yield
     except ConfigError as error:
-        raise failed_with(_as_flags(str(error)), USAGE) from error
+        raise failed_with(as_flags(error), USAGE) from error
     except AsyncRevokeError as error:
-        raise failed_with(_as_flags(str(error)), FAILED) from error
-
-
-def _as_flags(text: str) -> str:
-    """``limit=0`` as ``--limit 0``, and ``resend_in_doubt=True`` as ``--resend-in-doubt``."""
-    return _OPTION.sub(
-        lambda option: f"--{option[1].replace('_', '-')}{'' if option[2] else ' '}", text
-    )
+        raise failed_with(as_flags(error), FAILED) from error
 
 
 def _time(option: str, text: str | None) -> datetime | None:
@@ -432,6 +424,6 @@ def _print_result(result: ReplayResult, *, dry_run: bool) -> None:
 
 def _print_named(named: Sequence[Named]) -> None:
     for each in named[:_NAMED]:
-        print(printable(f"  {each.partition}:{each.offset}: {_as_flags(each.why)}"))
+        print(printable(f"  {each.partition}:{each.offset}: {as_flags(each.why)}"))
     if len(named) > _NAMED:
         print("  ...")

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
+from asyncrevoke.cli.options.flags import as_flags
 from asyncrevoke.cli.terminal import FAILED, USAGE, add_row, failed_with
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 from asyncrevoke.printable import printable
@@ -58,9 +59,9 @@ def handover(
         config = connection.config()
         plan = plan_handover(checkpoint, group=group, bootstrap=config, topic=topic, sink=sink)
     except (ConfigError, OSError, HandoverError) as error:
-        raise failed_with(error, USAGE) from error
+        raise failed_with(as_flags(error), USAGE) from error
     except AsyncRevokeError as error:
-        raise failed_with(error, FAILED) from error
+        raise failed_with(as_flags(error), FAILED) from error
     if not as_json:
         show(plan)
     try:
@@ -68,7 +69,7 @@ def handover(
         if apply:
             apply_handover(plan, bootstrap=config)
     except AsyncRevokeError as error:
-        raise failed_with(error, FAILED) from error
+        raise failed_with(as_flags(error), FAILED) from error
     if as_json:
         print(as_json_text(plan, committed=apply))
     elif apply:

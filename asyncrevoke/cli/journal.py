@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
+from asyncrevoke.cli.options.flags import as_flags
 from asyncrevoke.cli.terminal import (
     FAILED,
     INCONCLUSIVE,
@@ -176,9 +177,9 @@ def collect(
             )
         )
     except ConfigError as error:
-        raise failed_with(error, USAGE) from error
+        raise failed_with(as_flags(error), USAGE) from error
     except AsyncRevokeError as error:
-        raise failed_with(error, FAILED) from error
+        raise failed_with(as_flags(error), FAILED) from error
     if as_json:
         print(json.dumps(found._asdict()))
     else:
@@ -248,7 +249,7 @@ def _read(path: Path) -> JournalContent:
     try:
         return read_journal(path)
     except ConfigError as error:
-        raise failed_with(error, USAGE) from error
+        raise failed_with(as_flags(error), USAGE) from error
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn
 
 from asyncrevoke.cli.options.connection_options import Servers
+from asyncrevoke.cli.options.flags import as_flags
 from asyncrevoke.cli.options.option_groups import takes
 from asyncrevoke.cli.options.replay_errors import ErrorsName
 from asyncrevoke.cli.terminal import FAILED, USAGE, failed_with, print_line
@@ -197,11 +198,11 @@ def replay(
     except (ConfigError, TargetError) as error:
         raise failed_with(error, USAGE, messages) from error
     except AsyncRevokeError as error:
-        raise failed_with(error, FAILED, messages) from error
+        raise failed_with(as_flags(error), FAILED, messages) from error
     try:
         result = running.run(target, ranges, reading.bootstrap_servers, messages)
     except AsyncRevokeError as error:
-        raise failed_with(error, FAILED, messages) from error
+        raise failed_with(as_flags(error), FAILED, messages) from error
     _print_report(result, running.out, report, as_json=as_json)
     if result.failed:
         raise typer.Exit(FAILED)

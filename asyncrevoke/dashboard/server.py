@@ -47,7 +47,7 @@ async def served(
         await server.__aenter__()
     except OSError as error:
         raise ConfigError(
-            f"cannot serve the page at {host}:{port} ({error.strerror}): choose another --port"
+            f"cannot serve the page at {host}:{port} ({error.strerror}): choose another port"
         ) from error
     try:
         shown = f"[{host}]" if ":" in host else host

@@ -62,8 +62,8 @@ class GroupsClient:
         except GroupsError as error:
             await self._channels.close()
             raise GroupsError(
-                f"no broker answers at {self._servers} ({error}): check --bootstrap-servers, "
-                "--security-protocol and the --sasl- options"
+                f"no broker answers at {self._servers} ({error}): check "
+                "bootstrap_servers=..., security_protocol=... and sasl_mechanism=..."
             ) from error
         except BaseException:
             await self._channels.close()

@@ -19,12 +19,12 @@ from asyncrevoke.printable import shown_option
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from asyncrevoke.errors import FatalError
     from asyncrevoke.journal.format.schema import Content
     from asyncrevoke.journal.recording.recorder import Recorder
     from asyncrevoke.journal.recording.writer import Writer
     from asyncrevoke.journal.segments import JournalSession
     from asyncrevoke.journal.topic.kafka_sink import KafkaSink
+    from asyncrevoke.runtime.hooks.journal_hooks import FailsConsumer
 
 _NEEDED = ("filelock", "pyarrow", "xxhash")
 _CONTENTS = ("batches", "records", None)
@@ -142,7 +142,7 @@ class Journal:
         self,
         session: JournalSession,
         group: str | None,
-        on_error: Callable[[FatalError], None],
+        consumer: FailsConsumer,
         *,
         release: Callable[[], None],
         threaded: bool,
@@ -165,7 +165,7 @@ class Journal:
         if threaded:
             shipping = None if self._sink is None else Shipping(self._sink.copy(), session)
             others = partial(self._others, session)
-            return ThreadWriter(open_log, others, on_error, release, shipping)
+            return ThreadWriter(open_log, others, consumer, release, shipping)
         return DirectWriter(open_log, release)
 
     def _others(self, mine: JournalSession) -> Sequence[JournalSession]:

@@ -21,6 +21,7 @@ from asyncrevoke.testing.cluster import (
     to_partitions,
 )
 from asyncrevoke.testing.fake_kafka.group_state import GroupState
+from asyncrevoke.testing.opened_session import NOT_ENTERED, OpenedSession
 from asyncrevoke.testing.virtual_time import virtual_time
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class TestConsumer:
         self._raised: BaseException | None = None
         self._crashed = False
         self._entered: tuple[VirtualTime, Cluster, float] | None = None
-        self._opened: tuple[Session, Connections] | None = None
+        self._opened: OpenedSession | None = None
 
     # --- entering and leaving --------------------------------------------------------------------
 
@@ -136,10 +137,8 @@ class TestConsumer:
         connections = Connections(cluster, self._clients)
         self._clients += 1
 
-        def opened(session: Session) -> None:
-            self._opened = session, connections
-
-        with in_environment(self._environment(connections, opened)):
+        opened = self._opened = OpenedSession(connections)
+        with in_environment(self._environment(opened)):
             await consumer.start()
         # No request was sent yet.
         for topic in sorted(consumer.subscription()):
@@ -149,17 +148,15 @@ class TestConsumer:
             cluster.create_topic(topic, number + 1)
         await self._until(self._has_its_share)
 
-    def _environment(
-        self, connections: Connections, opened: Callable[[Session], None]
-    ) -> Environment:
+    def _environment(self, opened: OpenedSession) -> Environment:
         return Environment(
             bootstrap=self._cluster.bootstrap(),
-            requests=connections,
+            requests=opened.connections,
             decode=self._cluster.decode,
             call_recorder=self._calls,
             jitter=Random(0),  # noqa: S311 - reproducible
             wall_clock=self._cluster.wall_time,
-            opened=opened,
+            receiver=opened,
         )
 
     @asynccontextmanager
@@ -215,7 +212,7 @@ class TestConsumer:
         connections = Connections(cluster, self._clients)
         self._clients += 1
         cluster.have(topic)
-        with in_environment(self._environment(connections, lambda _session: None)):
+        with in_environment(self._environment(OpenedSession(connections))):
             async with self._time_passes(), DeadLetterTopic(topic) as letters:
                 running = Replay(letters, options or ReplayOptions(), with_journal=False)
                 result = await running.run()
@@ -313,7 +310,7 @@ class TestConsumer:
 
         :meth:`restart` lets another consumer take over.
         """
-        session, connections = self._session_and_connections
+        session, connections = self._session, self._opened_session.connections
         connections.cut()
         self._crashed = True
         async with self._time_passes():
@@ -452,7 +449,7 @@ class TestConsumer:
     @property
     def _inside(self) -> tuple[VirtualTime, Cluster, float]:
         if self._entered is None:
-            raise IllegalStateError("use `async with TestConsumer(consumer) as t:` first")
+            raise IllegalStateError(NOT_ENTERED)
         return self._entered
 
     @property
@@ -464,14 +461,14 @@ class TestConsumer:
         return self._inside[1]
 
     @property
-    def _session_and_connections(self) -> tuple[Session, Connections]:
+    def _opened_session(self) -> OpenedSession:
         if self._opened is None:
-            raise IllegalStateError("use `async with TestConsumer(consumer) as t:` first")
+            raise IllegalStateError(NOT_ENTERED)
         return self._opened
 
     @property
     def _session(self) -> Session:
-        return self._session_and_connections[0]
+        return self._opened_session.session
 
 
 def forget(consumer: Consumer) -> None:

@@ -92,6 +92,14 @@ def decoded(data: list[tuple[int, bytes]], decode: RecordDecoder) -> Iterator[Po
         yield PollResult({where: records})
 
 
+class FailsMeasurement:
+    """Ends the measurement if the journal cannot be written."""
+
+    def fail(self, cause: BaseException) -> None:
+        """Raise it."""
+        raise cause
+
+
 async def turn(
     data: list[tuple[int, bytes]], folder: Path | None, waits: bool, *, content: Content | None
 ) -> float:
@@ -109,7 +117,7 @@ async def turn(
         journal = Journal(folder, segment_bytes=2**32, segment_seconds=9e9, content=content)
         recorder = journal.begin(_FACTS, wall_clock=None)
         decode = recorder.decoder(decode)
-        recorder.session_opened(Nobody(), print)
+        recorder.session_opened(Nobody(), FailsMeasurement())
         await recorder.flush()
     source = cast("RecordSource", InMemory(decoded(data, decode), None))
     runner = HandlerRunner(

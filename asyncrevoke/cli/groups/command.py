@@ -13,6 +13,7 @@ from rich.console import Console
 
 from asyncrevoke.cli.groups.view import show_group, show_groups
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
+from asyncrevoke.cli.options.flags import as_flags
 from asyncrevoke.cli.terminal import FAILED, USAGE, failed_with
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.groups.errors import GroupsError
@@ -52,11 +53,11 @@ def groups(
             client_id="asyncrevoke-groups",
         )
     except ConfigError as error:
-        raise failed_with(error, USAGE) from error
+        raise failed_with(as_flags(error), USAGE) from error
     try:
         answer = asyncio.run(_ask(config, name))
     except GroupsError as error:
-        raise failed_with(error, FAILED) from error
+        raise failed_with(as_flags(error), FAILED) from error
     if as_json:
         print(printable_json(msgspec.json.encode(answer).decode()))
     else:

@@ -41,12 +41,12 @@ _SLOW = 10.0
 _LONGEST_TOPIC_BACKOFF = 2.0
 # Several parts notice a moved leader at the same time, and again before the cluster has settled.
 _SPACING = 0.1
-# While a broker that leads a partition does not answer: its leader may move at any moment.
+# While a broker that leads a partition does not respond: its leader may move at any moment.
 _LOOK_AGAIN = 1.0
 _OF_OTHERS = "topics of other members"
 # Java's default of metadata.recovery.rebootstrap.trigger.ms (KIP-1102), in seconds.
 _REBOOTSTRAP_AFTER = 300.0
-# While no broker has answered yet.
+# While no broker has responded yet.
 _WHAT_TO_CHECK = "that a broker listens there, and security_protocol"
 
 
@@ -168,7 +168,7 @@ class ClusterMetadata:
 
     @property
     def next_request(self) -> int:
-        """The number of the next request for metadata, for :meth:`is_sure_of`."""
+        """The number of the next request for metadata, for :meth:`is_confirmed_by`."""
         return self._sent + 1
 
     def is_confirmed_by(self, topic: str, request: int) -> bool:
@@ -200,7 +200,7 @@ class ClusterMetadata:
         return frozenset(self._reported_errors)
 
     def unreachable_brokers(self) -> tuple[Node, ...]:
-        """The silent brokers that lead a partition; all that were tried if none answers."""
+        """The silent brokers that lead a partition; all that were tried if none responds."""
         failed = self.brokers.failed
         if self._backoff.has_failed:
             return failed or self.brokers.all()
@@ -211,7 +211,7 @@ class ClusterMetadata:
 
     @property
     def asking(self) -> bool:
-        """Whether an answer is under way."""
+        """Whether a response is awaited."""
         return self._in_flight
 
     def start(self, now: float) -> None:

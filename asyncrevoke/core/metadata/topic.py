@@ -30,14 +30,14 @@ class KnownPartitions(NamedTuple):
 
 
 class TopicPartitions(NamedTuple):
-    """The partitions of a topic that an answer names. Their leaders are the latest that are known,
+    """The partitions of a topic that a response names. Their leaders are the latest that are known,
     because a broker that lags behind may name former ones."""
 
     numbers: tuple[int, ...]
     leaders: dict[int, PartitionMetadata]
     leader_ids: frozenset[int]
     replicas: dict[int, tuple[int, ...]]
-    # These and the known ones that the answer does not name; None if it names all.
+    # These and the known ones that the response does not name; None if it names all.
     missing: KnownPartitions | None
 
 
@@ -112,7 +112,7 @@ def read_topics(
     *,
     with_replicas: bool,
 ) -> dict[str, tuple[TopicMetadata, TopicPartitions | None]]:
-    """The topics of an answer that were asked for (``wanted``; None: all), with their partitions
+    """The topics of a response that were asked for (``wanted``; None: all), with their partitions
     unless the answer has an error instead."""
     found: dict[str, tuple[TopicMetadata, TopicPartitions | None]] = {}
     for metadata in topics:

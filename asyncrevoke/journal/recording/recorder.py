@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from asyncrevoke.core.io.effects import Emit, Notify
-    from asyncrevoke.errors import FatalError
     from asyncrevoke.journal.format.schema import Content
     from asyncrevoke.journal.recording.entries import Entry, Queue
     from asyncrevoke.journal.recording.writer import Writer
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.messages import FetchedPartition
     from asyncrevoke.protocol.records import RecordBatch, RecordDecoder
     from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
-    from asyncrevoke.runtime.hooks.journal_hooks import CoreView
+    from asyncrevoke.runtime.hooks.journal_hooks import CoreView, FailsConsumer
     from asyncrevoke.runtime.net.requests import Requests
 
 _NOTICES = {
@@ -57,13 +56,14 @@ _CLOSED = -1
 
 class Recorder:
     """Makes journal entries of a session's events. ``clock`` returns microseconds since the epoch
-    and never goes back. ``open_writer`` opens the files and reports errors to its argument."""
+    and never goes back. ``open_writer`` opens the files; its argument fails if they cannot be
+    written."""
 
     def __init__(
         self,
         facts: Mapping[str, object],
         clock: Callable[[], int],
-        open_writer: Callable[[Callable[[FatalError], None]], Writer],
+        open_writer: Callable[[FailsConsumer], Writer],
         *,
         strict: bool,
         content: Content | None,
@@ -76,7 +76,7 @@ class Recorder:
         self._open_writer = open_writer
         self._manual = facts["commit_mode"] == "manual"
         self._closed = False
-        # Set by opened().
+        # Set by session_opened().
         self._writer: Writer | None = None
         self._queue: Queue | None = None
         # The number of the next row, and how many rows were queued since the last encoding.
@@ -112,10 +112,10 @@ class Recorder:
         """Delay commits until the journal's rows of the committed records are on disk."""
         return CommitGate(requests, self)
 
-    def session_opened(self, group: CoreView, on_error: Callable[[FatalError], None]) -> None:
+    def session_opened(self, group: CoreView, consumer: FailsConsumer) -> None:
         """The session begins."""
         self._group = group
-        self._writer = self._open_writer(on_error)
+        self._writer = self._open_writer(consumer)
         self._queue = self._writer.queue
         facts = {**self._facts, "strict": self.strict, "content": self._content}
         self._put(Fact(RowKind.BEGIN, self._clock(), facts=json.dumps(facts)))

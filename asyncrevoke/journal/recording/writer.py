@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from asyncrevoke.journal.recording.log_file import LogFile
     from asyncrevoke.journal.recording.shipping import Shipping
     from asyncrevoke.journal.segments import Segment
+    from asyncrevoke.runtime.hooks.journal_hooks import FailsConsumer
 
 # Seconds between two writes when no flush waits.
 _PACE = 0.1
@@ -89,7 +90,7 @@ class ThreadWriter:
     """Writes in a thread, about every 0.1 s, and at once when :meth:`flush` is called.
 
     Concurrent flushes share one sync. ``shipping`` also sends what was written to a topic. After a
-    failure nothing more is written: ``on_error`` is called, and each flush raises. ``release`` is
+    failure nothing more is written: ``consumer`` fails, and each flush raises. ``release`` is
     called when no thread works on the session's files any more.
     """
 
@@ -97,13 +98,13 @@ class ThreadWriter:
         self,
         open_log: Callable[[], LogFile],
         others: Callable[[], Sequence[JournalSession]],
-        on_error: Callable[[JournalError], None],
+        consumer: FailsConsumer,
         release: Callable[[], None],
         shipping: Shipping | None = None,
     ) -> None:
         self._shipping = shipping
         self._open_log = open_log
-        self._on_error = on_error
+        self._consumer = consumer
         self._release = release
         self._loop = asyncio.get_running_loop()
         self.queue: Queue = deque()
@@ -206,7 +207,7 @@ class ThreadWriter:
             for waiter in waiting:
                 if not waiter.done():
                     waiter.set_exception(self._failure)
-            self._on_error(self._failure)
+            self._consumer.fail(self._failure)
 
         self._call(fail)
 

@@ -71,8 +71,8 @@ class CollectedFolder:
             if len(self._known) >= self._most_sessions:
                 raise JournalError(
                     f"the topic has more than {self._most_sessions:,} sessions: nothing is "
-                    "collected of the others; has somebody else written to it? --max-sessions "
-                    "raises the limit"
+                    "collected of the others; has somebody else written to it? max_sessions=N "
+                    "sets the limit"
                 )
             known = self._known[name] = RowRanges()
         if not known.add(first, end):

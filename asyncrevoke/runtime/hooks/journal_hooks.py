@@ -27,6 +27,13 @@ class CoreView(Protocol):
         ...
 
 
+class FailsConsumer(Protocol):
+    """Ends the consumer whose journal cannot be written. Implemented by :class:`Driver`."""
+
+    def fail(self, cause: FatalError) -> None:
+        """End the consumer: the next step raises ``cause``. Called on the event loop."""
+
+
 class HandlerRecorder(Protocol):
     """Records the calls of handlers. Call its methods in the event loop's thread. Implemented by
     :class:`Recorder` of the journal.
@@ -113,8 +120,8 @@ class SessionRecorder(HandlerRecorder, LoopRecorder, Protocol):
         """A decoder for the core that records which batches were fetched."""
         ...
 
-    def session_opened(self, group: CoreView, on_error: Callable[[FatalError], None]) -> None:
-        """The session begins. ``on_error`` is called once if the journal cannot be written."""
+    def session_opened(self, group: CoreView, consumer: FailsConsumer) -> None:
+        """The session begins. ``consumer`` fails, once, if the journal cannot be written."""
 
     def partitions_changed(self, notify: Notify) -> None:
         """Partitions were assigned, revoked or lost."""

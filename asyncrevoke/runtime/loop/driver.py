@@ -105,7 +105,7 @@ class HeartbeatReplies(Protocol):
     """
 
     def background_reply(self, reply: BackgroundHeartbeatReply) -> None:
-        """A heartbeat was answered, or has failed. Called on the event loop."""
+        """A broker has responded to a heartbeat, or it has failed. Called on the event loop."""
 
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class Driver:
         self._reactions = reactions
         self._jitter = jitter or random.Random()  # noqa: S311 - spreads timers, keeps no secret
         self._loop = asyncio.get_running_loop()
-        self._lag = LoopLag(self._loop, tolerated_lag, log, self._tick)
+        self._lag = LoopLag(self._loop, tolerated_lag, log, self)
         self._fallback = None if open_fallback is None else open_fallback(self)
         self._decode_threads = DecodeThreads()
         self._computing_thread = ComputingThread()
@@ -344,10 +344,11 @@ class Driver:
         else:
             future.set_exception(error)
 
-    def _tick(self) -> str | None:
+    def loop_ticked(self, late: float) -> str | None:
+        """See :class:`~asyncrevoke.runtime.loop.loop_lag.LoopTicks`."""
         blocked_at = None if self._fallback is None else self._fallback.tick()
         try:
-            self._reactions.ticked(self._lag.late)
+            self._reactions.ticked(late)
         except Exception as error:  # noqa: BLE001 - raised by the next step
             self.fail(error)
         if self._listener.pending:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
 
     from asyncrevoke.runtime.hooks.event_log import EventLog
 
@@ -18,12 +17,23 @@ def tick_interval(tolerated: float) -> float:
     return min(_LONGEST_INTERVAL, tolerated / 2)
 
 
+class LoopTicks(Protocol):
+    """Told by :class:`LoopLag` that the event loop runs. Implemented by :class:`Driver`."""
+
+    def loop_ticked(self, late: float) -> str | None:
+        """The event loop ran this ``late`` seconds after it was due.
+
+        Called once a second or more often. Returns the line that blocked the event loop, if a
+        warning was logged already.
+        """
+        ...
+
+
 class LoopLag:
     """Warns when the event loop was blocked for longer than ``tolerated`` seconds.
 
     A blocked event loop sends no heartbeats (the heartbeat thread may), and at the session timeout
-    the group removes the member. ``on_tick`` (the driver's ``_tick``) is called once a second or
-    more often; it returns the line that blocked the event loop, if a warning was logged already.
+    the group removes the member.
     """
 
     def __init__(
@@ -31,16 +41,14 @@ class LoopLag:
         loop: asyncio.AbstractEventLoop,
         tolerated: float,
         log: EventLog,
-        on_tick: Callable[[], str | None],
+        ticks: LoopTicks,
     ) -> None:
         self._loop = loop
         self._tolerated = tolerated
         self._log = log
         self._interval = tick_interval(tolerated)
-        self._on_tick = on_tick
+        self._ticks = ticks
         self._timer: asyncio.TimerHandle | None = None
-        # Delay of the last tick, in seconds.
-        self.late = 0.0
 
     def start(self) -> None:
         """Begin to measure."""
@@ -54,9 +62,9 @@ class LoopLag:
             self._timer = None
 
     def _measure(self, due: float) -> None:
-        late = self.late = self._loop.time() - due
+        late = self._loop.time() - due
         self.start()
-        blocked_at = self._on_tick()
+        blocked_at = self._ticks.loop_ticked(late)
         if blocked_at is not None:
             self._log.info("event loop runs again", seconds=round(late, 3), blocked_at=blocked_at)
         elif late > self._tolerated:

@@ -45,11 +45,11 @@ class PendingRequest:
         self.message = message
         self.within = within
         self.silence_timeout = silence_timeout
-        # Seconds that the broker may wait before it answers.
+        # Seconds that the broker may wait before it responds.
         self.broker_wait = may_hold(message)
         self.sent_at = now
         self.deadline = now + link.silence_timeout(within)
-        # Whether no other request was unanswered when it was sent.
+        # Whether no other request awaited its response when it was sent.
         self.was_alone = was_alone
         self.done: Done | None = done
 

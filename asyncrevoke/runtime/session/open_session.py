@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.core.io.effects import Node
@@ -42,12 +42,19 @@ if TYPE_CHECKING:
     from asyncrevoke.runtime.net.requests import Requests
 
 
+class SessionReceiver(Protocol):
+    """Gets the session of an :class:`Environment`. Implemented by :class:`OpenedSession`."""
+
+    def session_opened(self, session: Session) -> None:
+        """The consumer has opened this session, and not started it yet."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
     """Replaces sockets and brokers in tests.
 
     ``jitter`` spreads timers, ``call_recorder`` records the calls of handlers, ``wall_clock``
-    returns seconds since the epoch, ``opened`` gets the session. Topics that are written to are
+    returns seconds since the epoch, ``receiver`` gets the session. Topics that are written to are
     created when the first record is.
     """
 
@@ -57,7 +64,7 @@ class Environment:
     call_recorder: CallRecorder
     jitter: Random
     wall_clock: Callable[[], float]
-    opened: Callable[[Session], None]
+    receiver: SessionReceiver
 
 
 # A list, because tasks of the consumer inherit the variable; opening a session empties it.
@@ -134,7 +141,7 @@ def open_session(
         )
     )
     if environment is not None:
-        environment.opened(session)
+        environment.receiver.session_opened(session)
     return session
 
 

@@ -150,9 +150,7 @@ def parse_offsets(line: str, topic: str | None, where: str) -> StreamOffsets:
         raise _no_kafka(line, where)
     by_name = cast("dict[str, object]", given)
     if topic is None and all(isinstance(value, int) for value in by_name.values()):
-        raise HandoverError(
-            f"the offsets in {where} do not name their topic: pass topic= (--topic)"
-        )
+        raise HandoverError(f"the offsets in {where} do not name their topic: pass topic=NAME")
     try:
         found = StreamOffsets.from_json(by_name, topic)
     except ConfigError as error:

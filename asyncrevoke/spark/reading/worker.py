@@ -136,6 +136,6 @@ def imported(name: str) -> Consumer:
     except Exception as error:
         raise ReplayError(
             f"{name} cannot be imported on a worker ({type(error).__name__}: {error}). Workers "
-            "need your code and what it imports: name files with py_files=[...] (--py-files), or "
+            "need your code and what it imports: name files with py_files=..., or "
             f"install your package where they run. Python there is {sys.executable}"
         ) from error

@@ -67,9 +67,13 @@ class Scribe(InvariantChecker):
             "revoke_budget": config.revoke_timeout or config.rebalance_timeout,
         }
         recorder = self._journal.begin(facts, wall_clock=lambda: _EPOCH + self.state.clock.now)
-        recorder.session_opened(member.core, _must_not_fail)
+        recorder.session_opened(member.core, self)
         self._recorders[member.client] = recorder
         self._tracked[member.client] = self.next_style.tracked
+
+    def fail(self, cause: BaseException) -> None:
+        """The journal of a member cannot be written."""
+        raise cause
 
     def decode(
         self, client: int, fetched: FetchedPartition, read_committed: bool
@@ -245,10 +249,6 @@ class _Topic:
                     }
                 )
             )
-
-
-def _must_not_fail(error: BaseException) -> None:
-    raise error
 
 
 def _now(work: Coroutine[object, object, None]) -> None:

@@ -330,7 +330,7 @@ def test_an_unqueried_table_is_not_built() -> None:
 def test_a_comparison_that_does_not_fit_into_its_memory_says_so() -> None:
     database = LocalDatabase(memory_limit=2**20)
     database.put("numbers", {"n": "INT"}, [(10_000_000,)])
-    with pytest.raises(ConfigError, match="--memory-limit"):
+    with pytest.raises(ConfigError, match="memory_limit="):
         database.rows("SELECT list(i) FROM numbers, generate_series(1, n) made(i)")
     database.close()
 

@@ -87,7 +87,7 @@ async def test_a_consumer_that_no_broker_answers_is_alive_and_not_ready() -> Non
 
 async def test_a_coordinator_that_falls_silent_makes_it_unready_and_not_dead() -> None:
     async with TestConsumer(handling(nothing)) as t:
-        t._session_and_connections[1].cut()
+        t._opened_session.connections.cut()
         await t.advance(1)
         probe = t.consumer.probe()
         assert probe[:3] == (True, False, ("brokers do not answer: broker-0:9092",))

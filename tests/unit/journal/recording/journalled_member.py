@@ -67,9 +67,13 @@ class JournalledMember:
         self._done: list[Record] = []
         self.failures: list[BaseException] = []
 
+    def fail(self, cause: BaseException) -> None:
+        """The journal cannot be written."""
+        self.failures.append(cause)
+
     async def begin(self) -> None:
         """Join, and be assigned the partition."""
-        self.recorder.session_opened(Membership(), self.failures.append)
+        self.recorder.session_opened(Membership(), self)
         self.recorder.handler_registered(TOPIC, "bill", "key")
         self.recorder.watch_completed(self._done)
         self.recorder.partitions_changed(Notify(NotifyKind.ASSIGNED, frozenset({PARTITION})))

@@ -236,7 +236,7 @@ async def test_nothing_is_handled_before_the_beginning_is_on_disk(
 ) -> None:
     member = JournalledMember(tmp_path, strict=False)
     try:
-        member.recorder.session_opened(_NoMembership(), member.failures.append)
+        member.recorder.session_opened(_NoMembership(), member)
         assert member.recorder.behind
         await member.recorder.flush()
         assert not member.recorder.behind

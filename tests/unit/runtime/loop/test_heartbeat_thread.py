@@ -87,8 +87,11 @@ class Watched:
         self.thread = HeartbeatThread(
             self, connect=brokers.open, core=self, log=log, blocked_after=PATIENCE
         )
-        self.lag = LoopLag(loop, PATIENCE, log, self.thread.tick)
+        self.lag = LoopLag(loop, PATIENCE, log, self)
         self.lag.start()
+
+    def loop_ticked(self, late: float) -> str | None:
+        return self.thread.tick()
 
     def background_reply(self, reply: BackgroundHeartbeatReply) -> None:
         self.told.append(reply)
