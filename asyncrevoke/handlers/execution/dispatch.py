@@ -247,8 +247,7 @@ class Dispatcher:
             return self._next_call(item)
         if self._recorder.strict:
             return self._call_when_recorded(self._recorder, item, self._next_call)
-        self._recorder.handlers_started(unfinished_records(item))
-        return self._next_call(item)
+        return self._call_recorded(self._recorder, item, self._next_call)
 
     def _recorded(
         self, handler: Handler, first: Callable[[Item], Awaitable[object]]
