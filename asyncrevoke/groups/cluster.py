@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.protocol.messages import EntityRequest, Message, Request
 
-    Answer = TypeVar("Answer")
+    Response = TypeVar("Response")
     Received = TypeVar("Received", bound=Message)
 
 _COORDINATOR_WITHIN: Final = 10.0
@@ -105,35 +105,35 @@ class GroupsClient:
         self._nodes[found.node_id] = Node(found.node_id, found.host, found.port)
         return found.node_id
 
-    async def ask(self, node: int, request: EntityRequest[Answer]) -> Answer:
+    async def ask(self, node: int, request: EntityRequest[Response]) -> Response:
         """The response of one broker, as kio has it."""
         response = await self.send(node, request, EntityResponse)
-        return cast("Answer", response.entity)
+        return cast("Response", response.entity)
 
-    async def send(self, node: int, request: Request, answer: type[Received]) -> Received:
+    async def send(self, node: int, request: Request, expected: type[Received]) -> Received:
         """The response of one broker."""
         known = self._nodes.get(node)
         if known is None:
             raise BrokerUnavailableError(f"the cluster has no broker {node}")
-        return await self._send(known, request, answer)
+        return await self._send(known, request, expected)
 
-    async def _send_to_any(self, request: Request, answer: type[Received]) -> Received:
+    async def _send_to_any(self, request: Request, expected: type[Received]) -> Received:
         """The response of the first broker that gives one."""
         failure = GroupsError(f"no broker is known at {self._servers}")
         for node in (*self._nodes.values(), *self._bootstrap):
             try:
-                return await self._send(node, request, answer)
+                return await self._send(node, request, expected)
             except GroupsError as error:
                 failure = error
         raise failure
 
-    async def _send(self, node: Node, request: Request, answer: type[Received]) -> Received:
+    async def _send(self, node: Node, request: Request, expected: type[Received]) -> Received:
         send = Send(0, request, node, Channel.METADATA, self._timeout)
         received = await self._channels.request(send)
         if isinstance(received, Failed):
             raise _failure(received)
-        if not isinstance(received.message, answer):
-            raise GroupsError(f"the broker answers with another response than {answer.__name__}")
+        if not isinstance(received.message, expected):
+            raise GroupsError(f"the broker sent another response than {expected.__name__}")
         return received.message
 
 
@@ -146,11 +146,11 @@ def _failure(failed: Failed) -> GroupsError:
 
 
 def check(code: ErrorCode, what: str) -> None:
-    """Raise GroupsError if ``code``, a broker's answer to ``what``, is an error."""
+    """Raise GroupsError if ``code``, a broker's response to ``what``, is an error."""
     if code is ErrorCode.none:
         return
     if code in (ErrorCode.group_authorization_failed, ErrorCode.cluster_authorization_failed):
         raise GroupsError(f"{what}: not authorized; grant DESCRIBE to this user")
     if code in _UNSETTLED:
-        raise CoordinatorUnavailableError(f"{what}: the broker answers {code.name}")
-    raise GroupsError(f"{what}: the broker answers {code.name}")
+        raise CoordinatorUnavailableError(f"{what}: the broker returned {code.name}")
+    raise GroupsError(f"{what}: the broker returned {code.name}")

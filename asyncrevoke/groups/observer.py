@@ -14,6 +14,7 @@ from asyncrevoke.groups.errors import (
     UnsupportedRequestError,
 )
 from asyncrevoke.groups.facts import GroupFacts, GroupSummary, MemberFacts, PartitionFacts
+from asyncrevoke.groups.retry import PATIENCE, retry_until_settled
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol import messages
 from asyncrevoke.protocol.subscription import (
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from kio.schema.describe_groups.v5.response import DescribedGroup as ClassicGroup
     from kio.schema.describe_groups.v5.response import DescribedGroupMember as ClassicMember
 
-    Answer = TypeVar("Answer")
+    Response = TypeVar("Response")
     Received = TypeVar("Received", bound=messages.Message)
     Described = TypeVar("Described", ClassicGroup, ConsumerGroup)
 
@@ -56,22 +57,49 @@ class BrokerRequests(Protocol):
         """The partitions of these topics, with their leaders."""
         ...
 
-    async def ask(self, node: int, request: messages.EntityRequest[Answer]) -> Answer:
+    async def ask(self, node: int, request: messages.EntityRequest[Response]) -> Response:
         """The response of one broker, as kio has it."""
         ...
 
-    async def send(self, node: int, request: messages.Request, answer: type[Received]) -> Received:
+    async def send(
+        self, node: int, request: messages.Request, expected: type[Received]
+    ) -> Received:
         """The response of one broker."""
         ...
 
 
+# The coordinator may change between the requests of one call: the call starts again as a whole.
+
+
 async def list_groups(brokers: BrokerRequests) -> list[GroupSummary]:
     """All consumer groups of the cluster, by name. Raises GroupsError."""
+    return await retry_until_settled(lambda: _list_groups(brokers))
+
+
+async def committed_offsets(brokers: BrokerRequests, name: str) -> dict[TopicPartition, int]:
+    """The offsets that a group has committed; none if the group does not exist. Raises
+    GroupsError."""
+
+    async def ask() -> dict[TopicPartition, int]:
+        return await _committed(brokers, await brokers.coordinator(name), name)
+
+    return await retry_until_settled(ask)
+
+
+async def describe_group(
+    brokers: BrokerRequests, name: str, patience: float = PATIENCE
+) -> GroupFacts:
+    """One group, with its members, lag, and the members that delay a rebalance. Retries for
+    ``patience`` seconds while its coordinator changes or loads. Raises GroupsError."""
+    return await retry_until_settled(lambda: _describe_group(brokers, name), patience)
+
+
+async def _list_groups(brokers: BrokerRequests) -> list[GroupSummary]:
     found: dict[str, GroupSummary] = {}
     for node in sorted(brokers.brokers()):
-        answer = await brokers.ask(node, requests.ListGroupsRequest())
-        check(answer.error_code, "listing groups")
-        for group in answer.groups:
+        response = await brokers.ask(node, requests.ListGroupsRequest())
+        check(response.error_code, "listing groups")
+        for group in response.groups:
             # Not those of Kafka Connect, share groups and so on. Groups without members that only
             # have committed offsets have no protocol type.
             if group.protocol_type in (_CONSUMER, ""):
@@ -83,15 +111,7 @@ async def list_groups(brokers: BrokerRequests) -> list[GroupSummary]:
     return [found[name] for name in sorted(found)]
 
 
-async def committed_offsets(brokers: BrokerRequests, name: str) -> dict[TopicPartition, int]:
-    """The offsets that a group has committed; none if the group does not exist. Raises
-    GroupsError."""
-    return await _committed(brokers, await brokers.coordinator(name), name)
-
-
-async def describe_group(brokers: BrokerRequests, name: str) -> GroupFacts:
-    """One group, with its members, lag, and the members that delay a rebalance. Raises
-    GroupsError."""
+async def _describe_group(brokers: BrokerRequests, name: str) -> GroupFacts:
     node = await brokers.coordinator(name)
     offsets = await _committed(brokers, node, name)
     modern = await _consumer_group(brokers, node, name)
@@ -129,10 +149,10 @@ async def describe_group(brokers: BrokerRequests, name: str) -> GroupFacts:
 async def _consumer_group(brokers: BrokerRequests, node: int, name: str) -> ConsumerGroup | None:
     """None if it is not a KIP-848 group, or the broker does not support KIP-848."""
     try:
-        answer = await brokers.ask(node, requests.ConsumerGroupDescribeRequest(group_ids=(name,)))
+        response = await brokers.ask(node, requests.ConsumerGroupDescribeRequest(group_ids=(name,)))
     except UnsupportedRequestError:
         return None
-    group = _described_group(answer.groups, name)
+    group = _described_group(response.groups, name)
     if group.error_code in _ABSENT:
         return None
     check(group.error_code, f"describing group {name!r}")
@@ -163,8 +183,8 @@ def _consumer_members(group: ConsumerGroup) -> tuple[MemberFacts, ...]:
 
 
 async def _classic_group(brokers: BrokerRequests, node: int, name: str) -> ClassicGroup:
-    answer = await brokers.ask(node, requests.DescribeGroupsRequest(groups=(name,)))
-    group = _described_group(answer.groups, name)
+    response = await brokers.ask(node, requests.DescribeGroupsRequest(groups=(name,)))
+    group = _described_group(response.groups, name)
     check(group.error_code, f"describing group {name!r}")
     if group.protocol_type not in (_CONSUMER, ""):
         raise GroupsError(f"group {name!r} is no consumer group but {group.protocol_type!r}")
@@ -202,13 +222,13 @@ def _classic_member(member: ClassicMember) -> MemberFacts:
 
 
 async def _committed(brokers: BrokerRequests, node: int, name: str) -> dict[TopicPartition, int]:
-    answer = await brokers.send(node, requests.committed(name), messages.OffsetFetchResponse)
-    if answer.error is ErrorCode.group_id_not_found:
+    response = await brokers.send(node, requests.committed(name), messages.OffsetFetchResponse)
+    if response.error is ErrorCode.group_id_not_found:
         return {}
-    check(answer.error, f"the offsets of group {name!r}")
+    check(response.error, f"the offsets of group {name!r}")
     return {
         each.partition: each.offset
-        for each in answer.offsets
+        for each in response.offsets
         if each.error is ErrorCode.none and each.offset >= 0
     }
 
@@ -244,10 +264,10 @@ async def _leaders(brokers: BrokerRequests, topics: Iterable[str]) -> dict[Topic
     names = sorted(topics)
     if not names:
         return {}
-    answer = await brokers.metadata(names)
+    response = await brokers.metadata(names)
     return {
         TopicPartition(topic.name, partition.partition): partition.leader_id
-        for topic in answer.topics
+        for topic in response.topics
         if topic.error is ErrorCode.none
         for partition in topic.partitions
     }
@@ -267,11 +287,11 @@ async def _ends(
     for leader, partitions in by_leader.items():
         request = requests.ends(partitions)
         try:
-            answer = await brokers.send(leader, request, messages.ListOffsetsResponse)
+            response = await brokers.send(leader, request, messages.ListOffsetsResponse)
         except GroupsError:
             continue
         ends |= {
-            each.partition: each.offset for each in answer.offsets if each.error is ErrorCode.none
+            each.partition: each.offset for each in response.offsets if each.error is ErrorCode.none
         }
     return ends
 

@@ -9,7 +9,6 @@ import msgspec
 
 from asyncrevoke.groups.errors import GroupsError, NoGroupError
 from asyncrevoke.groups.observer import describe_group, list_groups
-from asyncrevoke.groups.retry import retry_until_settled
 
 if TYPE_CHECKING:
     from asyncrevoke.groups.facts import GroupSummary
@@ -27,13 +26,13 @@ async def summarize_groups(
     Groups that the user may not describe, and those that are not described within so many seconds,
     are without members and lag; those that have gone meanwhile are left out.
     """
-    listed = await retry_until_settled(lambda: list_groups(brokers))
+    listed = await list_groups(brokers)
     summaries = {group.group: group for group in listed}
     try:
         async with asyncio.timeout(within):
             for summary in listed:
                 try:
-                    facts = await describe_group(brokers, summary.group)
+                    facts = await describe_group(brokers, summary.group, patience=0.0)
                 except NoGroupError:
                     del summaries[summary.group]
                 except GroupsError:

@@ -11,17 +11,19 @@ from asyncrevoke.groups.errors import CoordinatorUnavailableError, GroupsError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    Answered = TypeVar("Answered")
+    Result = TypeVar("Result")
 
 _FIRST: Final = 0.1
 _LONGEST: Final = 1.0
+# Seconds.
+PATIENCE: Final = 10.0
 
 
 async def retry_until_settled(
-    ask: Callable[[], Awaitable[Answered]],
-    patience: float = 10.0,
+    ask: Callable[[], Awaitable[Result]],
+    patience: float = PATIENCE,
     transient: tuple[type[GroupsError], ...] = (CoordinatorUnavailableError,),
-) -> Answered:
+) -> Result:
     """Retry ``ask()`` for ``patience`` seconds while it raises one of ``transient``."""
     loop = asyncio.get_running_loop()
     until = loop.time() + patience

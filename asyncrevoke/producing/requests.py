@@ -13,7 +13,7 @@ from kio.schema.produce.v8.response import ProduceResponse
 from kio.schema.types import ProducerId, TopicName
 from kio.static.primitive import Records, i16, i32, i32Timedelta, i64
 
-from asyncrevoke.core.io.answer_checks import find_contradiction
+from asyncrevoke.core.io.response_checks import find_contradiction
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import EntityRequest, EntityResponse, ErrorCode
 

@@ -307,8 +307,8 @@ def _api(message_type: type[Request]) -> _Api:
     return _Api(
         int(entities[0][0].__api_key__),
         {
-            int(request.__version__): partial(entity, request, answer)
-            for request, answer in entities
+            int(request.__version__): partial(entity, request, response)
+            for request, response in entities
         },
     )
 

@@ -19,7 +19,7 @@ __all__ = ["Entities", "ErrorCode", "Request", "Response"]
 
 # kio's request and response of each version, the preferred one first.
 Entities: TypeAlias = tuple[tuple[type[RequestPayload], type[ResponsePayload]], ...]
-_Answer_co = TypeVar("_Answer_co", covariant=True)
+_Response_co = TypeVar("_Response_co", covariant=True)
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -372,7 +372,7 @@ class FetchResponse(Message, frozen=True, kw_only=True):
 # --- requests that the core does not send ------------------------------------------------------
 
 
-class EntityRequest(Message, Generic[_Answer_co], frozen=True, kw_only=True):
+class EntityRequest(Message, Generic[_Response_co], frozen=True, kw_only=True):
     """Base of requests whose responses are used as kio decodes them.
 
     A subclass has the fields of the request that differ from kio's defaults.

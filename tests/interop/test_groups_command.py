@@ -13,7 +13,6 @@ from asyncrevoke import TopicPartition
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.groups.cluster import GroupsClient
 from asyncrevoke.groups.observer import describe_group, list_groups
-from asyncrevoke.groups.retry import retry_until_settled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -74,12 +73,10 @@ async def test_the_member_that_keeps_what_is_wanted_back_is_named(
             while True:
                 await asyncio.sleep(0.1)
                 if f"group-of-{kafka_topic}" not in {
-                    group.group for group in await retry_until_settled(lambda: list_groups(cluster))
+                    group.group for group in await list_groups(cluster)
                 }:
                     continue  # nobody has joined yet
-                facts = await retry_until_settled(
-                    lambda: describe_group(cluster, f"group-of-{kafka_topic}")
-                )
+                facts = await describe_group(cluster, f"group-of-{kafka_topic}")
                 if condition(facts):
                     return facts
 

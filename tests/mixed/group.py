@@ -19,7 +19,6 @@ from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.groups.cluster import GroupsClient
 from asyncrevoke.groups.errors import NoGroupError
 from asyncrevoke.groups.observer import describe_group
-from asyncrevoke.groups.retry import retry_until_settled
 
 if TYPE_CHECKING:
     from asyncrevoke.groups.facts import GroupFacts
@@ -170,7 +169,7 @@ class MixedGroup:
         cluster = self._cluster
         assert cluster is not None
         try:
-            return await retry_until_settled(lambda: describe_group(cluster, self.name))
+            return await describe_group(cluster, self.name)
         except NoGroupError:
             return None  # nobody has joined yet
 

@@ -68,12 +68,11 @@ async def _ask(config: ConsumerConfig, name: str | None) -> GroupFacts | Sequenc
     from asyncrevoke.groups.cluster import GroupsClient
     from asyncrevoke.groups.observer import describe_group
     from asyncrevoke.groups.overview import summarize_groups
-    from asyncrevoke.groups.retry import retry_until_settled
 
     async with GroupsClient(config) as cluster:
         if name is None:
             return await summarize_groups(cluster)
-        return await retry_until_settled(lambda: describe_group(cluster, name))
+        return await describe_group(cluster, name)
 
 
 def _show(answer: GroupFacts | Sequence[GroupSummary]) -> None:

@@ -282,7 +282,7 @@ class Committer:
 
     def _commit_answered(self, now: float, reply: Reply) -> None:
         sent = self._in_flight
-        if sent is None:  # pragma: no cover - an answer comes once, to the one in flight
+        if sent is None:  # pragma: no cover - a response comes once, to the one in flight
             return
         self._in_flight = None
         match reply:
@@ -298,7 +298,9 @@ class Committer:
                 self._coordinator.unanswered(now, f"commit: {detail or kind.value}", sent.node)
                 self._retry_later(now)
             case _:
-                self._reactions.failed(now, FatalError(f"unexpected answer {type(reply).__name__}"))
+                self._reactions.failed(
+                    now, FatalError(f"unexpected response {type(reply).__name__}")
+                )
 
     def _handle_response(
         self, now: float, sent: _InFlightCommit, errors: dict[TopicPartition, ErrorCode]

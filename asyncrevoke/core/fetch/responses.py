@@ -109,7 +109,7 @@ class FetchResponses:
             self._reactions.failed(now, TopicAuthorizationError(self._unauthorized))
         for partition, asked in fetch.targets.items():
             if not fetch.partial and partition not in answered and not asked.cursor.removed:
-                self._wait(now, asked.cursor, "the answer leaves it out")
+                self._wait(now, asked.cursor, "the response leaves it out")
         return served, fruitless and not served
 
     def _append(

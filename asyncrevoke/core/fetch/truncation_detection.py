@@ -178,7 +178,7 @@ class TruncationDetection:
             # Sought, or discarded.
             self._fetcher.position_checked(now, cursor)
         elif found is None:
-            self._check_later(now, cursor, "the answer leaves it out")
+            self._check_later(now, cursor, "the response leaves it out")
         elif found.error is not ErrorCode.none:
             self._partition_error(now, cursor, found.error)
         elif found.epoch < 0 or found.offset < 0:

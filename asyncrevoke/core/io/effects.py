@@ -233,9 +233,9 @@ class FailureKind(enum.Enum):
 
     UNREACHABLE = "unreachable"  # no connection: the request was never sent
     DISCONNECTED = "disconnected"  # the connection broke: it may or may not have been processed
-    TIMEOUT = "timeout"  # no answer in time, the connection was dropped: likewise ambiguous
+    TIMEOUT = "timeout"  # no response in time, the connection was dropped: likewise ambiguous
     SILENT = "silent"  # nothing at all was received, the connection was dropped: likewise ambiguous
-    MALFORMED = "malformed"  # the answer could not be decoded, the connection was dropped
+    MALFORMED = "malformed"  # the response could not be decoded, the connection was dropped
     AUTHENTICATION = "authentication"  # the broker rejected the credentials
     UNSUPPORTED = "unsupported"  # the broker offers no version of this request that is implemented
 

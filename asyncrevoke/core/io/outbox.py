@@ -1,4 +1,4 @@
-"""Collects the effects of the core, and passes each answer to the method given with the request.
+"""Collects the effects of the core, and passes each response to the method given with the request.
 
 ``on_reply``, ``on_timer`` and the like are methods of the class that sends the request or sets the
 timer: what happens next is read where they are given.
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias, TypeVar, cast
 
-from asyncrevoke.core.io.answer_checks import find_contradiction
 from asyncrevoke.core.io.effects import (
     BackgroundHeartbeat,
     BackgroundHeartbeatReply,
@@ -34,6 +33,7 @@ from asyncrevoke.core.io.effects import (
     TimerFired,
     WakePoller,
 )
+from asyncrevoke.core.io.response_checks import find_contradiction
 from asyncrevoke.model import Record, TopicPartition
 from asyncrevoke.protocol.messages import Request, Response
 from asyncrevoke.protocol.records import CorruptBatch, RecordBatch
@@ -52,7 +52,7 @@ LARGE_FROM = 5_000
 
 
 class Outbox:
-    """Collects effects in order, and passes each answer to the method given with its request.
+    """Collects effects in order, and passes each response to the method given with its request.
 
     Deterministic: the same calls give the same effects. ``silence_timeout``: seconds that a
     connection with an outstanding request may be silent. Computations with a size of ``large_from``
@@ -64,7 +64,7 @@ class Outbox:
         self._large_from = large_from
         self._effects: list[Effect] = []
         self._replies: dict[int, OnReply] = {}
-        # Requests without an answer.
+        # Requests without a response.
         self._asked: dict[int, Send] = {}
         self._decodes: dict[int, OnDecoded] = {}
         self._computations: dict[int, OnComputed] = {}
@@ -102,11 +102,11 @@ class Outbox:
         return None
 
     def redirect(self, request_id: int, on_reply: OnReply) -> None:
-        """Pass the answer to this outstanding request to ``on_reply`` instead."""
+        """Pass the response to this outstanding request to ``on_reply`` instead."""
         self._replies[request_id] = on_reply
 
     def forget(self, request_id: int) -> None:
-        """Ignore the answer to this request."""
+        """Ignore the response to this request."""
         self._replies.pop(request_id, None)
 
     def decode(
@@ -160,8 +160,8 @@ class Outbox:
     ) -> None:
         """Allow this heartbeat while the event loop is blocked; see :class:`BackgroundHeartbeat`.
 
-        ``on_reply(now, sent_at, reply)`` gets each answer, also to the heartbeats before it if they
-        are of the ``same_membership``.
+        ``on_reply(now, sent_at, reply)`` gets each response, also to earlier heartbeats of the
+        ``same_membership``.
         """
         self._background_id += 1
         if not same_membership:
@@ -172,7 +172,7 @@ class Outbox:
         )
 
     def stop_background_heartbeat(self) -> None:
-        """Allow no background heartbeats, and drop late answers."""
+        """Allow no background heartbeats, and drop late responses."""
         if self._on_background_reply is not None:
             self._background_id += 1
             self._background_from = self._background_id
@@ -215,7 +215,7 @@ class Outbox:
         self._effects.append(Emit(level, event, fields))
 
     def route(self, now: float, event: Event) -> None:
-        """Pass an event to the part that has asked for it; drop an answer that was forgotten."""
+        """Pass an event to the part that has asked for it; drop a response that was forgotten."""
         match event:
             case Replied(request_id, message):
                 send = self._asked.pop(request_id, None)
@@ -252,7 +252,7 @@ class Outbox:
             problem=wrong,
         )
         self._effects.append(ResetConnection(send.node, send.channel))
-        return Failed(send.request_id, FailureKind.MALFORMED, f"an impossible answer: {wrong}")
+        return Failed(send.request_id, FailureKind.MALFORMED, f"an impossible response: {wrong}")
 
     def take(self) -> list[Effect]:
         """The effects since the last call."""

@@ -302,7 +302,7 @@ class ClusterMetadata:
             case Failed(kind=kind, detail=detail):
                 self._retry(now, node, detail or kind.value)
             case _:
-                self._retry(now, node, f"unexpected answer {type(reply).__name__}")
+                self._retry(now, node, f"unexpected response {type(reply).__name__}")
 
     def _stop_with_error(self, now: float, error: Exception) -> None:
         self.stop()
@@ -334,7 +334,7 @@ class ClusterMetadata:
         self._outbox.emit("warning", "connecting to the bootstrap addresses again", reason=reason)
 
     def _succeeded(
-        self, now: float, node: Node, wanted: frozenset[str] | None, answer: MetadataResponse
+        self, now: float, node: Node, wanted: frozenset[str] | None, response: MetadataResponse
     ) -> None:
         self._backoff.succeeded()
         self._failing_since = None
@@ -344,11 +344,11 @@ class ClusterMetadata:
         self._log.over(now, "cluster", "broker reachable", node=f"{node.host}:{node.port}")
         failed = self.brokers.failed
         led: frozenset[int] = self._leading() if failed else frozenset()
-        self.brokers.learn(answer.brokers)
-        self.cluster_id = answer.cluster_id
-        with_replicas = any(broker.rack for broker in answer.brokers)
+        self.brokers.learn(response.brokers)
+        self.cluster_id = response.cluster_id
+        with_replicas = any(broker.rack for broker in response.brokers)
         described = self._output_topics.to_describe(wanted)
-        topics = read_topics(answer.topics, described, self._topics, with_replicas=with_replicas)
+        topics = read_topics(response.topics, described, self._topics, with_replicas=with_replicas)
         self._output_topics.learn(now, topics)
         if wanted is not None:
             topics = {name: topics[name] for name in topics.keys() & wanted}

@@ -179,7 +179,9 @@ class Coordinator:
                 self._cluster.brokers.note_failure(asked)
                 self._retry(now, detail)
             case _:
-                self._reactions.failed(now, FatalError(f"unexpected answer {type(reply).__name__}"))
+                self._reactions.failed(
+                    now, FatalError(f"unexpected response {type(reply).__name__}")
+                )
 
     def _found(self, now: float, node: Node) -> None:
         if node == self.node:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.io.answer_checks import check_address
 from asyncrevoke.core.io.effects import Node
+from asyncrevoke.core.io.response_checks import check_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -113,7 +113,7 @@ def read_topics(
     with_replicas: bool,
 ) -> dict[str, tuple[TopicMetadata, TopicPartitions | None]]:
     """The topics of a response that were asked for (``wanted``; None: all), with their partitions
-    unless the answer has an error instead."""
+    unless the response has an error instead."""
     found: dict[str, tuple[TopicMetadata, TopicPartitions | None]] = {}
     for metadata in topics:
         name = metadata.name

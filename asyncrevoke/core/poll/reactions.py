@@ -26,10 +26,10 @@ class LeaveReactions(Protocol):
         """The time for final commits is over: lose what was not committed, and leave."""
 
     def stop_leaving(self, now: float) -> None:
-        """No coordinator has answered in time: unsubscribing ends without its answer."""
+        """No coordinator has responded in time: unsubscribing ends without its response."""
 
     def close_timed_out(self, now: float) -> None:
-        """No coordinator has answered in time: closing ends without its answer."""
+        """No coordinator has responded in time: closing ends without its response."""
 
     def closed(self) -> None:
         """The consumer is closed: end everything that waits."""

@@ -346,7 +346,7 @@ class PositionResolver:
         found: FetchedOffset | None,
     ) -> None:
         if found is None:
-            self._retry_later(now, instance, search, "the answer leaves it out")
+            self._retry_later(now, instance, search, "the response leaves it out")
         elif found.error is ErrorCode.none and found.offset >= 0:
             committed = OffsetAndMetadata(found.offset, found.metadata, found.leader_epoch)
             self._found(now, instance, committed, from_reset=False)
@@ -413,7 +413,7 @@ class PositionResolver:
         found: ListedOffset | None,
     ) -> None:
         if found is None:
-            self._retry_later(now, instance, search, "the answer leaves it out")
+            self._retry_later(now, instance, search, "the response leaves it out")
         elif found.error is not ErrorCode.none:
             self._partition_error(now, instance, search, found.error)
         elif search.awaits is AwaitedOffset.END and found.offset >= 0:

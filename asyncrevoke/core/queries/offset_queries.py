@@ -126,7 +126,7 @@ class OffsetQueries:
             lambda _later: self._end(
                 query,
                 error=RequestTimeoutError(
-                    f"no answer about {query.what} within request_timeout="
+                    f"no response about {query.what} within request_timeout="
                     f"{self._config.request_timeout:g} s; last waited for: {query.waits_for}"
                 ),
             ),
@@ -169,12 +169,12 @@ class OffsetQueries:
         )
 
     def _failed(self, now: float, query: PendingQuery, node: Node, reply: Reply) -> None:
-        """Another answer than the expected response."""
+        """A response of another type than expected."""
         if isinstance(reply, MetadataResponse):
             self._cluster.brokers.note_failure(node)
             self._retry_later(now, query, f"broker {node.host}:{node.port} ({reply.error.name})")
         elif not isinstance(reply, Failed):
-            self._retry_later(now, query, f"an answer other than {type(reply).__name__}")
+            self._retry_later(now, query, f"a response other than {type(reply).__name__}")
         elif reply.kind in FATAL_FAILURES:
             self._end(query, error=fatal_error(reply))
         else:
@@ -356,7 +356,7 @@ class OffsetQueries:
             return
         if query.outstanding:
             return
-        # A late answer of a former attempt may have replaced one of this attempt.
+        # A late response of a former attempt may have replaced one of this attempt.
         if missing := [tp for tp in query.wanted if tp not in query.found]:
             query.trouble.setdefault(ErrorCode.network_exception, missing)
         if query.trouble:
@@ -407,7 +407,7 @@ class OffsetQueries:
                 self._handle_error(now, query, error, [])
                 return
         if query.topics is None or denied <= query.denied:
-            self._end(query, query.answer_of(described))
+            self._end(query, query.result_of(described))
             return
         # A broker that has just started may not know the topic yet.
         query.note_denied(frozenset(denied))

@@ -26,10 +26,10 @@ class _Query:
         self.call_id = call_id
         self.what = what
         self.backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
-        self.waits_for = "an answer"
+        self.waits_for = "a response"
 
     def wait_for(self, what: str) -> None:
-        """Set what the answer depends on now, for the timeout error."""
+        """Set what the result depends on now, for the timeout error."""
         self.waits_for = what
 
     @property
@@ -53,21 +53,21 @@ class CommittedQuery(_Query):
 
 
 class TopicQuery(_Query):
-    """The descriptions of these topics; None: of all topics. ``answer_of`` makes the answer of the
+    """The descriptions of these topics; None: of all topics. ``result_of`` makes the result of the
     topics that exist."""
 
     def __init__(
         self,
         call_id: int,
         topics: tuple[str, ...] | None,
-        answer_of: Callable[[dict[str, TopicDescription]], object],
+        result_of: Callable[[dict[str, TopicDescription]], object],
     ) -> None:
         super().__init__(
             call_id,
             "all topics" if topics is None else f"topic {', '.join(map(repr, topics))}",
         )
         self.topics = topics
-        self.answer_of = answer_of
+        self.result_of = result_of
         self.denied: frozenset[str] = frozenset()
 
     def note_denied(self, topics: frozenset[str]) -> None:
@@ -95,13 +95,13 @@ class TimestampQuery(_Query):
         """One of them was answered."""
         self.outstanding -= 1
 
-    def learn(self, answer: MetadataResponse) -> None:
+    def learn(self, response: MetadataResponse) -> None:
         """Take leaders from this response."""
         nodes = {
             broker.node_id: Node(broker.node_id, broker.host, broker.port)
-            for broker in answer.brokers
+            for broker in response.brokers
         }
-        for topic in answer.topics:
+        for topic in response.topics:
             for partition in topic.partitions:
                 node = nodes.get(partition.leader_id)
                 if node is not None:

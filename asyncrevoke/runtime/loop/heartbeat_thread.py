@@ -219,13 +219,13 @@ class HeartbeatThread:
     def _deliver(
         self, standby: BackgroundHeartbeat, sent_at: float, reply: Replied | Failed
     ) -> None:
-        answer = reply if isinstance(reply, Failed) else reply.message
+        response = reply if isinstance(reply, Failed) else reply.message
 
         def deliver() -> None:
             ago = _now() - sent_at
             sent_at_loop_time = self._loop.time() - ago
             self._replies.background_reply(
-                BackgroundHeartbeatReply(standby.heartbeat_id, sent_at_loop_time, answer)
+                BackgroundHeartbeatReply(standby.heartbeat_id, sent_at_loop_time, response)
             )
 
         self._on_loop(deliver)

@@ -27,7 +27,7 @@ from asyncrevoke.runtime.net.fatal_errors import (
     request_name,
 )
 from asyncrevoke.runtime.net.frames import Frames, FrameTooLargeError
-from asyncrevoke.runtime.net.large_answers import LargeResponses
+from asyncrevoke.runtime.net.large_responses import LargeResponses
 from asyncrevoke.runtime.net.limited_connection import abort_transport
 from asyncrevoke.runtime.net.pending_request import PendingRequest
 from asyncrevoke.runtime.net.raw_connection import raw_connection, versions_of

@@ -118,10 +118,10 @@ class LimitedConnection(AIOKafkaConnection):  # type: ignore[misc]
     @override
     def send(self, request: object, expect_response: bool = True) -> Any:
         """Send a request of aiokafka's."""
-        answer = super().send(request, expect_response)
+        sent = super().send(request, expect_response)
         if isinstance(request, SaslAuthenticateRequest):
-            return self._authenticated(request, answer)
-        return answer
+            return self._authenticated(request, sent)
+        return sent
 
     @override
     def connected(self) -> bool:
@@ -134,8 +134,8 @@ class LimitedConnection(AIOKafkaConnection):  # type: ignore[misc]
         self.close()
         return False
 
-    async def _authenticated(self, request: SaslAuthenticateRequest, answer: Awaitable[Any]) -> Any:  # noqa: ANN401
-        response = await answer
+    async def _authenticated(self, request: SaslAuthenticateRequest, sent: Awaitable[Any]) -> Any:  # noqa: ANN401
+        response = await sent
         if response.error_message:
             response.error_message = self._without_secrets(request, response.error_message)
         lifetime = getattr(response, "session_lifetime_ms", 0) / 1000

@@ -166,7 +166,7 @@ async def _plan(config: ConsumerConfig, standing: CheckpointOffsets, group: str)
             )
     async with GroupsClient(config) as cluster:
         facts = await _describe(cluster, group)
-        before = await retry_until_settled(lambda: committed_offsets(cluster, group))
+        before = await committed_offsets(cluster, group)
     unknown = sorted(set(standing.offsets) - set(log.first))
     if unknown:
         raise HandoverError(
@@ -188,7 +188,7 @@ async def _plan(config: ConsumerConfig, standing: CheckpointOffsets, group: str)
 
 async def _describe(cluster: GroupsClient, group: str) -> GroupFacts | None:
     try:
-        return await retry_until_settled(lambda: describe_group(cluster, group))
+        return await describe_group(cluster, group)
     except NoGroupError:
         return None
 
@@ -221,7 +221,7 @@ async def _apply(config: ConsumerConfig, plan: Handover) -> dict[TopicPartition,
             plan._replace(members=members_of(await _describe(cluster, plan.group)))
         )
         await retry_until_settled(lambda: _commit(cluster, plan.group, offsets))
-        committed = await retry_until_settled(lambda: committed_offsets(cluster, plan.group))
+        committed = await committed_offsets(cluster, plan.group)
     wrong = {tp: committed.get(tp) for tp in offsets if committed.get(tp) != offsets[tp]}
     if wrong:
         found = ", ".join(f"{tp}: {at}" for tp, at in sorted(wrong.items()))

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.groups.cluster import GroupsClient
 from asyncrevoke.groups.observer import committed_offsets
-from asyncrevoke.groups.retry import retry_until_settled
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.printable import shown_option
 from asyncrevoke.spark.reading.places import EARLIEST, LATEST, GroupOffsets, offsets_by_topic
@@ -133,4 +132,4 @@ def shown_topic_id(topic_id: bytes | None) -> str | None:
 async def group_offsets(config: ConsumerConfig, group_id: str) -> dict[TopicPartition, int]:
     """The committed offsets of a group. Raises GroupsError."""
     async with GroupsClient(config) as cluster:
-        return await retry_until_settled(lambda: committed_offsets(cluster, group_id))
+        return await committed_offsets(cluster, group_id)

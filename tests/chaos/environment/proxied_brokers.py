@@ -17,7 +17,6 @@ from asyncrevoke.broker.running import RunningBroker
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.groups.cluster import GroupsClient
 from asyncrevoke.groups.observer import committed_offsets
-from asyncrevoke.groups.retry import retry_until_settled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -132,7 +131,7 @@ class Stage(RunningBroker):
     async def committed(self, group: str) -> Mapping[TopicPartition, int]:
         """What the group has committed, asked by another client."""
         async with GroupsClient(ConsumerConfig(bootstrap_servers=self.direct)) as cluster:
-            return await retry_until_settled(lambda: committed_offsets(cluster, group))
+            return await committed_offsets(cluster, group)
 
     async def restore(self) -> None:
         """Resume and start whatever a fault has left paused or ended."""

@@ -76,6 +76,8 @@ class FakeBrokers:
         self.classic: tuple[classic.DescribedGroupMember, ...] = ()
         self.modern: tuple[modern.Member, ...] | None = None
         self.error = ErrorCode.none
+        # Before `error`, from the last to the first.
+        self.errors: list[ErrorCode] = []
         self.committed = {0: 10, 1: 20}
         self.listed: Any = None
         self.speaks_modern = True
@@ -109,7 +111,7 @@ class FakeBrokers:
             case _:
                 return self._modern(node, request)
 
-    async def send(self, node: int, request: messages.Request, answer: type[Any]) -> Any:
+    async def send(self, node: int, request: messages.Request, expected: type[Any]) -> Any:
         self.asked.append((node, type(request).__name__))
         if isinstance(request, messages.ListOffsetsRequest):
             return self._ends(node, request)
@@ -119,7 +121,7 @@ class FakeBrokers:
     def _classic(self, node: int, _request: object) -> object:
         assert node == 2
         group = classic.DescribedGroup(
-            error_code=self.error,
+            error_code=self.errors.pop() if self.errors else self.error,
             group_id=GroupId("billing"),
             group_state=self.state,
             protocol_type=self.protocol_type,

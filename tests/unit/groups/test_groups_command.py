@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 from kio.schema.describe_groups.v5 import response as classic
@@ -22,11 +21,7 @@ from asyncrevoke.groups.errors import GroupsError
 from asyncrevoke.groups.facts import GroupFacts, MemberFacts
 from asyncrevoke.groups.observer import describe_group
 from asyncrevoke.groups.rebalance_blockers import classic_rebalance, consumer_group_rebalance
-from asyncrevoke.groups.retry import retry_until_settled
 from asyncrevoke.protocol.subscription import encode_assignment
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable
 
 
 def shown(group: GroupFacts) -> str:
@@ -140,16 +135,16 @@ async def test_a_rejection_names_the_right_that_is_missing(brokers: FakeBrokers)
 async def test_a_coordinator_that_loads_is_asked_again_but_not_for_ever(
     brokers: FakeBrokers,
 ) -> None:
-    answers = [ErrorCode.none, ErrorCode.not_coordinator, ErrorCode.coordinator_load_in_progress]
-
-    def ask() -> Awaitable[GroupFacts]:
-        brokers.error = answers.pop() if answers else ErrorCode.not_coordinator
-        return describe_group(brokers, "billing")
-
-    assert (await retry_until_settled(ask)).state == "Stable"
-    assert answers == []
+    brokers.errors = [
+        ErrorCode.none,
+        ErrorCode.not_coordinator,
+        ErrorCode.coordinator_load_in_progress,
+    ]
+    assert (await describe_group(brokers, "billing")).state == "Stable"
+    assert brokers.errors == []
+    brokers.error = ErrorCode.not_coordinator
     with pytest.raises(GroupsError, match="not_coordinator"):
-        await retry_until_settled(ask, patience=0.0)
+        await describe_group(brokers, "billing", patience=0.0)
 
 
 async def test_brokers_before_kip_848_are_asked_the_old_way(brokers: FakeBrokers) -> None:

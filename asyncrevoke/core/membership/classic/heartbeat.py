@@ -160,11 +160,11 @@ class ClassicHeartbeat:
             if action is not ClassicHeartbeatAction.FIND_COORDINATOR:
                 self._apply(now, sent, sent_at, reply.error, action)
                 return
-        answer = reply.detail if isinstance(reply, Failed) else "not the coordinator"
+        response = reply.detail if isinstance(reply, Failed) else "not the coordinator"
         self._outbox.emit(
             "info",
             "heartbeat from the thread failed; sending one from the event loop",
-            reason=answer,
+            reason=response,
         )
         self.soon(now)
 

@@ -135,7 +135,7 @@ class JoinAndSync:
         else:
             self._send_sync(now, request, self._coordinator.node)
 
-    def expect_answer(self, now: float, seconds: float = _LATE_AFTER) -> None:
+    def expect_response(self, now: float, seconds: float = _LATE_AFTER) -> None:
         """The coordinator has moved on and not answered the request. The response is on its way,
         or went to a dead connection. If it does not come in time, ask on a new connection."""
         if self._outstanding is not None and not self._outbox.has_timer(_LATE_TIMER):

@@ -59,20 +59,20 @@ class LeaveGroup:
         self._owed = False
         self._joins = False
         # The response to the last LeaveGroup.
-        self._answer: str | None = None
+        self._response: str | None = None
 
     def leave(self, now: float, member_id: str, reason: str) -> None:
         """Send LeaveGroup when the coordinator is known; for a member without an id, when its
         JoinGroup is answered with one."""
         self.cancel()
-        self._member_id, self._reason, self._answer = member_id, reason, None
+        self._member_id, self._reason, self._response = member_id, reason, None
         self._owed = bool(member_id)
         self._joins = self._joining.hand_over(self._join_answered)
         self._outbox.set_timer(_TIMER, now + self._timeout, self._overdue)
         self._proceed(now)
 
     def stop_waiting(self, now: float) -> None:
-        """Time is up: it has ended, without an answer."""
+        """Time is up: it has ended, without a response."""
         self._overdue(now)
 
     def cancel(self) -> None:
@@ -120,7 +120,9 @@ class LeaveGroup:
 
     def _leave_answered(self, now: float, reply: Reply) -> None:
         self._outstanding = None
-        self._answer = reply.error.name if isinstance(reply, LeaveGroupResponse) else "no response"
+        self._response = (
+            reply.error.name if isinstance(reply, LeaveGroupResponse) else "no response"
+        )
         self._proceed(now)
 
     def _join_answered(self, now: float, reply: Reply) -> None:
@@ -140,14 +142,14 @@ class LeaveGroup:
         self._end(now)
 
     def _end(self, now: float) -> None:
-        if self._answer is None and (self._owed or self._outstanding is not None):
+        if self._response is None and (self._owed or self._outstanding is not None):
             self._outbox.emit(
                 "warning",
                 "left without notifying the coordinator; partitions move at session timeout",
                 group=self._group_id,
             )
         else:
-            answer = self._answer or "no response"
-            self._outbox.emit("info", "left the group", group=self._group_id, response=answer)
+            response = self._response or "no response"
+            self._outbox.emit("info", "left the group", group=self._group_id, response=response)
         self.cancel()
         self._member.leave_ended(now)

@@ -37,17 +37,17 @@ class ClassicHeartbeatReactions(Protocol):
 
 
 class JoinReactions(Protocol):
-    """Answers to JoinGroup and SyncGroup; implemented by :class:`.rebalance.MemberRebalance`."""
+    """Responses to JoinGroup and SyncGroup; implemented by :class:`.rebalance.MemberRebalance`."""
 
     def join_answered(self, now: float, reply: JoinGroupResponse) -> None:
         """JoinGroup was answered."""
 
     def join_unanswered(self, now: float) -> bool:
-        """JoinGroup got no answer; whether it is to be sent again."""
+        """JoinGroup got no response; whether it is to be sent again."""
         ...
 
     def sync_answered(self, now: float, sent_at: float, reply: SyncGroupResponse | None) -> None:
-        """SyncGroup was answered; None: it got no answer, or cannot be sent."""
+        """SyncGroup was answered; None: it got no response, or cannot be sent."""
 
     def request_failed(self, now: float, failed: Failed) -> None:
         """No JoinGroup or SyncGroup can succeed."""

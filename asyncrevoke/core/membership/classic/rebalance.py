@@ -147,7 +147,7 @@ class MemberRebalance:
         )
 
     def join_unanswered(self, now: float) -> bool:
-        """See :class:`.reactions.JoinReactions`, as for the other answers."""
+        """See :class:`.reactions.JoinReactions`, as for the other responses."""
         if self._member.is_leaving and self._identity.state is ClassicState.AWAIT_ID:
             self._member.leave_ended(now)
             return False
@@ -218,7 +218,7 @@ class MemberRebalance:
         not say so: after a session without a response, others may have its partitions."""
         if self._heartbeat.may_be_evicted(now):
             self._member.lose_partitions(
-                now, "joined again after more than a session without an answer"
+                now, "joined again after more than a session without a response"
             )
 
     # --- syncing ---------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ class MemberRebalance:
         if self._identity.state is not ClassicState.AWAIT_SYNC:
             return
         if reply is None:
-            self._join_same_generation(now, "SyncGroup had no answer", at_once=True)
+            self._join_same_generation(now, "SyncGroup had no response", at_once=True)
         elif reply.error is ErrorCode.none:
             self._heartbeat.confirm(sent_at)
             self._identity.synced(now)
@@ -311,15 +311,15 @@ class MemberRebalance:
             self._join_next_generation(now)
         else:
             # The sync is over, and its response on its way or lost.
-            self.requests.expect_answer(now)
+            self.requests.expect_response(now)
 
     def heartbeat_confirmed(self, now: float) -> None:
         """A heartbeat of this generation was confirmed before SyncGroup was answered."""
         # The others may have their assignments, and this one be lost. The leader waits for nobody.
         if self.leader.leads:
-            self.requests.expect_answer(now)
+            self.requests.expect_response(now)
         else:
-            self.requests.expect_answer(now, _LONG_SYNC)
+            self.requests.expect_response(now, _LONG_SYNC)
 
     def heartbeat_rejected(self, now: float, error: ErrorCode) -> None:
         """A coordinator that has moved knows this member by the last synced generation: with it,
@@ -332,7 +332,7 @@ class MemberRebalance:
             self._heartbeat.soon(now)
             self._reactions.membership_ready(now)
         else:
-            self.requests.expect_answer(now)
+            self.requests.expect_response(now)
 
     def request_failed(self, now: float, failed: Failed) -> None:
         """The consumer cannot go on."""

@@ -242,11 +242,11 @@ class ConsumerGroupHeartbeat:
             self._full_until = now + _FULL_AFTER_SILENCE
             self.send_full(now)
 
-    def _log_background_failure(self, answer: str) -> None:
+    def _log_background_failure(self, response: str) -> None:
         self._outbox.emit(
             "info",
             "heartbeat from the thread failed; sending one from the event loop",
-            reason=answer,
+            reason=response,
         )
 
     def _heartbeat_answered(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class RememberedToken:
-    """Asks the application's provider, and remembers its answers for :meth:`again`."""
+    """Asks the application's provider, and remembers its responses for :meth:`again`."""
 
     def __init__(self, provider: AbstractTokenProvider) -> None:
         self._provider = provider
@@ -37,7 +37,7 @@ class RememberedToken:
         return cast("AbstractTokenProvider", self)
 
     def repeated(self) -> AbstractTokenProvider:
-        """A provider for any thread, which gives the newest answers again."""
+        """A provider for any thread, which gives the newest responses again."""
         return cast("AbstractTokenProvider", _RepeatedToken(self))
 
     @property

@@ -6,8 +6,8 @@ import pytest
 from unit.core.scripted_brokers import NODE_IDS, tp
 from unit.core.scripted_group import MEMBER, ScriptedGroup
 
-from asyncrevoke.core.io.answer_checks import find_contradiction
 from asyncrevoke.core.io.effects import Channel, Replied, ResetConnection
+from asyncrevoke.core.io.response_checks import find_contradiction
 from asyncrevoke.core.membership.classic.state_table import ClassicState
 from asyncrevoke.errors import ConsumerClosedError, FatalError
 from asyncrevoke.protocol.messages import (

@@ -1,9 +1,9 @@
-"""Checks whether an answer can be true, where answers enter the core.
+"""Checks each response that enters the core for contradictions.
 
-A decoded answer may still be impossible: no member has an empty id, and no generation is negative.
-Such an answer counts as none: the request fails, its connection is dropped, and the part that has
-asked asks again. What affects only what it names, such as a partition that was not requested, is
-ignored there.
+A decoded response may still be impossible: no member has an empty id, and no generation is
+negative. Such a response counts as none: the request fails, its connection is dropped, and the part
+of the core that sent it retries. An error that concerns one partition only, such as a partition
+that was not requested, is ignored by that part.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _LARGEST_PORT = 65535
 _MOST_BROKERS = 10_000
 
 
-def find_contradiction(request: Request, answer: Response) -> str | None:
-    """What in ``answer`` cannot be true for ``request``; None if nothing."""
-    check = _CHECKS.get(type(answer))
-    return None if check is None else check(request, answer)
+def find_contradiction(request: Request, response: Response) -> str | None:
+    """What in ``response`` cannot be true for ``request``; None if nothing."""
+    check = _CHECKS.get(type(response))
+    return None if check is None else check(request, response)
 
 
 def check_address(node_id: int, host: str, port: int) -> str | None:
@@ -53,50 +53,50 @@ def _check_count(brokers: Sequence[BrokerMetadata]) -> str | None:
     return None
 
 
-def _check_metadata(_request: Request, answer: MetadataResponse) -> str | None:
-    if (wrong := _check_count(answer.brokers)) is not None:
+def _check_metadata(_request: Request, response: MetadataResponse) -> str | None:
+    if (wrong := _check_count(response.brokers)) is not None:
         return wrong
-    for broker in answer.brokers:
+    for broker in response.brokers:
         if (wrong := check_address(broker.node_id, broker.host, broker.port)) is not None:
             return wrong
     return None
 
 
-def _check_coordinator(_request: Request, answer: FindCoordinatorResponse) -> str | None:
-    if answer.error is not ErrorCode.none:
+def _check_coordinator(_request: Request, response: FindCoordinatorResponse) -> str | None:
+    if response.error is not ErrorCode.none:
         return None
-    return check_address(answer.node_id, answer.host, answer.port)
+    return check_address(response.node_id, response.host, response.port)
 
 
-def _check_fetch(_request: Request, answer: FetchResponse) -> str | None:
-    return _check_count(answer.leaders)
+def _check_fetch(_request: Request, response: FetchResponse) -> str | None:
+    return _check_count(response.leaders)
 
 
-def _check_join(request: Request, answer: JoinGroupResponse) -> str | None:
+def _check_join(request: Request, response: JoinGroupResponse) -> str | None:
     has_id = isinstance(request, JoinGroupRequest) and request.member_id
-    if answer.error is ErrorCode.member_id_required and has_id:
+    if response.error is ErrorCode.member_id_required and has_id:
         return "a member id is required of a member that has sent one"
-    if answer.error not in (ErrorCode.none, ErrorCode.member_id_required):
+    if response.error not in (ErrorCode.none, ErrorCode.member_id_required):
         return None
-    if not answer.member_id:
+    if not response.member_id:
         return "the member id is empty"
-    if answer.error is ErrorCode.none and answer.generation < 0:
-        return f"generation {answer.generation}"
+    if response.error is ErrorCode.none and response.generation < 0:
+        return f"generation {response.generation}"
     return None
 
 
-def _check_epoch(request: Request, answer: ConsumerGroupHeartbeatResponse) -> str | None:
+def _check_epoch(request: Request, response: ConsumerGroupHeartbeatResponse) -> str | None:
     leaves = (
         isinstance(request, ConsumerGroupHeartbeatRequest) and request.member_epoch < JOIN_EPOCH
     )
-    if answer.error is not ErrorCode.none or leaves:
+    if response.error is not ErrorCode.none or leaves:
         return None
-    if answer.member_epoch <= JOIN_EPOCH:
-        return f"member epoch {answer.member_epoch}"
+    if response.member_epoch <= JOIN_EPOCH:
+        return f"member epoch {response.member_epoch}"
     return None
 
 
-# By the type of the answer. An answer to another request fails in the part that has asked.
+# By the type of the response. A response to another request fails in the part that has asked.
 _CHECKS: dict[type[Response], Callable[[Any, Any], str | None]] = {
     MetadataResponse: _check_metadata,
     FindCoordinatorResponse: _check_coordinator,
