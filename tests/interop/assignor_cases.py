@@ -23,7 +23,7 @@ from asyncrevoke.protocol.subscription import Subscription, encode_subscription
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-KAFKA = "4.3.1"
+KAFKA = "4.4.0"
 COORDINATES = (
     f"org.apache.kafka:kafka-clients:{KAFKA}+com.fasterxml.jackson.core:jackson-databind:2.19.0"
 )

@@ -13,7 +13,7 @@ from asyncrevoke.broker.errors import BrokerMissingError
 if TYPE_CHECKING:
     from pathlib import Path
 
-KAFKA_VERSION = "4.3.1"
+KAFKA_VERSION = "4.4.0"
 
 FIX = "pip install 'asyncrevoke[demo]', or set KAFKA_HOME to an unpacked Apache Kafka"
 

@@ -132,7 +132,7 @@ def test_a_jar_that_has_changed_and_kept_its_size_is_fetched_again(tmp_path: Pat
 
 def test_kafka_home_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "libs").mkdir()
-    (tmp_path / "libs" / "kafka_2.13-4.3.1.jar").touch()
+    (tmp_path / "libs" / "kafka_2.13-4.4.0.jar").touch()
     monkeypatch.setenv("KAFKA_HOME", str(tmp_path))
     assert class_path() == str(tmp_path / "libs" / "*")
 
@@ -154,4 +154,4 @@ def test_cache_is_in_the_users_cache_folder(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     if sys.platform == "linux":
-        assert cache_folder() == tmp_path / "asyncrevoke" / "kafka-4.3.1"
+        assert cache_folder() == tmp_path / "asyncrevoke" / "kafka-4.4.0"
