@@ -1,4 +1,4 @@
-"""Chooses partitions as the default partitioner of Java's producer does (KIP-480)."""
+"""Chooses partitions by the key's hash, as Java does; without a key, one per batch (KIP-480)."""
 
 from __future__ import annotations
 

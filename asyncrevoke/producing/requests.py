@@ -78,24 +78,24 @@ def produce_request(
 
 def partition_responses(response: ProduceResponse) -> dict[TopicPartition, PartitionResponse]:
     """The responses by partition, without partitions that are listed twice."""
-    answers: dict[TopicPartition, PartitionResponse] = {}
+    responses: dict[TopicPartition, PartitionResponse] = {}
     repeated: set[TopicPartition] = set()
     for topic in response.responses:
         for each in topic.partition_responses:
             partition = TopicPartition(topic.name, each.index)
-            if partition in answers:
+            if partition in responses:
                 repeated.add(partition)
-            answers[partition] = PartitionResponse(
+            responses[partition] = PartitionResponse(
                 each.error_code, each.error_message, each.base_offset
             )
     for partition in repeated:
-        del answers[partition]
-    return answers
+        del responses[partition]
+    return responses
 
 
-def find_producer_contradiction(request: Request, answer: Response) -> str | None:
+def find_producer_contradiction(request: Request, response: Response) -> str | None:
     """Describe what in a response cannot be true; None if nothing."""
-    entity = answer.entity if isinstance(answer, EntityResponse) else None
+    entity = response.entity if isinstance(response, EntityResponse) else None
     if (
         isinstance(entity, InitProducerIdResponse)
         and entity.error_code is ErrorCode.none
@@ -103,7 +103,7 @@ def find_producer_contradiction(request: Request, answer: Response) -> str | Non
     ):
         # Brokers do not check batches with a negative producer id for duplicates.
         return f"producer id {entity.producer_id}"
-    return find_contradiction(request, answer)
+    return find_contradiction(request, response)
 
 
 # --- the broker's side, for tests ---------------------------------------------------------------
@@ -118,12 +118,12 @@ def produced_batches(request: ProduceRequest) -> Iterator[tuple[TopicPartition, 
 
 
 def produce_response(
-    answers: Mapping[TopicPartition, ErrorCode],
+    errors: Mapping[TopicPartition, ErrorCode],
     offsets: Mapping[TopicPartition, int] | None = None,
 ) -> ProduceResponse:
     """A response with these errors; ``offsets`` are those of the first written records."""
     topics: dict[str, list[produced.PartitionProduceResponse]] = {}
-    for partition, error in answers.items():
+    for partition, error in errors.items():
         topics.setdefault(partition.topic, []).append(
             produced.PartitionProduceResponse(
                 index=i32(partition.partition),
