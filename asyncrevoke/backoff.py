@@ -1,13 +1,13 @@
-"""How long to wait before something that has failed is tried again."""
+"""Exponential backoff: the delay before the next attempt."""
 
 from __future__ import annotations
 
 
 class Backoff:
     """The delay before the next attempt: ``first`` seconds after the first failure, twice as long
-    after each further one, at most ``longest`` seconds.
+    after each further failure, at most ``longest`` seconds.
 
-    It has no clock and no jitter: the caller adds the delay to its own time, and spreads it.
+    It has no clock and no jitter: the caller adds the delay to the time, and varies it.
     """
 
     def __init__(self, first: float, longest: float) -> None:
@@ -15,7 +15,7 @@ class Backoff:
             raise ValueError(f"a backoff cannot grow from {first} to {longest} seconds")
         self._first = first
         self._longest = longest
-        # Of the last failure since the last success.
+        # The delay after the last failure; 0 after a success.
         self._delay = 0.0
 
     @property

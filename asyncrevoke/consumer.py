@@ -58,7 +58,7 @@ __all__ = ["Consumer", "RebalanceListener"]
 
 
 class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
-    """Reads topics, alone or in a group, and gives partitions up in two steps (KIP-983).
+    """Reads topics, alone or in a group, and revokes partitions in two steps (KIP-983).
 
     ::
 
@@ -67,18 +67,20 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
                 for record in batch.records:
                     await handle(record)
 
-    Asking for the next batch completes the last one, and its offsets are committed. So code that
-    asks ahead, or has tasks of its own, needs ``commit_mode="ack"`` or a :meth:`task_group`.
+    Requesting the next batch completes the last one, and its offsets are committed. So code that
+    prefetches, or that starts tasks, needs ``commit_mode="ack"`` or a :meth:`task_group`.
 
     ``pattern`` must match a whole topic name; the broker matches a :class:`BrokerPattern`
-    (KIP-848). ``listener`` has the callbacks of rebalances. ``resources`` is an async context
-    manager, or a function that returns one, open while handlers run; handlers get its value as
-    ``HandlerContext.state``. ``worker_resources`` is called with that value and returns another
-    context manager, whose value is ``HandlerContext.worker_state``: no two calls have the same one
-    at the same time. Up to ``concurrency`` of them are opened when needed; if one cannot be opened,
-    the consumer stops and ``run`` raises the error. ``decoder`` decodes the values for handlers
-    that have none of their own, see :meth:`handler`. ``journal`` records what handlers do, see
-    :class:`~asyncrevoke.journal.Journal`; options: :class:`~asyncrevoke.config.ConsumerConfig`.
+    (KIP-848). ``listener`` has the callbacks of rebalances.
+
+    ``resources`` is an async context manager, or a function that returns one, open while handlers
+    run; handlers get its value as ``HandlerContext.state``. ``worker_resources`` is called with
+    that value and returns a context manager, whose value is ``HandlerContext.worker_state``; only
+    one call uses it at a time. Up to ``concurrency`` of these are opened when needed; if one cannot
+    be opened, the consumer stops and ``run`` raises the error. ``decoder`` decodes the values of
+    handlers without a ``decoder``, see :meth:`handler`. ``journal`` records the calls of handlers,
+    see :class:`~asyncrevoke.journal.Journal`. :class:`~asyncrevoke.config.ConsumerConfig` describes
+    the options.
 
     Constructing a consumer does not connect and needs no event loop. Raises ConfigError.
     """
@@ -110,20 +112,23 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
 
     @property
     def handler_host(self) -> HandlerHost:
-        """Its handlers and their resources, to run them on records of another source."""
+        """The handlers and their resources, to run them on records of another source."""
         return self._handler_host
 
     @property
     def closes_by(self) -> float | None:
-        """When closing must have ended, by the event loop's clock: ``close_timeout`` seconds after
-        it began. None before it begins."""
+        """The end of closing at the latest, by the event loop's clock; None before closing begins.
+
+        It is ``close_timeout`` seconds after closing began.
+        """
         return None if self._session is None else self._session.deadline.end
 
     def observe(self, observer: Observer) -> None:
         """Add an observer: metrics, tracing or a dashboard.
 
-        Call this before the consumer is entered. An observer belongs to one consumer, unless it
-        says otherwise. Raises ConfigError for what is no observer, and IllegalStateError.
+        Call this before the consumer is entered. An observer belongs to one consumer, unless its
+        documentation says otherwise. Raises ConfigError for an object that is no observer, and
+        IllegalStateError.
         """
         if self._session is not None:
             raise IllegalStateError("observe() is called before the consumer is entered")
@@ -133,10 +138,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
 
     def _check_assignors(self) -> None:
         if len(self._config.assignors) > 1 or not isinstance(self._config.assignors[0], str):
-            from asyncrevoke.core.assignors import (
-                choose_protocol,
-                find_assignors,
-            )
+            from asyncrevoke.core.assignors import choose_protocol, find_assignors
 
             choose_protocol(find_assignors(self._config.assignors))
 
@@ -145,7 +147,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
     async def start(self) -> None:
         """Enter the consumer: begin to connect, and start the handlers if there are any.
 
-        Does not wait for a broker; while none answers, warnings are logged. A consumer can be
+        Does not wait for a broker; while none responds, warnings are logged. A consumer can be
         entered once. Raises ConfigError and IllegalStateError.
         """
         if self._session is not None:
@@ -188,13 +190,13 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         the group is left, the last call counts.
 
         Takes ``close_timeout`` at most. Called by another task than the loop's, it waits until the
-        loop asks for its next batch, so that the current one counts; ``asyncio.wait_for`` is
-        another task in Python 3.11, ``asyncio.timeout`` is not. Does not wait for acks. Within a
-        handler call :meth:`stop` instead. Idempotent: all callers wait for the same end.
+        loop requests its next batch, which completes the current one; ``asyncio.wait_for`` makes
+        another task in Python 3.11, ``asyncio.timeout`` does not. Does not wait for acks. In a
+        handler, call :meth:`stop` instead. Idempotent: all callers wait for the same end.
 
         Raises the error of a rejected final commit, as :meth:`commit` does, and the error of a
-        handler that has stopped the consumer. If cancelled, only the final commit and leaving are
-        waited for, at most 5 s; if cancelled again, they go on without being waited for.
+        handler that has stopped the consumer. If cancelled, it waits at most 5 s, only for the
+        final commit and leaving; if cancelled again, these continue in the background.
         """
         if self._session is None:
             return
@@ -205,7 +207,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
             await self._session.aclose()
             await self._handler_host.close_producer(self._session)
         except Exception as closing:
-            # The error of a handler came first; a FatalError is the same for both.
+            # Raise the first error: the handler's. A FatalError is the same error for both.
             failure = self._handlers_failure()
             if failure is None or isinstance(failure, FatalError):
                 raise
@@ -243,15 +245,15 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         """End the loop or the handlers. May be called in any thread; does not wait.
 
         A loop ends with its next step, which completes the previous batch; partitions stay assigned
-        until the consumer is closed. With handlers, no further ones are started, those that run
-        have ``close_timeout`` from now, and then the consumer leaves the group.
+        until the consumer is closed. With handlers, no call is started, running calls have
+        ``close_timeout`` from now to end, and then the consumer leaves the group.
         """
         self._entered_once().stop()
 
     # --- status ----------------------------------------------------------------------------------
 
     def group_metadata(self) -> GroupMetadata:
-        """The identity in the group; generation -1 while there is none."""
+        """The identity of this member in its group; generation -1 before it has joined."""
         self._needs_group("group_metadata")
         return self._entered().core.group_metadata()
 
@@ -260,9 +262,9 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         return self._entered_once().status.snapshot().health
 
     def probe(self, *, max_handler_age: float | None = None) -> Probe:
-        """Liveness and readiness, for an orchestrator; not ready before it is entered.
+        """Liveness and readiness, for an orchestrator; not ready before the consumer is entered.
 
-        Not alive if a handler runs for more than ``max_handler_age`` seconds, or for more than 5 s
+        Not live if a handler runs for more than ``max_handler_age`` seconds, or for more than 5 s
         beyond its ``max_handler_time``.
         """
         session = self._session
@@ -272,7 +274,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
     # --- handlers and tasks ----------------------------------------------------------------------
 
     def handler(self, *topics: str, **options: Unpack[HandlerOptions]) -> Callable[[F], F]:
-        """Register an async function for topics; see ``Router.handler``.
+        """Register a function as the handler of topics; see ``Router.handler``.
 
         Entering a consumer that has handlers starts them. Such a consumer cannot be iterated.
         """
@@ -296,7 +298,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         return self._registering().middleware(function)
 
     def partition_lifespan(self, function: L) -> L:
-        """Open what handlers keep for each partition, and close it when the partition goes.
+        """Register a function that opens and closes the state of each assigned partition.
 
         ::
 
@@ -307,13 +309,13 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
                 yield counts                    # HandlerContext.partition_state
                 await save(counts)
 
-        An async generator function, or one that returns an async context manager. It is entered
-        for each assignment of a partition before its first record is handled, and exits after the
-        last one and before the final commit; records of other partitions are handled meanwhile. If
-        the partition is lost, PartitionLostError is raised at ``yield``.
+        The function is an async generator, or returns an async context manager. It is entered for
+        each assignment of a partition before its first record is handled, and exits after the last
+        record and before the final commit; records of other partitions are handled meanwhile. If
+        the partition is lost, ``yield`` raises PartitionLostError.
 
-        If it raises, the consumer stops as after a handler with ``on_error="stop"``; at exit, the
-        partition is released without a final commit. Entering is cancelled after
+        If the function raises, the consumer stops as after a handler with ``on_error="stop"``; at
+        exit, the partition is lost without a final commit. Entering is cancelled after
         ``max_poll_interval`` or when the partition is revoked, exiting at the deadline of the
         revocation or of ``close_timeout``. Raises ConfigError for another kind of function.
         """
@@ -322,7 +324,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
 
     @property
     def producer(self) -> Producer:
-        """Publishes from outside of handlers, by the consumer's connections, until it is closed.
+        """A producer for code outside of handlers, over the consumer's connections.
 
         ``await consumer.producer.publish("orders", order, key="c7")`` returns when all in-sync
         replicas have the record. Raises IllegalStateError before the consumer is entered, and
@@ -333,11 +335,11 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
     async def run(self) -> None:
         """Enter, process records until SIGINT, SIGTERM or :meth:`stop`, drain, and close.
 
-        From the signal, the stop or the first failure on, closing takes ``close_timeout`` at most:
-        no further handlers are started, and those that still run 5 s before the end (or at half of
-        it) are cancelled. If the event loop is blocked then, the signal ends the process; a second
-        signal ends it at once. Raises the error of a handler, or else that of closing. If
-        cancelled, handlers are cancelled too, and their records are processed again.
+        After the signal, the stop or the first failure, closing takes ``close_timeout`` at most: no
+        call is started, and calls that still run 5 s before the end (or at half of the time, if
+        that is later) are cancelled. If the event loop is blocked then, the signal ends the
+        process; a second signal ends it at once. Raises the error of a handler, or otherwise of
+        closing. If cancelled, handlers are cancelled too, and their records are processed again.
         """
         if self._handler_host.router is None:
             raise ConfigError("run() needs handlers: register one with @consumer.handler(topic)")
@@ -350,7 +352,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
     async def lifespan(
         self, app: object = None, *, on_failure: Literal["terminate", "report"] = "terminate"
     ) -> AsyncGenerator[None]:
-        """For an ASGI application: ``FastAPI(lifespan=consumer.lifespan)``.
+        """The lifespan of an ASGI application: ``FastAPI(lifespan=consumer.lifespan)``.
 
         If the handlers fail, the error is logged, and with ``"terminate"`` SIGTERM is sent to this
         process, so that the server shuts down. The error is raised when the lifespan ends.
@@ -378,14 +380,14 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
     ) -> TrackedTaskGroup:
         """A group for ``async with``; a record is completed when its task ends.
 
-        ``concurrency``, ``max_in_flight`` and ``order_by`` are by default those of the consumer.
-        ``retry``, ``dead_letter`` and ``on_error`` decide what a failure means, as for handlers.
+        ``concurrency``, ``max_in_flight`` and ``order_by`` are the consumer's by default.
+        ``retry``, ``dead_letter`` and ``on_error`` decide about failures, as for handlers.
         Needs ``commit_mode="processed"``.
         """
         session, config = self._reading(), self._config
         if config.commit_mode != "processed":
             raise ConfigError(
-                'a task group counts records by itself: it needs commit_mode="processed", this '
+                'a task group completes records itself: it needs commit_mode="processed", this '
                 f'consumer has "{config.commit_mode}"'
             )
         from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
@@ -398,19 +400,19 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         running = config.concurrency if concurrency is None else concurrency
         if not 1 <= most <= config.max_in_flight:
             raise ConfigError(
-                f"max_in_flight={most}: from 1 to {config.max_in_flight}, which is all that the "
-                "consumer takes ahead (its own max_in_flight)"
+                f"max_in_flight={most}: use 1 to {config.max_in_flight}, the consumer's "
+                "max_in_flight"
             )
         if running < 1:
             raise ConfigError(f"concurrency={running}: at least 1")
-        letters = DeadLetterProducer(partial(self._handler_host.open_producer, session))
+        dead_letters = DeadLetterProducer(partial(self._handler_host.open_producer, session))
         context = RunnerContext(
             concurrency=running,
             max_in_flight=most,
             log=session.log,
             order_by=config.order_by if order_by is INHERIT else order_by,
             null_keys=config.null_keys,
-            dead_letters=None if dead_letter is None else letters,
+            dead_letters=None if dead_letter is None else dead_letters,
             observers=session.observers,
             recorder=session.recorder,
             deadline=ShutdownDeadline(session.now, config.close_timeout),
@@ -426,8 +428,8 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
             raise IllegalStateError("handlers are registered before the consumer is entered")
         if self._assigned is not None or self._pattern is not None:
             raise ConfigError(
-                "handlers say which topics are read: give @consumer.handler the topics or the "
-                "pattern, and the consumer none"
+                "handlers choose the topics of a consumer: give the topics or the pattern to "
+                "@consumer.handler, and none to the consumer"
             )
         return self._handler_host.router_for_registration()
 
@@ -476,8 +478,8 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
     def _reading(self) -> Session:
         if self._handler_host.router is not None:
             raise ConfigError(
-                "this consumer has handlers, which take its records: use another consumer (with "
-                "a group_id of its own) to iterate, or await consumer.run()"
+                "this consumer has handlers, which take its records: use another consumer with "
+                "another group_id to iterate, or await consumer.run()"
             )
         return self._entered_once()
 
@@ -491,4 +493,4 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
 
     def _needs_group(self, call: str) -> None:
         if self._config.group_id is None:
-            raise ConfigError(f"{call}() is about a consumer group: give the consumer a group_id")
+            raise ConfigError(f"{call}() needs a consumer group: give the consumer a group_id")

@@ -19,7 +19,7 @@ def _names(partitions: Iterable[TopicPartition]) -> str:
 class AsyncRevokeError(Exception):
     """Base of all errors of this library.
 
-    Messages are one line without control characters, also where they quote a broker or a record.
+    Messages are one line without control characters, even if they quote a broker or a record.
     """
 
     def __init__(self, *args: object) -> None:
@@ -41,7 +41,7 @@ class ConsumerClosedError(IllegalStateError):
 
 
 class FatalError(AsyncRevokeError):
-    """The consumer has failed and lost all partitions. Every further step raises this again."""
+    """The consumer has failed and lost all partitions. Each further step raises this again."""
 
 
 class AuthenticationError(FatalError):
@@ -53,7 +53,7 @@ class UnsupportedVersionError(FatalError):
 
 
 class InconsistentGroupError(FatalError):
-    """No assignor is common to all members, or the broker rejects this member's group settings."""
+    """The members have no common assignor, or the broker rejects this member's group settings."""
 
 
 class FencedInstanceError(FatalError):
@@ -61,7 +61,7 @@ class FencedInstanceError(FatalError):
 
 
 class JournalError(FatalError):
-    """The journal cannot be written; nothing is committed that it does not have."""
+    """The journal cannot be written. No offset is committed of records that it does not have."""
 
 
 class GroupAuthorizationError(FatalError):
@@ -77,9 +77,9 @@ class BrokerError(AsyncRevokeError):
 
 
 class PublishError(AsyncRevokeError):
-    """A result was not published to ``topic``; ``reason`` says why. Its record is not done.
+    """A result was not published to ``topic``, for this ``reason``. Its record is not done.
 
-    ``in_doubt``: it may have been written, because a request got no usable answer.
+    ``in_doubt``: it may have been written, because a request got no usable response.
     """
 
     def __init__(self, topic: str, reason: str, *, in_doubt: bool = False) -> None:
@@ -90,8 +90,7 @@ class PublishError(AsyncRevokeError):
 
 
 class RequestTimeoutError(AsyncRevokeError, TimeoutError):
-    """A query got no usable response within ``request_timeout``; the message says what it waited
-    for. It can be repeated."""
+    """A query got no usable response within ``request_timeout``, and can be repeated."""
 
 
 class PartitionsError(AsyncRevokeError):
@@ -105,8 +104,10 @@ class PartitionsError(AsyncRevokeError):
 
 
 class PartitionLostError(PartitionsError):
-    """A commit for partitions that are not assigned any more: it was not sent, or they were lost
-    before it was acknowledged."""
+    """The partitions are no longer assigned, so a commit for them was not sent or not acknowledged.
+
+    A partition lifespan receives it at ``yield`` when its partition is lost.
+    """
 
     reason = "lost, so it cannot be committed by this consumer any more"
 
@@ -124,11 +125,10 @@ class OffsetOutOfRangeError(PartitionsError):
 
 
 class LogTruncationError(OffsetOutOfRangeError):
-    """The log was truncated before the position (KIP-320), and ``auto_offset_reset="error"``; the
-    position is kept.
+    """The log was truncated before the position (KIP-320), and ``auto_offset_reset="error"``.
 
-    ``position`` is the next offset to read. ``truncated_to`` is the first offset at which the log
-    differs from what was read, None if the leader does not know it.
+    The position is kept: ``position`` is the next offset to read. ``truncated_to`` is the first
+    offset at which the log differs from the records that were read; None if it is unknown.
     """
 
     def __init__(
@@ -136,11 +136,11 @@ class LogTruncationError(OffsetOutOfRangeError):
     ) -> None:
         self.position = position
         self.truncated_to = truncated_to
-        where = "somewhere before it" if truncated_to is None else f"at offset {truncated_to}"
+        where = "an unknown offset" if truncated_to is None else f"offset {truncated_to}"
         super().__init__(
             [partition],
-            f"{_names([partition])}: an election has cut the log {where}, and it was read up to"
-            f" offset {position}; seek to go on",
+            f"{_names([partition])}: the log was truncated to {where} in an election, and was read "
+            f"up to offset {position}; seek to continue",
         )
 
 
@@ -162,11 +162,11 @@ class CorruptRecordError(PartitionsError):
 
 
 class UnreadableRecordError(CorruptRecordError):
-    """A record has a right checksum and cannot be decoded: its producer wrote it inconsistently, or
+    """A record with a correct checksum cannot be decoded: its producer wrote it inconsistently, or
     it exceeds a limit. The position stays before it.
 
-    ``offset`` is that of the record, ``next_offset`` the one to seek to. If a whole batch cannot be
-    decoded, they are the next offset to read in it and the one after it.
+    ``offset`` is the record's, ``next_offset`` the offset to seek to. If a whole batch cannot be
+    decoded, they are the next offset to read in the batch and the first offset after it.
     """
 
     def __init__(
@@ -184,11 +184,11 @@ class UnreadableRecordError(CorruptRecordError):
 
 
 class DecodeError(AsyncRevokeError):
-    """A record's value does not match its handler's annotation, or its decoder or ``order_by``
-    failed.
+    """A record's value does not match its handler's annotation, or a user's function failed.
 
-    The message names the kind of error, the field and the position, without content of the record.
-    ``original`` is the exception, whose message may have content.
+    The function is a decoder, ``order_by`` or ``where``. The message names the kind of error, the
+    field and the position, without content of the record. ``original`` is the exception, whose
+    message may have content.
     """
 
     def __init__(
@@ -206,14 +206,14 @@ class DecodeError(AsyncRevokeError):
 
 
 class UnmatchedRecordError(AsyncRevokeError):
-    """No handler of the topic takes the record, and ``unmatched`` does not say what follows."""
+    """No handler of the topic takes the record, and ``unmatched`` is not given, or ``"stop"``."""
 
     def __init__(self, partition: TopicPartition, offset: int) -> None:
         self.partition = partition
         self.offset = offset
         super().__init__(
             f"{_names([partition])} at offset {offset}: no handler of the topic takes the record: "
-            'register one without where= for all others, or say unmatched="skip" or "dead_letter"'
+            'register one without where= for all others, or use unmatched="skip" or "dead_letter"'
         )
 
 
@@ -229,18 +229,18 @@ class HandlerTimeoutError(AsyncRevokeError, TimeoutError):
 
 
 class HandlerProcessError(AsyncRevokeError):
-    """A call of a handler with ``run_in="process"`` could not reach its process, or its process
-    ended: a value that cannot be pickled, or a process that was killed."""
+    """A call of a handler with ``run_in="process"`` failed: a value could not be pickled, or the
+    process was killed."""
 
 
 class CallbackTimeoutError(AsyncRevokeError, TimeoutError):
-    """A lifespan or a listener that delivery or a revocation waits for took too long."""
+    """A lifespan or a listener took too long, and delivery or a revocation waited for it."""
 
 
 class HandlerExitError(AsyncRevokeError):
     """A handler raised SystemExit or KeyboardInterrupt, which stops the consumer.
 
-    ``reason`` is that exception; ``Consumer.run`` raises it when all has drained.
+    ``reason`` is that exception; ``Consumer.run`` raises it when the consumer has drained.
     """
 
     def __init__(self, reason: SystemExit | KeyboardInterrupt) -> None:

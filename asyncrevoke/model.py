@@ -21,7 +21,7 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed offset: that of the *next* record to read, and what is stored beside it."""
+    """A committed offset: the offset of the *next* record to read, and its metadata."""
 
     offset: int
     metadata: str = ""
@@ -40,17 +40,19 @@ class BrokerPattern(NamedTuple):
     """A pattern of topics that the broker resolves, in RE2 syntax; it must match a whole name.
 
     For ``group_protocol="consumer"``. The broker looks for new topics every 10 s at most, and finds
-    those that the principal may describe. Changing the pattern gives everything up, in two steps,
-    even if the new one matches the same topics.
+    those that the principal may describe. Changing the pattern revokes all partitions, in two
+    steps, even if the new pattern matches the same topics.
     """
 
     regex: str
 
 
 class GroupMetadata(NamedTuple):
-    """Who we are in the group: what a commit is stamped with. ``generation`` is the member epoch
-    under the consumer protocol (KIP-848). Generation -1 and an empty member id
-    outside a group."""
+    """The identity of this member in its group, which commits carry.
+
+    ``generation`` is the member epoch under KIP-848. Outside a group, the generation is -1 and the
+    member id is empty.
+    """
 
     group_id: str
     generation: int = -1
@@ -59,11 +61,12 @@ class GroupMetadata(NamedTuple):
 
 
 class BlockingRecord(NamedTuple):
-    """The oldest record that keeps a partition from being given up, to the group or at the end.
+    """The oldest record that delays the release of a partition, in a revocation or at closing.
 
-    ``seconds`` is for how long that has been asked for, and ``unfinished`` how many records of the
-    partition are not done, this one included. ``handler`` names the handler, or the function of the
-    task that has the record; None if nobody has said which it is: a loop's own work, or an ack.
+    ``seconds`` is the time since the revocation or closing began, and ``unfinished`` the number of
+    records of the partition that are not done, including this one. ``handler`` names the handler,
+    or the function of the task that has the record; None if it is unknown, as for the work of a
+    loop, or for an ack.
     """
 
     topic: str
@@ -75,15 +78,15 @@ class BlockingRecord(NamedTuple):
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The partition that it holds back."""
+        """The partition whose release the record delays."""
         return TopicPartition(self.topic, self.partition)
 
 
 class RunningHandler(NamedTuple):
     """A call of a handler that has not ended.
 
-    ``seconds`` is for how long it has been seen running, at most a second less than it does;
-    ``offset`` is its record's, of a batch the first one's.
+    ``seconds`` is the time since the call was first seen running, at most a second less than it
+    has run; ``offset`` is the record's, or the first record's of a batch.
     """
 
     handler: str
@@ -98,7 +101,7 @@ class FailurePause(NamedTuple):
     """A partition that is paused until the handler of a failed record succeeds (``Pause``).
 
     ``offset`` is the record's, ``error`` the type and message of its last exception, ``attempts``
-    how often it was handled, and ``probe_after`` the seconds between two attempts.
+    the number of calls so far, and ``probe_after`` the seconds between two attempts.
     """
 
     topic: str
@@ -111,20 +114,21 @@ class FailurePause(NamedTuple):
 
 
 class Health(NamedTuple):
-    """How the consumer is, for a health check.
+    """The state of the consumer, for a health check.
 
-    ``state`` is the membership's state in words. Ages are seconds, None if it never happened:
-    ``heartbeat_age`` since the coordinator last confirmed the membership, ``idle_seconds`` since
-    the loop body got its last batch (None while it waits for one). ``paused_partitions`` were
-    paused by the user or by back-pressure. ``error`` is the fatal error, if there is one.
-    ``blocking_records`` has the record that each of the ``revoking`` partitions waits for, if it
-    waits for one. ``skipped_completed`` counts the records that were not delivered, because the
-    completion map of a commit lists them as completed by a previous owner of their partition.
-    ``running`` are the calls of handlers, the longest first. ``missing_topics`` are subscribed to
-    and do not exist; the brokers reject metadata requests of this consumer for
-    ``rejected_topics``. ``failure_pauses`` says why partitions are paused that resume by
-    themselves. ``unreachable_brokers`` (``host:port``) lead a partition and did not respond to the
-    last request; if no broker responds, those that were tried.
+    ``state`` is the membership's state in words. ``heartbeat_age`` is the seconds since the
+    coordinator last confirmed the membership (None: never), ``idle_seconds`` since the loop body
+    got its last batch (None while it waits for one). ``paused_partitions`` were paused by the user
+    or by back-pressure. ``error`` is the fatal error, if there is one. ``blocking_records`` has the
+    record that each of the ``revoking`` partitions waits for, if there is one.
+
+    ``skipped_completed`` counts the records that were not delivered, because the completion map of
+    a commit lists them as completed by a previous owner of their partition. ``running`` has the
+    running calls of handlers, the longest first. ``missing_topics`` are subscribed to and do not
+    exist; for ``rejected_topics``, brokers reject this consumer's metadata requests.
+    ``failure_pauses`` has the reasons of pauses that end when a record succeeds.
+    ``unreachable_brokers`` (``host:port``) lead a partition and did not respond to the last
+    request; if no broker responds, these are the brokers that were tried.
     """
 
     state: str
@@ -161,8 +165,8 @@ class Record(msgspec.Struct, frozen=True, gc=False, eq=False):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
-    # Which tracker counts this record: a lost or sought-away partition has another one,
-    # so that a late completion cannot move its commit point.
+    # The offset tracker that counts this record. After a loss or a seek, the partition has another
+    # one, so a late completion cannot move its commit point.
     tracker_id: int = -1
 
     @property
@@ -172,13 +176,15 @@ class Record(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     @property
     def view(self) -> memoryview | None:
-        """The value as a read-only memoryview, without a copy; None for a null value. With
-        ``value_as="view"`` it may keep a fetch response in memory."""
+        """The value as a read-only memoryview, without a copy; None for a null value.
+
+        With ``value_as="view"``, the view may keep a fetch response in memory.
+        """
         return None if self.value is None else memoryview(self.value)
 
     @property
     def checksum(self) -> None:
-        """Always None: message format v2 has a checksum per batch and none per record."""
+        """Always None: message format v2 has a checksum per batch, and none per record."""
         return None
 
     @property
@@ -193,9 +199,9 @@ class Record(msgspec.Struct, frozen=True, gc=False, eq=False):
 
 
 class UnreadableRecord(Record, frozen=True, gc=False, eq=False):
-    """Stands where a record cannot be read, or all of a batch up to ``next_offset``.
+    """Replaces a record that cannot be read, or all records of a batch before ``next_offset``.
 
-    Nothing of what was written is in it. Handlers never get it: their failure policy does.
+    It has no key and no value. Handlers never receive it; their failure policy decides about it.
     """
 
     next_offset: int = -1
@@ -203,7 +209,7 @@ class UnreadableRecord(Record, frozen=True, gc=False, eq=False):
 
 
 if TYPE_CHECKING:
-    # Only a tuple tells a type checker what each name gets when a poll result is unpacked.
+    # Type checkers infer the types of unpacked names only from a tuple.
     class _Unpacks(tuple[Sequence[Record], frozenset[TopicPartition], frozenset[TopicPartition]]):
         __slots__ = ()
 
@@ -226,11 +232,11 @@ else:
 
 
 class PollResult(_Unpacks):
-    """What one step of the iterator returns (KIP-983, variant 1).
+    """The result of one step of the iterator (KIP-983, variant 1).
 
-    ``records`` is a sequence of :class:`Record`; ``to_be_revoked`` holds the partitions whose
-    revoke completes at the next step unless it is delayed; ``lost`` those that were lost since
-    the last step. It unpacks as ``records, to_be_revoked, lost`` and is no tuple.
+    ``records`` is a sequence of :class:`Record`. ``to_be_revoked`` has the partitions whose
+    revocation completes at the next step unless it is delayed, and ``lost`` those that were lost
+    since the last step. It unpacks as ``records, to_be_revoked, lost``, but is no tuple.
     """
 
     __slots__ = ("_records", "_slices", "lost", "to_be_revoked")
@@ -248,7 +254,7 @@ class PollResult(_Unpacks):
 
     @property
     def records(self) -> Sequence[Record]:
-        """All records, those of one partition next to each other and in offset order."""
+        """All records, grouped by partition and in offset order."""
         if self._records is None:
             parts = list(self._slices.values())
             self._records = parts[0] if len(parts) == 1 else list(chain.from_iterable(parts))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-# Characters; what is longer is cut.
+# Limits in characters; longer texts are cut.
 LONGEST_TEXT: Final = 1000
 LONGEST_MESSAGE: Final = 8000
 _LONGEST_OPTION: Final = 200
@@ -20,8 +20,8 @@ def printable(text: str, limit: int = LONGEST_TEXT) -> str:
     """``text`` in one line, with characters that are not printable escaped as in Python literals.
 
     These are all control, format, surrogate and unassigned characters of Unicode, and all
-    separators except the space. Text longer than ``limit`` is cut, and its length appended. Of a
-    URL, the user and the password are left out.
+    separators except the space. Text longer than ``limit`` is cut, and its length appended. User
+    and password of a URL are left out.
     """
     if "://" in text and "@" in text:
         text = _WORD.sub(_without_user, text)
@@ -33,8 +33,10 @@ def printable(text: str, limit: int = LONGEST_TEXT) -> str:
 
 
 def shown_option(value: object) -> str:
-    """``repr(value)`` in one line for a message about an option, cut at 200 characters, without
-    anything before its last ``@``: that may be a user and a password."""
+    """``repr(value)`` in one line for a message about an option, cut at 200 characters.
+
+    The text before the last ``@`` is left out, because it may be a user and a password.
+    """
     try:
         text = repr(value)
     except Exception as error:  # noqa: BLE001 - the message is about the option

@@ -1,4 +1,4 @@
-"""Imports the Consumer that a command line names as ``app:consumer``."""
+"""Imports the Consumer that an argument names as ``app:consumer``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OURS = str(Path(__file__).parent)
 
 
 class TargetError(Exception):
-    """The argument names no Consumer; the message has the fix."""
+    """The target names no Consumer; the message has the fix."""
 
 
 def find_consumer(target: str) -> Consumer:
@@ -108,8 +108,8 @@ def _checked(target: str, attribute: str, found: object) -> Consumer:
     if isinstance(found, FunctionType) or found is Consumer:
         call = f"{cast('FunctionType', found).__name__}()"
         raise TargetError(
-            f"{target} has to be a Consumer, not what makes one: assign it in the module, as "
-            f"consumer = {call}, and name that"
+            f"{target} has to be a Consumer, not a function or class that makes one: assign it in "
+            f"the module, as consumer = {call}, and name that"
         )
     raise TargetError(
         f"{target} is of the type {type(found).__name__}: name a Consumer that has handlers"

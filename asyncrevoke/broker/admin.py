@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.protocol.messages import Entities, Request, Response
 
-    Answer = TypeVar("Answer")
+    ResponseT = TypeVar("ResponseT")
 
 REQUEST_TIMEOUT = 30.0
 RETRY_INTERVAL = 0.05
@@ -59,7 +59,7 @@ _OPERATIONS: Mapping[Operation, int] = {
 }  # fmt: skip
 _LITERAL, _PREFIXED = 3, 4
 _ALLOW = 3
-# How long the controller may take.
+# The timeout of the controller, in each request.
 _CONTROLLER_TIMEOUT = i32Timedelta.parse(datetime.timedelta(seconds=REQUEST_TIMEOUT))
 
 
@@ -98,16 +98,16 @@ class CreateAclsRequest(EntityRequest[CreateAclsResponse], frozen=True, kw_only=
 
 
 class Admin:
-    """Requests to one broker, each over a connection of its own.
+    """Requests to one broker, each over a new connection.
 
     Args:
-        server: ``host:port`` of a listener without TLS and SASL, or a configuration, of whose
-            ``bootstrap_servers`` the first one is asked.
-        timeout: seconds for connecting, and for each answer.
+        server: ``host:port`` of a listener without TLS and SASL, or a configuration, whose first
+            bootstrap server is used.
+        timeout: seconds for connecting, and for each response.
 
     Raises:
-        ConfigError: the address is none.
-        OSError: from every call, if the broker cannot be reached or does not answer in time.
+        ConfigError: the address is invalid.
+        OSError: from every call, if the broker cannot be reached or does not respond in time.
     """
 
     def __init__(self, server: str | ConsumerConfig, timeout: float = REQUEST_TIMEOUT) -> None:
@@ -123,8 +123,10 @@ class Admin:
     def create_topic(
         self, name: str, partitions: int, replication: int, config: Mapping[str, str]
     ) -> None:
-        """Create a topic; returns when the controller has accepted it. -1 partitions or replicas
-        are as many as the broker's defaults say (KIP-464)."""
+        """Create a topic; returns when the controller has accepted it.
+
+        With -1 for partitions or replicas, the broker uses its defaults (KIP-464).
+        """
         topic = create_topics.CreatableTopic(
             name=TopicName(name),
             num_partitions=i32(partitions),
@@ -135,8 +137,8 @@ class Admin:
                 for key, value in config.items()
             ),
         )
-        answer = self._ask(CreateTopicsRequest(topics=(topic,)))
-        for result in answer.topics:
+        response = self._response_to(CreateTopicsRequest(topics=(topic,)))
+        for result in response.topics:
             _check(f"creating topic {name!r}", result.error_code, result.error_message)
 
     def add_partitions(self, name: str, total: int) -> None:
@@ -144,14 +146,14 @@ class Admin:
         topic = create_partitions.CreatePartitionsTopic(
             name=TopicName(name), count=i32(total), assignments=None
         )
-        answer = self._ask(CreatePartitionsRequest(topics=(topic,)))
-        for result in answer.results:
+        response = self._response_to(CreatePartitionsRequest(topics=(topic,)))
+        for result in response.results:
             _check(f"adding partitions to {name!r}", result.error_code, result.error_message)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic; returns when the controller has accepted it."""
-        answer = self._ask(DeleteTopicsRequest(topic_names=(TopicName(name),)))
-        for result in answer.responses:
+        response = self._response_to(DeleteTopicsRequest(topic_names=(TopicName(name),)))
+        for result in response.responses:
             _check(f"deleting topic {name!r}", result.error_code, result.error_message)
 
     def partitions(self, name: str) -> int:
@@ -171,14 +173,16 @@ class Admin:
         return found
 
     def leads(self, name: str, partitions: Iterable[int]) -> bool:
-        """Whether this broker serves these partitions. A new leader may learn last that it is the
-        leader."""
+        """Whether this broker serves these partitions.
+
+        A new leader may be the last broker that learns of its leadership.
+        """
         queries = tuple(
             OffsetQuery(partition=TopicPartition(name, number), timestamp=LATEST_TIMESTAMP)
             for number in partitions
         )
-        answer = cast("ListOffsetsResponse", self._send(ListOffsetsRequest(queries=queries)))
-        return all(listed.error is ErrorCode.none for listed in answer.offsets)
+        response = cast("ListOffsetsResponse", self._send(ListOffsetsRequest(queries=queries)))
+        return all(listed.error is ErrorCode.none for listed in response.offsets)
 
     def allow(
         self,
@@ -202,15 +206,15 @@ class Admin:
             )
             for operation in operations
         )
-        answer = self._ask(CreateAclsRequest(creations=creations))
-        for result in answer.results:
+        response = self._response_to(CreateAclsRequest(creations=creations))
+        for result in response.results:
             _check(f"allowing {user!r}", result.error_code, result.error_message)
 
     def _metadata(self, *topics: str) -> MetadataResponse:
         return cast("MetadataResponse", self._send(MetadataRequest(topics=topics)))
 
-    def _ask(self, request: EntityRequest[Answer]) -> Answer:
-        return cast("Answer", cast("EntityResponse", self._send(request)).entity)
+    def _response_to(self, request: EntityRequest[ResponseT]) -> ResponseT:
+        return cast("ResponseT", cast("EntityResponse", self._send(request)).entity)
 
     def _send(self, request: Request) -> Response:
         try:
@@ -246,10 +250,10 @@ def _serves(address: str, name: str, partitions: int) -> bool:
     try:
         return all(Admin(leader).leads(name, led) for leader, led in leaders.items())
     except OSError:
-        return False  # a leader that has just stopped; another one is elected
+        return False  # the leader has just stopped, and another one is elected
 
 
 def _check(what: str, code: ErrorCode, message: str | None) -> None:
     if code is not ErrorCode.none:
         reason = f" ({printable(message)})" if message else ""
-        raise BrokerRequestError(f"{what}: the broker answers {code.name}{reason}", int(code))
+        raise BrokerRequestError(f"{what}: the broker responds {code.name}{reason}", int(code))

@@ -60,15 +60,15 @@ class KafkaBroker(RunningBroker):
     broker also ends when the process that started it ends, even by SIGKILL.
 
     Args:
-        port: where clients connect, on 127.0.0.1; a free port by default.
-        properties: further properties of the broker, overriding ours.
-        security: what the clients' listener asks for.
-        quick: start fast and let the group coordinator wait as little as it may; False for
-            benchmarks, which run with Kafka's own defaults and a fully optimising Java.
-        heap: Java's memory, as ``-Xmx`` takes it.
+        port: the port for clients, on 127.0.0.1; a free port by default.
+        properties: properties of the broker that override the defaults of this library.
+        security: the security of the clients' listener.
+        quick: start fast, with the shortest timeouts of the group coordinator; use False for
+            benchmarks, which need Kafka's defaults and a fully optimising Java.
+        heap: Java's memory, as in ``-Xmx``.
         tools: also download Kafka's command line tools (see :attr:`java_command`).
-        folder: where data and log are kept and stay; a temporary folder by default.
-        start_timeout: seconds until the broker must answer.
+        folder: a folder that keeps data and log; a temporary folder by default.
+        start_timeout: seconds in which the broker must respond after its start.
         on_progress: called while jars are downloaded.
     """
 
@@ -119,7 +119,7 @@ class KafkaBroker(RunningBroker):
     @property
     @override
     def admin_addresses(self) -> Sequence[str]:
-        """``host:port`` of the listener that asks for neither TLS nor SASL."""
+        """``host:port`` of the listener without TLS and SASL."""
         if not self.running:
             raise IllegalStateError("the broker is not running: call start() first")
         return [self._admin_address]
@@ -131,7 +131,7 @@ class KafkaBroker(RunningBroker):
 
     @property
     def pid(self) -> int | None:
-        """The process id, None while it is not running."""
+        """The process id; None while the broker is not running."""
         return self._process.pid if self._process is not None and self._process.running else None
 
     @property
@@ -156,7 +156,7 @@ class KafkaBroker(RunningBroker):
 
     @override
     def client_options(self, user: str | None = None) -> ClientOptions:
-        """What a client needs to connect, ``bootstrap_servers`` included, as keyword arguments."""
+        """The connection options of a client, as keyword arguments."""
         options = self.security.client_options(user, self._directory / "authority.pem")
         options["bootstrap_servers"] = self.bootstrap_servers
         return options
@@ -165,11 +165,11 @@ class KafkaBroker(RunningBroker):
 
     @override
     def start(self) -> None:
-        """Start it, with the data and the port it had before; returns when it answers requests.
+        """Start the broker, with its former data and port; returns when it responds to requests.
 
         Raises:
-            BrokerStartError: it cannot be started; the message names the fix, and ends with the
-                broker's last lines if it ran.
+            BrokerStartError: it cannot be started; the message has the fix, and the last lines of
+                the broker's log if it ran.
         """
         if self.running:
             return
@@ -186,25 +186,25 @@ class KafkaBroker(RunningBroker):
                 last = attempt == _TRIES_FOR_PORTS - 1
                 if not (taken and first) or last:
                     raise
-                # Another program took one of the ports after they were found free.
+                # Another program has taken one of the free ports.
                 self._forget_data()
             else:
                 return
 
     def stop(self, timeout: float = STOP_TIMEOUT) -> None:
-        """Shut it down in an orderly way and keep its data; killed after ``timeout`` seconds."""
+        """Shut the broker down and keep its data; after ``timeout`` seconds it is killed."""
         if self._process is not None:
             self._process.terminate(timeout)
             self._process = None
 
     def kill(self) -> None:
-        """End it at once, as a crash would, and keep its data."""
+        """End the broker at once, as a crash would, and keep its data."""
         if self._process is not None:
             self._process.kill()
             self._process = None
 
     def restart(self, *, orderly: bool = True) -> None:
-        """Stop (or kill) and start it again with the same data and port."""
+        """Stop (or kill) the broker, and start it again with the same data and port."""
         if orderly:
             self.stop()
         else:
@@ -212,16 +212,16 @@ class KafkaBroker(RunningBroker):
         self.start()
 
     def pause(self) -> None:
-        """Freeze the process (SIGSTOP): connections stay open, and nothing answers."""
+        """Pause the process (SIGSTOP): connections stay open, and requests get no response."""
         self._signal("SIGSTOP")
 
     def resume(self) -> None:
-        """Let a paused process go on (SIGCONT)."""
+        """Resume a paused process (SIGCONT)."""
         self._signal("SIGCONT")
 
     @override
     def close(self) -> None:
-        """End it at once and remove its data; in a folder of yours, shut it down and keep them."""
+        """End the broker at once and remove its data; with ``folder``, shut it down and keep it."""
         if self._keep:
             self.stop()
         self.kill()
@@ -235,7 +235,7 @@ class KafkaBroker(RunningBroker):
         self._node_id, self._nodes, self._cluster_id = node_id, nodes, cluster_id
 
     def launch(self) -> None:
-        """Start the process without waiting for its answers."""
+        """Start the process without waiting until it responds."""
         self._find_java()
         directory = self._directory
         config = directory / "server.properties"
@@ -247,13 +247,13 @@ class KafkaBroker(RunningBroker):
         self._process = BrokerProcess(command, self.log_path, None if self._keep else directory)
 
     def wait_until_ready(self, node_ids: set[int]) -> None:
-        """Wait until it answers and knows all these brokers as ready.
+        """Wait until the broker responds, and lists all these brokers in its metadata.
 
         Raises:
-            BrokerStartError: it ended, or did not answer within ``start_timeout`` seconds.
+            BrokerStartError: it ended, or did not respond within ``start_timeout`` seconds.
         """
         deadline = time.monotonic() + self.start_timeout
-        while not self._answers(node_ids):
+        while not self._responds(node_ids):
             if self._process is None or not self._process.running:
                 code = None if self._process is None else self._process.exit_code
                 raise BrokerStartError(
@@ -262,7 +262,7 @@ class KafkaBroker(RunningBroker):
                 )
             if time.monotonic() > deadline:
                 raise BrokerStartError(
-                    f"Apache Kafka did not answer within {self.start_timeout:g} s (a slow machine "
+                    f"Apache Kafka did not respond within {self.start_timeout:g} s (a slow machine "
                     "may need a longer start_timeout); its last lines:",
                     self.log_tail(),
                 )
@@ -329,8 +329,8 @@ class KafkaBroker(RunningBroker):
             *loading, "-Xmx128m", *_QUICK_JAVA, *_LOGGING, "kafka.tools.StorageTool", "format",
             f"--cluster-id={self._cluster_id}", "--config", str(config),
         ]  # fmt: skip
-        # Every user of this machine can see the arguments of a process: those with passwords are
-        # lines of a file.
+        # Every user of this machine can see the arguments of a process, so arguments with passwords
+        # are in a file.
         passwords = config.with_name("format.arguments")
         if secret := self.security.format_arguments():
             write_private(passwords, "\n".join(secret).encode())
@@ -354,11 +354,11 @@ class KafkaBroker(RunningBroker):
     def _forget_data(self) -> None:
         shutil.rmtree(self._directory / "data", ignore_errors=True)
 
-    def _answers(self, node_ids: set[int]) -> bool:
+    def _responds(self, node_ids: set[int]) -> bool:
         try:
             if not node_ids <= Admin(self._admin_address, timeout=5).brokers():
                 return False
-            # The clients' listener opens last of all.
+            # The clients' listener opens last.
             with socket.create_connection((HOST, self._node.clients_port), 5):
                 return True
         except (OSError, BrokerRequestError):

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from asyncrevoke.broker.broker import KafkaBroker
-from asyncrevoke.broker.docker import DockerBroker, engine_answers
+from asyncrevoke.broker.docker import DockerBroker, engine_responds
 from asyncrevoke.broker.errors import BrokerMissingError
 from asyncrevoke.broker.external import ExternalBroker
 from asyncrevoke.errors import ConfigError
@@ -24,15 +24,15 @@ VARIABLE = "ASYNCREVOKE_BROKER"
 def start_broker(
     *, on_progress: OnProgress | None = None, environ: Mapping[str, str] | None = None
 ) -> RunningBroker:
-    """A broker that answers; close it, or use it as a context manager.
+    """Start a broker, or connect to one; close it, or use it as a context manager.
 
-    The environment variable ``ASYNCREVOKE_BROKER`` says which: ``HOST:PORT`` is one of yours,
-    ``jvm`` and ``docker`` start one. Without it, it runs on this machine's Java, or in a container
-    if there is no Java or no jgo here and a Docker engine answers.
+    The environment variable ``ASYNCREVOKE_BROKER`` chooses it: ``HOST:PORT`` is a running broker,
+    ``jvm`` and ``docker`` start one. Without the variable, the broker runs on this machine's Java,
+    or in a container if Java or jgo is missing and a Docker engine responds.
 
     Raises:
-        BrokerStartError: there is none; the message names the fix.
-        ConfigError: the variable says something else.
+        BrokerStartError: no broker can be started or reached; the message has the fix.
+        ConfigError: the variable has another value.
     """
     choice = (os.environ if environ is None else environ).get(VARIABLE, "").strip()
     broker: RunningBroker
@@ -47,7 +47,7 @@ def start_broker(
     try:
         return _started(broker)
     except BrokerMissingError:
-        if choice or not engine_answers():
+        if choice or not engine_responds():
             raise
     return _started(DockerBroker())
 

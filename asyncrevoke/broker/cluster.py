@@ -27,10 +27,10 @@ _RACKS = {
 class KafkaCluster(RunningBroker):
     """Three brokers (or ``size``) that are also controllers; a context manager.
 
-    Each of ``brokers`` can be stopped, killed, paused and restarted alone, and has a rack of its
-    own: ``rack-1`` and so on. A consumer with ``client_rack`` reads from the replica in its rack
-    (KIP-392). Topics, offsets and transactions have three replicas. The other arguments are those
-    of :class:`KafkaBroker`.
+    Each of ``brokers`` can be stopped, killed, paused and restarted alone, and has a separate rack:
+    ``rack-1`` and so on. A consumer with ``client_rack`` reads from the replica in its rack
+    (KIP-392). Topics, offsets and transactions have three replicas. See :class:`KafkaBroker` for
+    the other arguments.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class KafkaCluster(RunningBroker):
     @property
     @override
     def admin_addresses(self) -> Sequence[str]:
-        """``host:port`` of each running broker's listener that asks for neither TLS nor SASL."""
+        """``host:port`` of each running broker's listener without TLS and SASL."""
         addresses = [
             address
             for broker in self.brokers
@@ -84,17 +84,17 @@ class KafkaCluster(RunningBroker):
 
     @override
     def client_options(self, user: str | None = None) -> ClientOptions:
-        """What a client needs to connect, as keyword arguments."""
+        """The connection options of a client, as keyword arguments."""
         options = self.brokers[0].client_options(user)
         options["bootstrap_servers"] = self.bootstrap_servers
         return options
 
     @override
     def start(self) -> None:
-        """Start every broker that does not run; returns when all of them know each other.
+        """Start every broker that does not run; returns when all brokers know each other.
 
         Raises:
-            BrokerStartError: one of them cannot be started.
+            BrokerStartError: a broker cannot be started.
         """
         for broker in self.brokers:
             if not broker.running:

@@ -1,4 +1,4 @@
-"""Apache Kafka as a container, where a Docker engine answers."""
+"""Apache Kafka in a Docker container."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ IMAGE = f"apache/kafka:{KAFKA_VERSION}"
 _FIX = "start Docker, or unset ASYNCREVOKE_BROKER to run Apache Kafka on Java instead"
 
 
-def engine_answers() -> bool:
-    """Whether testcontainers is installed and its Docker engine answers."""
+def engine_responds() -> bool:
+    """Whether testcontainers is installed and its Docker engine responds."""
     try:
         docker = importlib.import_module("docker")  # comes with testcontainers
     except ImportError:
@@ -52,8 +52,8 @@ class DockerBroker(RunningBroker):
     """One broker in a container; testcontainers' reaper ends it if this process is killed.
 
     Args:
-        properties: further properties of the broker, overriding ours.
-        quick: as of :class:`KafkaBroker`.
+        properties: properties of the broker that override the defaults of this library.
+        quick: see :class:`KafkaBroker`.
     """
 
     def __init__(self, *, properties: Mapping[str, str] | None = None, quick: bool = True) -> None:
@@ -65,7 +65,7 @@ class DockerBroker(RunningBroker):
     @property
     @override
     def bootstrap_servers(self) -> str:
-        """The container's published port on the loopback interface."""
+        """The container's published port, on the loopback interface."""
         return f"{HOST}:{self._port}"
 
     @property
@@ -76,11 +76,11 @@ class DockerBroker(RunningBroker):
 
     @override
     def start(self) -> None:
-        """Start the container, its image pulled if need be.
+        """Start the container, and pull its image if it is missing.
 
         Raises:
-            BrokerMissingError: testcontainers is not installed, or no engine answers.
-            BrokerStartError: the broker does not answer.
+            BrokerMissingError: testcontainers is not installed, or no engine responds.
+            BrokerStartError: the broker does not respond.
         """
         try:
             from testcontainers.core.container import DockerContainer
@@ -88,8 +88,8 @@ class DockerBroker(RunningBroker):
             raise BrokerMissingError(
                 "testcontainers is not installed: pip install 'asyncrevoke[testing]'"
             ) from error
-        if not engine_answers():
-            raise BrokerMissingError(f"no Docker engine answers: {_FIX}")
+        if not engine_responds():
+            raise BrokerMissingError(f"no Docker engine responds: {_FIX}")
         # The port is the same inside and outside, because the broker advertises it to clients.
         ports = free_ports()
         self._port = next(ports)
@@ -130,7 +130,7 @@ class DockerBroker(RunningBroker):
             f"://{HOST}:{self._port}", f"://0.0.0.0:{self._port}"
         )
         properties["listeners"] = listeners
-        # The image's own convention for properties in the environment.
+        # The image's names of environment variables for properties.
         return {
             "KAFKA_" + name.replace("_", "__").replace(".", "_").replace("-", "___").upper(): value
             for name, value in properties.items()
@@ -148,7 +148,7 @@ class DockerBroker(RunningBroker):
                 output, errors = container.get_logs()
                 tail = (output + errors).decode("utf-8", "replace").splitlines()[-30:]
                 raise BrokerStartError(
-                    f"the container of {IMAGE} did not answer within {START_TIMEOUT:g} s; its "
+                    f"the container of {IMAGE} did not respond within {START_TIMEOUT:g} s; its "
                     "last lines:",
                     "\n".join(tail),
                 )

@@ -5,9 +5,9 @@ from asyncrevoke.printable import printable_lines
 
 
 class BrokerStartError(AsyncRevokeError):
-    """No broker could be started; the message says how to fix that.
+    """No broker could be started; the message has the fix.
 
-    ``log_tail`` holds the last lines that the broker wrote, empty if it never ran.
+    ``log_tail`` has the last lines of the broker's log, empty if the broker never ran.
     """
 
     def __init__(self, message: str, log_tail: str = "") -> None:
@@ -20,11 +20,11 @@ class BrokerStartError(AsyncRevokeError):
 
 
 class BrokerMissingError(BrokerStartError):
-    """This machine lacks what a broker needs: a Java, the jars, or a Docker engine."""
+    """This machine lacks Java, the jars of Apache Kafka, or a Docker engine."""
 
 
 class BrokerRequestError(AsyncRevokeError):
-    """A broker answered a request, such as creating a topic, with the error ``code``."""
+    """A broker rejected a request, such as creating a topic, with the error ``code``."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)

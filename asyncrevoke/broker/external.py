@@ -17,8 +17,7 @@ CONNECT_TIMEOUT = 10.0
 
 
 class ExternalBroker(RunningBroker):
-    """A running broker at the user's address, without TLS and SASL. It is never started or stopped
-    here."""
+    """A running broker at the user's address, without TLS and SASL, which is never stopped."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers
@@ -37,10 +36,10 @@ class ExternalBroker(RunningBroker):
 
     @override
     def start(self) -> None:
-        """Check that it answers.
+        """Check that the broker responds.
 
         Raises:
-            BrokerStartError: it does not answer.
+            BrokerStartError: it does not respond.
         """
         try:
             Admin(self.admin_addresses[0], CONNECT_TIMEOUT).brokers()

@@ -1,4 +1,4 @@
-"""The interface of every broker, whoever has started it."""
+"""The interface of all brokers: started by this library, or external."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class RunningBroker(ABC):
     """A running broker or cluster; a synchronous context manager.
 
-    Its methods block, also in a thread that runs an event loop.
+    Its methods block the calling thread, so do not call them in an event loop.
     """
 
     def __enter__(self) -> Self:
@@ -38,27 +38,27 @@ class RunningBroker(ABC):
     @property
     @abstractmethod
     def bootstrap_servers(self) -> str:
-        """Where clients connect: ``host:port``, several separated by commas."""
+        """The addresses for clients: ``host:port``, separated by commas."""
 
     @property
     @abstractmethod
     def admin_addresses(self) -> Sequence[str]:
-        """``host:port`` of each running broker's listener that asks for neither TLS nor SASL."""
+        """``host:port`` of each running broker's listener without TLS and SASL."""
 
     @abstractmethod
     def start(self) -> None:
-        """Start what is not running; returns when it answers.
+        """Start the brokers that do not run; returns when they respond.
 
         Raises:
-            BrokerStartError: it cannot be started, or reached; the message names the fix.
+            BrokerStartError: a broker cannot be started or reached; the message has the fix.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """End what :meth:`start` has started, and remove its data."""
+        """End the brokers that :meth:`start` has started, and remove their data."""
 
     def client_options(self, user: str | None = None) -> ClientOptions:
-        """What a client needs to connect, ``bootstrap_servers`` included, as keyword arguments."""
+        """The connection options of a client, as keyword arguments."""
         del user  # without SASL there are no users
         return ClientOptions(bootstrap_servers=self.bootstrap_servers)
 
@@ -74,7 +74,7 @@ class RunningBroker(ABC):
         ``replication`` is 1 on a single broker and 3 on a cluster, unless it is given.
 
         Raises:
-            BrokerRequestError: the broker rejected, for instance because the topic exists.
+            BrokerRequestError: the broker rejects it, for example because the topic exists.
         """
         addresses = self.admin_addresses
         Admin(addresses[0]).create_topic(name, partitions, replication or -1, config or {})
@@ -84,7 +84,7 @@ class RunningBroker(ABC):
         """Raise a topic's number of partitions to ``total``; returns when they have leaders.
 
         Raises:
-            BrokerRequestError: the broker rejected, for instance because it has as many.
+            BrokerRequestError: the broker rejects it, for example because it has as many.
         """
         addresses = self.admin_addresses
         Admin(addresses[0]).add_partitions(name, total)
@@ -94,7 +94,7 @@ class RunningBroker(ABC):
         """Delete a topic.
 
         Raises:
-            BrokerRequestError: the broker rejected, for instance because there is no such topic.
+            BrokerRequestError: the broker rejects it, for example because there is no such topic.
         """
         Admin(self.admin_addresses[0]).delete_topic(name)
 
@@ -107,9 +107,9 @@ class RunningBroker(ABC):
         *,
         prefixed: bool = False,
     ) -> None:
-        """Let ``user`` do ``operations``, for a broker whose security has ``acls=True``.
+        """Allow ``user`` these ``operations``, on a broker whose security has ``acls=True``.
 
         Raises:
-            BrokerRequestError: the broker rejected, for instance because it has no access control.
+            BrokerRequestError: the broker rejects it, for example because it has no access control.
         """
         Admin(self.admin_addresses[0]).allow(user, resource, name, operations, prefixed=prefixed)

@@ -1,4 +1,4 @@
-"""Every option of a consumer: its default, its unit, and what goes wrong with it."""
+"""Every option of a consumer: its default, its unit, and its hazard."""
 
 from asyncrevoke.config.checks import ASSIGNORS
 from asyncrevoke.config.consumer_config import (

@@ -49,8 +49,8 @@ def parse_address(server: str) -> tuple[str, int]:
         port_text = rest[1:] if rest else str(DEFAULT_PORT)
     elif text.count(":") > 1:
         raise ConfigError(
-            f"bootstrap_servers: {shown_option(server)} could be read in two ways; put the IPv6 "
-            "address in brackets, like [::1]:9092"
+            f"bootstrap_servers: {shown_option(server)} is ambiguous; put the IPv6 address in "
+            "brackets, like [::1]:9092"
         )
     else:
         host, colon, port_text = text.partition(":")
@@ -65,9 +65,9 @@ def parse_address(server: str) -> tuple[str, int]:
 
 
 def addresses(name: str, value: object) -> tuple[str, ...]:
-    """Bootstrap servers, as a tuple of distinct ``host:port``."""
+    """Bootstrap servers; returns a tuple of distinct ``host:port``."""
     if isinstance(value, str) and "@" in value:
-        parse_address(value)  # A password may have a comma.
+        parse_address(value)  # rejects it whole: a password may have a comma
     servers = (
         value.split(",") if isinstance(value, str) else _strings(name, value, "localhost:9092")
     )
@@ -80,7 +80,7 @@ def addresses(name: str, value: object) -> tuple[str, ...]:
 
 
 def assignors(name: str, value: object) -> tuple[object, ...]:
-    """Names of assignors that exist, or assignors of the user's own; each name once."""
+    """Names of assignors, or assignors that the user has written; each name once."""
     if isinstance(value, str):
         raise ConfigError(f"{name} takes a tuple of names: use {name}=({shown_option(value)},)")
     if not isinstance(value, (list, tuple)):
@@ -111,9 +111,8 @@ def _assignor_name(given: object) -> str:
         )
     if name in ASSIGNORS or not name:
         raise ConfigError(
-            "assignors: an assignor of your own needs a name of its own, not "
-            f"{shown_option(name)}, because "
-            "members that offer the same name take each other's rule for the same"
+            f"assignors: your assignor needs a name of its own, not {shown_option(name)}, "
+            "because members that offer the same name are expected to assign by the same rule"
         )
     return name
 
@@ -131,7 +130,7 @@ def _strings(name: str, value: object, example: str) -> list[str]:
 
 
 def offset_reset(name: str, value: object) -> object:
-    """A reset policy, or how far to go back."""
+    """A reset policy, or a timedelta before now."""
     if isinstance(value, timedelta):
         if value <= timedelta(0):
             raise ConfigError(
@@ -139,12 +138,12 @@ def offset_reset(name: str, value: object) -> object:
             )
         return value
     if value == "none":
-        raise ConfigError(f'use {name}="error": it raises and keeps the position, as "none" did')
+        raise ConfigError(f'use {name}="error": like "none", it raises and keeps the position')
     return choice("earliest", "latest", "error", extra="a timedelta")(name, value)
 
 
 def choice(*values: str, extra: str = "") -> Check:
-    """One of ``values``; ``extra`` names what else the caller admits."""
+    """One of ``values``; ``extra`` names further values that the caller accepts."""
 
     def check(name: str, value: object) -> object:
         if isinstance(value, str) and value in values:
@@ -156,7 +155,7 @@ def choice(*values: str, extra: str = "") -> Check:
 
 
 def order(name: str, value: object) -> object:
-    """What lanes are made by: a word, or a function of the record."""
+    """The option ``order_by``: a word, or a function of the record."""
     if callable(value):
         check_record_function(name, value, "key", "take what orders records from the record itself")
         return value
@@ -164,7 +163,7 @@ def order(name: str, value: object) -> object:
 
 
 def optional(check: Check) -> Check:
-    """None, or what ``check`` admits."""
+    """None, or a value that ``check`` accepts."""
     return lambda name, value: None if value is None else check(name, value)
 
 
@@ -195,14 +194,14 @@ def count(*, most: int = _MOST_BYTES, least: int = 1) -> Check:
         if isinstance(value, bool) or not isinstance(value, int):
             raise ConfigError(f"{name} is a whole number, not {_describe(value)}")
         if not least <= value <= most:
-            raise ConfigError(f"{name}={value} must lie between {least} and {most}")
+            raise ConfigError(f"{name}={value} must be between {least} and {most}")
         return value
 
     return check
 
 
 def flag(name: str, value: object) -> bool:
-    """True or False, and nothing that merely looks like it."""
+    """True or False; 0 and 1 are rejected."""
     if not isinstance(value, bool):
         raise ConfigError(f"{name} is True or False, not {_describe(value)}")
     return value
@@ -237,7 +236,7 @@ def tls_context(name: str, value: object) -> object:
 
 
 def token_provider(name: str, value: object) -> object:
-    """An object that gives OAuth tokens."""
+    """An object that returns OAuth tokens."""
     if not callable(getattr(value, "token", None)):
         raise ConfigError(
             f"{name} is an instance with `async def token(self) -> str`, not a "

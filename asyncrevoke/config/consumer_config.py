@@ -41,17 +41,19 @@ _MIB = 1024 * 1024
 
 
 class OwnAssignor(Protocol):
-    """What the options see of an assignor of the user's own: its name. All that it needs is
-    described at ``asyncrevoke.core.assignors.Assignor``."""
+    """An assignor that the user has written. Implemented by user classes.
+
+    ``asyncrevoke.core.assignors.Assignor`` describes all methods that it needs.
+    """
 
     @property
     def name(self) -> str:
-        """The name that goes into JoinGroup."""
+        """The name in JoinGroup."""
         ...
 
 
 class ConsumerOptions(TypedDict, total=False):
-    """What ``Consumer(...)`` takes by name; each is described at :class:`ConsumerConfig`."""
+    """The keyword arguments of ``Consumer(...)``, described at :class:`ConsumerConfig`."""
 
     bootstrap_servers: str | Sequence[str]
     group_id: str | None
@@ -414,7 +416,7 @@ class ConsumerConfig:
             )
         if self.revoke_timeout is not None and self.revoke_timeout > self.rebalance_timeout:
             raise ConfigError(
-                f"revoke_timeout={self.revoke_timeout} goes beyond "
+                f"revoke_timeout={self.revoke_timeout} is more than "
                 f"rebalance_timeout={self.rebalance_timeout}, when the group stops waiting: raise "
                 "rebalance_timeout, lower revoke_timeout, or leave it out (None: as long as the "
                 "protocol allows)"

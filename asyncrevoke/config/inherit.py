@@ -13,4 +13,4 @@ class Inherit(Enum):
 
 
 INHERIT: Final = Inherit.INHERIT
-"""Given as an option of a handler, a task group or a replay: the value that the consumer has."""
+"""The value of an option of a handler, a task group or a replay that takes the consumer's value."""

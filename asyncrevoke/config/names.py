@@ -1,4 +1,4 @@
-"""Option names of other Kafka clients, and what to write instead."""
+"""Option names of other Kafka clients, and the option to use instead."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ _RENAMED = {
 
 
 def old_name(name: str, value: object) -> str | None:
-    """The sentence that answers another client's option name, None if the name is not known.
+    """The message about an option name of another client; None if the name is not known.
 
-    Dotted names, as Java and librdkafka have them, are read as if they had underscores.
+    Dots in names of Java and librdkafka are read as underscores.
     """
     plain = name.replace(".", "_")
     if (sentence := _SENTENCES.get(plain)) is not None:
@@ -94,7 +94,7 @@ def old_name(name: str, value: object) -> str | None:
 
 
 def explain_unknown(name: str, known: Iterable[str], noun: str = "option") -> str:
-    """A sentence that says that ``name`` is unknown, with the closest known names."""
+    """The message about an unknown ``name``, with the closest known names."""
     close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.6)
     shown = shown_option(name) if "@" in name else name
     start = f"there is no {noun} {shown}"

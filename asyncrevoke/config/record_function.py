@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def check_record_function(option: str, function: object, field: str, instead: str) -> None:
-    """ConfigError, with the fix, unless ``function`` can be called with a record and returns.
+    """Raise ConfigError, with the fix, unless ``function`` is sync and can be called with a record.
 
-    ``field`` is the one of a record that most such functions want, ``instead`` what to do if it is
-    async.
+    ``field`` is the field of a record that most such functions use; ``instead`` is the fix for an
+    async function.
     """
     if not callable(function):
         raise ConfigError(
@@ -48,7 +48,7 @@ def check_record_function(option: str, function: object, field: str, instead: st
 
 
 def function_name(function: object) -> str:
-    """How errors name a function."""
+    """The name of a function in errors."""
     return getattr(function, "__qualname__", None) or type(function).__qualname__
 
 

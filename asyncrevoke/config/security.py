@@ -1,4 +1,4 @@
-"""How a client proves who it is, and who it talks to: what clients of aiokafka are told as well."""
+"""The connection options that aiokafka's clients receive as well."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ SECURITY_OPTIONS = (
 
 
 def security_options(config: ConsumerConfig) -> dict[str, Any]:
-    """The options of that kind, which aiokafka's clients know by the same names."""
+    """The security options, which have the same names in aiokafka."""
     return {name: getattr(config, name) for name in SECURITY_OPTIONS}
 
 
 def client_options(config: ConsumerConfig) -> dict[str, Any]:
-    """How this consumer connects, for the clients of ``asyncrevoke.runtime.net.kafka_clients``."""
+    """The connection options for the clients of ``asyncrevoke.runtime.net.kafka_clients``."""
     return {
         "bootstrap_servers": ",".join(config.bootstrap_servers),
         "client_id": config.client_id,

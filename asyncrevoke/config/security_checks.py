@@ -8,7 +8,7 @@ from asyncrevoke.errors import ConfigError
 
 
 class _SecurityOptions(Protocol):
-    """Those of a consumer's configuration."""
+    """The security options of a consumer. Implemented by :class:`ConsumerConfig`."""
 
     @property
     def security_protocol(self) -> str: ...

@@ -1,4 +1,4 @@
-"""Topics and patterns that a user names, checked before they reach a broker."""
+"""Checks the topics and patterns that a user names, before a request has them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from asyncrevoke.printable import shown_option
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# Of one subscription. The leader of a group reads 4 MiB of a member, with the partitions that it
-# owns.
+# Limits of one subscription: the leader of a group reads at most 4 MiB of a member, including the
+# partitions that the member owns.
 MAX_TOPICS: Final = 100_000
 MAX_TOPIC_BYTES: Final = 3 * 2**19
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -26,8 +26,7 @@ def is_legal_topic(name: str) -> bool:
 
 
 def create_topics_command(host: str, port: int, topics: Iterable[str]) -> str:
-    """The command that creates these topics, with the broker's own numbers of partitions and
-    replicas."""
+    """The command that creates these topics, with the broker's default partitions and replicas."""
     return f"asyncrevoke topics create {' '.join(topics)} --bootstrap-servers {host}:{port}"
 
 
@@ -60,7 +59,7 @@ def subscription_bytes(topics: Iterable[str]) -> int:
 
 
 def check_pattern(pattern: object) -> str | BrokerPattern | None:
-    """A regular expression as text, or one that the broker is to read; None for none."""
+    """A regular expression as text, or a pattern that the broker resolves, or None."""
     if pattern is None:
         return None
     if isinstance(pattern, BrokerPattern):
@@ -82,7 +81,7 @@ def check_pattern(pattern: object) -> str | BrokerPattern | None:
 
 
 def reject_both(topics: tuple[str, ...], pattern: str | BrokerPattern | None) -> None:
-    """A consumer reads named topics or those that match a pattern."""
+    """Raise ConfigError if both topics and a pattern are given."""
     if topics and pattern is not None:
         if isinstance(pattern, BrokerPattern):
             pattern = pattern.regex

@@ -1,1 +1,1 @@
-"""Dead letter topics: what is in them, and how their records come back."""
+"""Lists dead letters, replays them to their original topics, and calls their handlers again."""

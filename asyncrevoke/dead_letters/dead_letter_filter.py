@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterFilter:
-    """All dead letters, or those that agree with each given field.
+    """Selects the dead letters that match each given field; all without fields.
 
-    ``origin_topics`` and ``origin_partitions`` say where their records were. ``errors`` are types
-    of errors, with or without their modules. ``since`` (inclusive) and ``until`` (exclusive)
-    compare the timestamp of the records, and have a time zone. Raises ConfigError.
+    ``origin_topics`` and ``origin_partitions`` are the places of the original records. ``errors``
+    are types of errors, with or without their modules. ``since`` (inclusive) and ``until``
+    (exclusive) limit the timestamps of the original records, and have a time zone. Raises
+    ConfigError.
     """
 
     origin_topics: frozenset[str] = field(default=frozenset())
@@ -37,7 +38,7 @@ class DeadLetterFilter:
             raise ConfigError("origin_partitions: partitions are numbered from 0 on")
 
     def takes(self, letter: StoredDeadLetter) -> bool:
-        """Whether a dead letter agrees."""
+        """Whether a dead letter is selected."""
         kind = letter.error_type
         timestamp = letter.origin_timestamp
         return (

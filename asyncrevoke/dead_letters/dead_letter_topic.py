@@ -1,4 +1,4 @@
-"""One dead letter topic: read, counted and replayed."""
+"""Reads and counts the dead letters of one topic."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ALL: Final = DeadLetterFilter()
 
 
 class DeadLetterTopic:
-    """A dead letter topic, inside ``async with``; without a group, nothing is committed.
+    """A dead letter topic, used inside ``async with``. It has no group, and commits nothing.
 
     ::
 
@@ -43,9 +43,9 @@ class DeadLetterTopic:
             for row in (await letters.counts()).rows:
                 print(row.origin_topic, row.error_type, row.count)
 
-    ``options`` are those of a Consumer that say how to connect. Reading is ``read_committed``, up
-    to the end of the topic when it begins; it fails with DeadLettersError after
-    ``no_progress_timeout`` seconds without progress.
+    ``options`` are the connection options of a Consumer. Reading is ``read_committed``, and ends at
+    the end that the topic had at its beginning; after ``no_progress_timeout`` seconds without
+    progress it raises DeadLettersError.
     """
 
     def __init__(
@@ -74,8 +74,10 @@ class DeadLetterTopic:
         await self._stack.aclose()
 
     async def ends(self) -> dict[TopicPartition, range]:
-        """The offsets of each partition that can be read now. DeadLettersError if there is no such
-        topic."""
+        """The offsets of each partition that can be read now.
+
+        Raises DeadLettersError if there is no such topic.
+        """
         consumer = self._entered()
         numbers = await consumer.partitions_for_topic(self.topic)
         if not numbers:
@@ -90,7 +92,7 @@ class DeadLetterTopic:
     async def read(
         self, ranges: Mapping[TopicPartition, range]
     ) -> AsyncGenerator[Sequence[StoredDeadLetter | NoDeadLetter]]:
-        """The dead letters of these ranges, in the order of each partition, some at a time."""
+        """The dead letters of these ranges, several at a time, in offset order."""
         async with aclosing(self.records(ranges)) as found:
             async for records in found:
                 yield [read_dead_letter(record) for record in records]
@@ -98,7 +100,7 @@ class DeadLetterTopic:
     async def records(
         self, ranges: Mapping[TopicPartition, range]
     ) -> AsyncGenerator[Sequence[Record]]:
-        """The records of these ranges as they are in the topic, in the order of each partition."""
+        """The records of these ranges, several at a time, in offset order."""
         consumer = self._entered()
         reader = Reader(consumer, ranges, self._no_progress_timeout)
         reader.begin()
@@ -111,7 +113,7 @@ class DeadLetterTopic:
                     f"ends at {end}: no progress for {self._no_progress_timeout:g} s"
                 )
             if step.lost:
-                raise DeadLettersError(f"{self.topic} was deleted or made anew while it was read")
+                raise DeadLettersError(f"{self.topic} was deleted or recreated while it was read")
             yield [
                 record
                 for record in step.records
@@ -121,14 +123,14 @@ class DeadLetterTopic:
     async def letters(
         self, chosen: DeadLetterFilter = _ALL
     ) -> AsyncGenerator[StoredDeadLetter | NoDeadLetter]:
-        """The selected dead letters, and records that are none."""
+        """The selected dead letters, and the records that are no dead letters."""
         async for found in self.read(await self.ends()):
             for letter in found:
                 if isinstance(letter, NoDeadLetter) or chosen.takes(letter):
                     yield letter
 
     async def letter(self, partition: int, offset: int) -> StoredDeadLetter | NoDeadLetter:
-        """The record at one offset. DeadLettersError if there is none."""
+        """The record at one offset. Raises DeadLettersError if there is none."""
         where = TopicPartition(self.topic, partition)
         known = (await self.ends()).get(where, range(0))
         if offset in known:
@@ -138,7 +140,7 @@ class DeadLetterTopic:
         raise DeadLettersError(f"{where} has no record at offset {offset}")
 
     async def counts(self, chosen: DeadLetterFilter = _ALL) -> Listing:
-        """How many dead letters there are by origin and error."""
+        """Count the selected dead letters by origin and error."""
         counting = Counting(self.topic)
         async for letter in self.letters(chosen):
             if isinstance(letter, NoDeadLetter):
@@ -149,7 +151,7 @@ class DeadLetterTopic:
 
     @property
     def producer(self) -> Producer:
-        """Writes over the same connections."""
+        """A producer that writes over the connections of this object."""
         return self._entered().producer
 
     def _entered(self) -> RangeConsumer:

@@ -9,15 +9,18 @@ import msgspec
 if TYPE_CHECKING:
     from asyncrevoke.dead_letters.stored_dead_letter import NoDeadLetter, StoredDeadLetter
 
-# Rows of a listing; further ones are counted as one.
+# Rows of a listing; dead letters of further rows are counted together.
 MAX_ROWS: Final = 10_000
-# Records without headers of a dead letter that are named.
+# Records that a result names.
 MAX_NAMED: Final = 100
 
 
 class DeadLetterCount(msgspec.Struct):
-    """So many dead letters of one origin and error, with the first and the last timestamp of their
-    records (milliseconds since the epoch, -1 if unknown)."""
+    """The number of dead letters of one origin and error.
+
+    The timestamps are the first and the last of their original records, in milliseconds since the
+    epoch, -1 if unknown.
+    """
 
     origin_topic: str
     origin_partition: int
@@ -28,7 +31,7 @@ class DeadLetterCount(msgspec.Struct):
 
 
 class Named(msgspec.Struct):
-    """A record of a dead letter topic, and why nothing is done with it."""
+    """A record of a dead letter topic that was not sent or has failed, and the reason."""
 
     partition: int
     offset: int
@@ -39,7 +42,7 @@ class Listing(msgspec.Struct):
     """The counts of a dead letter topic.
 
     ``other`` counts dead letters beyond the limit of rows. ``no_dead_letters`` counts records that
-    other programs have written; ``named`` are the first of them.
+    other programs have written; ``named`` has the first of them.
     """
 
     topic: str
@@ -50,7 +53,7 @@ class Listing(msgspec.Struct):
 
     @property
     def count(self) -> int:
-        """All dead letters that were selected."""
+        """The number of selected dead letters."""
         return sum(row.count for row in self.rows) + self.other
 
 
@@ -62,7 +65,7 @@ class Counting:
         self._rows: dict[tuple[str, int, str], DeadLetterCount] = {}
 
     def add(self, letter: StoredDeadLetter) -> None:
-        """One more dead letter."""
+        """Count a dead letter."""
         key = letter.origin_topic, letter.origin_partition, letter.error_type
         row = self._rows.get(key)
         if row is None:
@@ -79,14 +82,14 @@ class Counting:
             row.last_timestamp = max(row.last_timestamp, timestamp)
 
     def add_other(self, record: NoDeadLetter) -> None:
-        """One more record that is no dead letter."""
+        """Count a record that is no dead letter."""
         self.listing.no_dead_letters += 1
         if len(self.listing.named) < MAX_NAMED:
             place = record.record
             self.listing.named.append(Named(place.partition, place.offset, record.why))
 
     def end(self) -> Listing:
-        """The listing, its rows by origin and error."""
+        """Return the listing, with rows sorted by origin and error."""
         rows = self.listing.rows
         rows.sort(key=lambda row: (row.origin_topic, row.origin_partition, row.error_type))
         return self.listing

@@ -1,4 +1,4 @@
-"""Reads dead letters as the records of which they were made, for the handlers that have failed."""
+"""Reads dead letters as the original records, for the handlers that have failed."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 
 
 class RejectedLetters(Protocol):
-    """Takes the records of a dead letter topic for which no handler can be called.
+    """Receives the records of a dead letter topic for which no handler can be called.
 
     Implemented by :class:`asyncrevoke.replays.result_rows.ResultRows`.
     """
 
     def reject(self, record: Record, error: Exception) -> None:
-        """This record failed by ``error``."""
+        """This record failed with ``error``."""
         ...
 
     def wait_for_room(self) -> Awaitable[None]:
-        """Return when there is room for more."""
+        """Return when there is room for further records."""
         ...
 
 
 class OriginReader:
     """Reads the selected dead letters of ``read`` as ``OriginRecord``.
 
-    A record without valid headers of a dead letter, one without content, and one of a topic without
-    handler in ``lookup`` is given to ``rejected``. With ``strict`` it raises DeadLettersError.
+    ``rejected`` receives records without valid headers of a dead letter, without content, or whose
+    original topic has no handler in ``lookup``. With ``strict``, these raise DeadLettersError.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class OriginReader:
         self._strict = strict
 
     async def read(self) -> Sequence[Record]:
-        """The records of the next dead letters, none at the end."""
+        """The original records of the next dead letters; none at the end."""
         while records := await self._read():
             await self._rejected.wait_for_room()
             origins = [origin for each in records if (origin := self._origin_of(each))]
@@ -89,7 +89,7 @@ class OriginReader:
 
 
 def origin_of(letter: StoredDeadLetter) -> OriginRecord:
-    """The record of which a dead letter was made, with the count of its replays as a header."""
+    """The original record of a dead letter, with the number of its replays as a header."""
     record = letter.record
     return OriginRecord(
         letter.origin_topic,

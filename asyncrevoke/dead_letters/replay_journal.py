@@ -1,8 +1,8 @@
-"""The journal of replays: which dead letters were sent, and where their records are now.
+"""The journal of replays: which dead letters were sent, and the offsets of their records.
 
-JSON lines. Before dead letters are sent, a line has their offsets; when they are acknowledged,
-another one says where they are. So a replay that was killed in between knows which may have been
-sent.
+JSON lines. Before dead letters are sent, a line is written with their offsets; when they are
+acknowledged, a line with the offsets of their records. So after a crash in between, the next replay
+knows which dead letters may have been sent.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _VERSION: Final = 1
 _LONGEST_LINE: Final = 1 << 20
 _MAX_INT64: Final = 2**63 - 1
-# Windows has none.
+# Windows does not have this flag.
 _NO_LINK: Final[int] = getattr(os, "O_NOFOLLOW", 0)
 
 _Offset: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=_MAX_INT64)]
@@ -61,10 +61,11 @@ _Line = _Begun | _Sending | _Sent | _NotSent
 
 
 class ReplayJournal:
-    """The journal in a file, inside ``with``; one process at a time. Only its owner may read it.
+    """A journal file, used inside ``with`` by one process at a time. Only its owner may read it.
 
-    A file that exists is continued: what was sent is not sent again. Raises DeadLettersError if it
-    is the journal of another topic, if it is damaged, or if another process writes to it.
+    A replay with an existing file does not send again the dead letters that were sent. Raises
+    DeadLettersError if it is the journal of another topic, if it is damaged, or if another process
+    writes to it.
     """
 
     def __init__(self, path: Path, topic: str) -> None:
@@ -106,17 +107,16 @@ class ReplayJournal:
         return at < len(offsets) and offsets[at] == offset
 
     def is_in_doubt(self, partition: int, offset: int) -> bool:
-        """Whether this dead letter may have been sent by a replay that was killed, or that got no
-        answer."""
+        """Whether a replay that crashed or got no response may have sent this dead letter."""
         return offset in self._in_doubt.get(partition, ())
 
     def highest(self, partition: int) -> int:
-        """The highest offset of a partition that the journal names, -1 without any."""
+        """The highest offset of a partition in the journal; -1 if there is none."""
         sent, doubtful = self._sent.get(partition), self._in_doubt.get(partition)
         return max(sent[-1] if sent else -1, max(doubtful, default=-1) if doubtful else -1)
 
     def sending(self, letters: Iterable[tuple[int, int]]) -> None:
-        """These dead letters (partition and offset) are about to be sent. On disk on return."""
+        """Write that these dead letters (partition and offset) will be sent; on disk on return."""
         by_partition: dict[int, list[int]] = {}
         for partition, offset in letters:
             by_partition.setdefault(partition, []).append(offset)
@@ -127,8 +127,11 @@ class ReplayJournal:
         sent: Sequence[tuple[int, int, TopicPartition, int]],
         not_sent: Iterable[tuple[int, int]],
     ) -> None:
-        """These were acknowledged (partition, offset, and where they are now), and those were
-        certainly not written. On disk on return."""
+        """Write the ends of dead letters; on disk on return.
+
+        ``sent`` are acknowledged (partition, offset, and the partition and offset of the record),
+        ``not_sent`` are certainly not written.
+        """
         lines: list[_Line] = [
             _Sent(partition, offset, *where, at if at >= 0 else None)
             for partition, offset, where, at in sent
@@ -155,7 +158,7 @@ class ReplayJournal:
             if not line.endswith(b"\n"):
                 if len(line) >= _LONGEST_LINE or (first and not begun.startswith(line)):
                     raise self._damaged(end)
-                break  # torn by a crash: what it says has not happened
+                break  # a crash during the write: nothing was sent after it
             try:
                 entry = decoder.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -203,7 +206,7 @@ class ReplayJournal:
 
 
 def _lock(file: IO[bytes], path: Path) -> None:
-    """Until it is closed, no other process may open it. Does nothing without ``fcntl``."""
+    """Lock the file until it is closed. Does nothing without ``fcntl``."""
     with suppress(ModuleNotFoundError):
         import fcntl
 

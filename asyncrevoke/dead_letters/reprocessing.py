@@ -1,4 +1,4 @@
-"""Calls the handlers that have failed again, in this process, for the records of dead letters."""
+"""Calls handlers again, in this process, for the original records of dead letters."""
 
 from __future__ import annotations
 
@@ -27,27 +27,30 @@ if TYPE_CHECKING:
     from asyncrevoke.replays.opened_handlers import OpenedHandlers
     from asyncrevoke.replays.result_rows import Row
 
-# Rows that are taken together, and the most seconds between two times.
+# Rows are taken when there are this many, or after this many seconds.
 _ROWS: Final = 1_000
-_PATIENCE: Final = 0.2
+_MAX_WAIT: Final = 0.2
 
 
 class ReprocessedRows(Protocol):
-    """Takes the rows of dead letters, in the order in which they are done."""
+    """Receives the rows of dead letters, in the order in which their handlers end.
+
+    Implemented by functions of the caller.
+    """
 
     def __call__(self, rows: Sequence[Row], /) -> object:
-        """These are done."""
+        """The handlers of these dead letters have ended."""
         ...
 
 
 @dataclass(slots=True)
 class ReprocessResult:
-    """What was done so far.
+    """The result so far.
 
-    ``total`` counts the offsets of the topic, ``selected`` the dead letters that agree with the
-    filter, and the records that are no dead letters. ``outcomes`` counts these by outcome, as a
-    replay on Spark does: ``ok``, ``error``, ``skipped``, ``dead_lettered``. ``named`` are the first
-    ones with an error.
+    ``total`` counts the offsets of the topic, ``selected`` the dead letters that match the filter,
+    and the records that are no dead letters. ``outcomes`` counts the selected ones by outcome, as a
+    replay on Spark does: ``ok``, ``error``, ``skipped``, ``dead_lettered``. ``named`` has the first
+    ones with another outcome than ``ok``.
     """
 
     total: int = 0
@@ -57,12 +60,12 @@ class ReprocessResult:
 
     @property
     def failed(self) -> int:
-        """All that have another outcome than ``ok``."""
+        """The number of selected dead letters with another outcome than ``ok``."""
         return self.selected - self.outcomes.get("ok", 0)
 
 
 class Reprocessing:
-    """Calls the handlers of ``consumer`` for the records of which dead letters were made.
+    """Calls the handlers of ``consumer`` for the original records of dead letters.
 
     ::
 
@@ -75,10 +78,10 @@ class Reprocessing:
     their topic: another run calls the handlers again, with the same
     ``HandlerContext.idempotency_key``.
 
-    ``errors`` is that of a replay on Spark: ``"record"`` (default) has the error in the record's
-    row, ``"policy"`` applies dead letter topics, retry topics and ``on_error`` as a live consumer
-    does, ``"fail"`` ends at the first error. ``rows`` gets a row for each dead letter. Raises
-    ConfigError for a wrong option.
+    ``errors`` is the option of a replay on Spark. ``"record"`` (default): the record's row has the
+    error. ``"policy"``: dead letter topics, retry topics and ``on_error`` apply as in a live
+    consumer. ``"fail"``: the first error ends the run. ``rows`` receives a row for each dead
+    letter. Raises ConfigError.
     """
 
     def __init__(
@@ -100,11 +103,11 @@ class Reprocessing:
         self.result = ReprocessResult()
 
     async def run(self) -> ReprocessResult:
-        """Call the handlers for what is in the topic now, and return when all have ended.
+        """Call the handlers for the dead letters that are in the topic now; return at their end.
 
         Raises DeadLettersError if the topic cannot be read, ReplayError if the consumer has no
         handlers or pauses a partition, and with ``errors="fail"`` the first error of a handler. If
-        cancelled, handlers are cancelled, too.
+        cancelled, handlers are cancelled too.
         """
         outcomes = ResultRows(EventLog(), self._target.failed_as, origins=True)
         async with AsyncExitStack() as stack:
@@ -136,7 +139,7 @@ class Reprocessing:
             outcomes.end()
 
     async def _take(self, outcomes: ResultRows) -> None:
-        rows = (await outcomes.rows(_ROWS, _PATIENCE)).rows
+        rows = (await outcomes.rows(_ROWS, _MAX_WAIT)).rows
         result = self.result
         for row in rows:
             result.selected += 1
@@ -149,7 +152,7 @@ class Reprocessing:
 
 
 async def _next_of(found: AsyncGenerator[Sequence[Record]]) -> Sequence[Record]:
-    """The next records, none at the end."""
+    """The next records; none at the end."""
     async for records in found:
         if records:
             return records

@@ -1,4 +1,4 @@
-"""Dead letters as they are read from their topic, and the records that they are replayed as."""
+"""Reads dead letters, and makes the headers of the records that replay them."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _MAX_INT64: Final = 2**63 - 1
 
 
 class StoredDeadLetter(NamedTuple):
-    """A dead letter: ``record`` as it is in the dead letter topic, and what its headers say.
+    """A dead letter: the ``record`` of the dead letter topic, and the values of its headers.
 
     ``origin_timestamp`` is in milliseconds since the epoch, -1 if unknown. ``attempts`` counts the
     calls of the handler, ``replays`` how often the record was replayed before it failed. Any
-    program may write to the topic: the texts are not to be trusted.
+    program may write to the topic: do not trust the texts.
     """
 
     record: Record
@@ -45,12 +45,11 @@ class StoredDeadLetter(NamedTuple):
     replays: int
 
     def replay_headers(self) -> list[tuple[str, bytes | None]]:
-        """The headers of the record before it failed, and the count of its replays, this one
-        included."""
+        """The headers of the record before it failed, and the number of replays with this one."""
         kept: list[tuple[str, bytes | None]] = []
         left = set(HEADERS)
         for header in reversed(self.record.headers):
-            # Of two headers with the same name, the last one was added to this dead letter.
+            # Of two headers with the same name, the last one describes the last failure.
             if header[0] in left:
                 left.discard(header[0])
             elif header[0] != REPLAYS:
@@ -67,7 +66,7 @@ class NoDeadLetter(NamedTuple):
 
 
 def read_dead_letter(record: Record) -> StoredDeadLetter | NoDeadLetter:
-    """What the headers of a record say; NoDeadLetter if another program has written it."""
+    """Read the headers of a dead letter; NoDeadLetter if another program has written the record."""
     if isinstance(record, UnreadableRecord):
         return NoDeadLetter(record, "the record cannot be read")
     headers = dict(record.headers)
@@ -95,7 +94,7 @@ def read_dead_letter(record: Record) -> StoredDeadLetter | NoDeadLetter:
 
 
 def why_not_replayed(letter: StoredDeadLetter, to: str, max_replays: int) -> str | None:
-    """Why a dead letter is not written to the topic ``to``; None if it may be."""
+    """The reason why a dead letter is not written to the topic ``to``; None if it may be."""
     if to == letter.record.topic:
         return "it would be written to the dead letter topic itself"
     if to.startswith("__"):
@@ -110,12 +109,12 @@ def why_not_replayed(letter: StoredDeadLetter, to: str, max_replays: int) -> str
 
 
 def has_no_content(letter: StoredDeadLetter) -> bool:
-    """Whether the record could not be read when it failed, so that nothing of it was kept."""
+    """Whether the record could not be read when it failed, so the dead letter has no content."""
     return letter.error_type == _UNREADABLE and letter.record.value is None
 
 
 def _replays(headers: dict[str, bytes | None]) -> int:
-    """A count that cannot be read is taken as the highest: the loop guard has to end."""
+    """The number of replays; the highest if it cannot be read, so that no replay loops for ever."""
     if REPLAYS not in headers:
         return 0
     number = _number(headers[REPLAYS], _MAX_INT32)

@@ -34,9 +34,10 @@ if TYPE_CHECKING:
 
 
 class HandlerHost:
-    """Imports what handlers need when the first one is registered.
+    """Has the handlers (``router``), their resources and their producer.
 
-    ``router`` has the handlers; None while there are none.
+    ``router`` is None, and modules for handlers are not imported, until the first one is
+    registered.
     """
 
     def __init__(
@@ -54,16 +55,19 @@ class HandlerHost:
         self.router: Router | None = None
         self._runner: HandlerRunner | None = None
         self._producer: Producer | None = None
-        # Its producer is closed. A test may enter the consumer again, with another session.
-        self._disconnected: Session | None = None
+        # The session whose producer is closed. A test may enter the consumer again, with another.
+        self._closed_session: Session | None = None
 
     @property
     def failure(self) -> BaseException | None:
-        """The first failure that has stopped the handlers, also while others still run."""
+        """The failure that has stopped the handlers, even if some still run; None if none has."""
         return None if self._runner is None else self._runner.failure
 
     def router_for_registration(self) -> Router:
-        """The router, made now if there is none; ConfigError if handlers cannot work here."""
+        """Return the router, made at the first call.
+
+        Raises ConfigError if the consumer's options exclude handlers.
+        """
         if self.router is None:
             from asyncrevoke.handlers.registry import Router
 
@@ -97,9 +101,7 @@ class HandlerHost:
     def check(self, topics: Iterable[str]) -> None:
         """Check handlers and limits before the consumer is entered with these topics."""
         if self.router is not None:
-            from asyncrevoke.handlers.policy.options import (
-                check_consumer_limits,
-            )
+            from asyncrevoke.handlers.policy.options import check_consumer_limits
             from asyncrevoke.handlers.policy.results import check_results
 
             if not self.router.handlers:
@@ -130,7 +132,7 @@ class HandlerHost:
             )
 
     def retry_topic_delays(self) -> dict[str, TopicDelay]:
-        """For each retry topic, when its records are due."""
+        """By retry topic, when its records are due."""
         handlers = () if self.router is None else self.router.handlers
         topics = [handler.retry_topic for handler in handlers if handler.retry_topic]
         if not topics:
@@ -148,10 +150,10 @@ class HandlerHost:
         return frozenset(topic for topic in topics if topic is not None)
 
     async def run(self, session: Session, router: Router) -> None:
-        """Run the handlers on the records of a session, until it stops or one of them stops it.
+        """Run the handlers until the session stops, or a failed handler stops it.
 
-        Raises what has stopped them, also if it is cancelled after that. If cancelled, handlers are
-        cancelled too.
+        Raises the failure that stopped the handlers, even if cancelled after it. Cancelling cancels
+        the handlers too.
         """
         from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
         from asyncrevoke.handlers.execution.runner_context import RunnerContext
@@ -192,7 +194,7 @@ class HandlerHost:
         except asyncio.CancelledError:
             if self.failure is None:
                 raise
-            # The shutdown deadline has ended the wait for other handlers.
+            # The shutdown deadline has cancelled the wait for other handlers.
             log.exception("handler failed; consumer stopped", exc_info=self.failure)
             raise self.failure from None
         except Exception as error:
@@ -201,17 +203,17 @@ class HandlerHost:
         finally:
             session.begin_close()
             if lifespans is not None:
-                # If resources could not be opened, the core still waits for them.
+                # The core waits for lifespans, even if resources could not be opened.
                 await lifespans.aclose()
             await self.close_producer(session)
 
     def open_producer(self, session: Session) -> Producer:
-        """The producer of results and dead letters, made when it is first needed.
+        """Return the producer of results and dead letters, made at the first call.
 
         Raises ConsumerClosedError after :meth:`close_producer`.
         """
         if self._producer is None:
-            if session is self._disconnected:
+            if session is self._closed_session:
                 raise ConsumerClosedError("the consumer is closed: nothing more is published")
             from asyncrevoke.producing.producer import Producer
 
@@ -229,8 +231,8 @@ class HandlerHost:
         return self._producer
 
     async def close_producer(self, session: Session) -> None:
-        """Send nothing more; what is not acknowledged fails."""
-        self._disconnected = session
+        """Close the producer. Results that are not acknowledged fail."""
+        self._closed_session = session
         producer, self._producer = self._producer, None
         if producer is not None:
             await producer.aclose()
@@ -250,7 +252,7 @@ class HandlerHost:
     async def _run_in_lifespans(
         session: Session, runner: HandlerRunner, lifespans: PartitionLifespans, state: object
     ) -> None:
-        """Run the handlers; the lifespans of partitions exit before resources are closed."""
+        """Run the handlers; partition lifespans exit before resources are closed."""
         lifespans.start(state, runner)
         try:
             await runner.run()
@@ -263,7 +265,7 @@ class HandlerHost:
     async def open_resources(
         self, log: HandlerLogger, deadline: ShutdownDeadline | None = None
     ) -> AsyncGenerator[tuple[object, WorkerResources | None]]:
-        """Open ``resources``, and let calls open ``worker_resources``, until left."""
+        """Open ``resources``, and let calls open ``worker_resources``; close both when left."""
         async with (
             self._manager_of_resources() as state,
             self._workers(state, log, deadline) as workers,
@@ -287,9 +289,7 @@ class HandlerHost:
     ) -> AbstractAsyncContextManager[WorkerResources | None]:
         if self._worker_resources is None:
             return nullcontext()
-        from asyncrevoke.handlers.execution.worker_resources import (
-            WorkerResources,
-        )
+        from asyncrevoke.handlers.execution.worker_resources import WorkerResources
 
         return WorkerResources(self._worker_resources, state, log, deadline)
 
@@ -331,9 +331,7 @@ def _check_decoder(decoder: Decoder | None) -> Decoder | None:
 
 def _check_worker_resources(given: OpenWorkerResource | None) -> OpenWorkerResource | None:
     if given is not None:
-        from asyncrevoke.handlers.execution.worker_resources import (
-            check_worker_resources,
-        )
+        from asyncrevoke.handlers.execution.worker_resources import check_worker_resources
 
         check_worker_resources(given)
     return given

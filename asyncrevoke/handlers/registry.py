@@ -31,9 +31,9 @@ F = TypeVar("F", bound="Callable[..., object]")
 
 
 class Router:
-    """Collects handlers, for example those of one module; a consumer includes it.
+    """Collects handlers, for example of one module; ``Consumer.include_router`` adds them.
 
-    ``decoder`` decodes the records of handlers that have no decoder of their own.
+    ``decoder`` decodes the records of handlers without a ``decoder``.
     """
 
     def __init__(self, *, decoder: Decoder | None = None) -> None:
@@ -58,9 +58,9 @@ class Router:
 
     @property
     def pattern(self) -> str | None:
-        """One pattern for all topics, named ones included; None if no handler has a pattern.
+        """One pattern that matches all topics of the handlers; None if no handler has a pattern.
 
-        A subscription has topics or one pattern. It has to match a topic fully.
+        A subscription has topics or one pattern. The pattern has to match a topic fully.
         """
         patterns = [handler.pattern.pattern for handler in self._handlers if handler.pattern]
         if not patterns:
@@ -69,19 +69,18 @@ class Router:
         return "|".join(f"(?:{alternative})" for alternative in alternatives)
 
     def handler(self, *topics: str, **options: Unpack[HandlerOptions]) -> Callable[[F], F]:
-        """Register an async function for topics, or for every topic that matches ``pattern`` fully;
-        or a sync one, with ``run_in``.
+        """Register a function for topics, or for each topic that ``pattern`` matches fully.
 
-        A topic that a handler names goes to it even if it matches a pattern; of several patterns,
-        the first one registered counts. The function is returned unchanged. Its calls are cancelled
-        when its partition is lost, or ``close_timeout`` is reached.
+        The function is async, or sync with ``run_in``. The decorator returns it unchanged. Handlers
+        that name a topic take precedence over patterns. Of several patterns that match, the first
+        one registered counts. A call is cancelled when its partition is lost, or when
+        ``close_timeout`` is reached.
 
         The first parameter is the value, decoded by its annotation (``bytes``, ``str``, ``dict``,
         dataclass, ``msgspec.Struct``, pydantic model; ``T | None`` for tombstones), or the whole
         ``Record``. Further parameters are annotated ``Record`` or ``HandlerContext``.
 
-        See :class:`HandlerOptions` for the options. Raises ConfigError, when the function is
-        decorated.
+        See :class:`HandlerOptions` for the options. Decorating raises ConfigError.
         """
         checked = check_options(topics, options)
 
@@ -94,11 +93,11 @@ class Router:
     def middleware(self, function: M) -> M:
         """Put an async function around each call of this router's handlers.
 
-        ``await call_next()`` in it calls the middleware that was registered next, or the handler.
-        What was registered first is outermost. It runs once for each call, retries included, and
-        once for a batch, within ``max_handler_time``. If it raises, the call has failed. If it
-        returns without ``call_next()``, the record is done. ``call_next()`` raises DecodeError for
-        a value that does not decode, except for batches.
+        ``await call_next()`` calls the middleware that was registered next, or the handler. The
+        middleware that was registered first is outermost. It runs once for each call (of a record
+        or a batch, retries included), within ``max_handler_time``. If it raises, the call has
+        failed. If it returns without ``call_next()``, the record is done. ``call_next()`` raises
+        DecodeError for a value that does not decode, except for batches.
 
         Raises ConfigError for another kind of function.
         """
@@ -111,12 +110,13 @@ class Router:
         return (*self._middleware, *handler.middleware)
 
     def include_router(self, router: Router) -> None:
-        """Add the handlers of another router; ConfigError if both handle a topic and predicates do
-        not tell its records apart.
+        """Add the handlers that ``router`` has now.
 
-        Handlers without a decoder, of their own or of that router, get the decoder of this one. The
-        middleware of that router runs inside of this one's, for its own handlers only. Whatever is
-        registered with that router later is not added.
+        Handlers without a decoder get the decoder of this router. The middleware of ``router`` runs
+        inside the middleware of this router, for the added handlers only.
+
+        Raises ConfigError if both routers handle a topic, and neither predicates nor tags choose
+        between their handlers.
         """
         included = [
             _with_decoder(handler, self._decoder)._replace(middleware=router.middleware_of(handler))
@@ -127,8 +127,8 @@ class Router:
             self._add(handler)
 
     def map_handlers(self, change: Callable[[Handler], Handler]) -> Router:
-        """Return a router with the same middleware, and each handler as ``change`` returns it; also
-        the policy for records that no handler takes."""
+        """Return a router with the same middleware, and with ``change`` applied to each handler and
+        to the policy for records that no handler takes."""
         router = Router(decoder=self._decoder)
         router._replace = change
         router._middleware.extend(self._middleware)
@@ -137,13 +137,16 @@ class Router:
         return router
 
     def get(self, topic: str) -> Handler | None:
-        """The handler of a topic, the first one of several, None if there is none."""
+        """The handler of a topic, or the first of several; None if there is none."""
         handlers = self.handlers_of(topic)
         return handlers[0] if handlers else None
 
     def handlers_of(self, topic: str) -> Sequence[Handler]:
-        """The handlers of a topic, in the order of registration: those that name it, or those with
-        the first pattern that matches it."""
+        """The handlers of a topic, in the order of registration.
+
+        These are the handlers that name the topic; if there are none, the handlers with the first
+        pattern that matches it.
+        """
         handlers = self._by_topic.get(topic)
         if handlers is not None:
             return handlers
@@ -154,7 +157,7 @@ class Router:
         return ()
 
     def matcher_of(self, topic: str) -> SharedTopic | None:
-        """Chooses the handler of each record of a topic; None if one handler gets all of them."""
+        """The matcher of a topic's records; None if one handler gets all of them."""
         handlers = self.handlers_of(topic)
         if not is_shared(handlers) or _is_retry_topic(topic, handlers[0]):
             return None
@@ -164,7 +167,7 @@ class Router:
         return shared
 
     def find(self, topic: str) -> Handler:
-        """The handler of a topic, the first one of several; ConfigError if there is none."""
+        """The handler of a topic, or the first of several; ConfigError if there is none."""
         handler = self.get(topic)
         if handler is not None:
             return handler
@@ -253,7 +256,7 @@ def _compiled(
 def _called_function(
     function: HandlerFunction, name: str, options: CheckedOptions
 ) -> HandlerFunction:
-    """What is called: an async function, whatever was decorated."""
+    """An async function that calls the decorated one, which may be sync or a generator."""
     run_in = options.run_in
     if run_in is None:
         return function if options.publish_to is None else collecting(function)
@@ -270,7 +273,7 @@ def _called_function(
 
 
 def inline(handler: Handler) -> Handler:
-    """The handler, whose function runs in the event loop if it is a sync one."""
+    """Return a handler that runs a sync function in the event loop; others are unchanged."""
     if handler.run_in is None:
         return handler
     from asyncrevoke.handlers.blocking.blocking_function import BlockingFunction

@@ -1,4 +1,4 @@
-"""Runs handlers on the records of a source, until the source stops or a handler stops it."""
+"""Runs handlers on the records of a source, until it stops or a failed handler stops it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class HandlerRunner:
     """The only poller of ``source``: takes records, runs their handlers, completes them.
 
     When the revocation of a partition is announced, records that have not started are dropped, and
-    the others run to their end without retries; the same happens to all partitions when the source
-    stops. The handlers of a lost partition are cancelled.
+    running handlers end without retries. The same happens to all partitions when the source stops.
+    The handlers of a lost partition are cancelled.
     """
 
     def __init__(self, source: RecordSource, lookup: HandlerLookup, context: RunnerContext) -> None:
@@ -46,19 +46,19 @@ class HandlerRunner:
 
     @property
     def failure(self) -> BaseException | None:
-        """The first failure that has stopped the runner, if any."""
+        """The failure that has stopped the runner; None if none has."""
         return self._failure
 
     async def run(self) -> None:
         """Handle records until the source stops; return when all handlers have ended.
 
-        Raises what stopped it: the error of a handler with ``on_error="stop"``, HandlerExitError
-        for a handler that raised SystemExit or KeyboardInterrupt, an error of ``source.poll``, or
-        ConfigError for a topic without handler. The failed records are abandoned: no commit passes
+        Raises the error that stopped it: of a handler with ``on_error="stop"`` or of
+        ``source.poll``, HandlerExitError for a handler that raised SystemExit or KeyboardInterrupt,
+        or ConfigError for a topic without a handler. Failed records are abandoned: no commit passes
         them, and closing does not wait for them.
 
-        If cancelled, handlers are cancelled too, and their records are abandoned. It returns when
-        they have ended, or after 5 s, with a log line for each that has not.
+        If cancelled, handlers are cancelled too, and their records are abandoned. The cancellation
+        ends when the handlers have ended, or after 5 s; then each that still runs is logged.
         """
         pipeline = self._pipeline
         try:
@@ -80,17 +80,19 @@ class HandlerRunner:
             raise self._failure
 
     def lose(self, partitions: Iterable[TopicPartition]) -> None:
-        """These partitions are lost: drop what is queued of them, and cancel what runs.
+        """Drop the queued records of these lost partitions, and cancel their running handlers.
 
-        Poll results do the same; this may be called earlier, for example while closing.
+        A poll result that lists a loss does the same; closing calls this earlier.
         """
         for partition in partitions:
             self._pipeline.lose(partition)
         self._pipeline.pool.notify()
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """These partitions are read from another offset: start no record from before.
-        Running handlers are not cancelled."""
+        """Start no record that was delivered before a seek of these partitions.
+
+        Running handlers are not cancelled.
+        """
         for partition in partitions:
             self._pipeline.backlog.seek(partition)
 
@@ -105,8 +107,10 @@ class HandlerRunner:
             self._pipeline.backlog.resume(partition)
 
     def leave(self, partitions: Iterable[TopicPartition]) -> None:
-        """These partitions are unassigned: start no record of them; those that run stay in flight
-        until their handlers have ended."""
+        """Start no record of partitions that the user has unassigned.
+
+        Records whose handlers run stay in flight until these have ended.
+        """
         gone = frozenset(partitions)
         for partition in gone:
             self._pipeline.backlog.seek(partition)
@@ -116,7 +120,7 @@ class HandlerRunner:
                     self._source.submit(record)
 
     def running(self) -> Iterator[RunningCall]:
-        """The calls that have begun and not ended."""
+        """The calls that run now."""
         pipeline = self._pipeline
         for _, item in pipeline.pool.running():
             handler = pipeline.dispatcher.handler_of(item)
@@ -129,11 +133,11 @@ class HandlerRunner:
         return self._pipeline.backlog.failure_pauses()
 
     def name_of(self, partition: TopicPartition, offset: int) -> str | None:
-        """The name of the handler of a record, the names of all of its topic if that is unknown."""
+        """The name of a record's handler; if it is unknown, the names of the topic's handlers."""
         return self._pipeline.dispatcher.name_at(partition, offset)
 
     def stop_after_failure(self, error: BaseException) -> None:
-        """Start no record, let handlers that run end, and let :meth:`run` raise the first error."""
+        """Start no record, let running handlers end, and let :meth:`run` raise the first error."""
         if self._failure is not None:
             self._log.error("another handler failed while the consumer stops", exc_info=error)
             return
@@ -156,7 +160,7 @@ class HandlerRunner:
                 self.stop_after_failure(error)
                 return
             if self._failure is None:
-                # A source that always has records must let the workers run, too.
+                # A poll that never waits would keep the workers from running.
                 await asyncio.sleep(0)
 
     def _take(self, batch: PollResult) -> None:
@@ -192,7 +196,10 @@ class HandlerRunner:
         matcher: RecordMatcher,
         ordering: HandlerOrdering,
     ) -> None:
-        """Choose the handler of each record. All of them share the lanes of the partition."""
+        """Choose the handler of each record of a topic with several handlers, and queue it.
+
+        All of these handlers share the partition's lanes.
+        """
         backlog = self._pipeline.backlog
         batch = matcher.handlers[0].batch
         collected: list[Record] = []

@@ -1,4 +1,4 @@
-"""Tasks of the user's own loop: the record of each is done when its task has ended."""
+"""Runs tasks that the user's loop submits, and completes their records."""
 
 from __future__ import annotations
 
@@ -57,24 +57,23 @@ class _TaskHandler:
 class TrackedTaskGroup:
     """Runs tasks on records in ordered lanes; a record is done when its task has ended.
 
-    ``concurrency`` tasks run at once, those of one lane (``order_by``) one after another in the
-    order of submission. At most ``max_in_flight`` records are submitted and not finished. Offsets
-    are committed contiguously. A revocation waits for the running tasks of its partition; those of
-    a lost partition are cancelled.
+    ``concurrency`` tasks run at once. Tasks of one lane (``order_by``) run one after another, in
+    the order of submission. At most ``max_in_flight`` records are in flight. Offsets are committed
+    contiguously. A revocation waits for the running tasks of its partition; a loss cancels them.
 
-    A task that fails is treated like a handler that fails: it is called again as ``retry`` says,
-    while its lane waits. Then its record goes to the topic ``dead_letter``, or by ``on_error``:
-    ``"stop"`` (the default): tasks that have not started are dropped, the iterator ends, running
-    tasks have ``close_timeout`` to end, and the error is raised by the next ``submit`` or ``map``,
-    or when the group is left. ``"skip"`` logs the error, and the record is done. ``"pause"`` pauses
-    its partition: ``submit`` returns False for its records until it is resumed. A CancelledError
-    that the library has not caused is a failure. SystemExit and KeyboardInterrupt always stop.
+    A failed task is treated like a failed handler. ``retry`` calls it again, while its lane waits.
+    After the last attempt the record goes to the topic ``dead_letter``, or ``on_error`` decides:
+    ``"stop"`` (the default) drops tasks that have not started and ends the iterator. Running tasks
+    have ``close_timeout`` to end. The next ``submit`` or ``map``, or leaving the group, raises the
+    error. ``"skip"`` logs the error, and the record is done. ``"pause"`` pauses the partition:
+    ``submit`` returns False for its records until the user resumes it. A CancelledError that the
+    library has not caused is a failure. SystemExit and KeyboardInterrupt always stop.
 
-    A record that waits for its next attempt is abandoned when the revocation of its partition is
-    announced, or the group is left: it is not done, nor is what waits behind it.
+    An announced revocation, or leaving the group, abandons a record that waits for its next attempt
+    and the records behind it in its lane: they are not done.
 
-    Leaving the group waits for all tasks that run or are ready to. If an exception or a
-    cancellation leaves the body, tasks are cancelled, and their records are not done.
+    Leaving the group waits for all tasks that run or are ready. If an exception or a cancellation
+    leaves the body, tasks are cancelled, and their records are not done.
     """
 
     def __init__(
@@ -120,11 +119,11 @@ class TrackedTaskGroup:
 
     @property
     def in_flight(self) -> int:
-        """Submitted records whose tasks have not ended, those that wait for a retry included."""
+        """Submitted records whose tasks have not ended, including those that wait for a retry."""
         return len(self._records)
 
     async def __aenter__(self) -> Self:
-        """Enter the group. If cancelled, nothing has begun."""
+        """Enter the group. Raises IllegalStateError if it was entered before."""
         if self._state != "new":
             raise IllegalStateError("a task group is entered once: make another one")
         self._state = "entered"
@@ -138,7 +137,7 @@ class TrackedTaskGroup:
     ) -> None:
         """Wait for tasks, or cancel them if an error leaves the body.
 
-        Raises the error of a failed task. If cancelled while waiting, tasks are cancelled as well.
+        Raises the error of a failed task. If cancelled while waiting, tasks are cancelled too.
         """
         self._state = "left"
         self._records.stop_retries()
@@ -148,7 +147,7 @@ class TrackedTaskGroup:
                 if not failed and not self._pipeline.dispatcher.worker_has_failed:
                     await self._wait_for_tasks()
             finally:
-                await self._close()
+                await self._pipeline.close()
         if self._failure is None or error is self._failure:
             return
         if error is None:
@@ -192,12 +191,14 @@ class TrackedTaskGroup:
 
         Waits until fewer than ``max_in_flight`` records are in flight; the time does not count
         towards ``max_poll_interval``. The record is registered before this returns True, and before
-        anything of the task runs. Returns False, and runs nothing, if the record's partition is
-        lost, released or paused by a failure, or if the record is done or submitted already.
+        the task runs. Returns False, and runs nothing, if the record's partition is lost, released
+        or paused by a failure, or if the record is done or submitted already.
 
-        Raises the error of a failed task, DecodeError if ``order_by`` is a function and fails, and
-        IllegalStateError outside ``async with``. If cancelled, nothing was registered. A task of
-        this group that submits may wait for ever, if ``max_in_flight`` tasks do the same.
+        Raises the error of a failed task, DecodeError if an ``order_by`` function fails, and
+        IllegalStateError outside ``async with``. If cancelled, nothing was registered.
+
+        Hazard: tasks of this group that call ``submit`` wait for ever if ``max_in_flight`` of them
+        do so at once.
         """
         return await self._submit(record, function, partial(function, record, *args), None)
 
@@ -207,15 +208,16 @@ class TrackedTaskGroup:
         records: Iterable[Record],
         *args: *Ts,
     ) -> AsyncGenerator[tuple[Record, R]]:
-        """Submit all records, and yield ``(record, what function(record, *args) returned)``.
+        """Submit all records, and yield ``(record, result)`` for each result of ``function``.
 
         Results come in the order of ``records``. Records without a result are left out: skipped,
         written to the dead letter topic, abandoned, or of a lost or paused partition. A record is
-        done when its task has ended, whatever you do with its result: do what must not be lost
-        inside the function.
+        done when its task has ended, whatever you do with the result: do inside the function what
+        must not be lost.
 
-        Submits as far as there is room, and waits for tasks as ``submit`` waits for room. Raises
-        the error of a failed task. If cancelled, or left early, submitted tasks keep running.
+        Submits while fewer than ``max_in_flight`` records are in flight, and otherwise waits as
+        ``submit`` does. Raises the error of a failed task. If cancelled, or left early, submitted
+        tasks keep running.
         """
         results: deque[TaskResult[R]] = deque()
         for record in records:
@@ -268,13 +270,13 @@ class TrackedTaskGroup:
         dispatcher.choose_traced(record.topic, (record,))
         backlog.put(record.topic_partition, (record,), ordering)
         self._pipeline.pool.notify()
-        # No await after the registration: a cancellation could hide it from the caller.
+        # No await after the registration: a cancelled caller would not know of it.
         return True
 
     def lose(self, partitions: Iterable[TopicPartition]) -> None:
-        """These partitions are lost: start no task of them, and cancel those that run.
+        """Start no task of these lost partitions, and cancel those that run.
 
-        The consumer calls this as soon as it knows; ``observe`` does the same.
+        The consumer calls this as soon as it knows of a loss; ``observe`` does the same later.
         """
         for partition in partitions:
             running = [item for tp, item in self._pipeline.pool.running() if tp == partition]
@@ -283,13 +285,15 @@ class TrackedTaskGroup:
         self._pipeline.pool.notify()
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """These partitions are read from another offset: start no task of a record from before.
-        Running tasks are not cancelled."""
+        """Start no task of records that were delivered before a seek of these partitions.
+
+        Running tasks are not cancelled.
+        """
         for partition in partitions:
             self._pipeline.backlog.seek(partition)
 
     def name_of(self, partition: TopicPartition, offset: int) -> str | None:
-        """The function that was submitted with a record, None if none was."""
+        """The name of the function that was submitted with a record; None if none was."""
         return self._records.name_of(partition, offset)
 
     def observe(self, batch: PollResult) -> None:
@@ -329,6 +333,3 @@ class TrackedTaskGroup:
             return (key,)
 
         return HandlerOrdering(keys, None, one_batch_at_a_time=True)
-
-    async def _close(self) -> None:
-        await self._pipeline.close()

@@ -1,7 +1,7 @@
 """The metrics of one consumer, independent of an exporter.
 
-Counting costs a few operations per step or per turn of the event loop. Lag and records in flight
-are read from the consumer only when an exporter reads.
+Counting costs a few operations per poll, or per turn of the event loop. Lag and records in flight
+are read from the consumer only when an exporter reads the metrics.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ConsumerMetrics(Observer):
         self._consumer: Observed | None = None
         self._of_consumer: Attributes = {}
         self._consumed: Counter[TopicPartition] = Counter()
-        # By handler and topic, and what was raised, if anything.
+        # By handler, topic and type of error, which is empty for calls that returned.
         self._process: defaultdict[tuple[str, str, str], Histogram] = defaultdict(
             lambda: Histogram(names.BUCKETS)
         )
@@ -69,34 +69,34 @@ class ConsumerMetrics(Observer):
         self._consumer = None
 
     def on_poll(self, batch: PollResult) -> None:
-        """Count what is delivered."""
+        """Count delivered records."""
         for partition, records in batch.by_partition().items():
             self._consumed[partition] += len(records)
 
     def on_handlers_completed(self, handler: str, topic: str, seconds: Sequence[float]) -> None:
-        """Count calls that have ended well."""
+        """Count calls that have returned."""
         self._process[handler, topic, ""].add_all(seconds)
 
     def on_handler_error(
         self, handler: str, what: HandledItem, seconds: float, error: BaseException
     ) -> None:
-        """Count a call that has ended by an error."""
+        """Count a call that has raised."""
         self.failed(handler, what.topic, names.error_type(error), seconds)
 
     def failed(self, handler: str, topic: str, error: str, seconds: float) -> None:
-        """A call has raised something."""
+        """A call has raised an error of type ``error``."""
         self._process[handler, topic, error].add(seconds)
 
     def on_failure_decision(self, handler: str, record: Record, decision: FailureDecision) -> None:
-        """Count what becomes of failed records."""
+        """Count decisions about failed records."""
         self._failures[handler, record.topic, decision] += 1
 
     def on_results_published(self, handler: str, topic: str, count: int) -> None:
-        """Count results that are acknowledged."""
+        """Count acknowledged results."""
         self._results[handler, topic] += count
 
     def on_event(self, event: str, fields: Mapping[str, object]) -> None:
-        """Count commits and what the group does."""
+        """Count commits, rebalances and revocations."""
         match event:
             case "committed":
                 self.committed(_seconds(fields))
@@ -122,22 +122,24 @@ class ConsumerMetrics(Observer):
         self._commits.add(seconds)
 
     def drained(self, seconds: float) -> None:
-        """A revocation has come to its end."""
+        """A partition was released ``seconds`` after its revocation was requested."""
         self._drains.add(seconds)
 
     def on_tick(self, late: float) -> None:
-        """Count by how much the loop was late."""
+        """Count by how many seconds the event loop was late."""
         self._loop_lag.add(max(0.0, late))
 
     # --- reading ---------------------------------------------------------------------------------
 
     def read(self) -> list[Reading]:
-        """All metrics, from any thread. Gauges are left out if the event loop is blocked for a
-        second, or has ended."""
+        """Read all metrics, in any thread.
+
+        Gauges are left out if the event loop is blocked for a second, or has ended.
+        """
         return [*self.counted(), *self.asked()]
 
     def counted(self) -> Iterator[Reading]:
-        """What was counted."""
+        """The counters and histograms."""
         yield (
             names.CONSUMED,
             [
@@ -182,7 +184,7 @@ class ConsumerMetrics(Observer):
         yield names.LOOP_LAG, [(self.of({}), self._loop_lag.read())]
 
     def asked(self) -> list[Reading]:
-        """What only the consumer knows; nothing if it cannot be asked."""
+        """The gauges, read from the consumer; empty if its event loop does not respond."""
         if self._consumer is None:
             return []
         try:
@@ -206,7 +208,7 @@ class ConsumerMetrics(Observer):
     def of(
         self, more: Attributes, topic: str | None = None, partition: int | None = None
     ) -> Attributes:
-        """The attributes of something: those of the consumer, and more."""
+        """The attributes of the consumer, ``more``, and those of a topic and a partition."""
         attributes = self._of_consumer | more
         if topic is not None:
             attributes[names.TOPIC] = topic

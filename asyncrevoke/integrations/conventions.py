@@ -1,6 +1,6 @@
 """Names of metrics and attributes, by OpenTelemetry's conventions for messaging (1.45).
 
-Where they have no name for it, ours begins with ``asyncrevoke.``.
+Names that the conventions do not have begin with ``asyncrevoke.``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OFFSET: Final = "kafka.offset"
 KEY: Final = "kafka.message.key"
 TOMBSTONE: Final = "kafka.message.tombstone"
 ERROR: Final = "error.type"
-# Ours.
+# Not in the conventions.
 HANDLER: Final = "asyncrevoke.handler"
 ATTEMPT: Final = "asyncrevoke.attempt"
 DECISION: Final = "asyncrevoke.decision"
@@ -32,7 +32,7 @@ Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 
 
 class Metric(NamedTuple):
-    """One metric: its unit in UCUM, and the attributes beside those of the consumer."""
+    """One metric: its unit in UCUM, and its attributes besides those of the consumer."""
 
     name: str
     kind: Kind
@@ -158,7 +158,8 @@ METRICS: Final = (
     LOOP_LAG,
 )
 
-# What the conventions advise for durations, in seconds; and for drains, which may take minutes.
+# Bounds in seconds: those of the conventions for durations, and bounds for drains, which may take
+# minutes.
 BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 DRAIN_BUCKETS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 

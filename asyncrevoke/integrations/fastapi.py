@@ -18,9 +18,9 @@ __all__ = ["consumer_lifespan", "dashboard_router", "health_router"]
 def health_router(*consumers: Consumer, max_handler_age: float | None = None) -> APIRouter:
     """``GET /livez`` and ``GET /readyz``: 200, or 503 with the reasons; not in the OpenAPI schema.
 
-    All of the consumers have to be fine; see ``Consumer.probe`` for what that means. A handler
-    without a ``max_handler_time`` may run for ``max_handler_age`` seconds, by default for ever.
-    The answers name groups, states and partitions, and quote no error. Raises ConfigError.
+    All consumers have to be live, or ready; see ``Consumer.probe``. A handler without a
+    ``max_handler_time`` may run for ``max_handler_age`` seconds, by default for ever. The responses
+    name groups, states and partitions, and quote no error. Raises ConfigError.
     """
     return APIRouter(routes=list(health_routes(*consumers, max_handler_age=max_handler_age)))
 
@@ -32,10 +32,10 @@ def dashboard_router(
 
     ``docs/how-to/operating/dashboard.md`` describes it.
 
-    To be called before the consumers are entered, as they are observed from then on. The page only
-    reads. It shows topics, handlers' names and client ids to every client that can reach it, and
-    with ``dead_letter_values`` the newest dead letters with key, headers, value and error message:
-    authentication is the application's. Raises ConfigError and IllegalStateError.
+    Call this before the consumers are entered, because it observes them. The page only reads. It
+    shows topics, handlers' names and client ids to every client that can reach it, and with
+    ``dead_letter_values`` the newest dead letters with key, headers, value and error message: the
+    application has to authenticate clients. Raises ConfigError and IllegalStateError.
     """
     return APIRouter(
         routes=list(

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Distribution(NamedTuple):
-    """What a histogram holds: the count of each bucket, the last one without a bound; the sum."""
+    """The state of a histogram: the count of each bucket, the last without a bound, and the sum."""
 
     bounds: tuple[float, ...]
     counts: tuple[int, ...]
@@ -18,7 +18,7 @@ class Distribution(NamedTuple):
 
 
 class Histogram:
-    """A bucket holds what is at most its bound, and above the one before."""
+    """Counts values. A bucket has the values up to its bound, and above the bound before."""
 
     __slots__ = ("_bounds", "_counts", "_total")
 
@@ -33,7 +33,7 @@ class Histogram:
         self._total += value
 
     def add_all(self, values: Sequence[float]) -> None:
-        """Count many, cheaply if they are all short."""
+        """Count many values, fast if all are in the first bucket."""
         self._total += sum(values)
         if max(values) <= self._bounds[0]:
             self._counts[0] += len(values)
@@ -47,5 +47,5 @@ class Histogram:
         self._counts[-1] += len(values) - start
 
     def read(self) -> Distribution:
-        """What has been counted so far; from any thread."""
+        """The counts so far, in any thread."""
         return Distribution(self._bounds, tuple(self._counts), self._total)

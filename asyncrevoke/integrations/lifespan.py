@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 def consumer_lifespan(
     *consumers: Consumer, on_failure: Literal["terminate", "report"] = "terminate"
 ) -> Callable[[object], AbstractAsyncContextManager[None]]:
-    """For an ASGI application: ``FastAPI(lifespan=consumer_lifespan(billing, archive))``.
+    """The lifespan of an application: ``FastAPI(lifespan=consumer_lifespan(billing, archive))``.
 
-    Enters the consumers in their order, each as ``Consumer.lifespan`` does. At the end all of them
-    stop at once, so that closing takes the longest ``close_timeout`` at most, and the last one is
-    closed first. Raises ConfigError without a consumer.
+    Enters the consumers in order, each as ``Consumer.lifespan`` does. At the end all consumers stop
+    at once, so closing takes at most the longest ``close_timeout``; the last consumer is closed
+    first. Raises ConfigError without a consumer.
     """
     if not consumers:
         raise ConfigError("there is no consumer to enter: consumer_lifespan(consumer)")

@@ -1,18 +1,18 @@
-"""Samples a share of all offsets, always the same ones."""
+"""Samples a share of all offsets, the same in each process."""
 
 from __future__ import annotations
 
 _ALL = 2**30
-# By the golden ratio, so that what is neighbouring is spread.
+# Multiplying by the golden ratio spreads neighbouring blocks.
 _SPREAD, _MASK = 2_654_435_769, 2**32 - 1
 
 
 class OffsetSampler:
-    """``offset in share`` is true of this share (from 0 to 1) of all offsets.
+    """``offset in sampler`` is true for the ``share`` (from 0 to 1) of all offsets.
 
-    Offsets are divided into blocks with one sampled offset each, so the samples in a range are
-    found without testing all offsets. Which offset of a block is sampled is pseudo-random, so that
-    a pattern in the log (every second offset a marker, for example) does not bias the sample.
+    Offsets are divided into blocks with one sampled offset each, so the samples of a range are
+    found without testing all offsets. The sampled offset of a block is pseudo-random, so a pattern
+    in the log (for example, a marker at every second offset) does not bias the sample.
     """
 
     def __init__(self, share: float) -> None:

@@ -1,4 +1,4 @@
-"""Metrics for OpenTelemetry (the extra ``otel``): any exporter that its SDK has."""
+"""Metrics for OpenTelemetry (the extra ``otel``), for each exporter of its SDK."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _instruments: WeakKeyDictionary[MeterProvider, _Instruments] = WeakKeyDictionary
 
 
 class OpenTelemetryMetrics(ConsumerMetrics):
-    """Give one to ``consumer.observe``: its metrics go to ``meter_provider``, by default the
-    global one as it is when the consumer is entered.
+    """An observer for ``consumer.observe`` whose metrics go to ``meter_provider``.
 
-    Counters and gauges are read when an exporter asks, in its thread; what only the event loop
-    knows is waited for a second at most. Durations are recorded one by one, as OpenTelemetry has no
-    other way: that costs some microseconds for each call of a handler.
+    By default this is the global provider at the time when the consumer is entered. Counters and
+    gauges are read when an exporter reads them, in its thread, which waits at most a second for the
+    event loop. Durations are recorded one by one, as OpenTelemetry requires: this costs some
+    microseconds for each call of a handler.
     """
 
     def __init__(self, meter_provider: MeterProvider | None = None) -> None:
@@ -40,7 +40,7 @@ class OpenTelemetryMetrics(ConsumerMetrics):
         self._instruments: _Instruments | None = None
 
     def on_open(self, consumer: Observed) -> None:
-        """From now on the meter has its metrics."""
+        """Add the metrics to the meter."""
         super().on_open(consumer)
         provider = self._provider or get_meter_provider()
         shared = _instruments.get(provider)
@@ -50,13 +50,13 @@ class OpenTelemetryMetrics(ConsumerMetrics):
         self._instruments = shared
 
     def on_handlers_completed(self, handler: str, topic: str, seconds: Sequence[float]) -> None:
-        """Record calls that have ended well, one by one."""
+        """Record calls that have returned, one by one."""
         attributes = self.of_calls(handler, topic)
         for value in seconds:
             self._record(names.PROCESS, value, attributes)
 
     def failed(self, handler: str, topic: str, error: str, seconds: float) -> None:
-        """A call has raised something."""
+        """A call has raised an error of type ``error``."""
         attributes = self.of_calls(handler, topic) | {names.ERROR: error}
         self._record(names.PROCESS, seconds, attributes)
 
@@ -66,11 +66,11 @@ class OpenTelemetryMetrics(ConsumerMetrics):
         self._record(names.COMMIT, seconds, self.of(commit))
 
     def drained(self, seconds: float) -> None:
-        """A revocation has come to its end."""
+        """A partition was released ``seconds`` after its revocation was requested."""
         self._record(names.DRAIN, seconds, self.of({}))
 
     def on_tick(self, late: float) -> None:
-        """Record by how much the loop was late."""
+        """Record by how many seconds the event loop was late."""
         self._record(names.LOOP_LAG, max(0.0, late), self.of({}))
 
     def _record(self, metric: names.Metric, value: float, attributes: Attributes) -> None:
@@ -97,7 +97,7 @@ class _Instruments:
                 _ = meter.create_observable_gauge(metric.name, ask, metric.unit, metric.about)
 
     def add(self, measures: ConsumerMetrics) -> None:
-        """One more consumer, unless it is known."""
+        """Add the metrics of a consumer, once."""
         if measures not in self._all:
             self._all.append(measures)
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenTelemetryTracing"]
 
-# Where an error keeps the context of the span in which it was raised, until its record is sent on.
+# The attribute of an error that has the context of the span in which it was raised.
 _SPAN = "_asyncrevoke_span"
 # Set in the contexts of calls.
 _IN_CALL = contexts.create_key("asyncrevoke-call")
@@ -48,23 +48,22 @@ _HEADERS = attrgetter("headers")
 
 
 class OpenTelemetryTracing(Tracer):
-    """Give one to ``consumer.observe``: each call of a handler is a span.
+    """An observer for ``consumer.observe`` that makes a span for each call of a handler.
 
-    A record's own context is its parent: what the producer has put into its headers, by the
-    propagator that the application has set (W3C's ``traceparent`` by default). A batch has a span
-    of its own, with a link to each of its records' contexts. A record whose trace is not sampled
-    has no span; its context is current in the handler all the same, so that what the handler calls
-    is not sampled either. ``new_traces`` is the share (from 0 to 1) of the records without a
-    context for which a trace begins; the SDK's sampler may still drop it. All attempts get the
-    same decision.
+    The parent of the span is the context in the record's headers, read by the application's
+    propagator (W3C's ``traceparent`` by default). The span of a batch has no parent, and a link to
+    the context of each record. A record whose trace is not sampled has no span, but its context is
+    current in the handler, so the calls of the handler are not sampled either. ``new_traces`` is
+    the share (from 0 to 1) of the records without a context for which a trace begins; the SDK's
+    sampler may still drop it. All attempts at a record have the same decision.
 
-    A result that is published in a span has a span of its own, until it is acknowledged, whose
-    context it carries. Records that go to a dead
-    letter topic or a retry topic have that of the span in which their handler has failed.
+    A result that is published in a span has a child span until it is acknowledged, and carries the
+    context of that. Records that are written to a dead letter topic or a retry topic carry the
+    context of the span in which their handler failed.
 
-    A recorded span costs tens of microseconds in the SDK: with very short handlers sample at the
-    producer, and set ``new_traces``. ``tracer_provider`` is by default the global one as it is when
-    the consumer is entered. Raises ConfigError.
+    A recorded span costs tens of microseconds in the SDK: for very short handlers, sample at the
+    producer, and set ``new_traces``. ``tracer_provider`` is by default the global provider at the
+    time when the consumer is entered. Raises ConfigError.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class OpenTelemetryTracing(Tracer):
         self._attributes_of_sends: dict[str, AttributeValue] = {}
 
     def on_open(self, consumer: Observed) -> None:
-        """Take the application's propagator and tracer provider."""
+        """Read the application's propagator and tracer provider."""
         provider = self._provider or get_tracer_provider()
         self._tracer = provider.get_tracer("asyncrevoke", schema_url=names.SCHEMA_URL)
         self._propagator = get_global_textmap()
@@ -100,11 +99,11 @@ class OpenTelemetryTracing(Tracer):
             self._attributes[names.GROUP] = consumer.group_id
 
     def wants(self, record: Record) -> bool:
-        """Whether it has a context, or a trace begins with it."""
+        """Whether a record has a trace context, or a trace begins with it."""
         return (bool(record.headers) and bool(self._carrier(record))) or record.offset in self._new
 
     def choose(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Those of several."""
+        """The records that :meth:`wants` accepts."""
         if any(map(_HEADERS, records)):
             return [record for record in records if self.wants(record)]
         first, last = records[0].offset, records[-1].offset
@@ -122,7 +121,7 @@ class OpenTelemetryTracing(Tracer):
         attempt: int,
         call: Callable[[], Awaitable[object]],
     ) -> None:
-        """Make a call in a span, if there is to be one. If cancelled, the span ends as failed."""
+        """Make a call, in a span if it is traced. If cancelled, the span ends as failed."""
         first, batch = records[0], len(records) > 1
         context = Context() if batch else self._context(first)
         parent = get_current_span(context).get_span_context()
@@ -146,7 +145,7 @@ class OpenTelemetryTracing(Tracer):
                 span.end()
 
     def publish_span(self, topic: str, *, in_call: bool) -> PublishSpan:
-        """A child of the current span, if that is sampled; else what carries on its context."""
+        """A child of the current span if that is sampled; otherwise only its context."""
         context = contexts.get_current()
         if in_call and contexts.get_value(_IN_CALL, context) is None:
             return PublishSpan()
@@ -158,14 +157,14 @@ class OpenTelemetryTracing(Tracer):
         return _SendSpan(span, self._injected(set_span_in_context(span, context)))
 
     def headers(self, topic: str, headers: Headers, error: BaseException) -> Headers:  # noqa: ARG002
-        """With the context of the span that has failed, in the place of the one before."""
+        """Replace the trace context in ``headers`` by that of the span that raised ``error``."""
         found: SpanContext | None = getattr(error, _SPAN, None)
         if found is None:
             return headers
         own = self._injected(set_span_in_context(NonRecordingSpan(found), Context()))
         names_of_own = {name.lower() for name, _ in own}
         kept = [header for header in headers if header[0].lower() not in names_of_own]
-        # At the front: what comes last says where the record is from.
+        # At the front: the headers of a dead letter have to come last.
         return [*own, *kept]
 
     def _injected(self, context: Context) -> list[tuple[str, bytes | None]]:

@@ -33,7 +33,7 @@ _collectors: WeakKeyDictionary[CollectorRegistry, _Consumers] = WeakKeyDictionar
 
 
 class PrometheusMetrics(ConsumerMetrics):
-    """Give one to ``consumer.observe``: its metrics are then in ``registry``.
+    """An observer for ``consumer.observe`` whose metrics are in ``registry``.
 
     ::
 
@@ -42,9 +42,9 @@ class PrometheusMetrics(ConsumerMetrics):
         consumer.observe(PrometheusMetrics())
         start_http_server(9000, addr="127.0.0.1")
 
-    Several consumers with different ``client_id`` or group may share a registry, with one of these
-    each. Values are computed when the registry is scraped, in any thread, which waits at most a
-    second for the event loop. A scraper that hangs does not block the consumer.
+    Consumers with different ``client_id`` or group may share a registry, each with one observer.
+    Values are computed when the registry is scraped, in any thread, which waits at most a second
+    for the event loop. A scraper that hangs does not block the consumer.
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
@@ -52,7 +52,7 @@ class PrometheusMetrics(ConsumerMetrics):
         self._registry = registry
 
     def on_open(self, consumer: Observed) -> None:
-        """From now on the registry has its metrics."""
+        """Add the metrics to the registry."""
         super().on_open(consumer)
         collector = _collectors.get(self._registry)
         if collector is None:
@@ -62,22 +62,22 @@ class PrometheusMetrics(ConsumerMetrics):
 
 
 class _Consumers(Collector):
-    """All consumers of one registry: a family of metrics may stand in it only once."""
+    """All consumers of one registry, which may have each family of metrics only once."""
 
     def __init__(self) -> None:
         self._all: list[ConsumerMetrics] = []
 
     def add(self, measures: ConsumerMetrics) -> None:
-        """One more, unless its consumer has metrics here already."""
+        """Add the metrics of a consumer, unless other metrics of it were added."""
         if not any(measures.is_of_same_consumer(each) for each in self._all):
             self._all.append(measures)
 
     def describe(self) -> Iterable[Family]:
-        """What :meth:`collect` may yield, so that registering need not collect."""
+        """The families of :meth:`collect`, so that registering does not collect."""
         return [_family(metric) for metric in names.METRICS]
 
     def collect(self) -> Iterable[Family]:
-        """Read everything."""
+        """Read the metrics of all consumers."""
         families: dict[names.Metric, Family] = {}
         for measures in list(self._all):
             for metric, readings in measures.read():
@@ -88,7 +88,7 @@ class _Consumers(Collector):
 
 
 def prometheus_name(metric: names.Metric) -> str:
-    """A metric's name, by OpenTelemetry's rules for Prometheus, without what a sample adds."""
+    """A metric's name by OpenTelemetry's rules for Prometheus, without the suffix of a sample."""
     name = metric.name.replace(".", "_")
     name = f"{name}_seconds" if metric.unit == "s" else name
     return f"{name}_total" if metric.kind == "counter" else name

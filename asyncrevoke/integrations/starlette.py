@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 def health_routes(*consumers: Consumer, max_handler_age: float | None = None) -> list[Route]:
     """``GET /livez`` and ``GET /readyz`` for an orchestrator: 200, or 503 with the reasons.
 
-    All of the consumers have to be fine; see ``Consumer.probe`` for what that means. A handler
-    without a ``max_handler_time`` may run for ``max_handler_age`` seconds, by default for ever.
-    The answers name groups, states and partitions, and quote no error. Raises ConfigError.
+    All consumers have to be live, or ready; see ``Consumer.probe``. A handler without a
+    ``max_handler_time`` may run for ``max_handler_age`` seconds, by default for ever. The responses
+    name groups, states and partitions, and quote no error. Raises ConfigError.
     """
     if not consumers:
         raise ConfigError("there is no consumer to ask: health_routes(consumer)")
@@ -33,11 +33,11 @@ def health_routes(*consumers: Consumer, max_handler_age: float | None = None) ->
 
     async def livez(_request: Request) -> JSONResponse:
         found = probes()
-        return _answer(found, fine=all(probe.live for probe in found))
+        return _response(found, fine=all(probe.live for probe in found))
 
     async def readyz(_request: Request) -> JSONResponse:
         found = probes()
-        return _answer(found, fine=all(probe.ready for probe in found))
+        return _response(found, fine=all(probe.ready for probe in found))
 
     return [
         Route("/livez", livez, include_in_schema=False),
@@ -52,10 +52,10 @@ def dashboard_routes(
 
     ``docs/how-to/operating/dashboard.md`` describes it.
 
-    To be called before the consumers are entered, as they are observed from then on. The page only
-    reads. It shows topics, handlers' names and client ids to every client that can reach it, and
-    with ``dead_letter_values`` the newest dead letters with key, headers, value and error message:
-    authentication is the application's. Raises ConfigError and IllegalStateError.
+    Call this before the consumers are entered, because it observes them. The page only reads. It
+    shows topics, handlers' names and client ids to every client that can reach it, and with
+    ``dead_letter_values`` the newest dead letters with key, headers, value and error message: the
+    application has to authenticate clients. Raises ConfigError and IllegalStateError.
     """
     from asyncrevoke.dashboard.app import Dashboard
     from asyncrevoke.dashboard.consumer_watch import ConsumerWatch
@@ -69,7 +69,7 @@ def dashboard_routes(
     return Dashboard(history).routes(prefix)
 
 
-def _answer(probes: list[Probe], *, fine: bool) -> JSONResponse:
+def _response(probes: list[Probe], *, fine: bool) -> JSONResponse:
     return JSONResponse(
         {"ok": fine, "consumers": [probe.facts() for probe in probes]},
         status_code=200 if fine else 503,

@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 
 class ResultObserver(Protocol):
-    """Counts results."""
+    """Counts results. Implemented by :class:`Observers`."""
 
     def on_results_published(self, handler: str, topic: str, count: int) -> None:
-        """So many results of a handler for this topic are acknowledged."""
+        """``count`` results of a handler for this topic are acknowledged."""
         ...
 
 
 class Delivery:
     """Waits until all of several results are acknowledged, or one has failed.
 
-    ``observer`` counts those that are acknowledged as results of ``handler``.
+    ``observer`` counts the acknowledged ones as results of ``handler``.
     """
 
     def __init__(self, handler: str = "", observer: ResultObserver | None = None) -> None:
@@ -33,28 +33,28 @@ class Delivery:
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def expect(self, results: int = 1) -> None:
-        """So many more results are queued."""
+        """``results`` more results are queued."""
         self._left += results
 
     async def wait(self) -> None:
-        """Raises the error of the first result that has failed."""
+        """Wait, and raise the error of the first result that has failed."""
         self._count(1)
         await self._ended
 
     def results_acknowledged(
         self, tokens: Sequence[object], partition: TopicPartition, _offset: int, /
     ) -> None:
-        """So many of them."""
+        """Count these results as acknowledged."""
         if self._observer is not None:
             self._observer.on_results_published(self._handler, partition.topic, len(tokens))
         self._count(len(tokens))
 
     def results_failed(self, tokens: Sequence[object], error: Exception, /) -> None:
-        """The waiting ends with the error, if there is any."""
+        """Let :meth:`wait` raise the error."""
         self._left -= len(tokens)
         if not self._ended.done():
             self._ended.set_exception(error)
-            # Whoever was to wait may have been cancelled.
+            # asyncio would warn if wait() was cancelled.
             self._ended.exception()
 
     def _count(self, results: int) -> None:
@@ -66,8 +66,8 @@ class Delivery:
 class CompleteDelivery(Delivery):
     """Waits until each of several results is acknowledged or has failed.
 
-    ``acknowledged`` are their tokens with the partition and the offset of each, which is negative
-    if the broker has not said it; ``failed`` are the tokens of others with their errors.
+    ``acknowledged`` has their tokens, each with its partition and its offset, -1 if unknown;
+    ``failed`` has the tokens of the others, each with its error.
     """
 
     def __init__(self) -> None:
@@ -78,12 +78,12 @@ class CompleteDelivery(Delivery):
     def results_acknowledged(
         self, tokens: Sequence[object], partition: TopicPartition, offset: int, /
     ) -> None:
-        """Remember where they are."""
+        """Keep the offsets of these results."""
         for number, token in enumerate(tokens):
             self.acknowledged.append((token, partition, offset + number if offset >= 0 else -1))
         self._count(len(tokens))
 
     def results_failed(self, tokens: Sequence[object], error: Exception, /) -> None:
-        """Remember why, and wait for the others."""
+        """Keep the error of these results, and wait for the others."""
         self.failed += [(token, error) for token in tokens]
         self._count(len(tokens))

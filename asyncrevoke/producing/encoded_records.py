@@ -1,4 +1,4 @@
-"""Records that were encoded together, and become one record batch."""
+"""Encoded records that become one record batch."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 # Base offset, length, leader epoch, magic, CRC, attributes, last offset delta, first and last
 # timestamp, producer id, producer epoch, base sequence, number of records.
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
-# The length counts what comes after it.
+# The bytes before and in the length field, which it does not count.
 _NOT_COUNTED: Final = 12
 _MAGIC: Final = 2
 _UNKNOWN: Final = -1
-# As numbered in the attributes of a batch. Of the levels of zlib and lz4 those that cost little:
-# lz4's default in aiokafka takes eight times as long for a fifth less.
+# By the number in the attributes of a batch. Levels of gzip and lz4 that cost little time: lz4's
+# default in aiokafka takes eight times as long for a fifth fewer bytes.
 _CODECS: Final[Mapping[int, Callable[[bytes], bytes]]] = {
     1: partial(gzip_encode, compresslevel=6),
     2: snappy_encode,
@@ -31,9 +31,9 @@ _CODECS: Final[Mapping[int, Callable[[bytes], bytes]]] = {
 
 @dataclass(frozen=True, slots=True)
 class EncodedRecords:
-    """Records in message format 2, without the header of their batch: at least one.
+    """One or more records in message format 2, without the header of their batch.
 
-    ``content`` has ``count`` records, whose offset deltas count from 0 and whose timestamp deltas
+    ``content`` has ``count`` records. Their offset deltas count from 0, and their timestamp deltas
     refer to ``first_timestamp``. Timestamps are in milliseconds since the epoch.
     """
 
@@ -43,9 +43,9 @@ class EncodedRecords:
     content: bytes | memoryview
 
     def build(self, compression: int) -> bytearray:
-        """The record batch, without producer id, sequence and checksum.
+        """Build the record batch, without producer id, sequence and checksum.
 
-        It is not compressed if that would not make it smaller.
+        It is compressed only if that makes it smaller.
         """
         content = self.content
         if compression:

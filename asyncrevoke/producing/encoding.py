@@ -1,4 +1,4 @@
-"""Encodes the values, keys and headers of results, as handlers' values are decoded."""
+"""Encodes the values, keys and headers of results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _json = msgspec.json.Encoder()
 
 
 def encode_value(topic: str, value: object) -> bytes | None:
-    """Bytes and None unchanged, text as UTF-8, a pydantic model and all else as JSON.
+    """Encode a value: bytes and None unchanged, text as UTF-8, all else as JSON.
 
     Raises PublishError, with the cause, for a value that cannot be encoded.
     """
@@ -34,7 +34,7 @@ def encode_value(topic: str, value: object) -> bytes | None:
 
 
 def encode_key(topic: str, key: object) -> bytes | None:
-    """Bytes and None unchanged, text as UTF-8. Raises PublishError."""
+    """Encode a key: bytes and None unchanged, text as UTF-8. Raises PublishError."""
     if key is None or type(key) is bytes:
         return key
     if isinstance(key, (str, bytes, bytearray)):
@@ -46,7 +46,7 @@ def encode_headers(
     topic: str,
     headers: Headers,
 ) -> list[tuple[str, bytes | None]]:
-    """Headers with their values as bytes. Raises PublishError."""
+    """Encode the values of headers as bytes. Raises PublishError."""
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     encoded: list[tuple[str, bytes | None]] = []
     for pair in pairs:
@@ -65,7 +65,7 @@ def encode_headers(
 
 
 def _kinds(pair: object) -> str:
-    """Types only: what a header contains is in no error."""
+    """The types of a header: an error does not show its content."""
     if isinstance(pair, tuple):
         kinds = (type(each).__name__ for each in cast("tuple[object, ...]", pair))
         return f"tuple of {', '.join(kinds)}"

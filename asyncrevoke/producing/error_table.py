@@ -1,4 +1,4 @@
-"""What each error of Produce leads to."""
+"""The table of Produce errors, and what the producer does after each."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 
 class ProduceAction(enum.Enum):
-    """What becomes of a batch."""
+    """What the producer does with a batch after a response."""
 
-    ACKNOWLEDGED = "acknowledged"  # the log has it
-    RETRY = "retry"  # not written: send it again
-    RETRY_IN_DOUBT = "retry in doubt"  # perhaps written: send it again with the same sequence
-    REFRESH = "refresh"  # the metadata are old: learn the leader, and send it again
-    NEW_SEQUENCE = "new sequence"  # the broker knows another sequence: begin a new epoch
-    # Too large, or one of its records is rejected: send its halves. A batch of one record fails.
+    ACKNOWLEDGED = "acknowledged"  # the batch is written
+    RETRY = "retry"  # the batch is not written: send it again
+    RETRY_IN_DOUBT = "retry in doubt"  # it may be written: send it again with the same sequence
+    REFRESH = "refresh"  # the metadata is old: request the leader, and send the batch again
+    NEW_SEQUENCE = "new sequence"  # the broker expects another sequence: begin a new epoch
+    # The batch is too large, or a record is invalid: send its halves. One record alone fails.
     SPLIT = "split"
-    REJECTED = "rejected"  # its records fail
+    REJECTED = "rejected"  # the records fail
 
 
 # Codes that are not listed reject the batch.
@@ -74,11 +74,11 @@ REJECTIONS: Final[Mapping[ErrorCode, str]] = {
 
 
 def action_for(error: ErrorCode) -> ProduceAction:
-    """What becomes of a batch that was answered with this error."""
+    """The action for a batch after a response with this error."""
     return PRODUCE_ERRORS.get(error, ProduceAction.REJECTED)
 
 
 def rejection(error: ErrorCode, detail: str | None) -> str:
-    """Why a broker rejects a batch, as a sentence."""
+    """The reason for which a broker rejects a batch, as text."""
     text = REJECTIONS.get(error, f"the broker rejects the record ({error.name})")
     return f"{text} ({detail})" if detail else text

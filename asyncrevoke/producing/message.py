@@ -1,4 +1,4 @@
-"""A result with a key, headers, a partition, a timestamp or a topic of its own."""
+"""A handler's result with options: key, headers, partition, timestamp or topic."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Headers: TypeAlias = Mapping[str, bytes | str | None] | Sequence[tuple[str, byte
 
 
 class SameKey:
-    """The default of a message's key: that of the record that the handler was called with."""
+    """The default key of a message: the key of the record that the handler received."""
 
     def __repr__(self) -> str:
         return "SAME_KEY"
@@ -22,12 +22,12 @@ SAME_KEY: Final = SameKey()
 
 
 class Message(Generic[ValueT]):
-    """Returned by a handler instead of a plain value, for what differs from the defaults.
+    """A result that a handler returns instead of a plain value, to change the defaults.
 
-    ``key`` is bytes, text (encoded as UTF-8) or None; by default that of the record. ``headers``
+    ``key`` is bytes, text (encoded as UTF-8) or None; by default the key of the record. ``headers``
     are added to the trace context of the record, and replace it if they have a ``traceparent``.
     Without ``partition``, the key decides as in Java's producer. ``timestamp`` is in milliseconds
-    since the epoch, by default the present time. ``topic`` replaces ``publish_to``.
+    since the epoch, by default the current time. ``topic`` replaces ``publish_to``.
     ``Message(None, key=...)`` publishes a tombstone.
     """
 

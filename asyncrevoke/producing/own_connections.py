@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def producer_with_own_connections(config: ConsumerConfig) -> AsyncGenerator[Producer]:
-    """A producer with the connection options of ``config``; it connects when it first publishes.
+    """A producer with the connection options of ``config``; it connects at the first record.
 
-    What is not acknowledged when the block is left fails.
+    Records that are not acknowledged when the block is left fail.
     """
     channels = Channels(config)
     bootstrap = [Node(-1 - n, host, port) for n, (host, port) in enumerate(config.addresses)]

@@ -1,4 +1,4 @@
-"""Chooses partitions as the default partitioner of Java's producer does."""
+"""Chooses partitions by the key's hash, as Java does; without a key, one per batch (KIP-480)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 _MASK: Final = 0xFFFFFFFF
 _M: Final = 0x5BD1E995
 _SEED: Final = 0x9747B28C
-# Keys whose partitions are remembered, because hashing takes longer than all the rest.
-_REMEMBERED: Final = 50_000
-# Bytes of a key that is remembered.
-_LONGEST_REMEMBERED: Final = 256
+# Most keys in the cache of partitions: hashing a key takes longer than the rest of a choice.
+_CACHED: Final = 50_000
+# Most bytes of a key in the cache.
+_LONGEST_CACHED: Final = 256
 
 
 def murmur2(data: bytes) -> int:
@@ -33,51 +33,56 @@ def murmur2(data: bytes) -> int:
 
 
 class Partitioner:
-    """Of one topic. Records with a key go by its hash; those without stay with one partition until
-    :meth:`batch_closed`."""
+    """The partitioner of one topic.
 
-    __slots__ = ("_count", "_places")
+    The hash of the key chooses the partition. Records without a key go to one partition until
+    :meth:`batch_closed`.
+    """
+
+    __slots__ = ("_cache", "_count")
 
     def __init__(self) -> None:
         self._count = 0
-        # The partitions of keys, and of None: that of records without a key.
-        self._places: dict[bytes | None, int] = {}
+        # The partition of each key; with None, the partition of records without a key.
+        self._cache: dict[bytes | None, int] = {}
 
-    def places(self, count: int) -> Mapping[bytes | None, int]:
-        """The partitions among ``count`` of the keys that are remembered, and of None."""
+    def cached(self, count: int) -> Mapping[bytes | None, int]:
+        """The cached partitions of keys, and of None, in a topic with ``count`` partitions."""
         if count != self._count:
             self._forget_keys(count)
-        return self._places
+        return self._cache
 
     def of_key(self, key: bytes, count: int) -> int:
-        """The partition of this key among ``count``."""
-        if count != self._count or len(self._places) >= _REMEMBERED:
+        """The partition of a key in a topic with ``count`` partitions."""
+        if count != self._count or len(self._cache) >= _CACHED:
             self._forget_keys(count)
-        partition = self._places.get(key)
+        partition = self._cache.get(key)
         if partition is None:
             partition = (murmur2(key) & 0x7FFFFFFF) % count
-            if len(key) <= _LONGEST_REMEMBERED:
-                self._places[key] = partition
+            if len(key) <= _LONGEST_CACHED:
+                self._cache[key] = partition
         return partition
 
     def without_key(self, led: Sequence[int], count: int) -> int:
-        """The partition for records without a key: one of ``led``, which have a leader; of all
-        ``count`` if there is none."""
-        sticky = self._places.get(None)
+        """The partition for records without a key.
+
+        It is one of ``led``, the partitions with a leader; if there are none, one of all ``count``.
+        """
+        sticky = self._cache.get(None)
         if sticky is None or sticky >= count:
-            sticky = self._places[None] = led[0] if led else 0
+            sticky = self._cache[None] = led[0] if led else 0
         return sticky
 
     def batch_closed(self, partition: int, led: Sequence[int], count: int) -> None:
         """A batch of this partition takes no further records: use the next partition."""
-        if partition == self._places.get(None):
+        if partition == self._cache.get(None):
             candidates = led or range(count)
             following = [each for each in candidates if each > partition]
-            self._places[None] = following[0] if following else candidates[0]
+            self._cache[None] = following[0] if following else candidates[0]
 
     def _forget_keys(self, count: int) -> None:
         self._count = count
-        sticky = self._places.get(None)
-        self._places.clear()
+        sticky = self._cache.get(None)
+        self._cache.clear()
         if sticky is not None:
-            self._places[None] = sticky
+            self._cache[None] = sticky

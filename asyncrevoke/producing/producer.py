@@ -1,4 +1,4 @@
-"""Publishes results over the consumer's connections."""
+"""Writes results and dead letters over the consumer's connections."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 
     EncodedHeaders: TypeAlias = Sequence[tuple[str, bytes | None]]
 
-# Bytes of results that are not acknowledged; beyond them, calls wait.
+# Most bytes of results that are not acknowledged; further calls wait.
 _MEMORY: Final = 32 * 1024 * 1024
-# A result is given up after so many times ``request_timeout``.
+# A result fails after this many times ``request_timeout``.
 _DELIVERY_ATTEMPTS: Final = 3
-# As numbered in the attributes of a record batch.
+# The numbers in the attributes of a record batch.
 _COMPRESSIONS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
 class Producer:
-    """Writes with ``acks=all`` and idempotence; nothing is sent before something is published.
+    """Writes records with ``acks=all`` and idempotence; connects at the first record.
 
-    A result is tried for three times ``request_timeout``, a topic that does not exist is waited
-    for ``request_timeout``. ``wall_clock`` returns seconds since the epoch. With
-    ``compress_in_thread``, large batches are compressed there.
+    A record fails after three times ``request_timeout``, or after ``request_timeout`` if its topic
+    does not exist. ``wall_clock`` returns seconds since the epoch. With ``compress_in_thread``, a
+    thread compresses large batches.
     """
 
     def __init__(
@@ -75,22 +75,22 @@ class Producer:
             metadata_max_age=config.metadata_max_age,
             compression=_COMPRESSIONS[config.compression],
             memory=_MEMORY,
-            compress_apart=compress_in_thread,
+            compress_separately=compress_in_thread,
         )
         self._now = 0.0
         self._timestamp = 0
         self._ids = itertools.count()
-        # A thread, when the first large batch is compressed.
+        # One thread, made for the first large batch.
         self._compressor: ThreadPoolExecutor | None = None
         self._compressions: set[asyncio.Future[None]] = set()
         self._exchanges: set[asyncio.Task[None]] = set()
         self._pump_scheduled = False
-        # Those that were begun in this iteration of the event loop, and may have results.
+        # The groups that were begun in this iteration of the event loop, and may have results.
         self._groups: dict[ResultGroup, None] = {}
         self._timer: asyncio.TimerHandle | None = None
-        # Those who wait for metadata or for memory, and those for the last acknowledgement.
+        # Calls that wait for metadata or memory; calls of flush().
         self._waiting_results = WaitingResults()
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._flushes: set[asyncio.Future[None]] = set()
         self._closed: Exception | None = None
 
     async def publish(
@@ -107,8 +107,8 @@ class Producer:
 
         Bytes and None are written unchanged, text as UTF-8, pydantic models and all else as JSON.
         Without ``partition`` the key decides, as in Java's producer. ``timestamp`` is in
-        milliseconds since the epoch. A tracer adds the context of the span, unless
-        ``headers`` have one. Raises PublishError. If cancelled, it may be written all the same.
+        milliseconds since the epoch. A tracer adds the context of the span, unless ``headers`` have
+        one. Raises PublishError. If cancelled, the record may still be written.
         """
         delivery = self.delivery("")
         with self.spans(in_call=False) as spans:
@@ -124,11 +124,11 @@ class Producer:
             await delivery.wait()
 
     def delivery(self, handler: str) -> Delivery:
-        """Waits for results of this handler, which are counted as such."""
+        """A delivery that waits for results of this handler, and counts them."""
         return Delivery(handler, self.observer)
 
     def spans(self, *, in_call: bool) -> PublishSpans:
-        """Begins the spans of results, if there is a tracer; ``in_call``: of a handler's call."""
+        """The spans of results, if there is a tracer; ``in_call``: inside a handler's call."""
         return PublishSpans(self._tracer, in_call=in_call)
 
     async def queue(
@@ -142,11 +142,11 @@ class Producer:
         delivery: Delivery,
         token: object = None,
     ) -> None:
-        """Queue a record, when its topic is known and there is memory; ``delivery`` waits for its
-        acknowledgement, and is told of it with ``token``.
+        """Queue a record; waits until its topic is known and there is memory.
 
-        Raises PublishError after ``request_timeout`` for a topic that does not exist, and after
-        three of them for memory. Results for one topic are queued in the order of the calls.
+        ``delivery`` waits for the acknowledgement, and receives it with ``token``. Records for one
+        topic are queued in the order of the calls. Raises PublishError if the topic does not exist
+        after ``request_timeout``, or there is no memory after three times that.
         """
 
         def try_queue() -> bool:
@@ -167,10 +167,10 @@ class Producer:
         delivery: Delivery,
         tokens: Sequence[object],
     ) -> None:
-        """Queue encoded records as one batch, when there is memory; they are acknowledged together,
-        and ``delivery`` is told of them with ``tokens``, one for each.
+        """Queue encoded records as one batch; waits as :meth:`queue` does, and raises PublishError.
 
-        A batch that the broker finds too large is split. Raises PublishError as :meth:`queue`.
+        The records are acknowledged together. ``delivery`` receives ``tokens``, one for each. A
+        batch that the broker rejects as too large is split.
         """
 
         def try_queue() -> bool:
@@ -182,8 +182,10 @@ class Producer:
         await self._queue_in_turn(partition.topic, try_queue)
 
     async def partitions(self, topic: str) -> TopicPartitions:
-        """The partitions of a topic. Raises PublishError after ``request_timeout`` for a topic that
-        does not exist."""
+        """The partitions of a topic.
+
+        Raises PublishError if the topic does not exist after ``request_timeout``.
+        """
 
         def is_known() -> bool:
             return self._core.partitions(self._turn(), topic) is not None
@@ -194,10 +196,10 @@ class Producer:
         return known
 
     def begin_group(self, group: ResultGroup) -> bool:
-        """Queue what the group has; False if its topic takes no further results now.
+        """Queue the results of the group; False if its topic can take no results now.
 
-        What is added to it in this iteration of the event loop is queued at its end, or before any
-        other result. Raises PublishError.
+        Results that are added in this iteration of the event loop are queued at the end of it, or
+        before any other result. Raises PublishError.
         """
         now = self._turn()
         self._queue_groups()
@@ -207,9 +209,14 @@ class Producer:
         return True
 
     async def flush(self) -> None:
-        """Wait until all that was queued is acknowledged or has failed."""
+        """Wait until all queued results are acknowledged or have failed."""
         while self.queued:
-            await self._change(float("inf"))
+            change: asyncio.Future[None] = self._loop.create_future()
+            self._flushes.add(change)
+            try:
+                await change
+            finally:
+                self._flushes.discard(change)
 
     @property
     def queued(self) -> int:
@@ -217,11 +224,11 @@ class Producer:
         return self._core.queued + sum(len(group.results) for group in self._groups)
 
     def stop(self) -> None:
-        """Send nothing more; what is not acknowledged fails."""
+        """Stop sending. Results that are not acknowledged fail."""
         self._end(ConsumerClosedError("the consumer was closed before a result was acknowledged"))
 
     async def aclose(self) -> None:
-        """Send nothing more, and end all requests."""
+        """Stop as :meth:`stop` does, and cancel all requests."""
         self.stop()
         for task in self._exchanges:
             task.cancel()
@@ -232,14 +239,16 @@ class Producer:
     # --- requests --------------------------------------------------------------------------------
 
     def _turn(self) -> float:
-        """The time by the event loop's clock at which this iteration of it began to queue."""
+        """The event loop's time of the first result in this iteration of the event loop."""
         if not self._pump_scheduled:
             self._begin_turn()
         return self._now
 
     def _begin_turn(self) -> None:
-        """The first result is queued in this iteration of the event loop, which sends it at its
-        end. The clocks are read once for all of them."""
+        """Schedule :meth:`_pump` at the first result in an iteration of the event loop.
+
+        The clocks are read once for all results of the iteration.
+        """
         if self._closed is not None:
             raise self._closed
         self._pump_scheduled = True
@@ -248,20 +257,20 @@ class Producer:
         self._loop.call_soon(self._pump)
 
     def _queue_groups(self) -> None:
-        """Queue what they have, before any other result."""
+        """Queue the results of groups, before any other result."""
         if self._groups:
             groups, self._groups = list(self._groups), {}
             for group in groups:
                 self._core.append_group(self._now, group, self._timestamp)
 
     def _pump(self) -> None:
-        """Send what is due. An error in this room ends the producer: nobody may wait for ever."""
+        """Send the requests that are due. A defect here ends the producer, so no call hangs."""
         self._pump_scheduled = False
         if self._closed is None:
             try:
                 self._queue_groups()
                 self._send()
-            except Exception as error:  # noqa: BLE001 - all that wait are told
+            except Exception as error:  # noqa: BLE001 - all waiting calls raise it
                 self._end(error)
 
     def _send(self) -> None:
@@ -288,7 +297,7 @@ class Producer:
             self._timer = self._loop.call_at(due, self._pump)
 
     async def _exchange(self, outgoing: Outgoing) -> None:
-        """Send one request, and take in its answer."""
+        """Send one request, and process its response."""
         send = Send(
             next(self._ids),
             outgoing.message,
@@ -314,14 +323,14 @@ class Producer:
     def _exchange_ended(self, task: asyncio.Task[None]) -> None:
         self._exchanges.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            # A mistake in this room: nobody may wait for ever.
+            # A defect of the producer: no call may wait for ever.
             self._end(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
     def _end(self, error: Exception) -> None:
         if self._closed is not None:
             return
         self._closed = error
-        # The next result is rejected.
+        # The next result raises ``error``.
         self._pump_scheduled = False
         if self._timer is not None:
             self._timer.cancel()
@@ -336,7 +345,7 @@ class Producer:
     # --- waiting ---------------------------------------------------------------------------------
 
     async def _queue_in_turn(self, topic: str, try_queue: Callable[[], bool]) -> None:
-        """Call ``try_queue`` until it returns True, after those that wait for this topic."""
+        """Call ``try_queue`` until it returns True, after earlier calls for this topic."""
         self._queue_groups()
         if topic in self._waiting_results or not try_queue():
             await self._wait_until_queued(topic, self._waiting_results.add(topic, try_queue))
@@ -360,24 +369,9 @@ class Producer:
             waiting.queued.cancel()
             self._waiting_results.remove(topic, waiting)
 
-    async def _change(self, until: float) -> bool:
-        """Wait until something was answered; False if that takes until ``until``."""
-        if self._loop.time() >= until:
-            return False
-        change: asyncio.Future[None] = self._loop.create_future()
-        self._waiting.add(change)
-        try:
-            async with asyncio.timeout_at(None if until == float("inf") else until):
-                await change
-        except TimeoutError:
-            return False
-        finally:
-            self._waiting.discard(change)
-        return True
-
     def _changed(self) -> None:
         self._waiting_results.retry(self._why_not_now)
-        for change in self._waiting:
+        for change in self._flushes:
             if not change.done():
                 change.set_result(None)
 

@@ -1,4 +1,4 @@
-"""Decides what a producer sends, and what follows from the answers. No I/O and no clock."""
+"""Decides what a producer sends, and what it does after each response. No I/O and no clock."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from asyncrevoke.producing.queueing.result_topic import ResultTopic
 from asyncrevoke.producing.record_batch import ResultBatch, record_bytes
 from asyncrevoke.producing.requests import (
     InitProducerIdRequest,
-    contradiction,
-    partition_answers,
+    find_producer_contradiction,
+    partition_responses,
     produce_request,
 )
 from asyncrevoke.protocol.messages import (
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from asyncrevoke.producing.queueing.result_group import GroupedResult, ResultGroup
     from asyncrevoke.producing.queueing.result_topic import TopicPartitions
     from asyncrevoke.producing.record_batch import ResultSink
-    from asyncrevoke.producing.requests import PartitionAnswer
+    from asyncrevoke.producing.requests import PartitionResponse
 
-# Bytes of one request.
+# Most bytes of one request.
 _REQUEST_BYTES: Final = 4 * 1024 * 1024
-# Bytes of a record; brokers close the connection at their socket.request.max.bytes (100 MiB).
+# Bytes of a record; brokers close the connection above socket.request.max.bytes (100 MiB).
 LARGEST_RECORD: Final = 100 * 1024 * 1024 - 64 * 1024
 _NEVER: Final = float("inf")
 _LONGEST_BACKOFF: Final = 1.0
@@ -59,7 +59,7 @@ _TOPIC_REJECTIONS: Final = (
 
 
 class Outgoing(NamedTuple):
-    """A request to send; ``queues`` are those whose first batches it holds."""
+    """A request to send; ``queues`` are the queues whose first batches are in it."""
 
     node: Node
     message: Request
@@ -70,8 +70,8 @@ class ProducerCore:
     """Queues results by partition, and sends one Produce at a time to each broker.
 
     ``queued_bytes`` are the bytes of records that are neither acknowledged nor have failed. With
-    ``compress_apart``, large batches are sent after :meth:`to_compress` has returned them, and they
-    are compressed.
+    ``compress_separately``, the caller compresses the large batches that :meth:`to_compress`
+    returns, and they are sent after that.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class ProducerCore:
         metadata_max_age: float,
         compression: int,
         memory: int,
-        compress_apart: bool = False,
+        compress_separately: bool = False,
     ) -> None:
         self._bootstrap = list(bootstrap)
         self._request_timeout = request_timeout
@@ -91,22 +91,22 @@ class ProducerCore:
         self._metadata_max_age = metadata_max_age
         self._compression = compression
         self._memory = memory
-        self._compress_apart = compress_apart
+        self._compress_separately = compress_separately
         self._uncompressed: list[ResultBatch] = []
         self._nodes: dict[int, Node] = {}
-        self._turn = -1
+        self._requests_to_any = -1
         self._topics: dict[str, ResultTopic] = {}
-        # Queues with batches, in the order in which they got the first one.
+        # Queues with batches, in the order in which their first batches were added.
         self._active: dict[PartitionQueue, ResultTopic] = {}
         self._busy: set[int] = set()
         self._producer_id: int | None = None
-        self._asks_producer_id = self._asks_metadata = False
+        self._producer_id_requested = self._metadata_requested = False
         self._metadata_due = _NEVER
         self._producer_id_due = 0.0
         self._metadata_backoff = Backoff(0.05, _LONGEST_BACKOFF)
         self._producer_id_backoff = Backoff(0.05, _LONGEST_BACKOFF)
-        # Why the last request has failed.
-        self._trouble = "no broker has answered"
+        # The reason of the last failed request, for errors.
+        self._last_failure = "no broker has responded"
         self.queued_bytes = 0
 
     # --- results are queued ----------------------------------------------------------------------
@@ -123,9 +123,9 @@ class ProducerCore:
         sink: ResultSink,
         token: object,
     ) -> bool:
-        """Queue a record; ``sink`` learns what has become of it.
+        """Queue a record; ``sink`` receives its acknowledgement or error.
 
-        False if it has to wait: until the topic is known, or there is memory. Raises PublishError.
+        Returns False if it has to wait for the topic or for memory. Raises PublishError.
         """
         if not self.has_room(now, topic):
             return False
@@ -138,7 +138,7 @@ class ProducerCore:
         return True
 
     def append_group(self, now: float, group: ResultGroup, timestamp: int) -> None:
-        """Queue the results of a group, whose topic has room."""
+        """Queue the results of a group; :meth:`has_room` has returned True for its topic."""
         known, sink = self._topics[group.topic], group.sink
         appender = GroupAppender(known, sink)
         failed: list[tuple[object, PublishError]] = []
@@ -155,8 +155,7 @@ class ProducerCore:
             sink.results_failed((token,), error)
 
     def has_room(self, now: float, topic: str) -> bool:
-        """Whether results for a topic can be queued: it is known, and there is memory. Raises
-        PublishError."""
+        """Whether the topic is known and there is memory for results. Raises PublishError."""
         if not self.is_known(topic):
             self.want(now, topic)
             return False
@@ -171,8 +170,7 @@ class ProducerCore:
         timestamp: int,
         sink: ResultSink,
     ) -> ResultBatch:
-        """Append a record to the open batch of a partition, or to a new one. Raises
-        PublishError."""
+        """Append a record to a partition's open batch, or to a new one. Raises PublishError."""
         token, key, value, headers = result
         queue = topic.queues[partition]
         if queue.batches and (batch := queue.batches[-1]).open:
@@ -182,7 +180,8 @@ class ProducerCore:
                 return batch
             self._close(batch, topic, partition)
         if (length := record_bytes(key, value, headers)) > LARGEST_RECORD:
-            raise PublishError(topic.name, f"the record has {length} bytes, which no broker takes")
+            why = f"the record has {length} bytes: a request takes at most {LARGEST_RECORD}"
+            raise PublishError(topic.name, why)
         batch = ResultBatch(now + self._delivery_timeout, self._compression)
         self.queued_bytes += batch.append(timestamp, key, value, headers, sink, token)
         queue.batches.append(batch)
@@ -197,9 +196,9 @@ class ProducerCore:
         sink: ResultSink,
         tokens: Sequence[object],
     ) -> bool:
-        """Queue records that become one batch; ``sink`` learns what has become of them.
+        """Queue records as one batch; ``sink`` receives their acknowledgement or error.
 
-        False if they have to wait, as for :meth:`append`. Raises PublishError.
+        Returns False if they have to wait, as :meth:`append` does. Raises PublishError.
         """
         topic, number = partition
         if not self.has_room(now, topic):
@@ -215,12 +214,12 @@ class ProducerCore:
         queue.batches.append(batch)
         self._active[queue] = known
         self.queued_bytes += batch.size
-        if self._compress_apart:
+        if self._compress_separately:
             self._begin_compression(batch)
         return True
 
     def partitions(self, now: float, topic: str) -> TopicPartitions | None:
-        """The partitions of a topic; None as long as they are unknown. Raises PublishError."""
+        """The partitions of a topic; None while they are unknown. Raises PublishError."""
         if not self.is_known(topic):
             self.want(now, topic)
             return None
@@ -232,31 +231,31 @@ class ProducerCore:
         return sum(batch.count for queue in self._active for batch in queue.batches)
 
     def want(self, now: float, topic: str) -> None:
-        """Learn the partitions of a topic. Raises PublishError."""
+        """Request the partitions of a topic. Raises PublishError."""
         if not is_legal_topic(topic):
-            # A request that names it could not be encoded, and would end the producer.
+            # A request with this name could not be encoded, and would end the producer.
             raise PublishError(topic, "no topic can have this name")
         if topic not in self._topics:
             self._topics[topic] = ResultTopic(topic)
             self._metadata_due = min(self._metadata_due, now)
 
     def is_known(self, topic: str) -> bool:
-        """Whether its partitions are known."""
+        """Whether the partitions of a topic are known."""
         known = self._topics.get(topic)
         return known is not None and bool(known.queues)
 
     def why_not(
         self, topic: str, *, in_time: bool, others_wait: bool = False
     ) -> PublishError | None:
-        """Why a result that waits to be queued fails; None if it may wait longer (``in_time``).
+        """The error of a result that waits to be queued; None if it may wait longer (``in_time``).
 
-        A topic that cannot be written to is asked for no more, unless ``others_wait`` for it.
+        After an error of a topic, its metadata is not requested again unless ``others_wait``.
         """
         known = self._topics.get(topic)
         if known is None or (known.queues and in_time):
             return None
         if known.queues:
-            return PublishError(topic, f"the producer's memory stays full: {self._trouble}")
+            return PublishError(topic, f"the producer's memory stays full: {self._last_failure}")
         rejected = known.error in _TOPIC_REJECTIONS
         if in_time and not rejected:
             return None
@@ -268,23 +267,23 @@ class ProducerCore:
             first = self._bootstrap[0]
             command = create_topics_command(first.host, first.port, [topic])
             return PublishError(topic, f"the topic does not exist: create it by `{command}`")
-        return PublishError(topic, f"its partitions are unknown: {self._trouble}")
+        return PublishError(topic, f"its partitions are unknown: {self._last_failure}")
 
     # --- requests --------------------------------------------------------------------------------
 
     def requests(self, now: float) -> list[Outgoing]:
-        """What is to be sent now; each has to be answered by :meth:`answered`."""
+        """The requests to send now. Call :meth:`answered` with the response of each."""
         outgoing: list[Outgoing] = []
-        if self._metadata_due <= now and not self._asks_metadata and self._topics:
-            self._asks_metadata = True
+        if self._metadata_due <= now and not self._metadata_requested and self._topics:
+            self._metadata_requested = True
             self._metadata_due = _NEVER
             message = MetadataRequest(topics=tuple(sorted(self._topics)))
             outgoing.append(Outgoing(self._any_node(), message))
         if not self._active:
             return outgoing
         if self._producer_id is None:
-            if self._producer_id_due <= now and not self._asks_producer_id:
-                self._asks_producer_id = True
+            if self._producer_id_due <= now and not self._producer_id_requested:
+                self._producer_id_requested = True
                 outgoing.append(Outgoing(self._any_node(), InitProducerIdRequest()))
             return outgoing
         outgoing += self._produce_requests(now, self._producer_id)
@@ -303,7 +302,7 @@ class ProducerCore:
                     self._refresh(now)
                 continue
             batch = queue.batches[0]
-            if self._compress_apart and batch.is_slow_to_compress:
+            if self._compress_separately and batch.is_slow_to_compress:
                 if batch.open:
                     topic.partitioner.batch_closed(number, topic.led, len(topic.queues))
                 self._begin_compression(batch)
@@ -322,15 +321,14 @@ class ProducerCore:
             yield Outgoing(self._nodes[leader], message, tuple(queues))
 
     def to_compress(self) -> list[ResultBatch]:
-        """The batches to call :meth:`ResultBatch.compress` of, before :meth:`requests` is called
-        again. Each is returned once."""
+        """The batches to compress before the next :meth:`requests`; each is returned once."""
         batches, self._uncompressed = self._uncompressed, []
         return batches
 
     def _close(self, batch: ResultBatch, topic: ResultTopic, partition: int) -> None:
-        """The last batch of a partition takes no further records."""
+        """Append no more records to the last batch of a partition."""
         batch.close()
-        if self._compress_apart:
+        if self._compress_separately:
             self._begin_compression(batch)
         topic.partitioner.batch_closed(partition, topic.led, len(topic.queues))
 
@@ -339,13 +337,12 @@ class ProducerCore:
             self._uncompressed.append(batch)
 
     def next_at(self, now: float) -> float:
-        """When :meth:`requests` or :meth:`expire`, which were called now, may have something to do
-        without an answer."""
+        """When to call :meth:`requests` and :meth:`expire` again if no response comes before."""
         due = _NEVER
-        # With no topic left there is nothing to ask.
-        if self._topics and not self._asks_metadata:
+        # Without a topic, no metadata is requested.
+        if self._topics and not self._metadata_requested:
             due = self._metadata_due
-        if self._active and self._producer_id is None and not self._asks_producer_id:
+        if self._active and self._producer_id is None and not self._producer_id_requested:
             due = min(due, self._producer_id_due)
         for queue in self._active:
             if not queue.in_flight:
@@ -356,47 +353,47 @@ class ProducerCore:
         return due
 
     def expire(self, now: float) -> None:
-        """Give up what could not be delivered in time."""
+        """Fail the batches that were not acknowledged in time."""
         for queue in list(self._active):
             while queue.batches and not queue.in_flight and queue.batches[0].expires_at <= now:
                 seconds = self._delivery_timeout
-                why = f"not acknowledged within {seconds:g} s: {self._trouble}"
+                why = f"not acknowledged within {seconds:g} s: {self._last_failure}"
                 self._fail_first(queue, why)
 
-    # --- answers ---------------------------------------------------------------------------------
+    # --- responses -------------------------------------------------------------------------------
 
     def answered(self, now: float, outgoing: Outgoing, reply: Replied | Failed) -> None:
-        """A request has a response, or none."""
+        """Process the response of a request, or its failure."""
         if isinstance(reply, Replied):
-            wrong = contradiction(outgoing.message, reply.message)
+            wrong = find_producer_contradiction(outgoing.message, reply.message)
             if wrong is not None:
                 detail = f"a broker has sent an impossible response: {wrong}"
                 reply = Failed(reply.request_id, FailureKind.MALFORMED, detail)
         message = reply.message if isinstance(reply, Replied) else None
         entity = message.entity if isinstance(message, EntityResponse) else None
         if isinstance(reply, Failed):
-            self._trouble = reply.detail or reply.kind.value
+            self._last_failure = reply.detail or reply.kind.value
         if isinstance(outgoing.message, MetadataRequest):
-            self._metadata_answered(now, message if isinstance(message, MetadataResponse) else None)
+            self._metadata_received(now, message if isinstance(message, MetadataResponse) else None)
         elif isinstance(outgoing.message, InitProducerIdRequest):
-            answer = entity if isinstance(entity, InitProducerIdResponse) else None
-            self._producer_id_answered(now, answer)
+            response = entity if isinstance(entity, InitProducerIdResponse) else None
+            self._producer_id_received(now, response)
         else:
             self._busy.discard(outgoing.node.node_id)
             if isinstance(entity, ProduceResponse):
-                self._produced(now, outgoing.queues, partition_answers(entity))
+                self._produced(now, outgoing.queues, partition_responses(entity))
             else:
                 unsent = isinstance(reply, Failed) and reply.kind is FailureKind.UNREACHABLE
-                self._not_answered(now, outgoing.queues, unsent=unsent)
+                self._no_response(now, outgoing.queues, unsent=unsent)
 
     def fail_all(self, error: Exception) -> None:
-        """Nothing more is sent."""
+        """Fail all batches with this error."""
         for queue in list(self._active):
             while queue.batches:
                 self._ended(queue, queue.failed()).failed(error)
 
-    def _metadata_answered(self, now: float, response: MetadataResponse | None) -> None:
-        self._asks_metadata = False
+    def _metadata_received(self, now: float, response: MetadataResponse | None) -> None:
+        self._metadata_requested = False
         if response is None or response.error is not ErrorCode.none or not response.brokers:
             if response is not None and response.error is ErrorCode.rebootstrap_required:
                 self._nodes = {}
@@ -419,36 +416,36 @@ class ProducerCore:
             self._metadata_backoff.succeeded()
             self._metadata_due = min(self._metadata_due, now + self._metadata_max_age)
 
-    def _producer_id_answered(self, now: float, response: InitProducerIdResponse | None) -> None:
-        self._asks_producer_id = False
+    def _producer_id_received(self, now: float, response: InitProducerIdResponse | None) -> None:
+        self._producer_id_requested = False
         if response is not None and response.error_code is ErrorCode.none:
             self._producer_id_backoff.succeeded()
             self._producer_id = response.producer_id
             return
         if response is not None:
-            self._trouble = rejection(response.error_code, None)
+            self._last_failure = rejection(response.error_code, None)
         self._producer_id_due = now + self._producer_id_backoff.failed()
 
     def _produced(
         self,
         now: float,
         queues: Sequence[PartitionQueue],
-        answers: Mapping[TopicPartition, PartitionAnswer],
+        responses: Mapping[TopicPartition, PartitionResponse],
     ) -> None:
         for queue in queues:
             if not queue.in_flight:
                 continue
-            answer = answers.get(queue.partition)
-            if answer is None:
-                self._not_answered(now, (queue,), unsent=False)
+            response = responses.get(queue.partition)
+            if response is None:
+                self._no_response(now, (queue,), unsent=False)
                 continue
-            error, detail, offset = answer
+            error, detail, offset = response
             batch = queue.batches[0]
             action = action_for(error)
             if action is ProduceAction.SPLIT and batch.count == 1:
                 action = ProduceAction.REJECTED
             if action in _RETRIES:
-                self._trouble = f"the broker answers {error.name}"
+                self._last_failure = f"the broker responds with {error.name}"
             match action:
                 case ProduceAction.ACKNOWLEDGED:
                     self._ended(queue, queue.acknowledged()).acknowledged(queue.partition, offset)
@@ -468,7 +465,7 @@ class ProducerCore:
                 case ProduceAction.REJECTED:
                     self._fail_first(queue, rejection(error, detail))
 
-    def _not_answered(self, now: float, queues: Sequence[PartitionQueue], *, unsent: bool) -> None:
+    def _no_response(self, now: float, queues: Sequence[PartitionQueue], *, unsent: bool) -> None:
         for queue in queues:
             if queue.in_flight:
                 queue.retry(now, in_doubt=not unsent)
@@ -485,16 +482,16 @@ class ProducerCore:
         return batch
 
     def _any_node(self) -> Node:
-        """Another broker each time; bootstrap addresses among them, as the cluster may move."""
+        """The known brokers and bootstrap addresses in turn, because the cluster may move."""
         candidates = [*self._nodes.values(), *self._bootstrap]
-        self._turn += 1
-        return candidates[self._turn % len(candidates)]
+        self._requests_to_any += 1
+        return candidates[self._requests_to_any % len(candidates)]
 
     def _no_partition(self, now: float, topic: str, number: int, count: int) -> PublishError:
         self._refresh(now)
         return PublishError(topic, f"there is no partition {number}: it has {count}")
 
     def _refresh(self, now: float) -> None:
-        """The metadata are old: learn others, unless that is timed."""
+        """Request metadata after a backoff, unless a request is due soon."""
         if self._metadata_due > now + _LONGEST_BACKOFF:
             self._metadata_due = now + self._metadata_backoff.failed()

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 class ResultSpan(Protocol):
-    """Implemented by :class:`PublishSpan`."""
+    """The span of one result. Implemented by :class:`PublishSpan`."""
 
     @property
     def headers(self) -> Sequence[tuple[str, bytes | None]]:
-        """What carries the trace on to the result."""
+        """The headers with the trace context of the span."""
         ...
 
     def end(self, error: BaseException | None) -> None:
@@ -24,15 +24,15 @@ class ResultSpan(Protocol):
 
 
 class ResultTracer(Protocol):
-    """Implemented by :class:`Tracer`."""
+    """Begins spans of results. Implemented by :class:`Tracer`."""
 
     def publish_span(self, topic: str, *, in_call: bool) -> ResultSpan:
-        """The span of a result; ``in_call``: only inside of a span of a handler's call."""
+        """Begin the span of a result; ``in_call``: only inside the span of a handler's call."""
         ...
 
 
 class PublishSpans:
-    """Begins spans, and ends them all when the block ends: with its error, if there is one."""
+    """Begins spans, and ends all of them when the block ends, with the error of the block."""
 
     def __init__(self, tracer: ResultTracer | None, *, in_call: bool) -> None:
         self._tracer = tracer
@@ -40,8 +40,7 @@ class PublishSpans:
         self._spans: list[ResultSpan] = []
 
     def begin(self, topic: str) -> Sequence[tuple[str, bytes | None]]:
-        """A result for this topic is about to be queued. Returns the headers that carry its trace
-        on."""
+        """Begin the span of a result for this topic, and return the headers for its trace."""
         if self._tracer is None:
             return ()
         span = self._tracer.publish_span(topic, in_call=self._in_call)

@@ -1,4 +1,4 @@
-"""One record batch: built record by record, stamped with its sequence, split if it is too large."""
+"""One record batch of results: built, compressed, given a sequence, and split if too large."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from asyncrevoke.model import TopicPartition
     from asyncrevoke.producing.encoded_records import EncodedRecords
 
-# A builder's ``append``, the number of the next record, and what takes the token of a record that
-# was appended. A plain tuple, as it is unpacked for each record.
+# Functions that append a record, return the number of the next record, and keep the token of an
+# appended record. A plain tuple, because it is unpacked for each record.
 Adder: TypeAlias = tuple[Callable[..., object], Callable[[], int], Callable[[object], None]]
 
-# Bytes of records before compression; a single larger record is a batch of its own.
+# Bytes of records before compression; a larger record is the only one of its batch.
 BATCH_BYTES: Final = 256 * 1024
-# Larger batches are compressed in a thread: gzip takes about 1 ms for so many bytes.
+# Larger batches are compressed in a thread: gzip takes about 1 ms for this many bytes.
 _COMPRESSED_AT_ONCE: Final = 16 * 1024
 _CRC_AT: Final = 17
 _ATTRIBUTES_AT: Final = 21
@@ -55,17 +55,19 @@ class _Builder(Protocol):
 
 
 class ResultSink(Protocol):
-    """Learns what has become of results. ``tokens`` are what it gave with each of them."""
+    """Receives the acknowledgements and errors of results, with the ``tokens`` given with them."""
 
     def results_acknowledged(
         self, tokens: Sequence[object], partition: TopicPartition, offset: int, /
     ) -> None:
-        """All in-sync replicas have them: in this partition, from this offset on, one after
-        another; the offset is negative if the broker has not said it."""
+        """All in-sync replicas have these results, at consecutive offsets from ``offset``.
+
+        ``offset`` is negative if it is unknown.
+        """
         ...
 
     def results_failed(self, tokens: Sequence[object], error: Exception, /) -> None:
-        """They were not acknowledged, and are not sent again."""
+        """These results were not acknowledged, and are not sent again."""
         ...
 
 
@@ -76,8 +78,8 @@ class SinkRun(NamedTuple):
     tokens: Sequence[object]
 
 
-class Sequence32(NamedTuple):
-    """What makes a batch idempotent."""
+class BatchSequence(NamedTuple):
+    """Producer id, producer epoch and base sequence, by which brokers find duplicates (KIP-98)."""
 
     producer_id: int
     epoch: int
@@ -85,7 +87,7 @@ class Sequence32(NamedTuple):
 
 
 class ResultBatch:
-    """Records for one partition. ``in_doubt``: the broker may have written it."""
+    """A batch of records for one partition. ``in_doubt``: the broker may have written it."""
 
     __slots__ = (
         "_before_adding",
@@ -115,13 +117,13 @@ class ResultBatch:
         self.count = 0
         self.size = 0
         self.runs: list[SinkRun] = []
-        # Those of the last run.
+        # The tokens of the last run.
         self._tokens: list[object] = []
-        # How many these were, and the builder's bytes, when a group began to add records.
+        # The number of these tokens, and the builder's bytes, when adder() was called.
         self._before_adding = (0, 0)
-        self.sequence: Sequence32 | None = None
+        self.sequence: BatchSequence | None = None
         self.in_doubt = False
-        # Whether it takes further records.
+        # Whether further records may be appended.
         self.open = True
 
     @classmethod
@@ -150,26 +152,26 @@ class ResultBatch:
         sink: ResultSink,
         token: object,
     ) -> int:
-        """Add a record; returns its bytes, or 0 if the batch is full."""
+        """Add a record, and return its bytes, or 0 if the batch is full."""
         assert self._builder is not None
         added = self._builder.append(self.count, timestamp, key, value, headers)
         if added is None:
             return 0
         self.count += 1
-        self._tokens_of(sink).append(token)
+        self._tokens_for(sink).append(token)
         size = added.size
         self.size += size
         return size
 
     def adder(self, sink: ResultSink) -> Adder:
-        """What adds many records with one sink; :meth:`added` has to follow them."""
+        """Functions that add many records with one sink; call :meth:`added` after them."""
         assert self._builder is not None
-        tokens = self._tokens_of(sink)
+        tokens = self._tokens_for(sink)
         self._before_adding = (len(tokens), self._builder.size())
         return self._builder.append, itertools.count(self.count).__next__, tokens.append
 
     def added(self) -> int:
-        """Count the records that :meth:`adder` has added; returns their bytes."""
+        """Count the records added by :meth:`adder`, and return their bytes."""
         assert self._builder is not None
         tokens, size = self._before_adding
         self.count += len(self._tokens) - tokens
@@ -177,7 +179,7 @@ class ResultBatch:
         self.size += grown
         return grown
 
-    def _tokens_of(self, sink: ResultSink) -> list[object]:
+    def _tokens_for(self, sink: ResultSink) -> list[object]:
         runs = self.runs
         if not runs or runs[-1].sink is not sink:
             self._tokens = []
@@ -190,7 +192,7 @@ class ResultBatch:
 
     @property
     def is_slow_to_compress(self) -> bool:
-        """Whether it is not compressed yet, and that would hold up the event loop."""
+        """Whether compressing the batch, which is still to do, would block the event loop."""
         return self._compression != 0 and self._written is None and self.size > _COMPRESSED_AT_ONCE
 
     def begin_compression(self) -> bool:
@@ -206,8 +208,8 @@ class ResultBatch:
             self._written = self._build()
             self._builder = self._build = None
 
-    def stamped(self, sequence: Sequence32) -> bytearray:
-        """The bytes to send, with this sequence."""
+    def with_sequence(self, sequence: BatchSequence) -> bytearray:
+        """Build the batch if needed, and return its bytes with this sequence."""
         self.close()
         self.compress()
         written = self._written
@@ -219,15 +221,15 @@ class ResultBatch:
         return written
 
     def may_be_written(self) -> None:
-        """It was sent, and there is no answer that says what became of it."""
+        """The batch was sent, and no response says whether it was written."""
         self.in_doubt = True
 
     def forget_sequence(self) -> None:
-        """It needs another sequence. What may have been written stays in doubt."""
+        """Give the batch another sequence at the next :meth:`with_sequence`."""
         self.sequence = None
 
     def halves(self) -> list[ResultBatch]:
-        """Two batches with the same records, which have no sequence yet."""
+        """Split the records into two batches, without a sequence."""
         assert self._written is not None
         records = list(DefaultRecordBatch(bytes(self._written)))
         owners = [(run.sink, token) for run in self.runs for token in run.tokens]
@@ -244,14 +246,14 @@ class ResultBatch:
         return halves
 
     def acknowledged(self, partition: TopicPartition, offset: int) -> None:
-        """Tell the sinks; ``offset`` is that of the first record, negative if it is unknown."""
+        """Report to the sinks; ``offset`` is the first record's, negative if it is unknown."""
         for sink, tokens in self.runs:
             sink.results_acknowledged(tokens, partition, offset)
             if offset >= 0:
                 offset += len(tokens)
 
     def failed(self, error: Exception) -> None:
-        """Tell the sinks."""
+        """Report the error to the sinks."""
         for sink, tokens in self.runs:
             sink.results_failed(tokens, error)
 
@@ -259,6 +261,6 @@ class ResultBatch:
 def record_bytes(
     key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]
 ) -> int:
-    """The bytes of a record, without those of its lengths and of its offset and timestamp."""
+    """The bytes of a record's key, value and headers."""
     texts = sum(len(name.encode()) + len(content or b"") for name, content in headers)
     return len(key or b"") + len(value or b"") + texts

@@ -1,4 +1,4 @@
-"""The requests of producers."""
+"""The requests of producers, and the checks of their responses."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class InitProducerIdRequest(EntityRequest[InitProducerIdResponse], frozen=True, 
     transaction_timeout: i32Timedelta = i32Timedelta.parse(datetime.timedelta(seconds=60))
 
 
-class PartitionAnswer(NamedTuple):
-    """What a broker says of one partition of a Produce request.
+class PartitionResponse(NamedTuple):
+    """The response for one partition of a Produce request.
 
-    ``offset`` is that of the first written record, -1 if the broker does not say it.
+    ``offset`` is the offset of the first written record, -1 if unknown.
     """
 
     error: ErrorCode
@@ -56,8 +56,10 @@ class PartitionAnswer(NamedTuple):
 def produce_request(
     batches: Iterable[tuple[TopicPartition, bytearray]], timeout: float
 ) -> ProduceRequest:
-    """A request for one batch of each partition, which the replicas have ``timeout`` seconds to
-    write."""
+    """A Produce request with one batch for each partition.
+
+    The replicas have ``timeout`` seconds to write.
+    """
     topics: dict[str, list[produce.PartitionProduceData]] = {}
     for partition, records in batches:
         topics.setdefault(partition.topic, []).append(
@@ -74,35 +76,34 @@ def produce_request(
     )
 
 
-def partition_answers(response: ProduceResponse) -> dict[TopicPartition, PartitionAnswer]:
-    """The answers of a response by partition. Of a partition with two answers there is none: which
-    of them is true is unknown."""
-    answers: dict[TopicPartition, PartitionAnswer] = {}
+def partition_responses(response: ProduceResponse) -> dict[TopicPartition, PartitionResponse]:
+    """The responses by partition, without partitions that are listed twice."""
+    responses: dict[TopicPartition, PartitionResponse] = {}
     repeated: set[TopicPartition] = set()
     for topic in response.responses:
         for each in topic.partition_responses:
             partition = TopicPartition(topic.name, each.index)
-            if partition in answers:
+            if partition in responses:
                 repeated.add(partition)
-            answers[partition] = PartitionAnswer(
+            responses[partition] = PartitionResponse(
                 each.error_code, each.error_message, each.base_offset
             )
     for partition in repeated:
-        del answers[partition]
-    return answers
+        del responses[partition]
+    return responses
 
 
-def contradiction(request: Request, answer: Response) -> str | None:
-    """What in an answer cannot be true; None if nothing."""
-    entity = answer.entity if isinstance(answer, EntityResponse) else None
+def find_producer_contradiction(request: Request, response: Response) -> str | None:
+    """Describe what in a response cannot be true; None if nothing."""
+    entity = response.entity if isinstance(response, EntityResponse) else None
     if (
         isinstance(entity, InitProducerIdResponse)
         and entity.error_code is ErrorCode.none
         and entity.producer_id < 0
     ):
-        # Brokers take batches with it without a check for repeated ones.
+        # Brokers do not check batches with a negative producer id for duplicates.
         return f"producer id {entity.producer_id}"
-    return find_contradiction(request, answer)
+    return find_contradiction(request, response)
 
 
 # --- the broker's side, for tests ---------------------------------------------------------------
@@ -117,12 +118,12 @@ def produced_batches(request: ProduceRequest) -> Iterator[tuple[TopicPartition, 
 
 
 def produce_response(
-    answers: Mapping[TopicPartition, ErrorCode],
+    errors: Mapping[TopicPartition, ErrorCode],
     offsets: Mapping[TopicPartition, int] | None = None,
 ) -> ProduceResponse:
-    """A response that has these errors; ``offsets`` are those of the first written records."""
+    """A response with these errors; ``offsets`` are those of the first written records."""
     topics: dict[str, list[produced.PartitionProduceResponse]] = {}
-    for partition, error in answers.items():
+    for partition, error in errors.items():
         topics.setdefault(partition.topic, []).append(
             produced.PartitionProduceResponse(
                 index=i32(partition.partition),

@@ -1,4 +1,4 @@
-"""The headers that carry a trace on to a result."""
+"""The trace context in the headers of records and results."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from asyncrevoke.model import Record
     from asyncrevoke.producing.message import Headers
 
-# W3C's trace context and baggage.
+# W3C Trace Context and Baggage.
 _TRACE_HEADERS: Final = frozenset(("traceparent", "tracestate", "baggage"))
 _ADDITIONS: Final = frozenset(("tracestate", "baggage"))
 
 
 def trace_headers(record: Record) -> list[tuple[str, bytes | None]]:
-    """The trace context of a record."""
+    """The headers of a record that have its trace context."""
     return [header for header in record.headers if header[0].lower() in _TRACE_HEADERS]
 
 
@@ -27,7 +27,7 @@ def result_headers(
     carried: Sequence[tuple[str, bytes | None]],
     own: Headers,
 ) -> list[tuple[str, bytes | None]]:
-    """A result's own headers, after the trace context ``carried``, unless they have one.
+    """The headers ``own`` of a result, after the trace context ``carried``, unless ``own`` has one.
 
     Raises PublishError.
     """

@@ -1,1 +1,1 @@
-"""Handlers on records of the past: without a group, and with a row for each record."""
+"""Runs handlers on ranges of past records, without a group, with a row for each record."""

@@ -6,5 +6,5 @@ from asyncrevoke.errors import AsyncRevokeError
 
 
 class ReplayError(AsyncRevokeError):
-    """A replay failed. Ranges that it has written count; run it again with its ``run_id`` to
+    """A replay failed. The ranges that it has written stay; run it again with its ``run_id`` to
     continue."""

@@ -28,10 +28,9 @@ ReplayOrder: TypeAlias = Literal["key", "partition"] | Inherit | None
 
 
 class Target(NamedTuple):
-    """The handlers of a replay and their options; all that is needed to open them.
+    """The handlers of a replay, and the options to open them.
 
-    ``bootstrap_servers`` and ``concurrency`` are those of the consumer if None, ``order_by`` if
-    INHERIT.
+    ``bootstrap_servers`` and ``concurrency`` are the consumer's if None, ``order_by`` if INHERIT.
     """
 
     name: str
@@ -42,7 +41,7 @@ class Target(NamedTuple):
 
     @property
     def failed_as(self) -> Literal["error", "skipped"]:
-        """The outcome of a record that failed for good and was written to no other topic."""
+        """The outcome of a record that failed and was written to no other topic."""
         return "error" if self.errors == "record" else "skipped"
 
 
@@ -70,8 +69,8 @@ async def open_handlers(
 ) -> OpenedHandlers:
     """Open the handlers of ``consumer``, which ``target`` names, until ``stack`` is closed.
 
-    ``producer`` writes dead letters and records of retry topics; None: nothing is written, which
-    ``errors="policy"`` does not allow. Raises ReplayError and ConfigError.
+    ``producer`` writes dead letters and records of retry topics; ``errors="policy"`` requires it.
+    Raises ReplayError and ConfigError.
     """
     from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
 
@@ -93,7 +92,7 @@ async def open_handlers(
 
 
 def checked_router(consumer: Consumer, name: str) -> Router:
-    """The consumer's handlers. Raises ReplayError if it has none."""
+    """The consumer's router. Raises ReplayError without handlers, or with a lifespan."""
     router = consumer.handler_host.router
     if router is None or not router.handlers:
         raise ReplayError(
@@ -109,10 +108,10 @@ def checked_router(consumer: Consumer, name: str) -> Router:
 
 
 def with_errors(router: Router, errors: Errors) -> Router:
-    """The handlers with ``errors`` applied. Raises ConfigError for an unknown value.
+    """A router with ``errors`` applied to its handlers. Raises ConfigError for an unknown value.
 
-    ``"record"``: the replay continues; nothing is written to other topics. ``"fail"``: the first
-    one fails the replay. ``"policy"``: as live.
+    ``"record"``: the replay continues after an error, and writes to no topic. ``"fail"``: the first
+    error fails the replay. ``"policy"``: errors are handled as in a live consumer.
     """
     if errors == "policy":
         return router

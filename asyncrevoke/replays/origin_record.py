@@ -1,4 +1,4 @@
-"""A record that is read from another topic than the one that its handler knows it by."""
+"""The original record of a dead letter."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from asyncrevoke.model import Record
 
 
 class OriginRecord(Record, frozen=True, gc=False, eq=False):
-    """A failed record, read from a dead letter topic, with the topic, partition and offset at which
-    it was read before it failed.
+    """The original record of a dead letter, with the topic, partition and offset that it had.
 
     The dead letter is at ``letter_offset`` of ``letter_partition``.
     """
@@ -17,7 +16,7 @@ class OriginRecord(Record, frozen=True, gc=False, eq=False):
 
 
 def place_of(record: Record) -> tuple[int, int]:
-    """The partition and the offset at which a replay has read this record."""
+    """The partition and the offset from which a replay has read a record or its dead letter."""
     if isinstance(record, OriginRecord):
         return record.letter_partition, record.letter_offset
     return record.partition, record.offset

@@ -24,8 +24,8 @@ async def handle_all(
 ) -> None:
     """Run the handlers on all records of ``read``, as a consumer does.
 
-    ``partition`` is that of all records; None if they are of several. Raises what stops the
-    handlers, and ReplayError if they stop before the range ends.
+    ``partition`` is the partition of all records; None if there are several. Raises the error that
+    stops the handlers, and ReplayError if they stop before the range ends.
     """
     source = RangeSource(partition, read, outcomes, opened.max_in_flight)
     context = RunnerContext(

@@ -1,4 +1,4 @@
-"""Gives handlers the records of one range, instead of those of a group's member."""
+"""The source of a replay's handlers: the records of a range, without a group."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ class NextRecords(Protocol):
     """
 
     def __call__(self) -> Awaitable[Sequence[Record]]:
-        """The next records, none at the end."""
+        """The next records; none at the end."""
         ...
 
 
 class RecordSink(Protocol):
-    """Takes completed records, and limits how many may wait."""
+    """Receives completed records. Implemented by :class:`ResultRows`."""
 
     def complete(self, records: Sequence[Record], /) -> None:
-        """They are done."""
+        """These records are done."""
         ...
 
     def wait_for_room(self) -> Awaitable[None]:
-        """Return when there is room for more."""
+        """Return when there is room for further records."""
         ...
 
 
 class RangeSource:
-    """The source that the handler runner polls. No partition is revoked; polling ends when all
-    records are done.
+    """Implements :class:`RecordSource` for a replay: polling ends when all records are done.
 
-    ``read`` returns the next records of ``partition``, or of several if that is None.
+    ``read`` returns the next records of ``partition``, or of several partitions if that is None. No
+    partition is revoked.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class RangeSource:
 
     @property
     def stopping(self) -> bool:
-        """Whether no more records are delivered."""
+        """Whether :meth:`stop` was called."""
         return self._stopping
 
     @property
@@ -83,7 +83,7 @@ class RangeSource:
         return self._ended and not self._in_flight and self._failure is None
 
     async def poll(self) -> PollResult:
-        """The next records, once there is room; ends when all are done."""
+        """Wait for room, and return the next records; StopAsyncIteration when all are done."""
         await self._done.wait_for_room()
         while not self._stopping and self._in_flight >= (1 if self._ended else self._limit):
             self._waiter = asyncio.get_running_loop().create_future()
@@ -105,7 +105,7 @@ class RangeSource:
         return PollResult(by_partition)
 
     def stop(self) -> None:
-        """No further records."""
+        """Deliver no further records."""
         self._stopping = True
         self._wake()
 
@@ -114,19 +114,18 @@ class RangeSource:
         raise NotImplementedError(f"handlers alone read a range, no task has {record.offset}")
 
     def complete(self, record: Record) -> bool:
-        """It is done."""
+        """The record is done."""
         self.complete_all((record,))
         return True
 
     def complete_all(self, records: Sequence[Record]) -> None:
-        """They are done."""
+        """The records are done."""
         self._in_flight -= len(records)
         self._done.complete(records)
         self._wake()
 
-    def abandon(self, record: Record) -> None:  # noqa: ARG002 - none is given again
-        """The record's handler ended without completing it, so the range fails: the runner
-        stops."""
+    def abandon(self, record: Record) -> None:  # noqa: ARG002 - no record is delivered again
+        """The record's handler ended without completing it, so the range fails."""
         self._in_flight -= 1
         self._wake()
 
@@ -147,8 +146,7 @@ class RangeSource:
         self._wake()
 
     def limit_in_flight(self, limits: InFlightLimits) -> None:
-        """One topic: its limit is the limit of all. Records of several topics have none but
-        ``max_in_flight``."""
+        """Apply the limit of the partition's topic; for several partitions, none."""
         if self._partition is None:
             return
         limit = limits.of_topic(self._partition.topic)
@@ -161,27 +159,27 @@ class RangeSource:
         return False
 
     def is_paused(self, partition: TopicPartition) -> bool:
-        """Whether a handler has made its partition stop."""
+        """Whether a failure has paused the partition."""
         del partition
         return self._paused
 
     def pause(self, record: Record) -> None:
-        """A paused partition would never resume here, so the replay fails."""
+        """Fail the replay, because nothing would resume the partition."""
         self._paused = True
         self._failure = ReplayError(
             f"{record.topic_partition} has paused at offset {record.offset} (its handler "
             'is stuck, or has on_error="pause"; the log says why), and a replay never resumes it: '
-            'use errors="record", or mend the handler and run the same run_id again'
+            'use errors="record", or fix the handler and run the same run_id again'
         )
         self._wake()
 
     def resume(self, partition: TopicPartition) -> None:
-        """Nothing is resumed: a pause has failed the replay."""
+        """Does nothing: a pause has failed the replay."""
         del partition
 
     @contextmanager
     def awaiting_library(self) -> Generator[None]:
-        """Does nothing: there is no max_poll_interval here."""
+        """Does nothing: a replay has no ``max_poll_interval``."""
         yield
 
     def _wake(self) -> None:

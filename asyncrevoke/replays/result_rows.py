@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Outcome: TypeAlias = Literal["ok", "error", "skipped", "sent_to_retry_topic", "dead_lettered"]
 
-# Rows that may wait for Spark before reading stops.
+# The most rows that wait for Spark; reading stops until they are taken.
 _MOST_ROWS = 50_000
 # Characters of an error's text in its row.
 _MOST_TEXT = 4096
@@ -31,7 +31,7 @@ _MOST_EXAMPLE = 200
 
 
 class Origin(TypedDict):
-    """Where the record of a dead letter was read before it failed."""
+    """The place of the original record of a dead letter."""
 
     topic: str
     partition: int
@@ -41,9 +41,9 @@ class Origin(TypedDict):
 class Row(NamedTuple):
     """One record's row. Times are microseconds since the epoch, None if no handler was called.
 
-    ``attempts`` counts the calls. ``result`` is what the handler returned: bytes as they are, text
-    as UTF-8, everything else as JSON, null for None. Of a dead letter, ``partition`` and ``offset``
-    are its own, and ``origin`` is the place of its record.
+    ``attempts`` counts the calls. ``result`` is the handler's result: bytes unchanged, text as
+    UTF-8, all else as JSON, null for None. For a dead letter, ``partition`` and ``offset`` are its
+    place, and ``origin`` is the place of the original record.
     """
 
     partition: int
@@ -61,7 +61,7 @@ class Row(NamedTuple):
 class FastPathRows:
     """Rows of records whose first call succeeded, by column; times in nanoseconds.
 
-    Most records are like that, and numbers in arrays cost the garbage collector nothing.
+    Most records have such rows, and the garbage collector does not visit numbers in arrays.
     """
 
     __slots__ = ("finished", "offsets", "results", "started")
@@ -92,12 +92,11 @@ class _Call(NamedTuple):
 
 
 class ResultRows:
-    """Calls handlers and collects a row for each record; also their logger and call recorder.
+    """The result rows of a replay. It is also the call recorder and the logger of the handlers.
 
-    ``failed_as`` is the outcome of a record that ``on_error="skip"`` skips. Failures of single
-    records go into their rows, not to ``log``. ``errors`` counts the rows with the outcome
-    ``"error"``; ``examples`` describes the first ones. With ``origins`` the records are
-    ``OriginRecord``.
+    ``failed_as`` is the outcome of a record that ``on_error="skip"`` skips. A failure of a record
+    is written to its row, not to ``log``. ``errors`` counts the rows with the outcome ``"error"``;
+    ``examples`` describes the first ones. With ``origins`` the records are ``OriginRecord``.
     """
 
     def __init__(
@@ -214,7 +213,7 @@ class ResultRows:
         self._wake_if_enough()
 
     def reject(self, record: Record, error: Exception) -> None:
-        """Build the row of a record that no handler can be called for."""
+        """Build the row of a record for which no handler can be called."""
         self.done += 1
         key, name, text = place_of(record), type(error).__qualname__, str(error)[:_MOST_TEXT]
         self._count_error(key, f"{name}: {text}")
@@ -239,7 +238,7 @@ class ResultRows:
                 row = self._row_of_failure(key, call)
             elif call is None and self._makes_rows:
                 continue
-            elif call is None:  # a middleware has answered instead of the handler
+            elif call is None:  # a middleware has returned without calling the handler
                 row = Row(*key, 0, None, None, "ok", None, None, None)
             else:
                 row = self._row_of_success(key, call)
@@ -249,7 +248,8 @@ class ResultRows:
         result = call.result
         if self._rejected:
             self._rejected.pop(key, None)  # of an attempt before
-        # The call may have an error: of others in its batch, or one that a middleware has taken.
+        # The call may have an error: of other records in its batch, or one that a middleware
+        # caught.
         if result is None:
             return Row(*key, call.attempt, call.started, call.finished, "ok", None, None, None)
         try:
@@ -303,7 +303,7 @@ class ResultRows:
         return self.take()
 
     def end(self) -> None:
-        """No further rows will come."""
+        """The last record is done: let :meth:`rows` return without waiting."""
         self._ended = True
         if self._has_rows is not None and not self._has_rows.done():
             self._has_rows.set_result(None)
@@ -319,20 +319,20 @@ class ResultRows:
     # -- the log of handlers ---------------------------------------------------------------------
 
     def debug(self, event: str, /, **fields: object) -> None:
-        """Pass a line on."""
+        """Log a line."""
         self._log.debug(event, **fields)
 
     def info(self, event: str, /, **fields: object) -> None:
-        """Pass a line on."""
+        """Log a line."""
         self._log.info(event, **fields)
 
     def warning(self, event: str, /, **fields: object) -> None:
-        """Log a line, unless it is about a record's failure: that is in the record's row."""
+        """Log a line, unless it is about a record's failure, which the record's row has."""
         if "exc_info" not in fields or "offset" not in fields:
             self._log.warning(event, **fields)
 
     def error(self, event: str, /, **fields: object) -> None:
-        """Pass a line on."""
+        """Log a line."""
         self._log.error(event, **fields)
 
 
@@ -345,7 +345,7 @@ def _with_origin(row: Row, record: Record) -> Row:
 
 
 def encode_result(result: object) -> bytes:
-    """A handler's result as bytes. Raises ReplayError if it cannot be encoded."""
+    """Encode a handler's result. Raises ReplayError."""
     if isinstance(result, bytes):
         return result
     if isinstance(result, str):

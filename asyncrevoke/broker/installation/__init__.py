@@ -1,1 +1,1 @@
-"""Where Java and the jars of Apache Kafka come from."""
+"""Finds Java, and finds or downloads the jars of Apache Kafka."""

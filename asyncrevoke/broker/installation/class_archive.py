@@ -17,8 +17,8 @@ _SILENT = "-Xlog:disable"
 class ClassArchive:
     """The archive of one Java and one class path, in a folder of this user (JEP 350).
 
-    The first process that ends in an orderly way with the options of :meth:`recording` writes one.
-    It is used if nobody else can have changed it; without one Java loads the classes from the jars.
+    The first process that exits normally with the options of :meth:`recording` writes it. It is
+    used if no other user can have changed it; without it, Java loads the classes from the jars.
     """
 
     def __init__(self, folder: Path, java: Path, class_path: str) -> None:
@@ -31,11 +31,11 @@ class ClassArchive:
         self._written = folder / f"{self._path.stem}-{os.getpid()}.jsa"
 
     def options(self) -> tuple[str, ...]:
-        """Options of a Java that starts with the archive; none if there is no trusted one."""
+        """Java's options for starting with the archive; none if there is no trusted archive."""
         return (_SILENT, f"-XX:SharedArchiveFile={self._path}") if self._is_trusted() else ()
 
     def recording(self) -> tuple[str, ...]:
-        """Options of a Java that writes the archive when it ends; :meth:`keep` follows."""
+        """Java's options for writing the archive at exit; call :meth:`keep` after it."""
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError:
@@ -43,7 +43,7 @@ class ClassArchive:
         return (_SILENT, f"-XX:ArchiveClassesAtExit={self._written}")
 
     def keep(self) -> None:
-        """Let others use what was written, if it was."""
+        """Let later processes use the archive, if it was written."""
         if self._written.exists():
             self._written.replace(self._path)
 
@@ -61,8 +61,7 @@ class ClassArchive:
 
 
 def cached_class_archive(java: Path, class_path: str) -> ClassArchive | None:
-    """The archive in the cache folder of this user; None without the package that knows the folder,
-    which an installation that ``KAFKA_HOME`` names does not need."""
+    """The archive in the cache folder of this user; None without the package ``platformdirs``."""
     try:
         folder = cache_folder()
     except BrokerMissingError:

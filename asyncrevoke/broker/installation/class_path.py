@@ -1,4 +1,4 @@
-"""Where Java finds Apache Kafka: in an installation of the user's, or in our own checked cache."""
+"""The class path of Apache Kafka: an installation of the user, or the verified cache."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def class_path(*, tools: bool = False, on_progress: OnProgress | None = None) -> str:
-    """The class path of Apache Kafka, downloaded into the user's cache if it is not there yet.
+    """The class path of Apache Kafka, downloaded into the user's cache if it is missing.
 
-    ``KAFKA_HOME`` comes first. Several processes may call this at once: one downloads, the others
-    wait for it. Every file is checked against its locked SHA-256, at each call: one that differs is
-    downloaded again. What ``KAFKA_HOME`` has is trusted.
+    An installation in ``KAFKA_HOME`` is used first, and trusted. Several processes may call this at
+    once: one downloads, the others wait. Each call compares every file with its locked SHA-256, and
+    downloads a file that differs again.
 
     Args:
         tools: also the jars of the command line tools, such as
@@ -26,7 +26,7 @@ def class_path(*, tools: bool = False, on_progress: OnProgress | None = None) ->
         on_progress: called while downloading, from threads of the download, one at a time.
 
     Raises:
-        BrokerMissingError: the packages that download are not installed.
+        BrokerMissingError: the packages for downloading are not installed.
         BrokerStartError: the download failed.
     """
     home = os.environ.get("KAFKA_HOME")

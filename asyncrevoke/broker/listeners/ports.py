@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 
-# Below the range that systems take outgoing ports from: a client that reconnects to a stopped
-# broker could otherwise be given the broker's own port, and keep it from coming back.
+# Below the range of ports for outgoing connections: otherwise a client that reconnects to a stopped
+# broker could get the broker's port, and the broker could not be restarted.
 _LOWEST, _HIGHEST = 20_000, 32_000
 
 _reserved: set[int] = set()
-"""The ports that this process was given."""
+"""The ports that this process has reserved."""
 
 
 def is_free(port: int) -> bool:
     """Whether a server could listen on this port of the loopback interface now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As a Java server does: a port whose last connections are in TIME_WAIT counts as free.
+        # As in Java's servers: a port with connections in TIME_WAIT is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -37,17 +37,17 @@ def is_free(port: int) -> bool:
 
 
 def free_ports() -> Iterator[int]:
-    """Ports that are free now, and that no process of this user is given while this one lives.
+    """Ports that are free now, reserved among the processes of this user until this process ends.
 
-    A broker listens seconds after its port was chosen, and not while it is down; without a
-    reservation another process could choose the same port meanwhile.
+    A broker listens only seconds after its port was chosen, and not while it is down; without the
+    reservation, another process could choose the same port.
     """
     candidates = random.SystemRandom().sample(range(_LOWEST, _HIGHEST), _HIGHEST - _LOWEST)
     yield from (port for port in candidates if _reserve(port) and is_free(port))
 
 
 def _reserve(port: int) -> bool:
-    """Whether this process holds the port from now on: one byte of a file, locked until it ends."""
+    """Reserve a port by a lock on one byte of a file; False if another process has it."""
     if port in _reserved:
         return False
     if sys.platform != "win32":
@@ -63,6 +63,6 @@ def _reserve(port: int) -> bool:
 
 @functools.cache
 def _lock_file() -> int:
-    # Never closed: a process that closes any descriptor of the file gives all its locks back.
+    # Never closed: closing any descriptor of the file would release all locks of this process.
     path = Path(tempfile.gettempdir(), f"asyncrevoke-ports-{os.getuid()}")
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

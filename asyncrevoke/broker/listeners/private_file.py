@@ -1,4 +1,4 @@
-"""Files with passwords and keys, which no other user can read at any time."""
+"""Files with passwords and keys, which no other user can read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file that only this user may read, in place of one that is there."""
+    """Write, or replace, a file that only this user may read."""
     path.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     with os.fdopen(os.open(path, flags, 0o600), "wb") as file:

@@ -1,4 +1,4 @@
-"""How clients reach a broker: plain or with TLS, SASL and access control."""
+"""The security of a broker's listener for clients: TLS, SASL and access control."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ class ClientOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
-    """What the clients' listener of a broker asks for.
+    """The security of a broker's listener for clients.
 
-    A second, plain listener on the loopback interface serves the brokers among themselves and this
-    library's own requests, such as creating topics; it is not restricted.
+    A second, plain listener on the loopback interface is for other brokers and for this library's
+    requests, such as creating topics; it is not restricted.
 
     Args:
         protocol: Kafka's name of the listener's security protocol.
         mechanism: the SASL mechanism, where the protocol has SASL. With OAUTHBEARER the broker
             accepts unsigned tokens, which is for tests only.
         users: names and passwords, where the protocol has SASL; OAUTHBEARER has no passwords.
-        acls: reject what :meth:`KafkaBroker.allow` has not allowed. Needs SASL, for
-            without it every client is the same anonymous user.
+        acls: reject operations that :meth:`KafkaBroker.allow` has not allowed. Needs SASL:
+            without it, every client is the same anonymous user.
     """
 
     protocol: Protocol = "PLAINTEXT"
@@ -74,7 +74,7 @@ class Security:
             if set('"\\;,[]=\r\n') & set(name + password):
                 raise ConfigError(
                     f"user {shown_option(name)}: quotes, backslashes, brackets and the signs ; , = "
-                    "cannot stand in a name or a password here"
+                    "are not allowed in a name or a password"
                 )
 
     @property
@@ -116,8 +116,10 @@ class Security:
         return properties
 
     def format_arguments(self) -> list[str]:
-        """What formatting the storage needs: SCRAM's passwords live in the cluster's metadata. For
-        a file that is read as arguments, a line each."""
+        """Arguments for formatting the storage, because the cluster's metadata has SCRAM passwords.
+
+        They are the lines of a file of arguments.
+        """
         if not self.sasl or not self.mechanism.startswith("SCRAM"):
             return []
         return [
@@ -127,7 +129,7 @@ class Security:
         ]
 
     def client_options(self, user: str | None, authority: Path) -> ClientOptions:
-        """A client's options, but for the address; ``user`` is the first one by default."""
+        """A client's options without the address; ``user`` is the first one by default."""
         options = ClientOptions(security_protocol=self.protocol)
         if self.tls:
             options["ssl_context"] = ssl.create_default_context(cafile=str(authority))
@@ -147,7 +149,7 @@ class Security:
 
 
 def write_certificates(key_store: Path, authority: Path) -> None:
-    """Write a certificate of this machine's loopback names with its key, and its authority's.
+    """Write a certificate for the loopback names with its key, and the certificate of its issuer.
 
     Raises:
         ConfigError: the packages that make certificates are not installed.

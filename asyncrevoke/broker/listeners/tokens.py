@@ -32,7 +32,7 @@ class _Tokens:
 
 
 def unsigned_tokens(name: str) -> AbstractTokenProvider:
-    """A token provider for a client, whose tokens are unsigned."""
+    """A token provider for a client, with unsigned tokens."""
     from aiokafka.abc import AbstractTokenProvider
 
     _ = AbstractTokenProvider.register(_Tokens)

@@ -1,4 +1,4 @@
-"""The process of a broker, as the process that started it uses it."""
+"""Starts and ends the process of a broker."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class BrokerProcess:
 
     Args:
         command: the program and its arguments.
-        log: the file that its output is appended to.
-        remove: the folder that the supervisor removes if this process dies, None to keep it.
+        log: the file to which its output is appended.
+        remove: the folder that the supervisor removes if this process dies; None to keep it.
     """
 
     def __init__(self, command: Sequence[str], log: Path, remove: Path | None) -> None:
         if not sys.executable:
             raise BrokerStartError(
-                "this program does not know its Python (sys.executable is empty), which keeps the "
-                "broker from outliving it: start the broker from a plain Python process"
+                "sys.executable is empty, and the supervisor that ends the broker with this "
+                "process needs Python: start the broker from a plain Python process"
             )
         self._supervisor = subprocess.Popen(  # noqa: S603 - our own script
             [
@@ -57,7 +57,7 @@ class BrokerProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """The program's exit code, None while it runs."""
+        """The program's exit code; None while it runs."""
         return self._supervisor.poll()
 
     def send(self, number: int) -> None:
@@ -66,8 +66,10 @@ class BrokerProcess:
             os.kill(self.pid, number)
 
     def terminate(self, timeout: float) -> bool:
-        """Send SIGTERM, and SIGKILL after ``timeout`` seconds; returns whether SIGTERM was
-        enough."""
+        """Send SIGTERM, and SIGKILL after ``timeout`` seconds.
+
+        Returns whether SIGTERM was enough.
+        """
         if sys.platform == "win32":
             self.kill()
             return False
@@ -82,7 +84,7 @@ class BrokerProcess:
         return True
 
     def kill(self) -> None:
-        """End the program at once; returns when it is gone."""
+        """End the program at once; returns when it has ended."""
         if sys.platform == "win32":
             self._supervisor.kill()
         else:
@@ -96,7 +98,7 @@ class BrokerProcess:
 
 
 def run_to_end(command: Sequence[str], log: Path, timeout: float) -> int:
-    """Run a short program, its output appended to ``log``; returns its exit code.
+    """Run a short program, append its output to ``log``, and return its exit code.
 
     Raises:
         BrokerStartError: it could not be started, or took longer than ``timeout`` seconds.
@@ -120,7 +122,7 @@ def run_to_end(command: Sequence[str], log: Path, timeout: float) -> int:
 
 
 def tail(log: Path, lines: int = 30) -> str:
-    """The last lines of a log file, empty if there is none."""
+    """The last lines of a log file; empty if there is none."""
     try:
         with log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)

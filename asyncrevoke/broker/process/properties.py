@@ -1,4 +1,4 @@
-"""The properties that a broker is started with."""
+"""The properties of a broker."""
 
 from __future__ import annotations
 
@@ -76,10 +76,10 @@ def broker_properties(
     quick: bool,
     extra: Mapping[str, str],
 ) -> dict[str, str]:
-    """All properties of one broker; ``extra`` overrides every other.
+    """All properties of one broker; ``extra`` overrides the others.
 
-    ``quick`` lowers the waiting times of coordinator and controller for tests; without it they
-    are Kafka's.
+    ``quick`` lowers the timeouts of coordinator and controller for tests; without it, these are
+    Kafka's defaults.
     """
     copies = min(3, len(nodes))
     # A coordinator topic with one partition starts fastest; several brokers share the groups.

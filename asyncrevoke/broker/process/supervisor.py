@@ -1,10 +1,10 @@
 """Runs one broker, and ends it when the process that started it ends.
 
-It is a script of its own, uses only the standard library, and is the broker's parent process: Linux
-ties "kill the child when its parent dies" to the *thread* that started the child, and in a test the
-thread that starts a broker may end before the broker. Its standard input is a pipe to which nothing
-is written: the pipe ends when the starting process does, also by SIGKILL. If a forked copy of that
-process still has the pipe, the supervisor sees that its parent process has changed.
+This script uses only the standard library, and is the broker's parent process: on Linux, a child is
+killed when the *thread* ends that started it, and in a test that thread may end before the broker.
+The standard input of this script is a pipe to which nothing is written. The pipe closes when the
+starting process ends, even by SIGKILL. If a forked copy of that process still has the pipe open,
+the supervisor notices that its parent process has changed.
 
 Usage: supervisor.py PARENT_PID FOLDER LOG COMMAND... (FOLDER is removed when the parent dies; ``-``
 keeps it). Writes the broker's process id as one line to its standard output.
@@ -27,7 +27,7 @@ PARENT_CHECK = 0.5
 
 
 def die_with_parent() -> None:
-    """Runs between fork and exec: the kernel kills this process when the supervisor dies."""
+    """Called between fork and exec: the kernel then kills the broker when the supervisor dies."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

@@ -1,4 +1,4 @@
-"""A sync function as an async one, whose calls run beside the event loop."""
+"""Runs a sync function outside the event loop."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 class BlockingFunction:
-    """Calls a sync function in a thread, a process or an interpreter.
+    """An async function that calls a sync one in a thread, a process or an interpreter.
 
-    A call that is cancelled while it runs in a process ends at once, because the process is killed.
-    In a thread and in an interpreter nothing can end it: the cancellation takes effect when it has
-    returned, and its record stays in flight until then.
+    Cancelling a call in a process kills the process, and the call ends at once. A call in a thread
+    or an interpreter cannot be stopped: the cancellation takes effect when it has returned, and its
+    record stays in flight until then.
     """
 
     def __init__(
@@ -43,12 +43,12 @@ class BlockingFunction:
         self._name = name
         self._run_in = run_in
         self._calls = default_calls(run_in) if calls is None else calls
-        # Of each event loop that has called it.
+        # By the event loop that makes the calls.
         self._limiters: WeakKeyDictionary[asyncio.AbstractEventLoop, anyio.CapacityLimiter]
         self._limiters = WeakKeyDictionary()
 
     async def __call__(self, *args: object, **named: object) -> object:
-        """Call the function beside the event loop, and return what it returns."""
+        """Call the function outside the event loop, and return its result."""
         if self._run_in == "process":
             return await self._in_process(args, named)
         call = functools.partial(self._function, *args, **named)
@@ -57,7 +57,7 @@ class BlockingFunction:
         return await _until_returned(self._in_interpreter(call))
 
     def inline(self) -> Callable[..., Awaitable[object]]:
-        """An async function that calls the same function in the event loop, which it blocks."""
+        """An async function that calls the sync function in the event loop, and so blocks it."""
         function = self._function
 
         async def call(*args: object, **named: object) -> object:
@@ -94,7 +94,7 @@ class BlockingFunction:
 
 
 async def _until_returned(call: Coroutine[object, object, object]) -> object:
-    """The result of a call that nothing can end; cancelling waits for its end, too."""
+    """Return the result of a call that cannot be stopped; a cancellation waits for its end."""
     task = asyncio.get_running_loop().create_task(call)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -105,7 +105,7 @@ async def _until_returned(call: Coroutine[object, object, object]) -> object:
     if cancelled is None:
         return task.result()
     if not task.cancelled():
-        task.exception()  # of a call whose result nobody wants any more
+        task.exception()  # asyncio would warn of an exception that is not retrieved
     raise cancelled
 
 

@@ -1,4 +1,4 @@
-"""One call of a function in a worker process, and how it crosses the border."""
+"""One call of a function in a worker process, pickled both ways."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from asyncrevoke.errors import HandlerProcessError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-# Both ask the parent to end. It lets its calls end first, and kills its workers itself.
+# Both ask the parent to end. The parent lets its calls end first, and kills its workers then.
 _SIGNALS_OF_PARENT = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -23,7 +23,7 @@ def pickle_call(
     args: Sequence[object],
     named: Mapping[str, object],
 ) -> bytes:
-    """A call as bytes. HandlerProcessError says which argument cannot be pickled."""
+    """Pickle a call. HandlerProcessError names the argument that cannot be pickled."""
     try:
         return pickle.dumps((name, function, args, named), pickle.HIGHEST_PROTOCOL)
     except Exception as error:
@@ -38,10 +38,10 @@ def pickle_call(
 
 
 def run_pickled(call: bytes) -> bytes:
-    """Make the call, in a worker process; its result as bytes.
+    """Make the call, in a worker process, and return its pickled result.
 
-    Raises what the function raises, with its traceback as a note. HandlerProcessError stands for a
-    result, and for an exception, that cannot be pickled.
+    Raises the function's exception, with its traceback as a note. Raises HandlerProcessError if the
+    result or the exception cannot be pickled.
     """
     if threading.current_thread() is threading.main_thread():
         for number in _SIGNALS_OF_PARENT:

@@ -1,4 +1,4 @@
-"""Which sync functions can be handlers, by where they run."""
+"""Checks a sync handler against its ``run_in``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.policy.handler_function import innermost, is_async, yields
-from asyncrevoke.handlers.policy.signature import yields_nowhere
+from asyncrevoke.handlers.policy.signature import yields_without_topic
 
 if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.registration import RunIn
@@ -19,8 +19,7 @@ _INTERPRETERS: Final = (3, 14)
 
 
 def default_calls(run_in: RunIn) -> int | None:
-    """How many calls of a handler run at once by default; None for as many as the consumer's
-    ``concurrency``."""
+    """How many calls of a handler run at once by default; None: the consumer's ``concurrency``."""
     return None if run_in == "thread" else os.cpu_count() or 1
 
 
@@ -33,7 +32,7 @@ def check_blocking(function: object, name: str, run_in: RunIn, *, publishes: boo
             "write `def` if it blocks"
         )
     if inspect.isgeneratorfunction(inner) and not publishes:
-        raise yields_nowhere(name)
+        raise yields_without_topic(name)
     if isinstance(inner, type) or not callable(inner):
         raise ConfigError(f'{name} is no function: register a function with run_in="{run_in}"')
     if run_in == "interpreter" and sys.version_info < _INTERPRETERS:
@@ -45,5 +44,5 @@ def check_blocking(function: object, name: str, run_in: RunIn, *, publishes: boo
     if run_in != "thread" and ("<locals>" in qualified or "<lambda>" in qualified):
         raise ConfigError(
             f'{name} has run_in="{run_in}" and is defined inside of another function: define it at '
-            "the top of its module, where the other side can import it"
+            f"the top of its module, where the {run_in} can import it"
         )

@@ -1,4 +1,4 @@
-"""Records as they are written to a dead letter topic."""
+"""The form in which failed records are written to a dead letter topic."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ERROR_TYPE: Final = "asyncrevoke-error-type"
 ERROR_MESSAGE: Final = "asyncrevoke-error-message"
 ATTEMPTS: Final = "asyncrevoke-attempts"
 
-# All of them, in the order in which they follow a record's own.
+# All added headers, in the order in which they follow the headers of the record.
 HEADERS: Final = (
     ORIGIN_TOPIC,
     ORIGIN_PARTITION,
@@ -42,7 +42,7 @@ class DeadLetterSender(Protocol):
     async def send(self, topic: str, message: DeadLetter, /) -> None:
         """Write ``message``, and return when all in-sync replicas have it.
 
-        Raises whatever prevents that. If cancelled, it may be written all the same.
+        Raises the error that prevents this. If cancelled, the message may still be written.
         """
         ...
 
@@ -50,9 +50,9 @@ class DeadLetterSender(Protocol):
 class DeadLetter:
     """A record's key, value, timestamp and headers, followed by headers that say why it failed.
 
-    If the record is a dead letter itself, it keeps those headers too: of two headers with the same
-    name, the last one is the library's. ``attempts`` counts the calls of the handler: 0 if the
-    record does not decode.
+    A record that was a dead letter before keeps the headers of the former failure: of two headers
+    with the same name, the last one counts. ``attempts`` is the number of calls of the handler, 0
+    if the record does not decode.
     """
 
     __slots__ = ("headers", "key", "timestamp", "value")
@@ -73,7 +73,7 @@ class DeadLetter:
         ]
 
     def set_headers(self, headers: Iterable[tuple[str, bytes | None]]) -> None:
-        """Replace all headers, as a tracer does that adds its own."""
+        """Replace all headers, for a tracer that adds the trace context."""
         self.headers = list(headers)
 
 
@@ -90,6 +90,6 @@ def _message(error: BaseException) -> str:
 
 
 def _truncated(text: str) -> bytes:
-    """At most 1 KiB, without a cut character."""
+    """The beginning of a text in UTF-8: at most 1 KiB of whole characters."""
     encoded = text[:_MAX_BYTES].encode("utf-8", "backslashreplace")
     return encoded[:_MAX_BYTES].decode("utf-8", "ignore").encode()

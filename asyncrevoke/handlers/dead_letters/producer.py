@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class DeadLetterProducer:
-    """Publishes as results are published; ``open_producer`` returns the consumer's one producer."""
+    """Implements :class:`DeadLetterSender`; ``open_producer`` returns the consumer's producer."""
 
     def __init__(self, open_producer: Callable[[], Producer]) -> None:
         self._open_producer = open_producer
@@ -23,7 +23,7 @@ class DeadLetterProducer:
         """Write a message, and return when all in-sync replicas have it.
 
         Raises PublishError, and ConsumerClosedError if the consumer is closed meanwhile. If
-        cancelled, it may be written all the same.
+        cancelled, the message may still be written.
         """
         delivery = Delivery()
         await self._open_producer().queue(

@@ -1,4 +1,4 @@
-"""Records as they are written to a retry topic, and their history when they are read there."""
+"""The form in which failed records are written to a retry topic and read from it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from asyncrevoke.model import Record
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# Further headers, in UTF-8: how often the record was written to a retry topic, and when its handler
-# is to be called, in milliseconds since the epoch.
+# Headers of a retry topic, in UTF-8: how often the record was written to one, and when its handler
+# is called, in milliseconds since the epoch.
 DELAYED_ATTEMPT: Final = "asyncrevoke-delayed-attempt"
 DUE: Final = "asyncrevoke-due"
 
-# The headers that follow a record's own, in this order.
+# The headers that follow the headers of a record, in this order.
 _HEADERS = (*HEADERS, DELAYED_ATTEMPT, DUE)
 _MAX_DIGITS = 19
 _MAX_INT32 = 2**31 - 1
@@ -26,22 +26,22 @@ class RetryHistory(NamedTuple):
     """What happened to a record before it was read from a retry topic.
 
     ``record`` is the record as it was first read, with its original topic and offset. ``calls``
-    counts the calls of its handler so far, ``returns`` how often it was read from a retry topic.
+    counts the calls of its handler so far, ``retry_topic_reads`` how often it was read from there.
     """
 
     record: Record
     calls: int
-    returns: int
+    retry_topic_reads: int
 
 
 class RetryHistories:
-    """The histories of records; only those of retry ``topics`` have one."""
+    """The histories of records. Only records of the retry ``topics`` have calls in theirs."""
 
     def __init__(self, topics: Iterable[str]) -> None:
         self.topics = frozenset(topics)
 
     def of(self, record: Record) -> RetryHistory:
-        """The history of a record: without calls, for most records."""
+        """The history of a record, without calls if it was not read from a retry topic."""
         if record.topic in self.topics and (history := retry_history(record)) is not None:
             return history
         return RetryHistory(record, 0, 0)
@@ -50,8 +50,8 @@ class RetryHistories:
 class RetryMessage(DeadLetter):
     """A failed record for a retry topic: a dead letter with two more headers.
 
-    Its timestamp is the time at which it is written, because brokers delete by timestamp; that of
-    the record is in a header.
+    Its timestamp is the time of writing, because brokers delete records by timestamp. A header has
+    the timestamp of the record.
     """
 
     __slots__ = ()
@@ -61,7 +61,7 @@ class RetryMessage(DeadLetter):
         super().__init__(history.record, error, history.calls)
         self.timestamp = -1
         self.headers += [
-            (DELAYED_ATTEMPT, b"%d" % (history.returns + 1)),
+            (DELAYED_ATTEMPT, b"%d" % (history.retry_topic_reads + 1)),
             (DUE, b"%d" % int(due * 1000)),
         ]
 
@@ -69,21 +69,21 @@ class RetryMessage(DeadLetter):
 def retry_history(record: Record) -> RetryHistory | None:
     """The history of a record of a retry topic; None if another program has written it.
 
-    The history's ``record`` belongs to no offset tracker: it can only be shown to the handler.
+    No offset tracker counts the ``record`` of the history: only the handler receives it.
     """
     own = len(record.headers) - len(_HEADERS)
     if own < 0 or tuple(name for name, _ in record.headers[own:]) != _HEADERS:
         return None
-    topic, partition, offset, timestamp, _, _, calls, returns, _ = (
+    topic, partition, offset, timestamp, _, _, calls, reads, _ = (
         value or b"" for _, value in record.headers[own:]
     )
-    numbers = (partition, offset, timestamp, calls, returns)
+    numbers = (partition, offset, timestamp, calls, reads)
     if not topic.isascii() or not all(map(_is_number, numbers)):
         return None
-    # Any program may write to that topic: these numbers are not the library's if they do not fit
-    # Kafka's fields.
+    # Any program may write to the topic: the library writes no number that Kafka's fields cannot
+    # hold.
     if not (
-        all(0 <= int(each) <= _MAX_INT32 for each in (partition, calls, returns))
+        all(0 <= int(each) <= _MAX_INT32 for each in (partition, calls, reads))
         and 0 <= int(offset) <= _MAX_INT64
         and -1 <= int(timestamp) <= _MAX_INT64
     ):
@@ -98,7 +98,7 @@ def retry_history(record: Record) -> RetryHistory | None:
         record.value,
         record.headers[:own],
     )
-    return RetryHistory(origin, int(calls), int(returns))
+    return RetryHistory(origin, int(calls), int(reads))
 
 
 def due_time_ms(record: Record) -> float:

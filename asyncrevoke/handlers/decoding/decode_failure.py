@@ -1,7 +1,7 @@
-"""Describes a decoder's error without the value's content: the kind, the field, the position.
+"""Describes a decoder's error by its kind, field and position, without the value's content.
 
-Messages of pydantic, of msgspec and of a user's code repeat parts of the value, and errors are
-logged. A description has only names of the type's fields, and numbers.
+Errors are logged, and messages of pydantic, of msgspec and of a user's code repeat parts of the
+value. A description has only names of the type's fields, and numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["decode_error"]
 
-# The end of a message of msgspec: the place of a value has only field names and indexes.
+# A message of msgspec; the place of a value at its end has only field names and indexes.
 _PLACE: Final = re.compile(r"^(?P<what>.*?)(?: - at `(?P<place>[^`]*)`)?$", re.DOTALL)
 # Messages of msgspec without parts of the value.
 _OF_THE_TYPE: Final = re.compile(
@@ -47,7 +47,7 @@ def decode_error(
 ) -> DecodeError:
     """A DecodeError with ``what``, and a description of ``error`` without the value's content.
 
-    Raise it outside of the ``except`` block, so that a traceback does not show ``error``.
+    Raise it outside the ``except`` block, so that a traceback does not show ``error``.
     """
     return DecodeError(
         record.topic_partition,
@@ -92,7 +92,7 @@ def _of_pydantic(error: _PydanticError, annotation: object) -> str:
 
 
 def _path(places: Sequence[int | str], names: frozenset[str]) -> str:
-    """The path of a value. Only names of fields are in it: keys of maps are content."""
+    """The path of a value. It has names of fields, and no keys of maps, which are content."""
     path = "$"
     for place in places:
         if isinstance(place, int):

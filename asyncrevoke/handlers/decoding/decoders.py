@@ -13,7 +13,7 @@ from asyncrevoke.errors import ConfigError, DecodeError
 from asyncrevoke.handlers.decoding.decode_failure import decode_error
 from asyncrevoke.model import Record
 
-# Gives the value of a record, or raises DecodeError.
+# Returns the value of a record, or raises DecodeError.
 Decoder: TypeAlias = Callable[[Record], object]
 
 
@@ -22,14 +22,14 @@ class _PydanticModel(Protocol):
 
 
 def decoder_for(annotation: object, whose: str) -> Decoder:
-    """Build the decoder of an annotation, once, at registration.
+    """Make the decoder of an annotation, once, at registration.
 
-    ``Record`` is the record as it is; ``bytes`` the value; ``memoryview`` a view of it, without a
-    copy; ``str`` its UTF-8 text; a pydantic model, and anything that msgspec knows (dict,
-    dataclass, Struct, TypedDict, ...), its JSON. A null value (a tombstone) reaches ``T | None`` as
-    None and does not decode otherwise.
+    ``Record`` receives the record, ``bytes`` the value, ``memoryview`` a view of the value without
+    a copy, and ``str`` its UTF-8 text. A pydantic model, and each type that msgspec supports (dict,
+    dataclass, Struct, TypedDict, ...), is decoded from JSON. A null value (a tombstone) is None for
+    ``T | None``, and raises DecodeError otherwise.
 
-    ConfigError, beginning with ``whose``, for an annotation that cannot be decoded.
+    Raises ConfigError, beginning with ``whose``, for an annotation that cannot be decoded.
     """
     if annotation is Record:
         return whole_record
@@ -49,7 +49,7 @@ def decoder_for(annotation: object, whose: str) -> Decoder:
 
 
 def custom_decoder(decode: Decoder) -> Decoder:
-    """Wrap a user's decoder, so that every error is a DecodeError. It receives tombstones, too."""
+    """Wrap a user's decoder, so that each error is a DecodeError. It receives tombstones, too."""
     name = function_name(decode)
 
     def decode_record(record: Record) -> object:
@@ -77,13 +77,13 @@ def custom_decoder(decode: Decoder) -> Decoder:
 
 
 def check_decoder(decoder: object) -> None:
-    """ConfigError, which names the fix, for a value that cannot decode a record."""
+    """Raise ConfigError, with the fix, for a value that cannot decode a record."""
     instead = "annotate the handler's first parameter Record, and await what decodes in the handler"
     check_record_function("decoder", decoder, "value", instead)
 
 
 def annotation_name(annotation: object) -> str:
-    """An annotation as a user writes it."""
+    """The source text of an annotation."""
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
@@ -91,18 +91,18 @@ _Decode: TypeAlias = Callable[[bytes], object]
 
 
 def whole_record(record: Record) -> object:
-    """Decode nothing: the handler receives the record."""
+    """A decoder that returns the record."""
     return record
 
 
 class BytesDecoder:
-    """Decodes nothing: the handler receives the value as it is."""
+    """A decoder that returns the value as bytes."""
 
     def __init__(self, *, optional: bool) -> None:
         self._optional = optional
 
     def __call__(self, record: Record) -> object:
-        """Raises DecodeError for a null value, unless it is ``optional``."""
+        """Raises DecodeError for a null value, unless ``optional``."""
         if record.value is None and not self._optional:
             raise _tombstone(record, bytes)
         # With value_as="view" it is a memoryview.
@@ -110,13 +110,13 @@ class BytesDecoder:
 
 
 class ViewDecoder:
-    """Decodes nothing: the handler receives a memoryview of the value."""
+    """A decoder that returns a memoryview of the value."""
 
     def __init__(self, *, optional: bool) -> None:
         self._optional = optional
 
     def __call__(self, record: Record) -> object:
-        """Raises DecodeError for a null value, unless it is ``optional``."""
+        """Raises DecodeError for a null value, unless ``optional``."""
         if record.value is None and not self._optional:
             raise _tombstone(record, memoryview)
         return record.view
@@ -178,14 +178,13 @@ def _json_decoder(annotation: object, whose: str) -> Callable[[bytes], object]:
         raise ConfigError(
             f"{whose} is annotated {annotation_name(annotation)}, and {annotation_name(foreign)} "
             "cannot be decoded from JSON: use bytes, str, dict, a dataclass, a msgspec.Struct or a "
-            "pydantic model, "
-            "or give the handler, its Router or the Consumer a decoder="
+            "pydantic model, or give the handler, its Router or the Consumer a decoder="
         )
     return decoder.decode
 
 
 def _undecodable_type(info: object, seen: set[type]) -> object | None:
-    """The first type inside that msgspec cannot decode."""
+    """The first type inside a type that msgspec cannot decode; None if it can decode all."""
     if isinstance(info, msgspec.inspect.CustomType):
         return info.cls
     if isinstance(info, tuple):

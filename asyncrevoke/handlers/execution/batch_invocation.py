@@ -1,4 +1,4 @@
-"""One call for a batch: values that do not decode, the call, and what it says of each value."""
+"""Calls a batch handler: decodes the values, makes the call, and completes the records."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class BatchSink(Protocol):
     def send_to_topic(
         self, record: Record, handler: Handler, error: BaseException, calls: int
     ) -> Awaitable[None]:
-        """Write this record to another topic; returns when that topic has it."""
+        """Write this record to another topic; returns when that is acknowledged."""
         ...
 
 
@@ -45,13 +45,12 @@ async def invoke_batch(
 ) -> None:
     """Write unsent records, and call the handler with all others that decode.
 
-    ``calls`` counts this call. A value that does not decode leaves the batch: its record goes to
-    the dead letter topic, or is skipped. If ``on_error`` stops or pauses at it, the values before
-    it are handled first, and then DecodeError is raised.
+    ``calls`` counts this call. A record whose value does not decode goes to the dead letter topic,
+    or is skipped. If ``on_error`` stops or pauses instead, the handler is called with the values
+    before it, and then DecodeError is raised.
 
-    When this returns, all records are done. When it raises, ``batch.records`` are those that are
-    not; if ``batch.errors`` is not empty, only its records have failed, otherwise all of
-    ``batch.called``.
+    When this returns, all records are done. When it raises, ``batch.records`` are not done; if
+    ``batch.errors`` is not empty, only its records have failed, otherwise all of ``batch.called``.
     """
     assert handler.batch is not None
     while batch.unsent:
@@ -79,7 +78,7 @@ async def invoke_batch(
 async def _decode(
     batch: HandlerBatch, handler: Handler, sink: BatchSink
 ) -> tuple[list[object], DecodeError | None]:
-    """The values of the first records, and the error of the record that stops the batch."""
+    """Decode values up to the first error that stops the batch; return them and the error."""
     assert handler.batch is not None
     values: list[object] = []
     for record in list(batch.records):

@@ -1,4 +1,4 @@
-"""From a taken item to the call of its handler, and from the end of the call to its result."""
+"""Calls the handler of each item that a worker takes, and completes the item after the call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from asyncrevoke.errors import ConfigError, UnmatchedRecordError
 from asyncrevoke.handlers.execution.batch_invocation import invoke_batch
 from asyncrevoke.handlers.execution.shared_topic_times import SharedTopicTimes
 from asyncrevoke.handlers.policy.batch import HandlerBatch, Item, unfinished_records
-from asyncrevoke.handlers.policy.results import returns_unsaid
+from asyncrevoke.handlers.policy.results import lacks_return_annotation
 from asyncrevoke.handlers.scheduling.attempt_state import TRACED
 from asyncrevoke.runtime.session.membership_guard import may_begin
 
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 
 class Dispatcher:
-    """Implements :class:`ItemDispatch`: one method for each step of an item.
+    """Implements :class:`ItemDispatch`: prepares topics, calls handlers, and reports the results.
 
-    ``first_calls`` and ``completed`` are called for each record, so they are chosen once, for what
-    this consumer uses: batches, a journal.
+    ``first_calls`` and ``completed`` are called for each record, so their functions are chosen
+    once, by whether the consumer has batches or a journal.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Dispatcher:
         self._publisher = publisher
         self._publishes = context.open_producer is not None
         self._log = context.log
-        # Of topics whose records are completed when their results are acknowledged.
+        # By topic; only topics whose records are completed when their results are acknowledged.
         self.result_queues: dict[str, QueueResult] | None = None if publisher is None else {}
         # Whether a result may be acknowledged after its call has returned.
         self._publishes_later = context.recorder is None and context.call_recorder is None
@@ -74,16 +74,16 @@ class Dispatcher:
             observers.wants("on_handlers_completed") or observers.wants("on_handler_error")
         )
         self.call_times: dict[str, list[float] | SharedTopicTimes] | None = {} if timed else None
-        # Writing to another topic is no call: items that are written, and which times to leave out.
+        # Writing to another topic is no call: the items being written, and the topic and index of
+        # each time in ``call_times`` that is not the time of a call.
         self._sending: set[Item] = set()
         self._sent: list[tuple[str, int]] = []
         self._handlers: dict[str, Handler] = {}
-        # Of prepared topics, those that have several handlers.
+        # By prepared topic with several handlers.
         self.matchers: dict[str, RecordMatcher] = {}
-        # Of prepared topics: _first_call(), or the function that HandlerInvoker.prepare() has made
-        # of the handler.
+        # By prepared topic: _first_call(), or the function that HandlerInvoker.prepare() returned.
         self.first_calls: dict[str, Callable[[Item], Awaitable[object]]] = {}
-        # Topics whose first calls are direct, and whose records may be chosen for tracing.
+        # Topics whose first calls HandlerInvoker.prepare() made; not for records that are traced.
         self._direct: set[str] = set()
         # Records whose handlers have returned, until flush_completed().
         self._completed: list[Record] = []
@@ -98,8 +98,10 @@ class Dispatcher:
         self.worker_has_failed = False
 
     def prepare(self, topic: str) -> Handler:
-        """The handler of a topic, the first of several, ready to be called; ConfigError if there is
-        none."""
+        """Prepare the calls of a topic's handlers, and return the first of these.
+
+        Raises ConfigError if the topic has no handler.
+        """
         known = self._handlers.get(topic)
         if known is not None:
             return known
@@ -125,7 +127,7 @@ class Dispatcher:
         else:
             self.matchers[topic] = matcher
             for each in handlers:
-                # Calls look up the handler of a record in the state of its attempts.
+                # The attempts of a record have its handler.
                 self._invoker.prepare(topic, each, self._publisher_for(each))
             self.first_calls[topic] = self._recorded(handler, self._first_call_of_shared_topic)
         return handler
@@ -137,7 +139,7 @@ class Dispatcher:
         return self._handlers[item.topic]
 
     def name_at(self, partition: TopicPartition, offset: int) -> str:
-        """The name of the handler of a record, the names of all of its topic if that is unknown."""
+        """The name of a record's handler; if it is unknown, the names of the topic's handlers."""
         handler = self.prepare(partition.topic)
         matcher = self.matchers.get(partition.topic)
         if matcher is None:
@@ -161,13 +163,13 @@ class Dispatcher:
             self._direct.add(topic)
         first = cast("Callable[[Item], Awaitable[object]] | None", direct) or self._first_call
         self.first_calls[topic] = self._recorded(handler, first)
-        if self._publishes and handler.publish_to is None and returns_unsaid(handler):
+        if self._publishes and handler.publish_to is None and lacks_return_annotation(handler):
             self.first_calls[topic] = self._checked_first_call(topic, handler)
 
     def _checked_first_call(
         self, topic: str, handler: Handler
     ) -> Callable[[Item], Awaitable[object]]:
-        """Warns if the first call that returns has returned a value; later ones are not checked."""
+        """A first call that warns if the first call that returns has returned a value."""
         first = self.first_calls[topic]
 
         async def call(item: Item) -> None:
@@ -183,7 +185,7 @@ class Dispatcher:
         return call
 
     def choose_traced(self, topic: str, records: Sequence[Record]) -> None:
-        """Let the tracer choose which of these records it wants, before they are queued."""
+        """Let the tracer choose which of these records it traces, before they are queued."""
         if self._tracer is not None and records and topic in self._direct:
             chosen = self._tracer.choose(records)
             if chosen:
@@ -192,8 +194,10 @@ class Dispatcher:
     # -- ItemDispatch ----------------------------------------------------------------------------
 
     def call_raised(self, item: Item, seconds: float, error: BaseException, /) -> None:
-        """Report the error to observers, except one of writing to another topic, or if no handler
-        takes the record."""
+        """Report the error of a handler to observers; other errors are ignored.
+
+        These are errors of writing to another topic, and of records that no handler takes.
+        """
         if self._observers is None or self.call_times is None:
             return
         if item in self._sending:
@@ -202,7 +206,7 @@ class Dispatcher:
             self._observers.on_handler_error(self.handler_of(item).name, item, seconds, error)
 
     def records_completed(self, records: Sequence[Record]) -> None:
-        """Calls that report their records themselves have completed these."""
+        """The results of these records are acknowledged, or empty: the records are done."""
         self._completed.extend(records)
 
     def turn_began(self) -> None:
@@ -211,7 +215,7 @@ class Dispatcher:
             self._recorder.loop_turn_began()
 
     def flush_completed(self) -> None:
-        """Count all records as done whose handlers have returned since the last call."""
+        """Complete the records whose handlers have returned since the last call of this."""
         if self._recorder is not None:
             self._recorder.loop_turn_ended(self._completed)
         if self._completed:
@@ -222,15 +226,15 @@ class Dispatcher:
             self._report_times(self.call_times, self._observers)
 
     def handle_failure(self, entry: Entry[Item], error: BaseException, /) -> bool:
-        """Apply the handler's policy; True if the item is done all the same."""
+        """Apply the handler's failure policy; True if the item is done in spite of the failure."""
         return self._failures.apply(entry, self.handler_of(entry[1]), error)
 
     def call_cancelled(self, item: Item, error: BaseException, /) -> None:
-        """The item is not done."""
+        """Abandon the item."""
         self._failures.call_cancelled(item, self.handler_of(item), error)
 
     def worker_failed(self, error: BaseException, /) -> None:
-        """Stop without waiting for calls that run."""
+        """Stop without waiting for running calls."""
         self.worker_has_failed = True
         self._failures.stop(error)
 
@@ -242,7 +246,7 @@ class Dispatcher:
         return self._backlog.attempts
 
     def start_again(self, item: Item, /) -> Awaitable[object]:
-        """Make the next call of an item that has failed, or its first one if that is special."""
+        """Make the next call of an item that has failed, or a special first call."""
         if self._recorder is None:
             return self._next_call(item)
         if self._recorder.strict:
@@ -252,7 +256,7 @@ class Dispatcher:
     def _recorded(
         self, handler: Handler, first: Callable[[Item], Awaitable[object]]
     ) -> Callable[[Item], Awaitable[object]]:
-        """``first``, recorded in the journal if there is one."""
+        """Return ``first``, or a function that records each call of it in the journal."""
         recorder = self._recorder
         if recorder is None:
             return first
@@ -309,12 +313,12 @@ class Dispatcher:
         self._returned(item.topic, handler.name)
 
     def _returned(self, topic: str, handler: str | None) -> None:
-        """A call of a handler has returned, or something that is no call."""
+        """A call of ``handler`` has returned; None: a record was written to another topic."""
         times = None if self.call_times is None else self.call_times[topic]
         if isinstance(times, SharedTopicTimes):
             times.returned(handler)
         elif times is not None and handler is None:
-            # The worker adds the time that this took next, as if it were that of a call.
+            # The worker appends the time next, as if this were a call.
             self._sent.append((topic, len(times)))
 
     async def _next_attempt(self, item: Item, state: AttemptState) -> None:

@@ -1,4 +1,4 @@
-"""What becomes of a record whose call has failed: retry, another topic, skip, pause or stop."""
+"""Decides about a record whose call has failed: retry, another topic, skip, pause or stop."""
 
 from __future__ import annotations
 
@@ -42,20 +42,21 @@ _MAX_REASON = 200
 
 
 class StopReactions(Protocol):
-    """What follows when a failure ends the consumer or the task group.
+    """Reacts to a failure that stops the consumer or the task group.
 
     Implemented by :class:`HandlerRunner` and :class:`TrackedTaskGroup`.
     """
 
     def stop_after_failure(self, error: BaseException) -> None:
-        """Start nothing more, let what has started end, and raise the first such error."""
+        """Start no call, let running calls end, and raise the first such error."""
         ...
 
 
 class FailurePolicy:
     """Applies ``retry``, ``retry_topic``, ``dead_letter`` and ``on_error`` of handlers.
 
-    Implements :class:`BatchSink`: batches complete, skip and send single records by themselves.
+    Implements :class:`BatchSink`, by which the call of a batch completes, skips and sends single
+    records.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class FailurePolicy:
         self._with_unmatched: set[str] = set()
 
     def apply(self, entry: Entry[Item], handler: Handler, error: BaseException) -> bool:
-        """Decide about a failed item. True if it is done: skipped, or nothing of it has failed."""
+        """Decide about a failed item. Returns True if no record of it is left: the item is done."""
         item = entry[1]
         calls = self._backlog.calls_of(item)
         stops = isinstance(error, WorkerResourceError)
@@ -105,7 +106,7 @@ class FailurePolicy:
         return False
 
     def call_cancelled(self, item: Item, handler: Handler, error: BaseException) -> None:
-        """The item is not done. An error that is raised instead of the cancellation is logged."""
+        """Abandon the item. An error that is raised instead of the cancellation is logged."""
         if not isinstance(error, asyncio.CancelledError):
             self._warn(
                 "handler failed when cancelled; record will be processed again",
@@ -149,9 +150,9 @@ class FailurePolicy:
         if not isinstance(error, (DecodeError, UnmatchedRecordError, UnreadableRecordError)):
             history = history._replace(calls=history.calls + calls)
         later = handler.retry_topic
-        returns = later is not None and later.topic == topic
+        to_retry_topic = later is not None and later.topic == topic
         try:
-            if later is not None and returns:
+            if later is not None and to_retry_topic:
                 due = self._wall_clock() + later.delay
                 message: DeadLetter = RetryMessage(history, error, due)
             else:
@@ -165,7 +166,7 @@ class FailurePolicy:
             "no handler matches the record; record sent to the dead letter topic"
             if isinstance(error, UnmatchedRecordError)
             else "handler failed; record sent to the retry topic"
-            if returns
+            if to_retry_topic
             else "handler failed; record sent to the dead letter topic",
             record,
             handler,
@@ -173,8 +174,9 @@ class FailurePolicy:
             to_topic=topic,
             attempts=history.calls,
         )
-        self._report("sent_to_retry_topic" if returns else "dead_lettered", record, handler, error)
-        if self._observers is not None and not returns:
+        decision: FailureDecision = "sent_to_retry_topic" if to_retry_topic else "dead_lettered"
+        self._report(decision, record, handler, error)
+        if self._observers is not None and not to_retry_topic:
             self._observers.on_dead_letter(history.record, topic, error)
 
     # -- failures --------------------------------------------------------------------------------
@@ -182,17 +184,18 @@ class FailurePolicy:
     def _may_retry(
         self, record: Record, handler: Handler, error: BaseException, calls: int
     ) -> bool:
-        """Whether ``retry`` has another call for it. Records of a retry topic have one call each
-        time they are read."""
+        """Whether ``retry`` allows another call. A record of a retry topic has one call each time
+        it is read."""
         retry = handler.retry
         if retry is None or not retry.allows(error, calls):
             return False
-        return not self._histories.of(record).returns
+        return not self._histories.of(record).retry_topic_reads
 
     def _topic_for(self, record: Record, handler: Handler, error: BaseException) -> str | None:
         """The topic that a failed record goes to; None if ``on_error`` decides."""
         later = handler.retry_topic
-        if later and later.takes(error, handler.retry, self._histories.of(record).returns):
+        reads = self._histories.of(record).retry_topic_reads
+        if later and later.takes(error, handler.retry, reads):
             return later.topic
         return handler.dead_letter
 
@@ -272,7 +275,7 @@ class FailurePolicy:
         self._backlog.abandon_lane(entry)
 
     def _apply_on_error(self, entry: Entry[Item], error: BaseException, handler: Handler) -> None:
-        """``on_error`` is not "skip"."""
+        """Pause or stop; the caller handles ``on_error="skip"``."""
         if isinstance(handler.on_error, Pause):
             self._pause_and_probe(entry, error, handler, handler.on_error)
         elif handler.on_error == "pause":
@@ -292,8 +295,11 @@ class FailurePolicy:
     def _pause_and_probe(
         self, entry: Entry[Item], error: BaseException, handler: Handler, pause: Pause
     ) -> None:
-        """Start nothing more of the partition until another attempt at this item succeeds. A record
-        that cannot be read or decoded would never succeed: its partition waits for ``resume``."""
+        """Pause the partition until another attempt at this item succeeds.
+
+        A record that cannot be read or decoded would never succeed: its partition waits for
+        ``resume``.
+        """
         item = entry[1]
         if isinstance(error, (DecodeError, UnreadableRecordError)):
             self._pause_partition(entry, error, handler)
@@ -328,9 +334,9 @@ class FailurePolicy:
         handler: Handler,
         unsent_to: str | None = None,
     ) -> None:
-        """Start nothing more of the partition, which stays assigned; do not cancel running calls.
+        """Pause the partition, which stays assigned; do not cancel running calls.
 
-        ``unsent_to`` is the topic that did not take the record.
+        ``unsent_to`` is the topic to which the record could not be written.
         """
         item = entry[1]
         self._report("paused", item, handler, error)
@@ -361,7 +367,7 @@ class FailurePolicy:
                 self._observers.on_failure_decision(name, record, decision)
 
     def _log_unmatched(self, record: Record) -> None:
-        """Name the first such record of a topic only: there may be many, and they are unwanted."""
+        """Log only the first such record of a topic: many may be skipped, as intended."""
         if record.topic not in self._with_unmatched:
             self._with_unmatched.add(record.topic)
             self._log.info(

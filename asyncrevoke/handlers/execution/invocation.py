@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class HandlerInvoker:
-    """Makes the calls of all handlers. The middleware of a handler is composed once for a topic."""
+    """Makes the calls of all handlers of a runner."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class HandlerInvoker:
         self._lifespans = context.lifespans
         self._call_recorder = context.call_recorder
         self._tracer = None if context.observers is None else context.observers.tracer
-        # By the ids of handlers: several may have one topic.
+        # By the ids of handlers: a topic may have several.
         self._middleware: dict[int, MiddlewareChain | None] = {}
         # The calls of handlers that publish.
         self._publishing: dict[int, HandlerCall] = {}
@@ -59,12 +59,11 @@ class HandlerInvoker:
     def prepare(
         self, topic: str, handler: Handler, publisher: ResultPublisher | None
     ) -> Callable[[Record], Awaitable[object]] | None:
-        """To be called once, before the first call for a topic.
+        """Prepare the calls of a handler, once, before the first call for a topic.
 
-        ``publisher`` publishes what the handler returns, except in the call that this returns.
-
-        Returns the shortest first call of a record, for a handler without middleware, time limit
-        and resources of its own; None if there is none. Traced records are not called by it.
+        Returns a direct first call of a record, which traced records do not use; None if the
+        handler has middleware, a time limit, batches, or resources in its context. ``publisher``
+        publishes the handler's results, except those of the direct call.
         """
         middleware = compose_middleware(self._lookup.middleware_of(handler))
         self._middleware[id(handler)] = middleware
@@ -108,7 +107,7 @@ class HandlerInvoker:
         values: list[object],
         records: list[Record],
     ) -> None:
-        """Call the handler of a batch with some of its values."""
+        """Call the handler of a batch with ``values``, which may be some of the batch only."""
         if self._histories is not None:
             attempt += self._histories.of(records[0]).calls
             records = [self._histories.of(record).record for record in records]
@@ -140,7 +139,7 @@ class HandlerInvoker:
     def _call_inside(
         self, item: Item, handler: Handler, arguments: _Arguments, worker_state: object
     ) -> Awaitable[object]:
-        """Make the call inside of its middleware, time limit, call log and tracer."""
+        """Make the call inside the handler's middleware, time limit, call recorder and tracer."""
         record, attempt, records, function = arguments
         partition_state = None
         if self._lifespans is not None:
@@ -178,7 +177,7 @@ class HandlerInvoker:
 
 
 class _Arguments(NamedTuple):
-    """Of one call: ``record`` is the first one, ``records`` are all of a batch."""
+    """The arguments of one call: ``record`` is the first one, ``records`` are all of a batch."""
 
     record: Record
     attempt: int
@@ -187,7 +186,7 @@ class _Arguments(NamedTuple):
 
 
 class _LimitedCall:
-    """What follows when one call takes long."""
+    """Reacts when one call takes long."""
 
     def __init__(self, log: HandlerLogger, backlog: Backlog, item: Item, handler: Handler) -> None:
         self._log = log
@@ -200,7 +199,7 @@ class _LimitedCall:
         self._log.warning("handler has used half of max_handler_time", **self._fields())
 
     def cancellation_ignored(self) -> None:
-        """Start nothing more of the partition."""
+        """Pause the partition."""
         self._log.error(
             "handler did not exit when cancelled; partition paused until resume()", **self._fields()
         )

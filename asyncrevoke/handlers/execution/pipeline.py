@@ -1,4 +1,4 @@
-"""Composes the parts that run handlers, and implements their protocols."""
+"""Composes the parts that run handlers, and decides what follows from their events."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 class HandlerPipeline:
     """Backlog, lanes, workers and dispatch of one runner or task group.
 
-    A record is put into ``backlog``, waits in a lane, is taken by a worker of ``pool``, and called
-    by ``dispatcher``. ``stop_reactions`` says what follows from a failure that ends all of it.
+    A record is put into ``backlog`` and waits in a lane until a worker of ``pool`` takes it;
+    ``dispatcher`` calls its handler. ``stop_reactions`` reacts to a failure that stops all of this.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class HandlerPipeline:
         )
 
     def ordering_of(self, handler: Handler) -> HandlerOrdering:
-        """The ordering of a handler, with a limiter of its own if it has limits; once for each."""
+        """Make the ordering of a handler, once, with a limiter if the handler has limits."""
         context, limits = self._context, call_limits(self._lookup, handler)
         limiter: HandlerLimiter[Entry[Item]] | None = None
         if limits.delay_calls:
@@ -93,17 +93,17 @@ class HandlerPipeline:
         return ordering
 
     async def results_ended(self) -> None:
-        """Return when all results that are queued are acknowledged or have failed."""
+        """Return when all queued results are acknowledged or have failed."""
         if self._publisher is not None:
             await self._publisher.flush()
 
     def lose(self, partition: TopicPartition) -> None:
-        """The partition is lost: drop what is queued of it, and cancel what runs."""
+        """The partition is lost: drop its queued records, and cancel its running calls."""
         self.backlog.lose(partition)
         self.pool.cancel(partition)
 
     async def close(self) -> None:
-        """Cancel what runs, and abandon what is not done; also if this is cancelled."""
+        """Cancel running calls, and abandon all records that are not done, even if cancelled."""
         abandoned: list[Item] = []
         try:
             abandoned = await self.pool.close()
@@ -120,35 +120,37 @@ class HandlerPipeline:
                 )
                 self.backlog.abandon(item)
 
-    # -- what follows ----------------------------------------------------------------------------
+    # -- reactions -------------------------------------------------------------------------------
 
     def batch_assembled(self, partition: TopicPartition, batch: HandlerBatch) -> None:
-        """A batch has enough records, or its first record has waited enough."""
+        """A batch is assembled: queue it."""
         self.backlog.put_batch(partition, batch)
         self.pool.notify()
 
     def retry_due(self, entry: Entry[Item]) -> None:
-        """The wait before the next attempt of an entry is over."""
+        """The next attempt of an entry is due: queue it."""
         self.backlog.retry_due(entry)
         self.pool.notify()
 
     def limiter_permits(self, limiter: HandlerLimiter[Entry[Item]]) -> None:
-        """Time permits further calls of a handler with a rate limit."""
+        """A rate limit permits further calls: queue entries that wait for it."""
         self._lanes.queue_permitted(limiter)
         self.pool.notify()
 
     def record_completed(self, record: Record) -> None:
-        """A handler that publishes has returned nothing, or all of it is acknowledged."""
+        """A handler has returned no result, or all its results are acknowledged."""
         self.dispatcher.records_completed((record,))
 
     def results_acknowledged(self, records: Sequence[Record]) -> None:
-        """The results of these records are acknowledged."""
+        """The results of these records are acknowledged: complete the records."""
         self.dispatcher.records_completed(records)
         self.pool.flush_completed()
 
     def results_failed(self, records: Sequence[Record], error: Exception) -> None:
-        """The results of these records cannot be published: what the handler says of failures
-        decides, unless their partition stops."""
+        """The results of these records cannot be published.
+
+        The failure policy of the handler decides, unless the partition stops.
+        """
         left: list[Record] = []
         for record in records:
             ordering = self._orderings.get(id(self.dispatcher.prepare(record.topic)))
@@ -172,9 +174,9 @@ class HandlerPipeline:
         self.pool.notify()
 
     def ordering_failed(self, record: Record, error: BaseException) -> None:
-        """A user's ``order_by`` function has failed for a record."""
+        """A user's ``order_by`` function has failed: the record fails when it is taken."""
         self.backlog.fail_when_taken(record, error)
 
     def entries_ready(self) -> None:
-        """Entries may be ready."""
+        """Entries may be ready: wake workers."""
         self.pool.notify()

@@ -29,13 +29,13 @@ _NO_HEADERS: list[tuple[str, bytes | None]] = []
 
 
 class ResultReactions(Protocol):
-    """What follows from results that were queued when their handlers had returned.
+    """Reacts to the end of results that were queued after their handlers had returned.
 
     Implemented by :class:`HandlerPipeline`.
     """
 
     def record_completed(self, record: Record) -> None:
-        """The handler has returned nothing to publish, or all of it is acknowledged."""
+        """The handler has returned no result, or all its results are acknowledged."""
         ...
 
     def results_acknowledged(self, records: Sequence[Record]) -> None:
@@ -48,11 +48,11 @@ class ResultReactions(Protocol):
 
 
 class ResultPublisher:
-    """Wraps the calls of handlers that have ``publish_to``.
+    """Publishes the results of handlers that have ``publish_to``.
 
-    Results of calls without middleware and the like are queued by :meth:`queue_of` when the call
-    has returned, and their records are reported when they are acknowledged. So one batch
-    acknowledges many records. All other calls return when all their results are acknowledged.
+    The function of :meth:`queue_of` queues the result of a direct call after the call has returned,
+    and its record is completed when the result is acknowledged: one record batch acknowledges many.
+    All other calls return when their results are acknowledged.
     """
 
     def __init__(self, producer: Producer, reactions: ResultReactions) -> None:
@@ -65,15 +65,15 @@ class ResultPublisher:
         return self._producer.queued
 
     async def flush(self) -> None:
-        """Wait until there are none."""
+        """Wait until all queued results are acknowledged or have failed."""
         await self._producer.flush()
 
     def stop(self) -> None:
-        """Send nothing more; what is not acknowledged fails."""
+        """Stop sending. Results that are not acknowledged fail."""
         self._producer.stop()
 
     def awaited(self, handler: Handler) -> HandlerCall:
-        """The handler's call, which returns when the results are acknowledged."""
+        """A call of the handler that returns when its results are acknowledged."""
         inner, topic = handler.call, handler.publish_to
         assert inner is not None
         assert topic is not None
@@ -86,16 +86,17 @@ class ResultPublisher:
     def awaited_batch(
         self, function: BatchHandlerCall, topic: str, handler: str
     ) -> Callable[[list[object], list[Record], HandlerContext], Awaitable[None]]:
-        """The call of a batch handler, which returns when the results are acknowledged.
+        """A call of a batch handler that returns when its results are acknowledged.
 
         If there are as many results as records, each has the key and the trace context of the
-        record at its place; otherwise they have none. A tracer's span replaces the trace contexts.
+        record with the same index; otherwise they have none. A tracer's span replaces the trace
+        contexts.
         """
 
         async def call(
             values: list[object], records: list[Record], context: HandlerContext, /
         ) -> None:
-            results = _several(await function(values, records, context))
+            results = _as_list(await function(values, records, context))
             of_records = records if len(results) == len(records) else [None] * len(results)
             delivery = self._producer.delivery(handler)
             with self._producer.spans(in_call=True) as spans:
@@ -106,8 +107,11 @@ class ResultPublisher:
         return call
 
     def queue_of(self, handler: Handler) -> Callable[[Record, object], Awaitable[object] | None]:
-        """What queues the result of a call that has returned: the record is reported when it is
-        acknowledged. Returns an awaitable if the result cannot be queued at once."""
+        """A function that queues the result of a call that has returned.
+
+        The record is reported when the result is acknowledged. The function returns an awaitable if
+        the result cannot be queued at once, otherwise None.
+        """
         topic = handler.publish_to
         assert topic is not None
         completed, begin_group = self._reactions.record_completed, self._producer.begin_group
@@ -127,7 +131,7 @@ class ResultPublisher:
                     headers = trace_headers(record) if record.headers else _NO_HEADERS
                     add((record, record.key, encoded, headers))
                     if encoded is not None and len(encoded) > GROUP_VALUE_BYTES:
-                        # It counts as memory from now on.
+                        # Count the memory of this value.
                         begin_group(group)
                     return None
             return self._publish_then_report(topic, value, record, handler.name)
@@ -141,12 +145,12 @@ class ResultPublisher:
         self._reactions.record_completed(record)
 
     async def publish(self, topic: str, value: object, record: Record, handler: str) -> None:
-        """Publish a value, or several in a list; returns when they are acknowledged."""
+        """Publish a value, or a list of values; returns when all are acknowledged."""
         if value is None:
             return
         delivery = self._producer.delivery(handler)
         with self._producer.spans(in_call=True) as spans:
-            for each in _several(value):
+            for each in _as_list(value):
                 await self._queue(topic, each, record, spans, delivery)
             await delivery.wait()
 
@@ -174,7 +178,7 @@ class ResultPublisher:
 
 
 class _DirectResults:
-    """Reports the records whose direct calls have queued their results."""
+    """Reports the ends of results of direct calls; the tokens of results are their records."""
 
     def __init__(
         self,
@@ -189,17 +193,17 @@ class _DirectResults:
     def results_acknowledged(
         self, tokens: Sequence[object], partition: TopicPartition, _offset: int, /
     ) -> None:
-        """The tokens are the records."""
+        """Report the records as acknowledged."""
         if self._observer is not None:
             self._observer.on_results_published(self._handler, partition.topic, len(tokens))
         self._reactions.results_acknowledged(cast("Sequence[Record]", tokens))
 
     def results_failed(self, tokens: Sequence[object], error: Exception, /) -> None:
-        """The tokens are the records."""
+        """Report the records as failed."""
         self._reactions.results_failed(cast("Sequence[Record]", tokens), error)
 
 
-def _several(value: object) -> list[object]:
+def _as_list(value: object) -> list[object]:
     if value is None:
         return []
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""What a handler runner or a task group gives to its parts."""
+"""Options and services that a handler runner or a task group passes to its parts."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def _event_loop() -> HandlerClock:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerContext:
     """``concurrency`` calls run at once, in lanes by ``order_by`` and ``null_keys``; the source
-    delivers ``max_in_flight`` records ahead.
+    delivers at most ``max_in_flight`` records that are not done.
 
-    ``state``, ``worker_resources`` and ``lifespans`` are what handlers get in their context.
-    ``dead_letters`` writes to dead letter topics and retry topics, and is needed if a handler has
-    one; ``wall_clock`` (seconds since the epoch) says when records of a retry topic are due.
+    Handlers receive ``state``, ``worker_resources`` and ``lifespans`` in their context.
+    ``dead_letters`` writes to dead letter topics and retry topics, and is required if a handler has
+    one; ``wall_clock`` (seconds since the epoch) decides when records of a retry topic are due.
     ``clock`` times retries, batches and calls, and ``random`` (from 0 to 1) varies the waits of
-    retries. ``open_producer`` makes the producer of results, or returns the one that was made
-    before; None: results are not published, as in a replay. ``call_recorder``, ``observers`` and
-    ``recorder`` record calls. ``deadline`` limits how long a cancelled runner waits for handlers.
+    retries. ``open_producer`` returns the producer of results; None, as in a replay: results are
+    not published. ``call_recorder``, ``observers`` and ``recorder`` record calls. ``deadline``
+    limits how long a cancelled runner waits for handlers.
     """
 
     concurrency: int

@@ -1,11 +1,10 @@
-"""How long the calls of the handlers of one topic took, each handler's by themselves."""
+"""The times of calls of a topic with several handlers, by handler."""
 
 from __future__ import annotations
 
 
 class SharedTopicTimes:
-    """A worker appends the seconds of a call when that has returned. :meth:`returned` has said just
-    before whose call it was."""
+    """A worker appends the seconds of a call; :meth:`returned` has named the handler before."""
 
     __slots__ = ("_handler", "_seconds")
 
@@ -14,15 +13,15 @@ class SharedTopicTimes:
         self._seconds: dict[str, list[float]] = {}
 
     def returned(self, handler: str | None) -> None:
-        """A call of this handler has returned; None: what has ended is no call."""
+        """A call of this handler has returned; None: the next time is not that of a call."""
         self._handler = handler
 
     def append(self, seconds: float) -> None:
-        """How long it took."""
+        """Add the seconds of the call that has returned."""
         if self._handler is not None:
             self._seconds.setdefault(self._handler, []).append(seconds)
 
     def take(self) -> dict[str, list[float]]:
-        """By handler, the seconds of the calls since the last time this was called."""
+        """Return the seconds of the calls since the last :meth:`take`, by handler."""
         seconds, self._seconds = self._seconds, {}
         return seconds

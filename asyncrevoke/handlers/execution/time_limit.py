@@ -1,4 +1,4 @@
-"""A call that may take only so long."""
+"""The time limit of one call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class TimeLimitReactions(Protocol):
-    """What follows when a call takes long. Implemented by :class:`_LimitedCall`."""
+    """Reacts when a call takes long. Implemented by :class:`_LimitedCall`."""
 
     def half_elapsed(self) -> None:
         """The call has taken half of its time."""
@@ -38,9 +38,9 @@ class TimeLimit:
         self._task: asyncio.Task[object] | None = None
 
     async def run(self, call: Callable[[], Awaitable[object]]) -> None:
-        """Await the call; HandlerTimeoutError if it ends because the limit has cancelled it.
+        """Await the call; HandlerTimeoutError if the limit has cancelled it.
 
-        If the call returns or raises anything else, however late, so does this.
+        If the call returns, or raises another error, after the limit, so does this.
         """
         task = self._task = asyncio.current_task()
         assert task is not None
@@ -62,7 +62,7 @@ class TimeLimit:
                 self._timer.cancel()
 
     def _undo_cancellation(self, task: asyncio.Task[object], cancelling: int) -> bool:
-        """Undo the limit's cancellation, if it was made; returns whether it was the only one."""
+        """Undo the cancellation by the limit, if any; return whether it was the only one."""
         return self._expired and task.uncancel() <= cancelling
 
     def _half(self) -> None:

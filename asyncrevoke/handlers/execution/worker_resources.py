@@ -1,4 +1,4 @@
-"""Resources that no two calls have at the same time, such as database sessions."""
+"""Resources that only one call uses at a time, such as database sessions."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
-# What ``Consumer(resources=...)`` takes. A function is called whenever the consumer is entered, so
-# that tests may enter it again.
+# The types of ``Consumer(resources=...)``. A function is called whenever the consumer is entered,
+# so that tests may enter it again.
 OpenResources: TypeAlias = Callable[[], AbstractAsyncContextManager[object]]
 Resources: TypeAlias = AbstractAsyncContextManager[object] | OpenResources
-# Called with what ``resources`` has opened.
+# The type of ``Consumer(worker_resources=...)``: called with the object that ``resources`` opened.
 OpenWorkerResource: TypeAlias = Callable[[object], AbstractAsyncContextManager[object]]
 
 # Seconds that cancelled resources have to close before they are abandoned.
@@ -35,7 +35,7 @@ class WorkerResourceError(Exception):
 
 
 class WorkerResource:
-    """One opened resource. Its own task enters and leaves it, because cancel scopes need that."""
+    """One resource. The same task enters and exits it, because cancel scopes need that."""
 
     __slots__ = ("closing", "opened", "task")
 
@@ -51,15 +51,15 @@ class WorkerResource:
 
     @property
     def state(self) -> object:
-        """What the context manager returned."""
+        """The object that the context manager has returned."""
         return self.opened.result()
 
 
 class WorkerResources:
     """Opens a resource when no free one is left, and keeps it for later calls.
 
-    So there are at most ``concurrency``. All are closed when this is left: the first error is
-    raised, unless another error leaves it; further errors are logged. Resources that have not
+    So there are at most ``concurrency``. Leaving this closes all of them, and raises the first
+    error, unless it is left with another error; further errors are logged. Resources that have not
     closed at the end of ``deadline`` are cancelled.
     """
 
@@ -131,9 +131,9 @@ class WorkerResources:
         return bool(self._free) and self._free[-1].opened.done()
 
     async def acquire(self) -> WorkerResource:
-        """A resource that no other call has; WorkerResourceError if it cannot be opened.
+        """Return a resource that no other call uses; WorkerResourceError if it cannot be opened.
 
-        If cancelled while it is opened, the next call gets it.
+        If cancelled while the resource opens, the next call gets it.
         """
         resource = self._free.pop() if self._free else self._new()
         opened = resource.opened
@@ -169,12 +169,12 @@ class WorkerResources:
             state = await opening.__aenter__()
         except BaseException as error:  # noqa: BLE001 - acquire() raises it
             if isinstance(error, (asyncio.CancelledError, StopIteration)):
-                # A future takes neither of these.
-                unopened = RuntimeError(f"worker_resources ended by {error!r} while it opened")
+                # A future accepts neither of these as its exception.
+                unopened = RuntimeError(f"worker_resources raised {error!r} while opening")
                 unopened.__cause__ = error
                 error = unopened
             resource.opened.set_exception(error)
-            resource.opened.exception()  # no warning if no call waits for it any more
+            resource.opened.exception()  # asyncio would warn if no call waits for it
             return
         resource.opened.set_result(state)
         try:

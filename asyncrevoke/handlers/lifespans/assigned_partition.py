@@ -1,4 +1,4 @@
-"""The partition that a lifespan is entered for."""
+"""The argument of a partition lifespan."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PartitionPositions(Protocol):
     """The positions of a consumer's partitions. Implemented by :class:`Session`."""
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Read this offset next."""
+        """Fetch ``partition`` from ``offset`` next."""
         ...
 
     def offset_to_commit(self, partition: TopicPartition) -> int | None:
@@ -30,9 +30,8 @@ class PartitionPositions(Protocol):
 class AssignedPartition(Generic[StateT]):
     """One assignment of a partition, passed to ``@consumer.partition_lifespan``.
 
-    ``state`` is what ``Consumer(resources=...)`` has opened. ``position`` is the offset of the
-    first record that will be handled: the committed one, or that of :meth:`seek`.
-    ``AssignedPartition[Database]`` gives ``state`` its type.
+    ``state`` is the object that ``Consumer(resources=...)`` has opened; its type is the
+    ``Database`` of ``AssignedPartition[Database]``.
     """
 
     def __init__(self, due: EnterLifespan, state: object, positions: PartitionPositions) -> None:
@@ -46,29 +45,30 @@ class AssignedPartition(Generic[StateT]):
 
     @property
     def topic(self) -> str:
-        """Its topic."""
+        """The topic's name."""
         return self._partition.topic
 
     @property
     def partition(self) -> int:
-        """Its number."""
+        """The partition's number."""
         return self._partition.partition
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Both."""
+        """Topic and number."""
         return self._partition
 
     @property
     def position(self) -> int:
-        """The offset of the first record that will be handled."""
+        """The offset of the first record to handle: committed, or set by :meth:`seek`."""
         return self._position
 
     def seek(self, offset: int) -> None:
-        """Begin at ``offset`` instead of the committed one, for offsets that are kept with the
-        state. Nothing is skipped as completed by a previous owner then.
+        """Begin at ``offset`` instead of the committed offset, for offsets stored with the state.
 
-        To be called before ``yield``: raises IllegalStateError after it, PartitionLostError if the
+        Records that a previous owner completed after ``offset`` are then not skipped.
+
+        Call it before ``yield``. Raises IllegalStateError after it, PartitionLostError if the
         partition is lost, and ValueError for a negative offset.
         """
         if offset < 0:
@@ -85,9 +85,9 @@ class AssignedPartition(Generic[StateT]):
 
     @property
     def offset_to_commit(self) -> int:
-        """The offset before which all records are done, for offsets that are kept with the state.
+        """The offset before which all records are done, for offsets stored with the state.
 
-        After ``yield`` no handler runs any more, and this is what the final commit holds. Raises
+        After ``yield`` no handler runs, and the final commit has this offset. Raises
         PartitionLostError if the partition is lost.
         """
         self._check_owned()
@@ -95,15 +95,15 @@ class AssignedPartition(Generic[StateT]):
         return self._position if offset is None else offset
 
     def entered(self) -> None:
-        """Its records are handled from now on."""
+        """The lifespan has yielded: :meth:`seek` is rejected from now on."""
         self._entering = False
 
     def exit_requested(self) -> None:
-        """Nothing of it is handled any more: where it begins does not matter."""
+        """The lifespan exits: :meth:`seek` no longer moves the consumer's position."""
         self._exiting = True
 
     def end(self) -> None:
-        """It is released or lost."""
+        """The partition is released or lost."""
         self._ended = True
 
     def _check_owned(self) -> None:

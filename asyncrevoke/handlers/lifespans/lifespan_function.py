@@ -1,4 +1,4 @@
-"""The user's function that opens and closes what handlers keep for a partition."""
+"""Checks the function that ``@consumer.partition_lifespan`` decorates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHAPE = "async def counts(partition: AssignedPartition) -> AsyncGenerator[Count
 
 
 def open_lifespan(function: object) -> OpenLifespan:
-    """A function that returns the context manager of a partition. ConfigError for another one."""
+    """Return a function that makes a partition's context manager. Raises ConfigError."""
     if not callable(function):
         raise ConfigError(
             f"a partition lifespan is a function, not {shown_option(function)}: {_SHAPE}"
@@ -32,14 +32,15 @@ def open_lifespan(function: object) -> OpenLifespan:
         inspect.signature(function).bind(None)
     except TypeError as error:
         raise ConfigError(
-            f"{name} takes other parameters than a partition lifespan is given ({error}): {_SHAPE}"
+            f"{name} is called with one AssignedPartition, and takes other parameters ({error}): "
+            f"{_SHAPE}"
         ) from error
     if inspect.isasyncgenfunction(function):
         return cast("OpenLifespan", asynccontextmanager(function))
     if inspect.iscoroutinefunction(function):
         raise ConfigError(
-            f"{name} has no `yield`: what is before it runs before the first record of a "
-            f"partition, what is after it runs before the final commit: {_SHAPE}"
+            f"{name} has no `yield`: code before it runs before the first record of a partition, "
+            f"code after it runs before the final commit: {_SHAPE}"
         )
     if inspect.isgeneratorfunction(function):
         raise ConfigError(f"{name} is no async function: {_SHAPE}")

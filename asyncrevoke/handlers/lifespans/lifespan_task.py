@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.lifespans.lifespan_function import OpenLifespan
     from asyncrevoke.handlers.policy.log import HandlerLogger
 
-# Seconds that a lifespan has to end after its partition was lost, and after it was cancelled then.
+# A lifespan is cancelled so many seconds after its partition was lost, and abandoned so many
+# seconds after that.
 _AFTER_LOSS = 5.0
 _CANCELLED = 5.0
 # Seconds after which a lifespan that delays delivery or a revocation is logged.
@@ -24,24 +25,24 @@ _WARN_AFTER = 5.0
 
 
 class LifespanOwner(Protocol):
-    """What follows from what happens in a lifespan. Implemented by :class:`PartitionLifespans`."""
+    """Reacts to the events of lifespans. Implemented by :class:`PartitionLifespans`."""
 
     def lifespan_entered(self, lifespan: LifespanTask, state: object) -> None:
-        """It has yielded this."""
+        """The lifespan has yielded ``state``."""
         ...
 
     def lifespan_exited(self, lifespan: LifespanTask) -> None:
-        """It has exited as asked, or its entry was cancelled as asked."""
+        """The lifespan has exited after :meth:`LifespanTask.exit`, or its entry was cancelled."""
         ...
 
     def lifespan_failed(
         self, lifespan: LifespanTask, error: BaseException, *, entered: bool
     ) -> None:
-        """It has raised this, before or after it was entered."""
+        """The lifespan has raised ``error``; ``entered`` says whether it had yielded before."""
         ...
 
     def lifespan_over(self, lifespan: LifespanTask) -> None:
-        """Its task has ended, or is abandoned."""
+        """The lifespan's task has ended, or is abandoned."""
         ...
 
 
@@ -52,8 +53,11 @@ class _Phase(enum.Enum):
 
 
 class LifespanTask:
-    """One lifespan; its task starts at once, when ``before`` is done. ``ended`` is done when the
-    task has ended, or is abandoned."""
+    """One lifespan, run by a task of its own.
+
+    It is entered when ``before`` is done, at once if that is None. ``ended`` is done when the task
+    has ended, or is abandoned.
+    """
 
     def __init__(
         self,
@@ -86,7 +90,7 @@ class LifespanTask:
         self._task.add_done_callback(self._task_ended)
 
     def exit(self) -> None:
-        """Exit, or stop entering."""
+        """Exit the lifespan, or cancel its entry."""
         if not self._exit_requested.done():
             self.partition.exit_requested()
             self._exit_requested.set_result(None)
@@ -94,8 +98,10 @@ class LifespanTask:
                 self._task.cancel()
 
     def lose(self) -> None:
-        """The partition is lost: what waits in the lifespan raises PartitionLostError, or is
-        cancelled if it is entering or exiting."""
+        """The partition is lost: ``yield`` raises PartitionLostError in the lifespan.
+
+        A lifespan that is entering or exiting is cancelled.
+        """
         if self._lost or self.ended.done():
             return
         self._lost = True
@@ -109,7 +115,7 @@ class LifespanTask:
         self._timers.append(self._loop.call_later(until, self.cancel_and_abandon))
 
     def cancel_and_abandon(self) -> None:
-        """Wait for it no longer."""
+        """Cancel the task, and stop waiting for it."""
         if not self.ended.done():
             self._task.cancel()
             self._log.error(
@@ -153,12 +159,12 @@ class LifespanTask:
     async def _enter(
         self, before: asyncio.Future[None] | None
     ) -> AbstractAsyncContextManager[object] | None:
-        """Enter the context manager; None if that was cancelled or has failed."""
+        """Enter the context manager and return it; None if this was cancelled or has failed."""
         warning = self._loop.call_later(_WARN_AFTER, self._log_slow_entry)
         limit = asyncio.timeout(self._enter_timeout)
         try:
             if before is not None:
-                # The lifespan of an assignment that was lost may still write.
+                # The lifespan of a lost assignment of this partition may still write.
                 await asyncio.wait((before,))
             async with limit:
                 manager = self._open_one(self.partition)
@@ -176,7 +182,7 @@ class LifespanTask:
                 self._report_exited()
             else:
                 too_late = limit.expired() and isinstance(error, TimeoutError)
-                self._fail(self._too_late("entered", self._enter_timeout) if too_late else error)
+                self._fail(self._too_late("enter", self._enter_timeout) if too_late else error)
             return None
         finally:
             warning.cancel()
@@ -212,7 +218,7 @@ class LifespanTask:
                 self._fail(_cancelled_itself(error))
         except Exception as error:  # noqa: BLE001 - the consumer stops and raises it
             too_late = limit.expired() and isinstance(error, TimeoutError)
-            self._fail(self._too_late("exited", self._exit_timeout) if too_late else error)
+            self._fail(self._too_late("exit", self._exit_timeout) if too_late else error)
         else:
             self._report_exited()
         finally:
@@ -227,7 +233,7 @@ class LifespanTask:
                 "partition lifespan cancelled: still running after its partition was lost",
                 partition=self._name,
             )
-        except Exception as error:  # noqa: BLE001 - the partition is lost, and nothing to be kept
+        except Exception as error:  # noqa: BLE001 - the partition is lost anyway
             if error is not lost:
                 self._log_failure_after_loss(error)
 
@@ -245,7 +251,7 @@ class LifespanTask:
 
     def _too_late(self, what: str, seconds: float) -> CallbackTimeoutError:
         return CallbackTimeoutError(
-            f"the lifespan of {self.partition.topic_partition} has not {what} within {seconds:g} s"
+            f"the lifespan of {self.partition.topic_partition} did not {what} within {seconds:g} s"
         )
 
     @property

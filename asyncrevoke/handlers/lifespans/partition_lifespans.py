@@ -1,4 +1,4 @@
-"""Enters and exits the lifespans of partitions, each in a task of its own."""
+"""Enters and exits the lifespans of partitions, each in a separate task."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.core.io.effects import EnterLifespan, ExitLifespan, LoseLifespan
-from asyncrevoke.handlers.lifespans.assigned_partition import AssignedPartition
+from asyncrevoke.handlers.lifespans.assigned_partition import AssignedPartition, PartitionPositions
 from asyncrevoke.handlers.lifespans.lifespan_task import LifespanTask
 
 if TYPE_CHECKING:
@@ -21,16 +21,11 @@ if TYPE_CHECKING:
 _CANCELLED = 5.0
 
 
-class LifespanSource(Protocol):
-    """The consumer whose partitions have lifespans. Implemented by :class:`Session`."""
+class LifespanSource(PartitionPositions, Protocol):
+    """The consumer whose partitions have lifespans. Implemented by :class:`Session`.
 
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Read this offset next."""
-        ...
-
-    def offset_to_commit(self, partition: TopicPartition) -> int | None:
-        """The offset before which all records are done."""
-        ...
+    An instance is one assignment of one partition.
+    """
 
     def lifespan_entered(self, instance_id: int) -> None:
         """Records of this instance may be delivered."""
@@ -46,19 +41,20 @@ class LifespanSource(Protocol):
 
 
 class LifespanReactions(Protocol):
-    """What follows when a lifespan fails. Implemented by :class:`HandlerRunner`."""
+    """Reacts to the failure of a lifespan. Implemented by :class:`HandlerRunner`."""
 
     def stop_after_failure(self, error: BaseException) -> None:
-        """Start no record, let handlers end, and raise the first such error."""
+        """Start no record, let running handlers end, and raise the first such error."""
         ...
 
 
 class PartitionLifespans:
     """The lifespans of a consumer's partitions, from :meth:`start` to :meth:`aclose`.
 
-    Events that come before the first of these wait, and nothing is entered after the second.
-    Entering may take ``max_poll_interval``, and exiting as long as a revocation may; the core ends
-    both earlier if a revocation or closing does not wait as long.
+    Events before :meth:`start` are kept until then; after :meth:`aclose` no lifespan is entered.
+    Entering may take ``max_poll_interval``; exiting may take ``revoke_timeout``, or without it
+    ``rebalance_timeout``. The core ends both earlier if a revocation or closing does not wait as
+    long.
     """
 
     def __init__(
@@ -83,11 +79,11 @@ class PartitionLifespans:
         self._states: dict[TopicPartition, object] = {}
 
     def state_of(self, partition: TopicPartition) -> object:
-        """What the lifespan of a partition has yielded; None if it is not entered."""
+        """The object that a partition's lifespan has yielded; None if it is not entered."""
         return self._states.get(partition)
 
     def start(self, state: object, reactions: LifespanReactions) -> None:
-        """Enter lifespans from now on, with what ``Consumer(resources=...)`` has opened."""
+        """Enter lifespans from now on. ``Consumer(resources=...)`` has opened ``state``."""
         self._started = state, reactions
         self._handle_kept()
 
@@ -95,7 +91,7 @@ class PartitionLifespans:
         """See :class:`~asyncrevoke.runtime.hooks.lifespan_events.RunsLifespans`."""
         if self._closed:
             if isinstance(event, EnterLifespan):
-                # No record of it is handled any more.
+                # Closing: no record of this instance will be handled.
                 self._source.lifespan_exited(event.instance_id)
             else:
                 self._end(event)
@@ -107,17 +103,17 @@ class PartitionLifespans:
             self._end(event)
 
     def _keep(self, event: LifespanEvent) -> None:
-        """Shared resources are not open yet: a revocation does not wait for them."""
+        """Keep an event until resources are open. A revocation does not wait for them."""
         if isinstance(event, EnterLifespan):
             self._kept[event.instance_id] = event
         elif self._kept.pop(event.instance_id, None) and isinstance(event, ExitLifespan):
             self._source.lifespan_exited(event.instance_id)
 
     async def aclose(self, *, lost: bool = False) -> None:
-        """Exit all lifespans; return when all have ended. No handler runs any more.
+        """Exit all lifespans, and return when they have ended. Call it when no handler runs.
 
-        ``lost``: the consumer has failed, and its partitions are lost. If this is cancelled, it
-        still waits until the core ends the lifespans, because their final commits would be late.
+        ``lost``: the consumer has failed, and its partitions are lost. A cancelled call waits for
+        the lifespans until final commits would be too late, and abandons those that still run.
         """
         self._closed = True
         self._handle_kept()
@@ -144,21 +140,21 @@ class PartitionLifespans:
         for event in kept.values():
             self.lifespan_due(event)
 
-    # --- what the tasks report -------------------------------------------------------------------
+    # --- LifespanOwner ---------------------------------------------------------------------------
 
     def lifespan_entered(self, lifespan: LifespanTask, state: object) -> None:
-        """Its records are handled from now on, with this state."""
+        """Let the partition's records be delivered, with this state."""
         self._states[lifespan.partition.topic_partition] = state
         self._source.lifespan_entered(lifespan.instance_id)
 
     def lifespan_exited(self, lifespan: LifespanTask) -> None:
-        """What it kept is kept: the final commit may be sent."""
+        """Let the final commit of the partition be sent."""
         self._source.lifespan_exited(lifespan.instance_id)
 
     def lifespan_failed(
         self, lifespan: LifespanTask, error: BaseException, *, entered: bool
     ) -> None:
-        """The consumer stops. If it was entered, its partition is lost without a final commit."""
+        """Stop the consumer. After entry, the partition is also lost without a final commit."""
         partition = str(lifespan.partition.topic_partition)
         if entered:
             self._log.error(
@@ -179,7 +175,7 @@ class PartitionLifespans:
             self._started[1].stop_after_failure(error)
 
     def lifespan_over(self, lifespan: LifespanTask) -> None:
-        """Its task has ended, or is abandoned."""
+        """Forget the lifespan and its state."""
         partition = lifespan.partition.topic_partition
         self._lifespans.pop(lifespan.instance_id, None)
         if self._newest.get(partition) is lifespan:
@@ -212,4 +208,4 @@ class PartitionLifespans:
             lifespan.lose()
         elif event.drained:
             lifespan.exit()
-        # Otherwise closing has cancelled handlers that may still run, and calls aclose() after it.
+        # If not drained, closing has cancelled handlers that may still run: aclose() exits later.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class HeaderMatch:
-    """A predicate of a record's header, see :func:`by_header`."""
+    """A predicate on a record's header, see :func:`by_header`."""
 
     __slots__ = ("_name", "_values", "_written")
 
@@ -32,16 +32,16 @@ class HeaderMatch:
         return False
 
     def __repr__(self) -> str:
-        """As it was written."""
+        """The call of :func:`by_header`."""
         return f"by_header({', '.join(map(repr, (self._name, *self._written)))})"
 
 
 def by_header(name: str, *values: str | bytes) -> HeaderMatch:
     """Match records by a header, as in ``where=by_header("type", "paid")``.
 
-    It has to have one of ``values``; without values, every record that has the header matches. Text
-    is compared in UTF-8. If a record has several headers of this name, the last one counts, as in
-    Kafka's ``Headers.lastHeader``.
+    The header matches with one of ``values``, or with any value if none is given. Text is compared
+    in UTF-8. If a record has several headers of this name, the last one counts, as in Kafka's
+    ``Headers.lastHeader``.
 
     Raises ConfigError.
     """
@@ -53,6 +53,6 @@ def by_header(name: str, *values: str | bytes) -> HeaderMatch:
         if not isinstance(cast("object", value), (str, bytes)):
             raise ConfigError(
                 f"by_header({shown_option(name)}, {shown_option(value)}): values of headers are "
-                "bytes, so give str (compared in UTF-8) or bytes, each as an argument of its own"
+                "bytes, so give str (compared in UTF-8) or bytes, each as a separate argument"
             )
     return HeaderMatch(name, values)

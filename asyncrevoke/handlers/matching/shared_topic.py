@@ -1,4 +1,4 @@
-"""Which handler of a topic gets a record."""
+"""Chooses the handler of each record of a topic that several handlers share."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ if TYPE_CHECKING:
 
 
 class SharedTopic:
-    """The handlers of one topic, each record of which goes to exactly one of them.
+    """The handlers of one topic; each record goes to exactly one of them.
 
-    Predicates are asked in the order of registration, and the first that matches has the record.
-    Then come the handlers that take values with the record's tag, then the handler for all others.
-    ``fallback`` says what happens to records that none takes and to those that cannot be read: it
-    is that last handler, or one that is never called and has the policy of ``unmatched``.
+    The first predicate that matches, in the order of registration, chooses its handler. Otherwise
+    the handler for values with the record's tag gets it, otherwise the default handler, which has
+    neither predicate nor tags.
+
+    The policy of ``fallback`` decides about records that no handler takes, and about those that
+    cannot be read. It is the default handler, or a handler that is never called and has the policy
+    of ``unmatched``.
     """
 
     def __init__(
@@ -55,8 +58,8 @@ class SharedTopic:
             self.fallback = parts.default
 
     def choose(self, record: Record) -> tuple[Handler, BaseException | None]:
-        """The handler that gets a record, or whose policy decides about it, and the error in the
-        second case."""
+        """The handler that gets a record, and None; or an error, and the handler whose policy
+        decides about it."""
         for matches, handler in self._predicates:
             try:
                 if matches(record):
@@ -79,7 +82,7 @@ class SharedTopic:
         try:
             return self._by_tag.get(reader.read(record)), None
         except DecodeError as error:
-            # The handler for all others takes values of any kind.
+            # The default handler takes values of any kind.
             return (self._tagged[0], error) if self._default is None else (None, None)
 
 
@@ -90,10 +93,10 @@ def check_shared_topic(topic: str, handlers: Sequence[Handler]) -> None:
         _check_common_options(topic, first, other)
     parts = _divided(handlers)
     tagged = [handler.name for handler, _ in parts.tagged]
-    if parts.others:
+    if parts.untagged:
         raise ConfigError(
-            f'topic "{topic}" is handled by {parts.others[0].name} already, and '
-            f"{parts.others[1].name} would handle it too: exactly one handler gets a record, so "
+            f'topic "{topic}" is handled by {parts.untagged[0].name} already, and '
+            f"{parts.untagged[1].name} would handle it too: exactly one handler gets a record, so "
             "give all but one of them where=, or annotate their values with types that have tags"
         )
     if len(tagged) > 1 and common_field([tags for _, tags in parts.tagged]) is None:
@@ -111,19 +114,21 @@ def check_shared_topic(topic: str, handlers: Sequence[Handler]) -> None:
 
 
 def is_shared(handlers: Sequence[Handler]) -> bool:
-    """Whether each record of a topic with these handlers has to be looked at."""
+    """Whether the handler of a record depends on the record, and not on its topic alone."""
     return len(handlers) > 1 or any(
         handler.where is not None or handler.unmatched is not None for handler in handlers
     )
 
 
 class _Parts(NamedTuple):
-    """The handlers without ``where``: by their tags, the one for all others, and ``others`` if
-    there are several of that kind."""
+    """The handlers without ``where``: with their tags, and the default handler without tags.
+
+    ``untagged`` are all handlers without tags if there are several, which is an error.
+    """
 
     tagged: list[tuple[Handler, ValueTags]]
     default: Handler | None
-    others: list[Handler]
+    untagged: list[Handler]
 
 
 def _divided(handlers: Sequence[Handler]) -> _Parts:
@@ -131,22 +136,23 @@ def _divided(handlers: Sequence[Handler]) -> _Parts:
     if len(without) == 1 and all(handler.unmatched is None for handler in handlers):
         return _Parts([], without[0], [])
     tagged: list[tuple[Handler, ValueTags]] = []
-    others: list[Handler] = []
+    untagged: list[Handler] = []
     for handler in without:
         tags = None if handler.decoder is not None else value_tags(handler.value_type)
         if tags is None:
-            others.append(handler)
+            untagged.append(handler)
         else:
             tagged.append((handler, tags))
-    return _Parts(tagged, others[0] if others else None, others if len(others) > 1 else [])
+    default = untagged[0] if untagged else None
+    return _Parts(tagged, default, untagged if len(untagged) > 1 else [])
 
 
 def _check_common_options(topic: str, first: Handler, other: Handler) -> None:
     both = f'{first.name} and {other.name} both handle topic "{topic}"'
     if first.order_by != other.order_by:
         raise ConfigError(
-            f"{both}, and have a different order_by: records of a key are handled in order whoever "
-            "handles them, so give both the same"
+            f"{both}, and have a different order_by: both handle records of a key in one order, so "
+            "give both the same"
         )
     if (first.batch is None) != (other.batch is None):
         raise ConfigError(
@@ -162,7 +168,7 @@ def _check_common_options(topic: str, first: Handler, other: Handler) -> None:
         if any(limit is not None for limit in handler.limits):
             raise ConfigError(
                 f"{both}, and {handler.name} has concurrency, rate_limit or max_in_flight: its "
-                "records would hold back those of the other one, so limit the consumer instead, or "
+                "records would delay those of the other handler, so limit the consumer instead, or "
                 "leave it out"
             )
 

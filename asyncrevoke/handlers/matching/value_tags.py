@@ -1,4 +1,4 @@
-"""Tags of values, by which the handlers of one topic are told apart.
+"""Tags of values, which choose among the handlers of one topic.
 
 A tag is read without decoding the rest of the value.
 """
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 
 class TagField(NamedTuple):
-    """Where a tag stands: in a field of an object, or at the beginning of an array."""
+    """The place of a tag: a field of a JSON object, or the first element of an array."""
 
     name: str
     array: bool = False
 
 
 class ValueTags(NamedTuple):
-    """The tags of the values that a handler takes, for each field that may have them.
+    """The tags of the values that a handler takes, by the field that has them.
 
-    ``tombstones``: it takes null values, too.
+    ``tombstones``: the handler takes null values, too.
     """
 
     by_field: dict[TagField, frozenset[object]]
@@ -48,8 +48,11 @@ class ValueTags(NamedTuple):
 
 
 def value_tags(annotation: object) -> ValueTags | None:
-    """The tags of an annotation: a Struct with ``tag``, a pydantic model with ``Literal`` fields,
-    or a union of them; None if it has none."""
+    """The tags of an annotation; None if it has none.
+
+    A ``msgspec.Struct`` with ``tag`` has them, a pydantic model with ``Literal`` fields, and a
+    union of these.
+    """
     members = _members(annotation)
     tombstones = types.NoneType in members
     by_field: dict[TagField, set[object]] | None = None
@@ -69,7 +72,7 @@ def value_tags(annotation: object) -> ValueTags | None:
 
 
 def common_field(tags: Sequence[ValueTags]) -> TagField | None:
-    """The first field that tells all of these apart; None if there is none."""
+    """The first field in which no two of these have the same tag; None if there is none."""
     for field in tags[0].by_field:
         of_all = [each.by_field.get(field) for each in tags]
         named = [values for values in of_all if values is not None]
@@ -95,7 +98,7 @@ class TagReader:
         self._decode = cast("Callable[[bytes], Any]", decoder.decode)
 
     def read(self, record: Record) -> object:
-        """The tag, ``msgspec.UNSET`` if the value has none; DecodeError if it cannot be read."""
+        """The tag; ``msgspec.UNSET`` if the value has none. Raises DecodeError."""
         value = record.value
         assert value is not None
         try:

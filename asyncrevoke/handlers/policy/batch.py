@@ -1,4 +1,4 @@
-"""Records of one partition that one call handles."""
+"""A batch: records of one partition that one call handles."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 
 
 class BatchError(Exception):
-    """Raise it in a batch handler: some values failed, all others are done.
+    """A batch handler raises it if some values failed; the records of all others are done.
 
     ``errors`` maps the index of each failed value, in the list that the handler received, to its
-    exception. Failed values are retried together, or go where failed records go.
+    exception. ``retry`` retries the failed values together; the failure policy of the handler
+    applies to each of their records.
     """
 
     def __init__(self, errors: Mapping[int, BaseException]) -> None:
@@ -32,11 +33,10 @@ class BatchError(Exception):
 class HandlerBatch:
     """Records of one partition, in offset order, until each of them is done or abandoned.
 
-    ``records`` are those still to be handled. ``unsent`` have failed for good, and are still to be
-    written to the retry topic or the dead letter topic. If the last call failed, ``called`` are the
-    records that it received, and ``errors`` the exceptions of single records among them.
-    ``offset`` is that of the last record. All batches have the same ``key``, so that batches of
-    one partition share a lane.
+    ``records`` wait for a call. ``unsent`` have failed, and wait to be written to the retry topic
+    or the dead letter topic. If the last call failed, ``called`` are the records that it received,
+    and ``errors`` the exceptions of single records among them. ``offset`` is the last record's. All
+    batches have the same ``key``, so that batches of one partition share a lane.
     """
 
     __slots__ = (
@@ -65,7 +65,7 @@ class HandlerBatch:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The partition that its records were read from."""
+        """The partition of the records."""
         return TopicPartition(self.topic, self.partition)
 
     @property
@@ -74,7 +74,7 @@ class HandlerBatch:
         return [*(record for record, _ in self.unsent), *self.records]
 
     def start_call(self, count: int) -> list[Record]:
-        """A call begins with the first ``count`` records, which are returned."""
+        """Begin a call with the first ``count`` records, and return these."""
         self.called = self.records[:count]
         self.errors = {}
         return self.called
@@ -88,20 +88,20 @@ class HandlerBatch:
         self.called = []
 
     def remove(self, records: Collection[Record]) -> None:
-        """These need no further call."""
+        """These records need no further call."""
         self.records = [record for record in self.records if record not in records]
 
     def send_elsewhere(self, record: Record, error: BaseException) -> None:
-        """This record needs no further call: it is to be written to another topic."""
+        """Let this record be written to another topic instead of another call."""
         self.unsent.append((record, error))
         self.records.remove(record)
 
     def first_unsent_written(self) -> None:
-        """The other topic has the first of ``unsent``."""
+        """The first record of ``unsent`` is written to the other topic."""
         del self.unsent[0]
 
 
-# What a lane holds and a worker runs.
+# One entry of a lane: a worker runs it in one call.
 Item: TypeAlias = Record | HandlerBatch
 
 
@@ -111,12 +111,12 @@ def unfinished_records(item: Item) -> list[Record]:
 
 
 def first_unfinished_offset(item: Item) -> int:
-    """The lowest offset of those records."""
+    """The lowest offset of an item's records that are neither done nor abandoned."""
     return min((record.offset for record in unfinished_records(item)), default=item.offset)
 
 
 def log_fields(item: Item, handler_name: str) -> dict[str, object]:
-    """Where a log line about a call belongs: its handler, partition and first unfinished offset."""
+    """The fields of a log line about a call: handler, partition and first unfinished offset."""
     return {
         "handler": handler_name,
         "partition": str(item.topic_partition),

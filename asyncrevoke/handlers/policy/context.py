@@ -1,4 +1,4 @@
-"""What a handler can know of its call."""
+"""The context that is passed to a handler's call."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ PartitionT = TypeVar("PartitionT", default=object)
 class HandlerContext(Generic[StateT, WorkerT, PartitionT]):
     """Passed to a parameter annotated ``HandlerContext``; each call has its own.
 
-    ``record`` is the record, of a batch the first one. ``attempt`` counts the calls for it from 1;
-    it begins again after a restart or a rebalance, but not for a record of a retry topic.
-    ``handler`` is the handler's name in logs: its module and qualified name. ``state`` is what
-    ``Consumer(resources=...)`` has opened, None without, and ``worker_state`` a resource of
-    ``worker_resources``, which no other call has at the same time. ``partition_state`` is what the
-    ``partition_lifespan`` of the record's partition has yielded.
-    ``HandlerContext[Database, Session, Counts]`` gives them their types.
+    ``record`` is the record, or the first one of a batch. ``attempt`` counts the calls for it from
+    1; it begins again after a restart or a rebalance, but not for a record of a retry topic.
+    ``handler`` is the handler's name in logs: its module and qualified name.
+
+    ``state`` is the object that ``Consumer(resources=...)`` has opened. ``worker_state`` is a
+    resource of ``worker_resources``, which no other call uses at the same time.
+    ``partition_state`` is the object that the ``partition_lifespan`` of the record's partition has
+    yielded. Each is None without its option. ``HandlerContext[Database, Session, Counts]`` gives
+    them their types.
     """
 
     __slots__ = (
@@ -82,10 +84,10 @@ class HandlerContext(Generic[StateT, WorkerT, PartitionT]):
     ) -> None:
         """Write a record, and return when all in-sync replicas have it.
 
-        ``value`` is encoded as a handler's result, and the record has the key of ``record`` by
-        default, and the trace context of its span (without a tracer, of ``record``): see
-        :class:`~asyncrevoke.Message`. A replay writes nothing. Raises PublishError. If cancelled,
-        it may be written all the same.
+        ``value`` is encoded as a handler's result, see :class:`~asyncrevoke.Message`. By default
+        the record has the key of ``record``, and the trace context of the publish span, or without
+        a tracer that of ``record``. A replay writes nothing. Raises PublishError. If cancelled, the
+        record may still be written.
         """
         if self._open_producer is None:
             return
@@ -106,14 +108,14 @@ class HandlerContext(Generic[StateT, WorkerT, PartitionT]):
 
     @property
     def records(self) -> Sequence[Record]:
-        """The records of a batch, in offset order, or the single one."""
+        """The records of a batch, in offset order, or the single record."""
         return (self.record,) if self._records is None else self._records
 
     @property
     def idempotency_key(self) -> tuple[str, int, int]:
         """Topic, partition and offset: the same in each call for this record, in any process.
 
-        Store it beside the result, under a unique constraint: a repeated call then changes nothing.
+        Store it with the result, under a unique constraint: a repeated call then changes nothing.
         """
         return self.record.topic, self.record.partition, self.record.offset
 

@@ -1,4 +1,4 @@
-"""Dependencies of handlers, called by fast-depends, which is an optional package."""
+"""Dependencies of handlers. The optional package fast-depends calls them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def is_dependency(parameter: inspect.Parameter, annotation: object, name: str) -> bool:
-    """Whether a parameter is marked with ``Depends``: it receives what that function returns.
+    """Whether a parameter is marked with ``Depends``, and so receives the result of a function.
 
-    ConfigError for a parameter that has only FastAPI's ``Depends``, which is for requests. A type
-    ``Annotated`` with both is for requests and for handlers.
+    Raises ConfigError for a parameter that has only FastAPI's ``Depends``, which is for requests. A
+    type ``Annotated`` with both works for requests and for handlers.
     """
     marks: Iterable[object] = (parameter.default,)
     if typing.get_origin(annotation) is typing.Annotated:
@@ -48,9 +48,9 @@ class DependencyParameter(NamedTuple):
 
 
 class HandlerWithDependencies:
-    """A handler whose dependencies are called with each call, and passed to it.
+    """A handler whose dependencies are called before each call, and passed to it.
 
-    ``dependency_parameters`` are those parameters of dependencies that the handler itself lacks.
+    ``dependency_parameters`` are the parameters of dependencies that the handler does not have.
     """
 
     def __init__(self, function: HandlerFunction, first: str, name: str) -> None:

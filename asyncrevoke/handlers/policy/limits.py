@@ -1,4 +1,4 @@
-"""Limits of one handler, within those that its consumer has for all handlers together."""
+"""The limits of one handler, within the limits of its consumer for all handlers together."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from asyncrevoke.printable import shown_option
 class RateLimit:
     """Let at most ``calls`` calls of a handler begin within any ``per`` seconds, retries included.
 
-    Calls may begin in a burst: ``RateLimit(10, per=0.1)`` spreads what ``RateLimit(100)`` allows at
-    once. For a batch handler, one batch is one call. The limit holds for one handler of one
-    consumer; members of a group do not share it. Raises ConfigError.
+    Calls may begin in a burst: ``RateLimit(10, per=0.1)`` spreads the calls that ``RateLimit(100)``
+    allows at once. For a batch handler, one batch is one call. The limit applies to one handler of
+    one consumer; members of a group do not share it. Raises ConfigError.
     """
 
     calls: int
@@ -28,7 +28,7 @@ class RateLimit:
 
 
 class HandlerLimits(NamedTuple):
-    """Calls at once, calls within a time, and records taken but not done; None: no own limit."""
+    """Calls at once, calls within a time, and records in flight; None: the consumer's limit."""
 
     concurrency: int | None = None
     rate: RateLimit | None = None
@@ -41,7 +41,7 @@ class HandlerLimits(NamedTuple):
 
 
 def check_limits(concurrency: object, rate_limit: object, max_in_flight: object) -> HandlerLimits:
-    """Return the limits; ConfigError names the fix for a wrong value."""
+    """Return the limits; ConfigError, with the fix, for a wrong value."""
     if rate_limit is not None and not isinstance(rate_limit, RateLimit):
         raise ConfigError(
             f"rate_limit={shown_option(rate_limit)}: use rate_limit=RateLimit(100, per=1.0)"

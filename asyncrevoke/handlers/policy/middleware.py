@@ -22,7 +22,7 @@ MiddlewareChain: TypeAlias = Callable[[HandlerContext, CallNext], Awaitable[obje
 
 
 def compose_middleware(middleware: Sequence[Middleware]) -> MiddlewareChain | None:
-    """Return one function for all of them, the first outermost; None if there are none."""
+    """Return one function that calls all middleware, the first outermost; None if there is none."""
     around: MiddlewareChain | None = None
     for function in reversed(middleware):
         around = function if around is None else _outside(function, around)
@@ -34,7 +34,7 @@ def _outside(function: Middleware, inner: MiddlewareChain) -> MiddlewareChain:
 
 
 def check_middleware(function: object) -> None:
-    """ConfigError, which names the fix, for a value that cannot be middleware."""
+    """Raise ConfigError, with the fix, for a value that cannot be middleware."""
     shape = "async def timing(context: HandlerContext, call_next: CallNext) -> None"
     if not callable(function):
         raise ConfigError(f"middleware is an async function, not {shown_option(function)}: {shape}")
@@ -46,5 +46,6 @@ def check_middleware(function: object) -> None:
         inspect.signature(function).bind(None, None)
     except TypeError as error:
         raise ConfigError(
-            f"{name} takes other parameters than middleware is given ({error}): write {shape}"
+            f"{name} is called with a context and call_next, and takes other parameters ({error}): "
+            f"write {shape}"
         ) from error

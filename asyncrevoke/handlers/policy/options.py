@@ -1,4 +1,4 @@
-"""Checks of the options of ``handler(...)``; each mistake is a ConfigError that names the fix."""
+"""Checks the options of ``handler(...)``. Each mistake raises ConfigError with the fix."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MAX_WAIT = 0.2
 
 
 class CheckedOptions(NamedTuple):
-    """The options of a handler, with their defaults. ``batch`` is max_records and max_wait."""
+    """The checked options of a handler. ``batch`` is ``max_records`` and ``max_wait``."""
 
     pattern: re.Pattern[str] | None
     retry: Retry | None
@@ -49,7 +49,7 @@ class CheckedOptions(NamedTuple):
 
 
 def check_options(topics: tuple[str, ...], options: HandlerOptions) -> CheckedOptions:
-    """Check all that ``handler(...)`` was called with."""
+    """Check the arguments of ``handler(...)``."""
     _check_names(options)
     _check_topics(topics, options.get("pattern"))
     pattern = _checked_pattern(options.get("pattern"))
@@ -136,7 +136,7 @@ def _checked_pattern(pattern: str | re.Pattern[str] | None) -> re.Pattern[str] |
         raise ConfigError(f"a pattern is a regular expression, not {shown_option(given)}")
     compiled = cast("re.Pattern[str] | re.Pattern[bytes]", given)
     if isinstance(compiled.pattern, bytes):
-        raise ConfigError("a pattern is of str, not of bytes: topics are names")
+        raise ConfigError("a pattern is a str, not bytes: topics are names")
     if compiled.groupindex or _BACKREFERENCE.search(compiled.pattern):
         raise ConfigError(
             "named groups and backreferences do not work in a handler's pattern, as patterns "
@@ -151,7 +151,7 @@ def _checked_pattern(pattern: str | re.Pattern[str] | None) -> re.Pattern[str] |
 
 
 def check_failure_options(retry: object, dead_letter: object, on_error: object) -> None:
-    """Check what is to happen when a call fails."""
+    """Check ``retry``, ``dead_letter`` and ``on_error``."""
     if retry is not None and not isinstance(retry, Retry):
         raise ConfigError(
             f"retry={shown_option(retry)}: use retry=Retry(attempts=3), or leave it out"
@@ -244,13 +244,13 @@ def _check_retry_topic(
         )
     if name == dead_letter:
         raise ConfigError(
-            f'"{name}" is both retry_topic and dead_letter: a record that has failed for good '
-            "would come back, so use another topic for one of them"
+            f'"{name}" is both retry_topic and dead_letter: dead letters would be read again, so '
+            "use another topic for one of them"
         )
     if retry is not None and retry.attempts is None:
         raise ConfigError(
-            "Retry(attempts=None) never ends, so no record would go to retry_topic: say after "
-            "how many attempts, or leave out retry_topic"
+            "Retry(attempts=None) never ends, so no record would go to retry_topic: give it a "
+            "number of attempts, or leave out retry_topic"
         )
 
 

@@ -26,71 +26,74 @@ RunIn: TypeAlias = Literal["thread", "process", "interpreter"]
 
 
 class HandlerOptions(TypedDict, total=False):
-    """What ``handler(...)`` takes by name."""
+    """The keyword arguments of ``handler(...)``."""
 
     pattern: str | re.Pattern[str] | None
     """A regular expression for topics, instead of their names."""
     retry: Retry | None
     """Calls the function again if it raises. The lane of the record waits meanwhile."""
     run_in: RunIn | None
-    """Where a sync function (``def``) runs, so that it does not block the event loop: in a
-    ``"thread"``; in a ``"process"``, for work that uses the CPU; in an ``"interpreter"`` of its own
-    (Python 3.14). In the last two, function, values and results are pickled, and as many calls run
-    at once as there are CPUs, unless ``concurrency`` says another number."""
+    """Where a sync function (``def``) runs, so that it does not block the event loop: a
+    ``"thread"``; a ``"process"``, for work that uses the CPU; or an ``"interpreter"`` (Python
+    3.14). In the last two, function, values and results are pickled, and one call per CPU runs at
+    once, unless ``concurrency`` is given."""
     where: Callable[[Record], object] | None
-    """A sync predicate of the record whose value is not decoded, or ``by_header("type", "paid")``.
+    """A sync predicate of the record with its undecoded value, or ``by_header("type", "paid")``.
     Of several handlers of a topic, the first whose predicate is true gets the record; a handler
-    without ``where`` gets what no other one takes. If it raises, the record has failed."""
+    without ``where`` gets the records that no other handler takes. If the predicate raises, the
+    record has failed."""
     unmatched: Unmatched | None
-    """What follows for records of its topics that no handler takes. ``"stop"`` (default): the
-    consumer ends, ``run`` raises UnmatchedRecordError. ``"skip"``: the record is done.
-    ``"dead_letter"``: it goes to the ``dead_letter`` topic of this handler. Say it once a topic."""
+    """Decides about records of the handler's topics that no handler takes. ``"stop"`` (default):
+    the consumer ends, and ``run`` raises UnmatchedRecordError. ``"skip"``: the record is done.
+    ``"dead_letter"``: it goes to the ``dead_letter`` topic of this handler. Give it to one handler
+    of a topic."""
     retry_topic: RetryTopic | None
-    """Takes a record after the last attempt of ``retry``. The consumer reads it from there after a
-    delay; later records of its partition do not wait for that."""
+    """A topic for a record after the last attempt of ``retry``. The consumer reads it from there
+    after a delay; later records of its partition do not wait for this."""
     dead_letter: str | None
-    """A topic for records that have failed for good, or do not decode. Such a record is done when
-    the topic has it. If it cannot be written, its partition is paused."""
+    """A topic for records that have failed after all attempts, or do not decode. Such a record is
+    done when it is written there. If it cannot be written, its partition is paused."""
     on_error: OnError | Pause | None
-    """What follows without ``dead_letter``. ``"stop"`` (default): the consumer ends, ``run`` raises
-    the error, and the next owner reads the record again. ``"skip"``: the error is logged, and the
-    record is done. ``"pause"``: its partition is paused until ``resume`` reads the record again.
-    ``Pause(probe_after=30.0)``: its partition is paused until the record succeeds, which is tried
-    again and again."""
+    """Decides about such a record without ``dead_letter``. ``"stop"`` (default): the consumer ends,
+    ``run`` raises the error, and the next owner processes the record again. ``"skip"``: the error
+    is logged, and the record is done. ``"pause"``: its partition is paused; ``resume`` reads the
+    record again. ``Pause(probe_after=30.0)``: its partition is paused, and the record is retried
+    every 30 s until it succeeds."""
     publish_to: str | None
-    """A topic for what the function returns or yields, see :class:`~asyncrevoke.Message`: a value,
-    or several in a list; None publishes nothing. The record is done when all in-sync replicas have
-    its results. A result that cannot be published is a failure like an exception."""
+    """A topic for the results that the function returns or yields, see
+    :class:`~asyncrevoke.Message`: a value, or a list of values; None publishes nothing. The record
+    is done when all in-sync replicas have its results. A result that cannot be published is a
+    failure like an exception."""
     batch: bool
     """The first parameter is a list of values (``list[Order]``) of one partition, in offset order;
     ``list[Record]`` receives the records. Batches of a partition are handled one at a time unless
     ``order_by=None``. ``BatchError({index: exception})`` says which values failed; any other
     exception fails all of them."""
     max_records: int | None
-    """A batch is handled when it has so many records (default 500)."""
+    """A batch is handled when it has this many records (default 500)."""
     max_wait: float | None
-    """Or when so many seconds have passed since its first record arrived (default 0.2)."""
+    """A batch is also handled this many seconds after its first record arrived (default 0.2)."""
     max_handler_time: float | None
-    """Cancels a call after so many seconds, which is a failure (HandlerTimeoutError); a line of the
-    log warns at half of it. The partition of a call that still runs 5 s later is paused."""
+    """Cancels a call after this many seconds, which is a failure (HandlerTimeoutError). A log line
+    warns at half of the time. If the call still runs 5 s later, its partition is paused."""
     decoder: Decoder | None
-    """A sync function that returns the value of a ``Record``, tombstones included. It runs in the
-    event loop, so it must not block. If it raises, the value does not decode."""
+    """A sync function that returns the value of a ``Record``; it receives tombstones, too. It runs
+    in the event loop, so it must not block. If it raises, the value does not decode."""
     order_by: OrderBy | Inherit | None
     """Which records wait for each other; by default the consumer's ``order_by``."""
     concurrency: int | None
     """How many calls of this handler run at once, within the consumer's ``concurrency``. A call
-    that waits for this or for ``rate_limit`` takes none of the latter."""
+    that waits for this limit or for ``rate_limit`` does not count for the consumer's."""
     rate_limit: RateLimit | None
     """How many calls begin within a time."""
     max_in_flight: int | None
-    """How many records of this handler are taken and not done (one more for each partition at
-    most), within the consumer's ``max_in_flight``. By default an equal share of that if the handler
-    has one of the other two limits, so that its waiting records leave room for other handlers."""
+    """How many records of this handler are in flight (at most one more for each partition), within
+    the consumer's ``max_in_flight``. A handler with one of the other two limits has an equal share
+    of the consumer's by default, so that its waiting records leave room for other handlers."""
 
 
 class BatchOptions(NamedTuple):
-    """How a handler takes batches.
+    """The batches of a handler.
 
     A batch is handled when it has ``max_records``, or ``max_wait`` seconds after its first record
     arrived. ``decode`` returns the value of one record, ``call`` receives all values.
@@ -107,8 +110,8 @@ class Handler(NamedTuple):
 
     Either ``topics`` or ``pattern`` is given, and either ``call`` or ``batch``. ``decoder`` is None
     if values are decoded by annotation; ``value_type`` is the annotation of one value.
-    ``middleware`` is that of the routers through which the handler was included, the outermost
-    first. ``registered`` is what was decorated, ``function`` what is called.
+    ``middleware`` belongs to the routers through which the handler was included, the outermost
+    first. ``registered`` is the decorated function; calls call ``function``.
     """
 
     name: str
@@ -136,12 +139,12 @@ class Handler(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The topics that it handles by name, its retry topic included."""
+        """The topics that it handles by name, including its retry topic."""
         return self.topics if self.retry_topic is None else (*self.topics, self.retry_topic.topic)
 
 
 class RecordMatcher(Protocol):
-    """The handlers of a topic, each record of which goes to exactly one of them.
+    """The handlers of a topic; each record goes to exactly one of them.
 
     The policy of ``fallback`` decides about records that cannot be read.
 
@@ -152,8 +155,8 @@ class RecordMatcher(Protocol):
     fallback: Handler
 
     def choose(self, record: Record, /) -> tuple[Handler, BaseException | None]:
-        """The handler that gets a record, or whose policy decides about it, and the error in the
-        second case."""
+        """The handler that gets a record, and None; or an error, and the handler whose policy
+        decides about it."""
         ...
 
 
@@ -166,15 +169,15 @@ class HandlerLookup(Protocol):
         ...
 
     def get(self, topic: str, /) -> Handler | None:
-        """The handler of a topic, the first one of several, None if there is none."""
+        """The handler of a topic, or the first of several; None if there is none."""
         ...
 
     def find(self, topic: str, /) -> Handler:
-        """The handler of a topic, the first one of several; ConfigError if there is none."""
+        """The handler of a topic, or the first of several; ConfigError if there is none."""
         ...
 
     def matcher_of(self, topic: str, /) -> RecordMatcher | None:
-        """Chooses the handler of each record of a topic; None if one handler gets all of them."""
+        """The matcher of a topic's records; None if one handler gets all of them."""
         ...
 
     def middleware_of(self, handler: Handler, /) -> tuple[Middleware, ...]:

@@ -1,4 +1,4 @@
-"""Checks what a handler returns against where it publishes."""
+"""Checks the return annotation of a handler against its ``publish_to``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.decoding.decoders import annotation_name
-from asyncrevoke.handlers.policy.handler_function import innermost, yields
+from asyncrevoke.handlers.policy.handler_function import (
+    UNRESOLVED,
+    innermost,
+    resolved_annotation,
+    yields,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable
@@ -18,20 +23,20 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.registration import Handler
 
 _NOTHING = (None, type(None), typing.NoReturn, typing.Never)
-# Annotations of functions that are made for any purpose.
-_UNSAID = (*_NOTHING, object, typing.Any)
+# Return annotations that do not need ``publish_to``.
+_UNPUBLISHED = (*_NOTHING, object, typing.Any)
 
 
 def check_results(function: HandlerFunction, name: str, publish_to: str | None) -> None:
-    """ConfigError for a handler with ``publish_to`` that is annotated to return nothing, and for
-    one without it that is annotated to return something, which would be lost.
+    """Raise ConfigError if a handler with ``publish_to`` is annotated to return nothing, or if the
+    result of a handler without it would be lost.
 
     Functions without a return annotation pass, and so do annotations that cannot be resolved yet:
-    those are to be checked again when the consumer is entered.
+    check these again when the consumer is entered.
     """
     annotation = _return_annotation(function)
     if publish_to is None:
-        if annotation is not inspect.Signature.empty and annotation not in _UNSAID:
+        if annotation is not inspect.Signature.empty and annotation not in _UNPUBLISHED:
             raise ConfigError(
                 f"{name} returns {annotation_name(annotation)}, and publishes it nowhere: give "
                 "the handler publish_to=..., or annotate it `-> None`"
@@ -43,13 +48,13 @@ def check_results(function: HandlerFunction, name: str, publish_to: str | None) 
         )
 
 
-def returns_unsaid(handler: Handler) -> bool:
+def lacks_return_annotation(handler: Handler) -> bool:
     """Whether the handler has no return annotation."""
     return _return_annotation(handler.function) is inspect.Signature.empty
 
 
 def collecting(function: HandlerFunction) -> HandlerFunction:
-    """An async generator as an async function that returns a list; others unchanged."""
+    """Turn an async generator into an async function that returns a list; return others as is."""
     if not yields(function):
         return function
     generate = cast("Callable[..., AsyncIterable[object]]", function)
@@ -70,12 +75,7 @@ def _return_annotation(function: object) -> object:
     written: object = signature.return_annotation
     if not isinstance(written, str):
         return written
-    if not hasattr(inner, "__globals__"):
-        inner = cast("object", inspect.getattr_static(inner, "__call__"))
-    names = cast("dict[str, object]", getattr(inner, "__globals__", {}))
-    holder = type("_Holder", (), {"__annotations__": {"of": written}})
     try:
-        hints = typing.get_type_hints(holder, globalns=names, localns=names)
-    except (NameError, AttributeError, SyntaxError, TypeError):
+        return resolved_annotation(function, written)
+    except UNRESOLVED:
         return inspect.Signature.empty
-    return cast("object", hints["of"])

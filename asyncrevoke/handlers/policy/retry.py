@@ -1,4 +1,4 @@
-"""How often a handler is called again after a failure, and when."""
+"""The options ``retry`` and ``on_error=Pause()``: calls after a failure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 RetryOn: TypeAlias = type[Exception] | tuple[type[Exception], ...]
 
-# 0.5 s doubled sixty times is beyond any max_backoff; a float would overflow at a thousand.
+# 0.5 s doubled 60 times exceeds any max_backoff; a float overflows at about 1000.
 _MOST_DOUBLINGS = 60
 
 
@@ -22,14 +22,15 @@ _MOST_DOUBLINGS = 60
 class Retry:
     """Call a handler again when it raises.
 
-    ``attempts`` is the number of calls, the first one included; None: without end. Before the
-    second call it waits ``backoff`` seconds, then twice as long each time, at most ``max_backoff``.
-    Each wait varies by up to the fraction ``jitter`` either way, so that records that failed
-    together are not retried together. ``retry_on`` is a type of exception, or a tuple of types:
-    other exceptions fail at once, and so does a value that does not decode.
+    ``attempts`` is the number of calls, including the first; None: without limit. The wait before
+    the second call is ``backoff`` seconds, and twice as long before each further call, at most
+    ``max_backoff``. Each wait varies by up to the fraction ``jitter`` either way, so that records
+    that failed together are not retried together. ``retry_on`` is a type of exception, or a tuple
+    of types; after another exception, or a value that does not decode, the handler is not called
+    again.
 
-    Hazard of None, and of long waits: while a record waits, so does its lane, and no commit of its
-    partition passes it. Raises ConfigError.
+    Hazard of None, and of long waits: the lane of a waiting record waits too, and no commit of its
+    partition passes the record. Raises ConfigError.
     """
 
     attempts: int | None = 3
@@ -82,7 +83,7 @@ class Retry:
             raise ConfigError("Retry(retry_on=()) would try nothing again: leave out retry=")
 
     def allows(self, error: BaseException, calls: int) -> bool:
-        """Whether another call follows, after ``calls`` calls and this ``error`` of the last."""
+        """Whether another call follows; ``error`` is that of the last of ``calls`` calls."""
         if isinstance(error, (DecodeError, UnreadableRecordError)) or not isinstance(
             error, self.retry_on
         ):
@@ -99,9 +100,9 @@ class Retry:
 class Pause:
     """Pause the partition of a failed record until the handler succeeds: ``on_error=Pause()``.
 
-    For handlers that fail when something that they depend on is down. The record is tried again
-    every ``probe_after`` seconds; no other record of its partition is delivered or started
-    meanwhile. When it succeeds, the partition is resumed. Raises ConfigError.
+    For handlers that depend on a service which may be down. The record is retried every
+    ``probe_after`` seconds; until it succeeds, no other record of its partition is delivered or
+    started. Raises ConfigError.
     """
 
     probe_after: float = 30.0

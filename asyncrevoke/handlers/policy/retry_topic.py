@@ -1,4 +1,4 @@
-"""A topic for failed records, which are read from it again after a delay."""
+"""The option ``retry_topic``: a topic for failed records, which are read again after a delay."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 class RetryTopic:
     """Send a failed record to ``topic``, and call its handler again ``delay`` seconds later.
 
-    A record is sent when its ``Retry`` has no further attempt. The member of the group that reads
-    it calls the same handler once; if that fails, it is sent again, up to ``attempts`` times (None:
-    without end). Exceptions that ``Retry(retry_on=...)`` does not name, and values that do not
-    decode, are not sent.
+    A record is sent after the last attempt of ``Retry``. The member of the group that reads it
+    calls the handler once. If this call fails, the record is sent again, in all ``attempts`` times
+    (None: without limit). A record whose exception ``Retry(retry_on=...)`` does not name, or whose
+    value does not decode, is not sent.
 
     Hazard: later records of its key are handled before it. Raises ConfigError.
     """
@@ -38,14 +38,14 @@ class RetryTopic:
             return
         if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
             raise ConfigError(
-                f"RetryTopic(attempts={shown_option(attempts)}) is how often a record comes back "
-                "from there: at least 1, or None for ever"
+                f"RetryTopic(attempts={shown_option(attempts)}) is how often a record is sent to "
+                "the topic: at least 1, or None for no limit"
             )
 
-    def takes(self, error: BaseException, retry: Retry | None, returns: int) -> bool:
-        """Whether a record that has failed, and was read ``returns`` times from there, is sent."""
+    def takes(self, error: BaseException, retry: Retry | None, reads: int) -> bool:
+        """Whether a failed record that was read ``reads`` times from the topic is sent there."""
         if isinstance(error, (DecodeError, UnreadableRecordError)):
             return False
         if not isinstance(error, Exception if retry is None else retry.retry_on):
             return False
-        return self.attempts is None or returns < self.attempts
+        return self.attempts is None or reads < self.attempts

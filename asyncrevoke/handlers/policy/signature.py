@@ -1,11 +1,11 @@
-"""Checks a handler's signature, and compiles it to a call that takes a record."""
+"""Checks a handler's signature, and makes a function of it that takes a record."""
 
 from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal, NamedTuple, Protocol, TypeAlias, cast
+from collections.abc import Awaitable, Sequence
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.decoding.decoders import (
@@ -18,7 +18,13 @@ from asyncrevoke.handlers.decoding.decoders import (
 )
 from asyncrevoke.handlers.policy.context import HandlerContext
 from asyncrevoke.handlers.policy.dependencies import HandlerWithDependencies, is_dependency
-from asyncrevoke.handlers.policy.handler_function import innermost, is_async, yields
+from asyncrevoke.handlers.policy.handler_function import (
+    UNRESOLVED,
+    innermost,
+    is_async,
+    resolved_annotation,
+    yields,
+)
 from asyncrevoke.model import Record
 from asyncrevoke.printable import shown_option
 
@@ -29,13 +35,13 @@ ParameterSource: TypeAlias = Literal["record", "records", "context"]
 
 
 def handler_name(function: object) -> str:
-    """How logs and errors name a handler: its module and qualified name."""
+    """The name of a handler in logs and errors: its module and qualified name."""
     inner = innermost(function)
     name = getattr(inner, "__qualname__", None) or type(inner).__qualname__
     return f"{getattr(inner, '__module__', '?')}.{name}".replace(".<locals>", "")
 
 
-def yields_nowhere(name: str) -> ConfigError:
+def yields_without_topic(name: str) -> ConfigError:
     """The error of a handler that yields without ``publish_to``."""
     return ConfigError(
         f"{name} yields: give the handler publish_to=... for what it yields, or leave out yield"
@@ -48,7 +54,7 @@ def _check_is_async(function: object, name: str) -> None:
     if is_async(function):
         return
     if yields(function):
-        raise yields_nowhere(name)
+        raise yields_without_topic(name)
     if isinstance(innermost(function), type):
         raise ConfigError(f"{name} is a class: register an async function, or an instance of it")
     raise ConfigError(
@@ -68,23 +74,25 @@ class HandlerCall(Protocol):
     def __call__(
         self, record: Record, context: HandlerContext | None = None, /
     ) -> Awaitable[object]:
-        """An error may be raised here, or by the awaitable."""
+        """This or the awaitable raises the error of the call."""
         ...
 
 
 class BatchHandlerCall(Protocol):
-    """Calls a batch handler with values and their records, in offset order. Implemented by the
-    functions that :func:`compile_batch_call` returns."""
+    """Calls a batch handler with values and their records, in offset order.
+
+    Implemented by the functions that :func:`compile_batch_call` returns.
+    """
 
     def __call__(
         self, values: list[object], records: list[Record], context: HandlerContext, /
     ) -> Awaitable[object]:
-        """An error may be raised here, or by the awaitable."""
+        """This or the awaitable raises the error of the call."""
         ...
 
 
 class ExtraParameters(NamedTuple):
-    """What a handler's parameters after the first receive, by position and by name."""
+    """The arguments for a handler's parameters after the first, by position and by name."""
 
     positional: tuple[ParameterSource, ...]
     named: tuple[tuple[str, ParameterSource], ...]
@@ -100,10 +108,10 @@ def compile_call(
 ) -> tuple[HandlerCall, bool]:
     """Check a function, and return its call and whether that needs a context.
 
-    With a ``decoder``, the first parameter may have any annotation, or none; ``Record`` receives
-    the record in any case.
+    With a ``decoder``, the first parameter may have any annotation, or none; ``Record`` always
+    receives the record.
 
-    ConfigError, with ``name`` and the fix, for a function that cannot be a handler.
+    Raises ConfigError, with ``name`` and the fix, for a function that cannot be a handler.
     """
     first, annotation, others = _checked_parameters(function, name, decoder)
     if decoder is None or annotation is Record:
@@ -115,8 +123,10 @@ def compile_call(
 
 
 def value_type(function: HandlerFunction, name: str, *, batch: bool) -> object:
-    """The annotation of the value that a checked handler receives, of a batch that of one value;
-    None if it is missing or unknown at run time."""
+    """The annotation of the value that a checked handler receives, or of one value of a batch.
+
+    None if it is missing, or unknown at run time.
+    """
     _, annotation, _ = _checked_parameters(function, name, whole_record)
     inside = typing.get_args(annotation)
     return (inside[0] if len(inside) == 1 else None) if batch else annotation
@@ -156,7 +166,7 @@ def compile_batch_call(
 
 
 def takes_records(function: HandlerFunction) -> bool:
-    """Whether a handler's first parameter receives records as they are, or a list of them."""
+    """Whether a handler's first parameter receives the record, or a list of records."""
     first = next(iter(inspect.signature(function).parameters.values()))
     try:
         return _parameter_source(_annotation(function, first, "")) in ("record", "records")
@@ -212,7 +222,7 @@ def _with_extra_parameters(
     *,
     batch: bool,
 ) -> tuple[HandlerFunction, ExtraParameters]:
-    """The function to call, and its parameters after the first."""
+    """The function to call, and the arguments for its parameters after the first."""
     positional: list[ParameterSource] = []
     named: list[tuple[str, ParameterSource]] = []
     has_dependencies = any(_is_dependency(function, parameter, name) for parameter in parameters)
@@ -279,7 +289,7 @@ def _bind(function: HandlerFunction, decode: Decoder, extra: ExtraParameters) ->
 def _receives(
     function: HandlerFunction, parameter: inspect.Parameter, name: str, *, batch: bool
 ) -> ParameterSource | None:
-    """What a parameter after the first receives; None if it keeps its default."""
+    """The source of a parameter after the first; None if it keeps its default."""
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         return None
     has_default = parameter.default is not parameter.empty
@@ -321,25 +331,18 @@ def _annotation(function: object, parameter: inspect.Parameter, name: str) -> ob
             f"parameter {parameter.name} of {name} has no annotation, which says what it receives: "
             f"write `{parameter.name}: bytes`, a dataclass, ..., or `{parameter.name}: Record`"
         )
-    inner: object = inspect.unwrap(cast("Callable[..., object]", innermost(function)))
-    if not hasattr(inner, "__globals__"):
-        inner = cast("object", inspect.getattr_static(inner, "__call__"))
-    names = cast("dict[str, object]", getattr(inner, "__globals__", {}))
-    holder = type("_Holder", (), {"__annotations__": {parameter.name: written}})
     try:
-        hints = typing.get_type_hints(holder, globalns=names, localns=names, include_extras=True)
-    except (NameError, AttributeError, SyntaxError, TypeError) as error:
+        return resolved_annotation(function, written)
+    except UNRESOLVED as error:
         raise ConfigError(
             f"parameter {parameter.name} of {name} is annotated {shown_option(written)}, which "
-            "cannot be "
-            f"resolved at run time ({error}): import the name outside `if TYPE_CHECKING:`, and "
-            "define the class at module level"
+            f"cannot be resolved at run time ({error}): import the name outside "
+            "`if TYPE_CHECKING:`, and define the class at module level"
         ) from error
-    return cast("object", hints[parameter.name])
 
 
 def _call_with_bytes(function: HandlerFunction, decode: BytesDecoder) -> HandlerCall:
-    """Pass the value on without a call of the decoder, which would cost time for each record."""
+    """A call that avoids the call of the decoder, which would cost time for each record."""
 
     def call(record: Record, _: HandlerContext | None = None, /) -> Awaitable[object]:
         value = record.value

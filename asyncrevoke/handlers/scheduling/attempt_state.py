@@ -9,16 +9,13 @@ if TYPE_CHECKING:
 
 
 class AttemptState:
-    """``calls`` counts the calls made so far.
+    """The attempts at one item; ``calls`` counts the calls made so far.
 
-    ``send_for``: no further call is made, the record is written to another topic for this error.
-    ``fails_with``: set before the first call of a record whose lane is unknown or that cannot be
-    read. It fails with this error when a worker takes it.
-
-    ``result_error``: the last call has returned, and its result could not be published; the record
-    fails with this error when a worker takes it.
-
-    ``handler`` was chosen for it, if its topic has several; otherwise None.
+    ``send_for``: no further call is made; the record is written to another topic because of this
+    error. ``fails_with``: the record cannot be read, or has no lane; it fails with this error when
+    a worker takes it. ``result_error``: the result of the last call could not be published; the
+    record fails with this error when a worker takes it. ``handler``: the chosen one of a topic with
+    several handlers, otherwise None.
     """
 
     __slots__ = ("calls", "fails_with", "handler", "result_error", "send_for")
@@ -41,7 +38,7 @@ class AttemptState:
         return self.calls > 0 or self.send_for is not None
 
     def start_call(self) -> int:
-        """Count a call that begins now; returns its number."""
+        """Count a call that begins now, and return its number."""
         self.calls += 1
         return self.calls
 
@@ -50,7 +47,7 @@ class AttemptState:
         self.result_error = error
 
     def take_result_error(self) -> BaseException | None:
-        """The error of the last call's result, once."""
+        """Return ``result_error``, and clear it."""
         error, self.result_error = self.result_error, None
         return error
 

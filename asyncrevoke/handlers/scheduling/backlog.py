@@ -1,4 +1,4 @@
-"""Records that were taken and are neither done nor abandoned."""
+"""Records and batches that the source has delivered and that are neither done nor abandoned."""
 
 from __future__ import annotations
 
@@ -31,13 +31,10 @@ if TYPE_CHECKING:
 
 
 class BacklogReactions(BatchReactions, RetryReactions, Protocol):
-    """What follows in a runner from what happens in its backlog.
-
-    Implemented by :class:`HandlerPipeline`.
-    """
+    """Reacts to the events of a backlog. Implemented by :class:`HandlerPipeline`."""
 
     def entries_ready(self) -> None:
-        """Entries may have become ready, or nothing is left to wait for."""
+        """Wake the workers: entries may be ready, or no entry is left to wait for."""
         ...
 
 
@@ -45,7 +42,8 @@ class Backlog:
     """Items in batches that are not full, in lanes, between two attempts, or running.
 
     ``attempts`` has the state of each item that has failed and is not abandoned, and of each record
-    whose first call is special. It is read for each record; only methods of this class change it.
+    whose first call is not an ordinary one. Workers read it for each record; only methods of this
+    class change it.
     """
 
     def __init__(
@@ -70,7 +68,7 @@ class Backlog:
         self._stopping = False
         self._batch_orderings: dict[TopicPartition, HandlerOrdering] = {}
 
-    # -- items are put ---------------------------------------------------------------------------
+    # -- put -------------------------------------------------------------------------------------
 
     def put(
         self, partition: TopicPartition, records: Sequence[Record], ordering: HandlerOrdering
@@ -95,12 +93,12 @@ class Backlog:
         self._lanes.put(partition, [batch], ordering.lane_keys, ordering.limiter)
 
     def fail_when_taken(self, record: Record, error: BaseException) -> None:
-        """This record is about to be put; its first attempt fails with ``error`` without a call."""
+        """Before a put: the first attempt of this record fails with ``error``, without a call."""
         self.attempts[record] = AttemptState(0, error, self.handler_of(record))
 
     def choose_handler(self, record: Record, handler: Handler, error: BaseException | None) -> None:
-        """This record is about to be put, and this one of its topic's handlers gets it, or decides
-        about it if its first attempt fails with ``error``."""
+        """Before a put: ``handler`` gets this record; with an ``error``, the first attempt fails,
+        and the policy of ``handler`` decides."""
         self.attempts[record] = AttemptState(0, error, handler)
 
     def handler_of(self, item: Item) -> Handler | None:
@@ -109,7 +107,7 @@ class Backlog:
         return None if state is None else state.handler
 
     def handler_at(self, partition: TopicPartition, offset: int) -> Handler | None:
-        """The handler that was chosen for the record at this offset; None if none is known."""
+        """The handler that was chosen for the record at this offset; None if it is unknown."""
         for item, state in self.attempts.items():
             if item.topic_partition == partition and first_unfinished_offset(item) == offset:
                 return state.handler
@@ -118,9 +116,11 @@ class Backlog:
     def put_failed_result(
         self, record: Record, error: BaseException, ordering: HandlerOrdering
     ) -> bool:
-        """Put a record again whose only call has returned, and whose result could not be published:
-        its failure is handled when it is taken. False, without effect, if its partition stops, was
-        lost or is read from another offset."""
+        """Put a record again whose call has returned, and whose result could not be published.
+
+        The failure is handled when the record is taken. Returns False, without effect, if its
+        partition stops, was lost, or a seek has moved its position.
+        """
         partition = record.topic_partition
         is_current = self._lanes.tracker_of(partition) == record.tracker_id
         is_lost = self._lost.get(partition) == record.tracker_id
@@ -132,13 +132,13 @@ class Backlog:
         return True
 
     def trace(self, records: Iterable[Record]) -> None:
-        """These records are about to be put; their first calls are traced."""
+        """Before a put: the first calls of these records are traced."""
         self.attempts |= dict.fromkeys(records, TRACED)
 
     # -- attempts --------------------------------------------------------------------------------
 
     def calls_of(self, item: Item) -> int:
-        """How many calls were made for an item, the one that runs included."""
+        """How many calls were made for an item, including a running one."""
         state = self.attempts.get(item)
         return 1 if state is None else state.calls
 
@@ -151,12 +151,12 @@ class Backlog:
         )
 
     def retry_later(self, entry: Entry[Item], delay: float, calls: int) -> None:
-        """After ``calls`` calls, try again after ``delay`` seconds; the lane waits."""
+        """Call an entry again after ``delay`` seconds; its lane waits. ``calls`` were made."""
         self.attempts.setdefault(entry[1], AttemptState(calls))
         self._retries.put(entry, delay)
 
     def retry_due(self, entry: Entry[Item]) -> None:
-        """The wait of an entry is over."""
+        """Let an entry start whose wait is over."""
         pause = self._probed_pauses.get(entry[0].partition)
         if pause is not None and pause.is_probe(entry[1]):
             pause.attempt_due()
@@ -171,8 +171,10 @@ class Backlog:
     def send_next(
         self, entry: Entry[Item], calls: int, record_error: BaseException | None = None
     ) -> None:
-        """A record (for ``record_error``), or the unsent records of a batch, go to another topic,
-        even while the partition is revoked."""
+        """Let a worker write a failed record, or the unsent records of a batch, to another topic.
+
+        ``record_error`` is the error of a record. A revocation waits for the write.
+        """
         state = self.attempts.setdefault(entry[1], AttemptState(calls))
         if record_error is not None:
             state.send_elsewhere(record_error)
@@ -186,14 +188,14 @@ class Backlog:
         state = self.attempts.get(item)
         return state is not None and state.has_started
 
-    # -- items end -------------------------------------------------------------------------------
+    # -- ends ------------------------------------------------------------------------------------
 
     def batch_ended(self, batch: HandlerBatch) -> None:
-        """The next batch of the partition may be handled, if one at a time is."""
+        """A batch is done or abandoned: the next batch of the partition may be handled."""
         self._assembler.batch_ended(batch)
 
     def abandon(self, item: Item) -> None:
-        """The item is not done, and nothing of it runs."""
+        """Abandon an item that does not run: it is not done."""
         self.forget_attempts(item)
         for record in unfinished_records(item):
             self._source.abandon(record)
@@ -201,7 +203,7 @@ class Backlog:
             self.batch_ended(item)
 
     def abandon_lane(self, entry: Entry[Item]) -> None:
-        """Abandon a started entry, and what waits behind it in its lane."""
+        """Abandon a started entry, and the items behind it in its lane."""
         item = entry[1]
         if isinstance(item, HandlerBatch):
             self._abandon_each(self._assembler.drop(entry[0].partition))
@@ -209,10 +211,10 @@ class Backlog:
         self._abandon_each(self._lanes.drop_lane(entry))
 
     def abandon_retries(self, partition: TopicPartition | None = None) -> None:
-        """Abandon the items of a partition, or of all, that wait for another attempt."""
+        """Abandon the items that wait for another attempt, of a partition or of all."""
         for entry in self._retries.remove(partition):
             self.abandon_lane(entry)
-        # There is nothing left to probe.
+        # No probe is left that could end these pauses.
         for paused in [partition] if partition is not None else list(self._probed_pauses):
             pause = self._probed_pauses.pop(paused, None)
             if pause is not None and not pause.by_user and not self._stopping:
@@ -238,14 +240,14 @@ class Backlog:
     # -- partitions ------------------------------------------------------------------------------
 
     def partitions(self) -> list[TopicPartition]:
-        """Every partition of which items were ever put."""
+        """Every partition for which items were put."""
         return list(dict.fromkeys([*self._lanes.partitions(), *self._assembler.partitions()]))
 
     def revocation_announced(self, partition: TopicPartition) -> None:
-        """Drop what has not started; what has started runs to its end. A pause ends.
+        """Drop items that have not started, and abandon items between two attempts. A pause ends.
 
-        Unstarted records below the offset that ``TakenRecords.droppable_from`` returns are handled
-        first. An item between two attempts is abandoned.
+        Running items end. Unstarted records below the offset that ``TakenRecords.droppable_from``
+        returns are still handled.
         """
         self._lanes.resume(partition)
         unstarted = self._lanes.unstarted(partition, self._has_started)
@@ -269,7 +271,8 @@ class Backlog:
         ]
         if not dropped:
             return
-        # Only records of the current offset tracker can be returned: a seek has left the others.
+        # Only records of the current offset tracker can be given back: the others were delivered
+        # before a seek.
         tracker_id = dropped[-1].tracker_id
         current = [item for item in dropped if item.tracker_id == tracker_id]
         gaps = [item for item in current if item.offset < last_started]
@@ -283,17 +286,17 @@ class Backlog:
             self._source.abandon_all(records)
 
     def seek(self, partition: TopicPartition) -> None:
-        """The partition is read from another offset: abandon what does not run."""
+        """A seek has moved the partition's position: abandon the items that do not run."""
         self._abandon_each(self._assembler.drop(partition))
         self.abandon_retries(partition)
         self._abandon_each(self._lanes.drop_partition(partition))
         self._reactions.entries_ready()
 
     def pause(self, partition: TopicPartition) -> None:
-        """Start nothing of this partition until :meth:`resume`.
+        """Start no item of this partition until :meth:`resume`.
 
-        Records after the last started one are returned to the source, so that they take no room
-        from other partitions: they are delivered again. Ignored while the partition is revoked.
+        Records after the last started one are given back to the source, which delivers them again:
+        they would leave less room for other partitions. Ignored during a revocation.
         """
         if self._stopping or self._source.is_revoking(partition):
             return
@@ -310,7 +313,7 @@ class Backlog:
         self._reactions.entries_ready()
 
     def resume(self, partition: TopicPartition) -> None:
-        """End a pause. Items that wait for a probe are tried again."""
+        """End a pause, and retry the items that wait for a probe."""
         pause = self._probed_pauses.pop(partition, None)
         self._lanes.resume(partition)
         if pause is not None:
@@ -326,10 +329,10 @@ class Backlog:
         return [pause.reason for pause in self._probed_pauses.values()]
 
     def pause_until_success(self, entry: Entry[Item], reason: FailurePause) -> bool:
-        """Start nothing more of this failed entry's partition until another attempt succeeds, which
-        is made after ``probe_after`` seconds. Of several such entries, the first one is tried.
+        """Start no item of this failed entry's partition until another attempt at it succeeds.
 
-        Returns whether the partition was not paused before.
+        The attempt begins after ``reason.probe_after`` seconds. Of several such entries of a
+        partition, only the first is retried. Returns whether the partition was not paused before.
         """
         partition = entry[0].partition
         self.attempts.setdefault(entry[1], AttemptState(reason.attempts))
@@ -355,8 +358,7 @@ class Backlog:
         return pause is None
 
     def attempt_succeeded(self, item: Item) -> None:
-        """The item needs no further attempt. If its partition is paused until it succeeds, that is
-        resumed."""
+        """The item needs no further attempt: a pause until it succeeds ends."""
         self.forget_attempts(item)
         partition = item.topic_partition
         pause = self._probed_pauses.get(partition)
@@ -365,15 +367,15 @@ class Backlog:
             self.resume(partition)
 
     def is_paused_by_failure(self, item: Item) -> bool:
-        """Whether a failure has paused its partition, and the user has not resumed it since."""
+        """Whether a failure has paused the item's partition, and the user has not resumed it."""
         partition = item.topic_partition
         paused = self._paused_by_failure.get(partition) == item.tracker_id
         return paused and self._source.is_paused(partition)
 
     def pause_after_failure(self, item: Item) -> None:
-        """Start nothing more of this item's partition; the partition stays assigned."""
+        """Start no item of this item's partition, which stays assigned."""
         partition = item.topic_partition
-        # What waits for a probe is abandoned with the rest.
+        # The items that wait for a probe are abandoned below.
         self._probed_pauses.pop(partition, None)
         self._paused_by_failure[partition] = item.tracker_id
         self._source.pause(unfinished_records(item)[0])
@@ -381,9 +383,9 @@ class Backlog:
         self._abandon_each(self._lanes.drop_partition(partition))
 
     def stop(self) -> None:
-        """The consumer stops: start nothing more of any partition, also not of records put later.
+        """The consumer stops: start no item, including items that are put later.
 
-        What has started runs to its end.
+        Running items end.
         """
         self._stopping = True
         for partition in self.partitions():
@@ -391,7 +393,7 @@ class Backlog:
             self._abandon_each(self._lanes.drop_unstarted(partition, self._has_started))
 
     def lose(self, partition: TopicPartition) -> None:
-        """The partition is lost: forget what does not run."""
+        """The partition is lost: forget the items that do not run."""
         self._lost[partition] = self._lanes.tracker_of(partition)
         self._probed_pauses.pop(partition, None)
         self._lanes.resume(partition)

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 class BatchReactions(Protocol):
-    """What follows when a batch is complete. Implemented by :class:`HandlerPipeline`."""
+    """Reacts to an assembled batch. Implemented by :class:`HandlerPipeline`."""
 
     def batch_assembled(self, partition: TopicPartition, batch: HandlerBatch) -> None:
-        """This batch may be handled."""
+        """Handle this batch."""
         ...
 
 
 class _PartitionRecords:
-    """Records of one partition with the time of their arrival, and its batches that are handled."""
+    """The collected records of one partition, each with its arrival time, and the open batches."""
 
     __slots__ = ("_timer", "batches", "max_records", "max_wait", "one_at_a_time", "records")
 
@@ -37,7 +37,7 @@ class _PartitionRecords:
         self._timer: Timer | None = None
 
     def may_form(self) -> bool:
-        """Whether there are records, and no batch that they have to wait for."""
+        """Whether records are collected that need not wait for the end of a batch."""
         return bool(self.records) and not (self.one_at_a_time and self.batches)
 
     def is_full(self) -> bool:
@@ -62,14 +62,14 @@ class _PartitionRecords:
         self._timer = clock.call_later(delay, form)
 
     def stop_timer(self) -> None:
-        """Form no batch by time."""
+        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
 
 class BatchAssembler:
-    """Forms batches when they have enough records, or their first record has waited enough."""
+    """Forms a batch at ``max_records``, or ``max_wait`` after its first record arrived."""
 
     def __init__(self, clock: HandlerClock, reactions: BatchReactions) -> None:
         self._clock = clock
@@ -84,7 +84,10 @@ class BatchAssembler:
         *,
         one_at_a_time: bool,
     ) -> None:
-        """Add records in offset order. ``one_at_a_time``: a batch waits for the end of the last."""
+        """Add records in offset order.
+
+        ``one_at_a_time``: a batch waits for the end of the partition's batch before it.
+        """
         collected = self._partitions.get(partition)
         if collected is None:
             collected = self._partitions[partition] = _PartitionRecords(
@@ -102,11 +105,11 @@ class BatchAssembler:
             self._form(batch.topic_partition, collected)
 
     def partitions(self) -> list[TopicPartition]:
-        """Every partition of which records were ever added."""
+        """Every partition for which :meth:`put` was called."""
         return list(self._partitions)
 
     def drop(self, partition: TopicPartition) -> list[Record]:
-        """Remove the records of a partition that are in no batch."""
+        """Remove and return the records of a partition that are in no batch."""
         collected = self._partitions.get(partition)
         if collected is None:
             return []
@@ -127,7 +130,7 @@ class BatchAssembler:
             self._reactions.batch_assembled(partition, collected.take_batch())
 
     def _first_has_waited(self, partition: TopicPartition, collected: _PartitionRecords) -> None:
-        """The first record has waited for ``max_wait``, whatever rounding makes of the clock."""
+        """Form a batch without asking the clock, which may be a rounding error before the timer."""
         collected.stop_timer()
         if collected.records:
             self._reactions.batch_assembled(partition, collected.take_batch())

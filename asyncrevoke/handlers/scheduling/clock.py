@@ -1,4 +1,4 @@
-"""The clock that handlers are timed by."""
+"""The clock of retries, batches, rate limits and time limits."""
 
 from __future__ import annotations
 

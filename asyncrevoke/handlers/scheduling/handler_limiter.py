@@ -1,4 +1,4 @@
-"""The limits of one handler: how many of its calls run at once, and begin within a time."""
+"""The limits of one handler: how many calls run at once, and how many begin within a time."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ if TYPE_CHECKING:
 E = TypeVar("E", bound="tuple[Any, Any, int] | tuple[Any, Any, int, Any]")
 Place: TypeAlias = Literal["first", "put_order", "last"]
 
-# A timer that fires a rounding error too early is set again for no less than this (seconds).
+# Seconds for which a timer that fired a rounding error too early is at least set again.
 _LEAST_WAIT = 1e-6
 
 
 class LimiterReactions(Protocol[E]):
-    """What follows when time permits further calls. Implemented by :class:`HandlerPipeline`."""
+    """Reacts when a rate limit permits further calls. Implemented by :class:`HandlerPipeline`."""
 
     def limiter_permits(self, limiter: HandlerLimiter[E]) -> None:
-        """Entries that wait in this limiter may start."""
+        """Start entries that wait in this limiter."""
         ...
 
 
 class HandlerLimiter(Generic[E]):
     """Permits entries to start, or keeps them waiting in order.
 
-    ``concurrency`` limits permitted entries whose calls have not ended. ``rate`` limits the calls
-    that began within the last ``per`` seconds together with permitted entries whose calls have not
-    begun: so however long workers are busy elsewhere, no more than ``calls`` begin within such a
-    time.
+    ``concurrency`` limits the permitted entries whose calls have not ended. ``rate`` limits the sum
+    of the calls that began within the last ``per`` seconds and of the permitted entries whose calls
+    have not begun. So no more than ``calls`` begin within ``per`` seconds, even if permitted
+    entries waited long for a worker.
 
-    Waiting entries are permitted when a call ends, or by a timer.
+    The end of a call, or a timer, permits waiting entries.
     """
 
     def __init__(
@@ -58,8 +58,11 @@ class HandlerLimiter(Generic[E]):
         self.waiting: deque[E] = deque()
 
     def try_start(self, entry: E, place: Place = "last") -> bool:
-        """Permit an entry, or keep it waiting; returns which. ``place`` is that among the waiting:
-        ``"put_order"`` is before all that were put at the same time or later."""
+        """Return whether the entry is permitted; otherwise it waits.
+
+        ``place`` is its place among the waiting entries: ``"put_order"`` is before those that were
+        put at the same time or later.
+        """
         if self._has_capacity():
             self._permit(entry[1])
             return True
@@ -72,7 +75,7 @@ class HandlerLimiter(Generic[E]):
         return False
 
     def next_permitted(self) -> E | None:
-        """Permit the first waiting entry; None if there is none, or the limits do not permit it."""
+        """Permit and return the first waiting entry; None if none waits, or a limit is reached."""
         entry = None
         if self.waiting and self._has_capacity():
             entry = self.waiting.popleft()
@@ -95,7 +98,7 @@ class HandlerLimiter(Generic[E]):
             self._not_begun -= 1
 
     def drop(self, unwanted: Callable[[E], bool]) -> list[E]:
-        """Remove the waiting entries that are ``unwanted``."""
+        """Remove and return the waiting entries for which ``unwanted`` is true."""
         dropped = [entry for entry in self.waiting if unwanted(entry)]
         if dropped:
             self.waiting = deque(entry for entry in self.waiting if not unwanted(entry))

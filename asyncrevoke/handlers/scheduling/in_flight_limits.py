@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def call_limits(lookup: HandlerLookup, handler: Handler) -> HandlerLimits:
-    """The limits of a handler's calls: those that it has, and if it has no ``concurrency`` and runs
-    in processes or interpreters, as many calls at once as there are CPUs.
+    """The limits of a handler's calls.
 
-    Handlers that share a topic have no limits, which would hold back each other's records.
+    A handler without ``concurrency`` that runs in processes or interpreters is limited to one call
+    per CPU, unless it shares a topic: a limit would delay the records of the other handlers.
     """
     limits, run_in = handler.limits, handler.run_in
     if run_in is None or limits.concurrency is not None:
@@ -28,9 +28,8 @@ def call_limits(lookup: HandlerLookup, handler: Handler) -> HandlerLimits:
 class HandlerInFlightLimits:
     """How many records of each handler may be in flight, by the handler's number and name.
 
-    A handler whose calls may have to wait gets its equal share of ``max_in_flight`` unless it has a
-    ``max_in_flight`` of its own: otherwise its waiting records would leave no room for those of
-    other handlers.
+    A handler with limits, but without ``max_in_flight``, gets an equal share of the consumer's:
+    otherwise its waiting records would leave no room for those of other handlers.
     """
 
     def __init__(self, lookup: HandlerLookup, max_in_flight: int) -> None:

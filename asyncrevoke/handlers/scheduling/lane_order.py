@@ -1,4 +1,4 @@
-"""The key of each item's lane: the record's key, its partition, or none."""
+"""Lane keys by ``order_by``: the record's key, one key for the partition, or no lane."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ NO_LANE: Final = object()
 
 
 class LaneItem(Protocol):
-    """What lanes need to know of an item.
-
-    Implemented by :class:`Record` and :class:`HandlerBatch`.
-    """
+    """An item of a lane. Implemented by :class:`Record` and :class:`HandlerBatch`."""
 
     @property
     def key(self) -> bytes | None:
@@ -32,13 +29,13 @@ class LaneItem(Protocol):
 
     @property
     def tracker_id(self) -> int:
-        """Which offset tracker counts the item; each seek starts another one."""
+        """The offset tracker that counts the item; each seek starts another one."""
         ...
 
 
 T = TypeVar("T", bound=LaneItem)
 
-# Gives the key of each item's lane in its partition; None if no item has a lane.
+# Returns the lane key of each item; None if no item has a lane.
 LaneKeys: TypeAlias = Callable[[Sequence[T]], Iterable[Hashable] | None]
 
 _RECORD_KEY = cast("Callable[[LaneItem], bytes | None]", attrgetter("key"))

@@ -1,24 +1,24 @@
-"""Which record may run next: ordered lanes, without a task or an object for each key.
+"""Decides which record may run next: ordered lanes, without a task or an object for each key.
 
 A lane is an ordered queue of items that run one after another: the items of one key in one
-partition, or of one partition. Its key alone identifies it, so a lane exists only while it is busy:
-``lanes[key]`` is None while one item of it is ready or running, and a deque while others wait
-behind that one. An item whose lane does not exist is ready at once. When it has ended, the next
-item of the lane is ready, and an empty lane is removed. So an idle key costs nothing, and a record
-costs one tuple, one dictionary entry and a place in a deque.
+partition, or of one partition. A lane exists only while it is busy: ``lanes[key]`` is None while
+one item is ready or running, and a deque while others wait behind it. An item whose lane does not
+exist is ready at once. When an item has ended, the next item of its lane is ready, and an empty
+lane is removed. So an idle key costs nothing, and a record costs one tuple, one dictionary entry
+and a place in a deque.
 
-The next item of a lane goes before everything of its partition that was put later: keys that came
-later do not delay a busy key, and the committed offset moves on. Partitions take turns.
+The next item of a lane goes before all items of its partition that were put later, so these do not
+delay a busy key, and the committed offset advances. Partitions take turns.
 
 When a revocation is announced, items that have not started are dropped. If some of them have to be
 handled first (see :meth:`LaneQueue.drop_for_revocation`), the longest lane runs last, so that the
-others are empty by then.
+other lanes are empty by then.
 
-An item of a handler with limits has to be permitted by a limiter before it is ready, and waits
-there without a worker. Other items never see a limiter.
+A limiter has to permit an item of a handler with limits before it is ready; the item waits there
+without a worker.
 
-An item of a paused partition is set aside when it would be taken, and ready again when the
-partition is resumed. Limits do not count it, and its lane waits.
+An item of a paused partition is kept when it would be taken, and is ready again when the partition
+is resumed. Limits do not count it, and its lane waits.
 """
 
 from __future__ import annotations
@@ -78,16 +78,16 @@ class LaneQueue(Generic[T]):
         self._lane_keys: LaneKeys[T] = lane_keys_by_name(order_by, null_keys)
         self._ordered = order_by is not None
         self._by_key = order_by == "key"
-        # Whether the key of an item's lane can be read from the item.
+        # Whether an item's lane key is its key.
         self._has_default_keys = not (self._by_key and null_keys == "unordered")
         self._ready: ReadyEntries[T] = ReadyEntries()
-        # Kept here too, because take() is called for each record.
+        # Read here, because take() is called for each record.
         self._next = self._ready.next
         self._parts: dict[TopicPartition, PartitionLanes[T]] = {}
         self._limiters: dict[HandlerLimiter[Entry[T]], None] = {}
-        # Entries of each paused partition that would be ready, in order.
+        # Entries of each paused partition that could start without the pause, in order.
         self._paused: dict[TopicPartition, deque[Entry[T]]] = {}
-        # The item of a paused partition that may start all the same.
+        # The item of a paused partition that may start in spite of the pause.
         self._exempt: dict[TopicPartition, T] = {}
         self._puts = 0
 
@@ -96,12 +96,12 @@ class LaneQueue(Generic[T]):
         return self._ready.count(most)
 
     def turn_ended(self) -> None:
-        """Another turn of the event loop begins."""
+        """A turn of the event loop has ended."""
         self._ready.turn_ended()
 
     @property
     def limited(self) -> list[tuple[TopicPartition, T]]:
-        """Entries that would be ready if their handlers' limits allowed it."""
+        """Entries that wait for a limiter."""
         return [
             (entry[0].partition, entry[1])
             for limiter in self._limiters
@@ -115,11 +115,11 @@ class LaneQueue(Generic[T]):
 
     @property
     def busy_lanes(self) -> int:
-        """How many lanes exist: each has an entry that is ready, started or blocked."""
+        """How many lanes exist: each has an entry that is ready, started or waiting."""
         return sum(len(lanes) for lanes in self._lanes_of_partitions())
 
     def tracker_of(self, partition: TopicPartition) -> int | None:
-        """The offset tracker of the items that were put last; None if none were."""
+        """The offset tracker of the items that were put last; None if no items were put."""
         part = self._parts.get(partition)
         return None if part is None else part.tracker_id
 
@@ -132,8 +132,8 @@ class LaneQueue(Generic[T]):
     ) -> None:
         """Queue items of one partition and one offset tracker, in offset order.
 
-        ``lane_keys``: others than the queue's. A ``limiter``, the same for all items of a
-        partition, has to permit items before they are ready.
+        ``lane_keys`` replace the default keys of the queue. A ``limiter``, the same for all items
+        of a partition, has to permit items before they are ready.
         """
         if not items:
             return
@@ -176,12 +176,12 @@ class LaneQueue(Generic[T]):
         limiter: HandlerLimiter[Entry[T]] | None,
         default_keys: bool,
     ) -> PartitionLanes[T]:
-        """Items of another offset tracker are put from now on."""
+        """Make the lanes of another offset tracker of a partition."""
         lanes: dict[Hashable, deque[Entry[T]] | None] = {}
         if former is not None:
             lanes = former.lanes
             former.supersede()
-        # A paused partition delivers nothing, so this is another assignment of it.
+        # A paused partition delivers no records, so it was assigned again since the pause.
         self.resume(partition)
         part = PartitionLanes(partition, tracker_id, lanes, limiter, default_keys=default_keys)
         self._parts[partition] = part
@@ -208,7 +208,7 @@ class LaneQueue(Generic[T]):
         self._ready.added(part)
 
     def take(self) -> Entry[T] | None:
-        """Start and return the next ready entry, None if there is none."""
+        """Start and return the next ready entry; None if there is none."""
         entries = self._next
         if not entries and not self._ready.refill():
             return None
@@ -240,7 +240,7 @@ class LaneQueue(Generic[T]):
             part.pause()
 
     def resume(self, partition: TopicPartition) -> None:
-        """Entries of this partition may start again, before all that are ready."""
+        """End a pause: kept entries start before all ready ones."""
         paused = self._paused.pop(partition, None)
         self._exempt.pop(partition, None)
         if paused is None:
@@ -309,8 +309,7 @@ class LaneQueue(Generic[T]):
         return entry[3]
 
     def free_limiter(self, entry: Entry[T]) -> None:
-        """The call of a started entry has ended: its handler's limits permit another entry.
-        Idempotent."""
+        """The call of a started entry has ended: its limiter may permit another. Idempotent."""
         limiter = entry[0].limiter
         if limiter is not None:
             limiter.call_ended(entry[1])
@@ -322,9 +321,9 @@ class LaneQueue(Generic[T]):
             self._ready.put_in_order(entry, entry[2] + 1)
 
     def requeue(self, entry: Entry[T], *, limited: bool = True) -> None:
-        """A started entry is to be taken once more, before all ready ones; its lane waits.
+        """Let a started entry be taken again, before all ready ones; its lane waits.
 
-        ``limited=False``: no call of the handler follows, so its limits do not apply.
+        ``limited=False``: the handler is not called, so its limits do not apply.
         """
         limiter = entry[0].limiter
         if limiter is None or not limited or limiter.try_start(entry, "first"):
@@ -336,7 +335,7 @@ class LaneQueue(Generic[T]):
         self.requeue(entry)
 
     def drop_lane(self, entry: Entry[T]) -> list[T]:
-        """Remove a started entry's lane, and return what waited in it behind the entry."""
+        """Remove the lane of a started entry, and return the items that waited behind it."""
         self._ready.remove(entry)
         paused = self._paused.get(entry[0].partition, ())
         if entry in paused:
@@ -353,8 +352,8 @@ class LaneQueue(Generic[T]):
     def unstarted(self, partition: TopicPartition, has_started: Callable[[T], bool]) -> list[T]:
         """The queued items of a partition that were never taken.
 
-        ``has_started`` says which items were taken before and requeued. Items from before a seek
-        are left out.
+        ``has_started`` returns whether an item was taken before and requeued. Items delivered
+        before a seek are left out.
         """
         part = self._parts.get(partition)
         items = (entry[1] for entry in self._queued() if entry[0] is part)
@@ -368,7 +367,7 @@ class LaneQueue(Generic[T]):
     ) -> list[T]:
         """Drop the items that :meth:`unstarted` returns, from ``droppable_from`` on.
 
-        Items after the last started one are dropped in any case; None drops only these.
+        Items after the last started one are always dropped; None drops only these.
         """
         part = self._parts.get(partition)
         if part is None:
@@ -382,7 +381,7 @@ class LaneQueue(Generic[T]):
         )
 
     def run_longest_lane_last(self, partition: TopicPartition) -> None:
-        """The partition is revoked: of its lanes, the one with most queued entries runs last."""
+        """Let the lane of the partition with the most queued entries run last."""
         part = self._parts.get(partition)
         if part is None:
             return
@@ -403,12 +402,12 @@ class LaneQueue(Generic[T]):
             waiting.insert(max(ends, default=0), entry)
 
     def last_started(self, partition: TopicPartition) -> int:
-        """The highest offset of the partition that was taken, -1 if none."""
+        """The highest offset of the partition that was taken; -1 if none was."""
         part = self._parts.get(partition)
         return -1 if part is None else part.last_started
 
     def partitions(self) -> list[TopicPartition]:
-        """Every partition of which items were ever put."""
+        """Every partition for which :meth:`put` was called."""
         return list(self._parts)
 
     def drop_partition(self, partition: TopicPartition) -> list[T]:
@@ -418,8 +417,8 @@ class LaneQueue(Generic[T]):
     def drop_unstarted(
         self, partition: TopicPartition, has_started: Callable[[T], bool]
     ) -> list[T]:
-        """Drop all queued items of a partition, also those from before a seek, except those that
-        ``has_started`` says were taken before and requeued."""
+        """Drop the queued items of a partition that were never taken, also those delivered before a
+        seek. ``has_started`` returns whether an item was taken before and requeued."""
         return self._drop(
             lambda entry: entry[0].partition == partition and not has_started(entry[1])
         )

@@ -1,4 +1,4 @@
-"""Which records of one handler wait for each other."""
+"""The lanes of each handler: which records wait for each other."""
 
 from __future__ import annotations
 
@@ -22,21 +22,19 @@ if TYPE_CHECKING:
 
 
 class OrderingReactions(Protocol):
-    """What follows when a user's ``order_by`` function fails.
-
-    Implemented by :class:`HandlerPipeline`.
-    """
+    """Reacts when a user's ``order_by`` function fails. Implemented by :class:`HandlerPipeline`."""
 
     def ordering_failed(self, record: Record, error: BaseException) -> None:
-        """The lane of this record is unknown; it is about to be put without a lane."""
+        """This record has no lane key, and will be put without a lane."""
         ...
 
 
 class HandlerOrdering(NamedTuple):
-    """The lanes of a handler's items.
+    """The lanes and limits of a handler's items.
 
-    ``lane_keys`` is None for those of the queue, ``limiter`` None for a handler without limits.
-    ``one_batch_at_a_time``: a batch of a partition waits for the end of the last one.
+    ``lane_keys`` is None for the default lane keys of the queue, ``limiter`` None for a handler
+    without limits. ``one_batch_at_a_time``: a batch waits for the end of the partition's batch
+    before it.
     """
 
     lane_keys: LaneKeys[Item] | None
@@ -45,7 +43,7 @@ class HandlerOrdering(NamedTuple):
 
 
 def lane_key(order_by: Callable[[Record], Hashable], nulls: NullKeys, record: Record) -> Hashable:
-    """The key that a user's function gives a record; DecodeError if the function fails."""
+    """The lane key of a record by a user's function; DecodeError if the function fails."""
     what = f"order_by={function_name(order_by)} gives no key"
     try:
         key = order_by(record)
@@ -74,7 +72,7 @@ def handler_ordering(
     if handler.order_by is not INHERIT:
         order_by = handler.order_by
     if handler.batch is not None:
-        # A batch holds many keys: batches are ordered by partition, or not at all.
+        # A batch has records of many keys: batches are ordered by partition, or not at all.
         one_at_a_time = order_by is not None
         by_partition = lane_keys_by_name("partition" if one_at_a_time else None, nulls)
         return HandlerOrdering(by_partition, limiter, one_at_a_time)

@@ -19,13 +19,13 @@ class PartitionLanes(Generic[T]):
     """The lanes of one partition, for items of one offset tracker.
 
     After a seek the partition has another tracker, and another object of this class with the same
-    ``lanes``: order holds across the seek.
+    ``lanes``, so items keep their order across the seek.
 
     ``last_started``: the highest offset that was taken, -1 if none; the queue sets it, because a
-    call for each record costs time. ``default_keys``: the lane keys are those of the queue, and
-    there is no limiter. ``check_on_take``: there is a limiter, or the partition is paused, or
-    another object has taken this one's place. ``ready``: entries of :class:`ReadyEntries`.
-    ``runs_last``: while the partition is revoked, the key of the lane that runs last.
+    call for each record costs time. ``default_keys``: items have the lane keys of the queue, and no
+    limiter. ``check_on_take``: the items have a limiter, the partition is paused, or a seek has
+    replaced this object. ``ready``: entries of :class:`ReadyEntries`. ``runs_last``: the key of the
+    lane that runs last during a revocation.
     """
 
     __slots__ = (
@@ -62,28 +62,28 @@ class PartitionLanes(Generic[T]):
         self.runs_last: Hashable = NO_LANE
 
     def pause(self) -> None:
-        """Entries are checked when they are taken."""
+        """The partition is paused: check entries when they are taken."""
         self.check_on_take = True
 
     def resume(self) -> None:
-        """The partition is not paused any more."""
+        """The partition is no longer paused."""
         self.check_on_take = self._superseded or self.limiter is not None
 
     def supersede(self) -> None:
-        """The partition has another offset tracker: entries of this one are from before a seek."""
+        """A seek has replaced this object: its entries were delivered before the seek."""
         self._superseded = self.check_on_take = True
 
     def run_last(self, key: Hashable) -> None:
-        """The partition is revoked: this lane runs after the others."""
+        """A revocation is announced: this lane runs after the others."""
         self.runs_last = key
         self.default_keys = False
 
     def revocation_withdrawn(self, *, default_keys: bool) -> None:
-        """No lane runs last any more."""
+        """All lanes take turns again."""
         self.runs_last = NO_LANE
         self.default_keys = default_keys
 
 
-# The partition's lanes, the item, the number of the put that it came with, and the key of its lane
-# unless that is the default one: a longer tuple, or computing the key again, costs time.
+# The partition's lanes, the item, the number of its put, and its lane key unless that is the
+# default key: making a longer tuple for each item, or computing the key again, costs time.
 Entry: TypeAlias = tuple[PartitionLanes[T], T, int] | tuple[PartitionLanes[T], T, int, Hashable]

@@ -1,4 +1,4 @@
-"""Ready entries of many partitions, which take turns."""
+"""Ready entries of all partitions, which take turns."""
 
 from __future__ import annotations
 
@@ -15,43 +15,42 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=LaneItem)
 
-# In one turn of the event loop so many entries are taken one by one from alternating partitions,
-# and further ones by chunks of this size: handlers that never wait end thousands of calls in a
-# turn, and none of them is late.
+# In one turn of the event loop, so many entries are taken one by one from alternating partitions,
+# and further entries in chunks of this size: handlers that never wait end thousands of calls in a
+# turn, so chunks delay no partition.
 _ONE_BY_ONE: Final = 64
 _CHUNK: Final = 64
-# After a turn with more entries than that, the first ones are taken by chunks, too: so small ones
-# that each partition has its turn this often while as many start as in the turn before.
+# After a turn with more entries, the first ones are taken in chunks, too. The chunks are so small
+# that each partition is taken from this often, if as many entries start as in the turn before.
 _ROUNDS: Final = 2
 
 
 class ReadyEntries(Generic[T]):
-    """Entries that may start: of each partition in order, and one partition after another.
+    """Entries that may start: in order within a partition, alternating between partitions.
 
-    So a partition with few records does not wait behind the backlog of another one, for example
-    after a rebalance.
+    A partition with few records does not wait behind the backlog of another partition.
 
-    ``next``: the entries to take before those of any partition; :meth:`refill` fills it. Each
-    partition's entries are in ``PartitionLanes.ready``. Who adds some there calls :meth:`added`.
+    ``next``: entries that are taken before those of any partition; :meth:`refill` fills it. The
+    entries of a partition are in ``PartitionLanes.ready``; call :meth:`added` after adding to it.
     """
 
     __slots__ = ("_moved", "_moved_before", "_rotation", "next")
 
     def __init__(self) -> None:
         self.next: deque[Entry[T]] = deque()
-        # Each partition with ready entries, the one whose turn it is first.
+        # Partitions with ready entries, in the order of their turns.
         self._rotation: dict[PartitionLanes[T], None] = {}
-        # Entries that were moved to ``next`` in this turn of the event loop, and in the one before.
+        # Entries moved to ``next`` in this turn of the event loop, and in the turn before.
         self._moved = 0
         self._moved_before = 0
 
     def added(self, part: PartitionLanes[T]) -> None:
-        """The partition may have ready entries. It has its turn after the others that have some."""
+        """Give the partition a turn after those before it, if it has ready entries."""
         if part.ready:
             self._rotation[part] = None
 
     def put_in_order(self, entry: Entry[T], put_number: int) -> None:
-        """Add an entry to its partition's: in front if the first of these was not put before."""
+        """Add an entry to its partition: in front if the first entry was not put before it."""
         ready = entry[0].ready
         if ready and put_number <= ready[0][2]:
             ready.appendleft(entry)
@@ -60,7 +59,7 @@ class ReadyEntries(Generic[T]):
         self._rotation[entry[0]] = None
 
     def refill(self) -> bool:
-        """Move entries of the partition whose turn it is to ``next``; False if there are none."""
+        """Move entries of the partition whose turn it is to ``next``; False if none is ready."""
         rotation = self._rotation
         if not rotation:
             return False
@@ -103,7 +102,7 @@ class ReadyEntries(Generic[T]):
             yield from part.ready
 
     def run_last(self, part: PartitionLanes[T], is_late: Callable[[Entry[T]], bool]) -> None:
-        """Move those entries of a partition that are ``is_late`` behind its others."""
+        """Move the entries of a partition for which ``is_late`` is true behind its others."""
         late = [entry for entry in self if entry[0] is part and is_late(entry)]
         for entry in late:
             self.remove(entry)
@@ -111,7 +110,7 @@ class ReadyEntries(Generic[T]):
         self.added(part)
 
     def remove(self, entry: Entry[T]) -> None:
-        """Remove an entry, if it is ready."""
+        """Remove an entry if it is ready."""
         part = entry[0]
         for entries in (self.next, part.ready):
             if entry in entries:
@@ -120,7 +119,7 @@ class ReadyEntries(Generic[T]):
             self._rotation.pop(part, None)
 
     def drop(self, unwanted: Callable[[Entry[T]], bool]) -> list[Entry[T]]:
-        """Remove and return the entries that are ``unwanted``."""
+        """Remove and return the entries for which ``unwanted`` is true."""
         gone = [entry for entry in self if unwanted(entry)]
         if gone:
             kept_next = [entry for entry in self.next if not unwanted(entry)]

@@ -1,4 +1,4 @@
-"""Failed records and batches that wait for their next attempt, and partitions that wait for it."""
+"""Failed records and batches between two attempts, and partitions paused until one succeeds."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ if TYPE_CHECKING:
 
 
 class RetryReactions(Protocol):
-    """What follows when a wait is over. Implemented by :class:`HandlerPipeline`."""
+    """Reacts when a retry is due. Implemented by :class:`HandlerPipeline`."""
 
     def retry_due(self, entry: Entry[Item]) -> None:
-        """The next attempt of this entry may begin."""
+        """Begin the next attempt of this entry."""
         ...
 
 
 class RetryQueue:
-    """Entries between two attempts: each keeps its lane busy, and needs no worker.
+    """Entries that wait for their next attempt. Each keeps its lane busy, without a worker.
 
-    An entry stays in the queue until a worker begins its next attempt.
+    An entry stays in the queue until a worker begins the attempt.
     """
 
     def __init__(self, clock: HandlerClock, reactions: RetryReactions) -> None:
         self._clock = clock
         self._reactions = reactions
-        # Without a timer, an entry waits for another one.
+        # The timer is None for an entry without a set time, see hold().
         self._entries: dict[Item, tuple[Entry[Item], Timer | None]] = {}
 
     def __len__(self) -> int:
@@ -40,11 +40,11 @@ class RetryQueue:
         self._entries[entry[1]] = entry, timer
 
     def hold(self, entry: Entry[Item]) -> None:
-        """No time is set for the next attempt of this entry."""
+        """Keep this entry without a time for its next attempt."""
         self._entries[entry[1]] = entry, None
 
     def stop_timer(self, entry: Entry[Item]) -> None:
-        """The next attempt does not begin by time any more."""
+        """Keep this entry, and cancel the timer of its next attempt."""
         _, timer = self._entries[entry[1]]
         if timer is not None:
             timer.cancel()
@@ -67,12 +67,11 @@ class RetryQueue:
 
 
 class ProbedPause:
-    """A partition that is paused until a failed item succeeds.
+    """The pause of a partition until a failed item, the ``probe``, succeeds.
 
-    ``probe`` is tried again after a while; ``waiting`` have failed, too, and wait for that.
-
-    ``probing``: the next attempt is due, and its end is not known yet. ``by_user``: the user has
-    paused the partition as well, so that only the user resumes it.
+    ``waiting``: other failed items, which are retried after the probe has succeeded. ``probing``:
+    an attempt at the probe is due or runs. ``by_user``: the user has paused the partition as well,
+    so only the user resumes it.
     """
 
     __slots__ = ("by_user", "probe", "probing", "reason", "waiting")
@@ -89,11 +88,11 @@ class ProbedPause:
         return self.probe[1] is item
 
     def attempt_due(self) -> None:
-        """The next attempt may begin."""
+        """The next attempt at the probe may begin."""
         self.probing = True
 
     def attempt_failed(self, reason: FailurePause) -> None:
-        """It has failed."""
+        """The attempt at the probe has failed."""
         self.reason = reason
         self.probing = False
 

@@ -1,4 +1,4 @@
-"""The records of a task group's tasks, from being submitted to their end."""
+"""The records of a task group, from submission to the end of their tasks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 
 class TaskResult(Generic[R]):
-    """What the task of a record returns. ``value`` is None if it has failed or was dropped."""
+    """The result of a record's task. ``value`` is None if the task has failed or was dropped."""
 
     def __init__(self, record: Record) -> None:
         self.record = record
@@ -28,7 +28,7 @@ class TaskResult(Generic[R]):
         self.value: tuple[R] | None = None
 
     async def await_call(self, call: Callable[[], Awaitable[R]]) -> None:
-        """Make the call, and keep what it returns."""
+        """Make the call, and keep its result."""
         self.value = (await call(),)
 
 
@@ -39,7 +39,7 @@ class _Task(NamedTuple):
 
 
 class TaskRecords:
-    """The :class:`TakenRecords` of a task group: knows which function has which record.
+    """The :class:`TakenRecords` of a task group, with the function submitted for each record.
 
     ``room`` is released once for each record whose task has ended.
     """
@@ -68,18 +68,18 @@ class TaskRecords:
         self._retries_stopped = True
 
     def name_of(self, partition: TopicPartition, offset: int) -> str | None:
-        """The function that was submitted with a record, None if none was."""
+        """The name of the function that was submitted with a record; None if none was."""
         for record, task in self._tasks.items():
             if record.offset == offset and record.topic_partition == partition:
                 return handler_name(task.function)
         return None
 
     def call(self, record: Record, _context: HandlerContext | None = None, /) -> Awaitable[object]:
-        """Call what was submitted with this record."""
+        """Call the function that was submitted with this record."""
         return self._tasks[record].call()
 
     def lose(self, partition: TopicPartition, running: Iterable[Item]) -> None:
-        """The partition is lost: the tasks of its records have ended, except those ``running``."""
+        """The partition is lost: its tasks have ended, except the ``running`` ones."""
         runs = set(running)
         for record in self._of(partition):
             if record not in runs:
@@ -121,7 +121,7 @@ class TaskRecords:
             self._remove(record)
 
     def droppable_from(self, partition: TopicPartition, unstarted: Sequence[Record]) -> int:
-        """What the source returns."""
+        """Ask the source: see :meth:`TakenRecords.droppable_from`."""
         return self._source.droppable_from(partition, unstarted)
 
     def drop_after(self, partition: TopicPartition, offset: int) -> None:
@@ -131,8 +131,8 @@ class TaskRecords:
                 self.abandon(record)
 
     def is_revoking(self, partition: TopicPartition) -> bool:
-        """Whether its revocation is announced, or the consumer or the group ends: in each case
-        failed records are not retried."""
+        """Whether failed records of the partition are not retried: its revocation is announced, or
+        the consumer or the group ends."""
         stopping = self._retries_stopped or self._source.stopping
         return stopping or self._source.is_revoking(partition)
 
@@ -141,9 +141,9 @@ class TaskRecords:
         return self._source.is_paused(partition)
 
     def pause(self, record: Record) -> None:
-        """Deliver nothing more of this record's partition; the partition stays assigned."""
+        """Deliver no records of this record's partition, which stays assigned."""
         self._source.pause(record)
 
     def resume(self, partition: TopicPartition) -> None:
-        """End such a pause."""
+        """End a pause by :meth:`pause`."""
         self._source.resume(partition)

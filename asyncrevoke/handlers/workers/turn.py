@@ -11,31 +11,31 @@ if TYPE_CHECKING:
 
 # Seconds that workers together run without yielding to the event loop, if no handler awaits.
 _MAX_RUN_WITHOUT_YIELD = 0.004
-# Seconds more if each handler yields by itself.
+# Seconds more for workers whose handlers have yielded.
 _MAX_YIELDED_EXTENSION = 0.012
 _LONGEST_TURN = _MAX_RUN_WITHOUT_YIELD + _MAX_YIELDED_EXTENSION
 
 
 class TurnReactions(Protocol):
-    """What a turn reports. Implemented by :class:`WorkerPool`."""
+    """Reacts to the begin and the end of a turn. Implemented by :class:`WorkerPool`."""
 
     def turn_began(self) -> None:
         """Entries may start in this turn of the event loop."""
         ...
 
     def turn_ended(self) -> None:
-        """The event loop has got to its other callbacks."""
+        """The turn has ended: the event loop runs its other callbacks."""
         ...
 
     def membership_confirmed(self) -> None:
-        """Entries may start again."""
+        """The membership is confirmed: entries may start again."""
         ...
 
 
 class Turn:
     """The turn of the event loop in which workers start entries, and when it ends.
 
-    ``ends`` is by ``time.monotonic``; before it, workers need not ask :meth:`may_start`.
+    ``ends`` is a time of ``time.monotonic``; before it, workers need not call :meth:`may_start`.
     ``unconfirmed``: no entry starts until the membership is confirmed.
     """
 
@@ -54,22 +54,22 @@ class Turn:
     def __init__(self, membership: MembershipGuard, reactions: TurnReactions) -> None:
         self._membership = membership
         self._reactions = reactions
-        # Whether a callback is due at the end of this turn of the event loop.
+        # Whether _end() is scheduled.
         self._begun = False
         self.number = 0
         self.ends = 0.0
         self._latest = 0.0
-        # Until when, by the loop's clock, the confirmed membership lets records start.
+        # By the loop's clock: until then the confirmed membership lets records start.
         self._may_start_until = float("-inf")
         self.unconfirmed = False
         self._confirmation: asyncio.Future[object] | None = None
 
     def may_start(self, last: int, now: float) -> bool:
-        """Whether a worker that last started something in turn ``last`` may start an entry now.
+        """Whether a worker that last started an entry in turn ``last`` may start one at ``now``.
 
-        Not if the turn has used its time, or the membership is unconfirmed. A worker whose handler
-        has yielded meanwhile has some more time: when hundreds of handlers end at once, another
-        turn of the event loop costs more than it gives.
+        Not if the time of the turn is over, or the membership is unconfirmed. A worker whose
+        handler has yielded since has more time: when hundreds of handlers end at once, another turn
+        of the event loop costs more time than it saves.
         """
         if self._begun:
             return last != self.number and now <= self._latest
@@ -81,13 +81,13 @@ class Turn:
         self._latest = self.ends + _MAX_YIELDED_EXTENSION
         loop = asyncio.get_running_loop()
         loop.call_soon(self._end)
-        # Asking once in a turn is enough: a process that was frozen finds the turn's time used.
+        # Asking once a turn is enough: if the process was frozen, the time of the turn is over.
         if loop.time() > self._may_start_until - _LONGEST_TURN:
             self._ask_membership(now, loop.time())
         return not self.unconfirmed
 
     def close(self) -> None:
-        """Wait for no confirmation any more."""
+        """Stop waiting for the confirmation of the membership."""
         if self._confirmation is not None:
             self._confirmation.cancel()
 
@@ -95,7 +95,7 @@ class Turn:
         seconds = self._membership.may_begin_for()
         self.unconfirmed = seconds < 0
         self._may_start_until = now + seconds
-        # If unconfirmed, the turn's time is used before anything starts in it.
+        # If unconfirmed, the time of the turn is over before an entry starts in it.
         self.ends = min(self.ends, turn_began + seconds)
         self._latest = min(self._latest, turn_began + seconds)
         if self.unconfirmed and self._confirmation is None:

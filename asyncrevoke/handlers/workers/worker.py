@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 
 class SchedulableItem(LaneItem, Protocol):
-    """What workers need to know of an item.
-
-    Implemented by :class:`Record` and :class:`HandlerBatch`.
-    """
+    """An item that workers run. Implemented by :class:`Record` and :class:`HandlerBatch`."""
 
     @property
     def topic(self) -> str:
@@ -35,51 +32,53 @@ T = TypeVar("T", bound=SchedulableItem)
 
 
 class CallTimes(Protocol):
-    """Takes the seconds of a call that has returned.
+    """The times of calls that have returned.
 
     Implemented by :class:`list` and :class:`SharedTopicTimes`.
     """
 
     def append(self, seconds: float, /) -> None:
-        """How long it took."""
+        """Add the seconds of a call."""
         ...
 
 
 class ItemDispatch(Protocol[T]):
-    """What workers call for each item, and when it has ended.
-
-    Implemented by :class:`Dispatcher`.
-    """
+    """Calls handlers for workers, and takes their results. Implemented by :class:`Dispatcher`."""
 
     @property
     def call_times(self) -> Mapping[str, CallTimes] | None:
-        """By topic, what takes the seconds of calls that have returned; None if no observer wants
-        them."""
+        """By topic, the times of calls that have returned; None if no observer wants them."""
         ...
 
     @property
     def first_calls(self) -> Mapping[str, Callable[[T], Awaitable[object]]]:
-        """By topic, what calls the handler of an item that is not in ``attempts``. An error may be
-        raised by it, or by the awaitable."""
+        """By topic, the function that calls the handler of an item that is not in ``attempts``.
+
+        The function or the awaitable raises the error of the call.
+        """
         ...
 
     @property
     def attempts(self) -> Mapping[T, object]:
-        """Items whose next call :meth:`start_again` makes."""
+        """The items whose next call :meth:`start_again` makes."""
         ...
 
     def start_again(self, item: T, /) -> Awaitable[object]:
-        """Call the handler of an item in ``attempts``. An error may be raised here, or by the
-        awaitable."""
+        """Call the handler of an item in ``attempts``.
+
+        This or the awaitable raises the error of the call.
+        """
         ...
 
     @property
     def result_queues(
         self,
     ) -> Mapping[str, Callable[[T, object], Awaitable[object] | None]] | None:
-        """By topic, what queues the result of a call that has returned, for topics whose items are
-        completed later, when their results are acknowledged. An awaitable is to be awaited as a
-        part of the call. None if no handler publishes."""
+        """By topic, the function that queues the result of a call that has returned.
+
+        Items of these topics are completed when their results are acknowledged. The worker awaits a
+        returned awaitable as a part of the call. None if no handler publishes.
+        """
         ...
 
     def completed(self, item: T, /) -> object:
@@ -95,46 +94,52 @@ class ItemDispatch(Protocol[T]):
         ...
 
     def flush_completed(self) -> None:
-        """Items may have completed since the last call. Called once in each turn of the event loop
-        in which something ran, when a worker has ended, and before workers are cancelled."""
+        """Complete the items that have ended since the last call.
+
+        Called at the end of each turn of the event loop in which entries ran, when a worker has
+        ended, and before workers are cancelled.
+        """
         ...
 
     def handle_failure(self, entry: Entry[T], error: BaseException, /) -> bool:
-        """An item has failed. True frees its lane; after False the lane waits until ``requeue``,
-        ``free_lane`` or ``drop_lane`` is called for the entry."""
+        """Decide about a failed item. True frees its lane.
+
+        After False the lane waits until ``requeue``, ``free_lane`` or ``drop_lane`` is called for
+        the entry.
+        """
         ...
 
     def call_cancelled(self, item: T, error: BaseException, /) -> None:
-        """The item has ended because its partition was lost or the pool closes."""
+        """The call was cancelled, because the partition was lost or the pool closes."""
         ...
 
     def worker_failed(self, error: BaseException, /) -> None:
-        """A worker has ended by an error that is no handler's: no item can complete any more."""
+        """A worker has failed with an error that no handler raised: no item can complete now."""
         ...
 
 
 class WorkerReactions(Protocol[T]):
-    """What a worker asks of its pool. Implemented by :class:`WorkerPool`."""
+    """Reacts to the states of workers. Implemented by :class:`WorkerPool`."""
 
     closing: bool
 
     def worker_found_entries(self) -> None:
-        """A worker that was idle has started an entry: others may be needed, too."""
+        """A worker that was idle has started an entry: more workers may be needed."""
         ...
 
     def worker_parked(self, worker: Worker[T], /) -> None:
-        """It is idle until it is woken."""
+        """The worker is idle until :meth:`Worker.wake`."""
         ...
 
     def worker_needs_task(self, worker: Worker[T], /) -> None:
-        """A handler has changed context variables: another task has to run this worker."""
+        """A handler has changed context variables: run the worker in another task."""
         ...
 
 
 class Worker(Generic[T]):
-    """Runs entries one after another, as a task; ``entry`` is what it runs now.
+    """Runs entries one after another, in a task; ``entry`` is the running one.
 
-    Another task takes its place after a handler that has changed context variables.
+    After a handler has changed context variables, another task runs the worker.
     """
 
     __slots__ = (
@@ -170,28 +175,28 @@ class Worker(Generic[T]):
         self.task: asyncio.Task[None] | None = None
 
     def run_by(self, task: asyncio.Task[None]) -> None:
-        """This task runs it from now on."""
+        """This task runs the worker from now on."""
         self.task = task
 
     def cancel(self) -> None:
-        """Cancel the call that runs; once for each call."""
+        """Cancel the running call, at most once."""
         if not self.cancelled:
             self.cancelled = True
             assert self.task is not None
             self.task.cancel()
 
     def abandon(self, task: asyncio.Task[None]) -> None:
-        """Stop waiting for the call; its end is not reported."""
+        """Stop waiting for the running call; its end is not reported."""
         self.abandoned = True
         abandon(task)
 
     def wake(self) -> None:
-        """End the waiting."""
+        """Let an idle worker continue."""
         if self._parked is not None and not self._parked.done():
             self._parked.set_result(None)
 
     async def run(self, own_context: Context) -> None:
-        """Start entries until the pool closes; a task runs this in ``own_context``."""
+        """Run entries until the pool closes; the task has the context ``own_context``."""
         lanes, dispatch, turn, pool = self._lanes, self._dispatch, self._turn, self._pool
         take, free_lane = lanes.take, lanes.free_lane
         first_calls, start_again = dispatch.first_calls, dispatch.start_again
@@ -228,7 +233,7 @@ class Worker(Generic[T]):
                     publishing = None if queue_result is None else queue_result(item, result)
                     if publishing is not None:
                         await publishing
-            except BaseException as error:  # noqa: BLE001 - all of it is a handler's, see _call_failed
+            except BaseException as error:  # noqa: BLE001 - of a handler, see _report_failure
                 now = await self._call_failed(entry, error, began)
             else:
                 self.entry = None
@@ -283,8 +288,8 @@ class Worker(Generic[T]):
             raise error
         by_others = False
         if isinstance(error, asyncio.CancelledError):
-            # A future that the handler awaited was cancelled, or this task was, by someone else. In
-            # the second case the worker ends, because the event loop may be shutting down.
+            # Other code has cancelled a future that the handler awaited, or this task. In the
+            # second case the worker ends, because the event loop may be shutting down.
             by_others = task.cancelling() > 0
             error = HandlerCancelledError(
                 "the task that ran the handler was cancelled from outside"
@@ -298,12 +303,12 @@ class Worker(Generic[T]):
             raise asyncio.CancelledError
 
     async def _absorb_cancel(self) -> float:
-        """Undo the cancellation, which was meant for the handler only; returns the time."""
+        """Undo the cancellation, which only the handler should receive; return the time."""
         self.cancelled = False
         task = self.task
         assert task is not None
         try:
-            # If the handler ended without awaiting, the cancellation comes at the next await.
+            # If the handler ended without awaiting, the next await raises CancelledError.
             await asyncio.sleep(0)
         except asyncio.CancelledError:
             if self._pool.closing:

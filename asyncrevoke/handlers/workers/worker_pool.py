@@ -1,4 +1,4 @@
-"""The tasks that run ready entries: at most ``concurrency``, none for a single record."""
+"""The workers: at most ``concurrency`` tasks that run ready entries."""
 
 from __future__ import annotations
 
@@ -22,17 +22,16 @@ _GRACE = 5.0
 
 
 class WorkerPool(Generic[T]):
-    """At most ``concurrency`` tasks, made when they are first needed, that take from ``lanes``.
+    """At most ``concurrency`` workers, made when they are first needed, that take from ``lanes``.
 
-    An idle worker waits for a future. :meth:`notify` is called when entries are ready, and wakes
-    one worker; one that was woken and finds further entries wakes two others. So many entries are
-    spread within few turns of the event loop, and handlers that never yield are run by one worker,
-    one after another.
+    An idle worker waits for a future. :meth:`notify` wakes one worker when entries are ready. A
+    woken worker that finds further entries wakes two others. So many entries start within few turns
+    of the event loop, and one worker runs handlers that never yield, one after another.
 
-    While the membership is unconfirmed no entry starts: workers wait until it is confirmed.
+    While the membership is unconfirmed, workers wait and no entry starts.
 
-    Each item starts with the context variables that were set when the pool was made: if a handler
-    has changed some, another task takes the worker's place.
+    Each item starts with the context variables that were set when the pool was made: after a
+    handler has changed some, another task runs the worker.
     """
 
     def __init__(
@@ -62,7 +61,7 @@ class WorkerPool(Generic[T]):
                 yield worker.entry[0].partition, worker.entry[1]
 
     def notify(self) -> None:
-        """Entries may be ready, or nothing is left to wait for."""
+        """Wake a worker if entries are ready."""
         if self.closing or self._failed:
             return
         if self._lanes.count_ready(1):
@@ -95,9 +94,8 @@ class WorkerPool(Generic[T]):
     async def close(self) -> list[T]:
         """Cancel the calls that run, wait for their end, and end the workers.
 
-        Returns the items whose calls have still not ended after 5 s, or when the shutdown has no
-        more time for them: these calls are abandoned. If cancelled, the workers are cancelled all
-        the same and the waiting ends.
+        Calls that have not ended after 5 s, or at the shutdown deadline, are abandoned; returns
+        their items. If cancelled, the waiting ends, and the workers stay cancelled.
         """
         self.closing = True
         self._turn.close()
@@ -142,17 +140,17 @@ class WorkerPool(Generic[T]):
     # -- WorkerReactions and TurnReactions -------------------------------------------------------
 
     def worker_found_entries(self) -> None:
-        """Wake two others, as long as there are entries for them."""
+        """Wake up to two workers for further ready entries."""
         for _ in range(min(2, self._lanes.count_ready(2))):
             self._wake_one()
 
     def worker_parked(self, worker: Worker[T], /) -> None:
-        """Keep it for the next entry."""
+        """Keep the idle worker for the next entry."""
         self._parked.append(worker)
         self._wake_if_idle()
 
     def worker_needs_task(self, worker: Worker[T], /) -> None:
-        """Run it by a new task."""
+        """Run the worker in a new task."""
         self._begin(worker)
 
     def turn_began(self) -> None:
@@ -160,18 +158,18 @@ class WorkerPool(Generic[T]):
         self._dispatch.turn_began()
 
     def turn_ended(self) -> None:
-        """Report what has completed in this turn."""
+        """Complete the items that have ended in this turn."""
         self._lanes.turn_ended()
         self.flush_completed()
 
     def membership_confirmed(self) -> None:
-        """Let the workers that wait for it start entries."""
+        """Let the workers start entries."""
         self.notify()
 
     # -- the end of workers ----------------------------------------------------------------------
 
     def flush_completed(self) -> None:
-        """Report what has completed."""
+        """Complete the items that have ended."""
         try:
             self._dispatch.flush_completed()
         except Exception as error:  # noqa: BLE001 - like a worker's own failure
@@ -185,7 +183,7 @@ class WorkerPool(Generic[T]):
 
     def _worker_ended(self, worker: Worker[T], task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
-        if worker.task is task:  # else another task has taken its place
+        if worker.task is task:  # otherwise another task runs the worker now
             del self._workers[worker]
             if worker in self._parked:
                 self._parked.remove(worker)

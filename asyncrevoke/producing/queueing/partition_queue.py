@@ -1,4 +1,4 @@
-"""The batches for one partition, in the order in which they are sent, and their sequence."""
+"""The batches for one partition, in the order in which they are sent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.backoff import Backoff
-from asyncrevoke.producing.record_batch import ResultBatch, Sequence32
+from asyncrevoke.producing.record_batch import BatchSequence, ResultBatch
 
 if TYPE_CHECKING:
     from asyncrevoke.model import TopicPartition
@@ -18,11 +18,11 @@ _LONGEST_BACKOFF: Final = 1.0
 
 
 class PartitionQueue:
-    """One batch at a time is sent; the last one may be open.
+    """The batches for one partition. One is in flight at a time; the last one may be open.
 
-    A sequence number is used up by an acknowledged batch. A batch that may have been written keeps
-    its number. If it is given up, the next batch begins a new epoch: the broker takes batches of a
-    new epoch from number 0 on, so that other partitions are not concerned.
+    An acknowledged batch uses up its sequence number. A batch that may have been written keeps its
+    number. If it fails, the next batch begins a new producer epoch with number 0, as idempotence
+    (KIP-98, KIP-360) allows for one partition without affecting others.
     """
 
     __slots__ = ("_backoff", "_next", "batches", "in_flight", "partition", "retry_at")
@@ -31,26 +31,28 @@ class PartitionQueue:
         self.partition = partition
         self.batches: deque[ResultBatch] = deque()
         self.in_flight = False
-        # Not sent before, by the event loop's clock.
+        # By the event loop's clock: no batch is sent before.
         self.retry_at = 0.0
         self._backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
         # None until a producer id is known.
-        self._next: Sequence32 | None = None
+        self._next: BatchSequence | None = None
 
     def needs_producer_id(self) -> bool:
         """Whether :meth:`start` needs a new producer id."""
         return self._next is None
 
     def start(self, producer_id: int) -> bytearray:
-        """The bytes of the first batch, which is in flight from now on."""
+        """Begin to send the first batch, and return its bytes."""
         if self._next is None:
-            self._next = Sequence32(producer_id, 0, 0)
+            self._next = BatchSequence(producer_id, 0, 0)
         self.in_flight = True
         batch = self.batches[0]
-        return batch.stamped(batch.sequence if batch.in_doubt and batch.sequence else self._next)
+        return batch.with_sequence(
+            batch.sequence if batch.in_doubt and batch.sequence else self._next
+        )
 
     def acknowledged(self) -> ResultBatch:
-        """The log has the first batch, which is returned."""
+        """The first batch is acknowledged: remove and return it."""
         batch = self._ended()
         self._backoff.succeeded()
         sequence = batch.sequence
@@ -59,28 +61,30 @@ class PartitionQueue:
         return batch
 
     def failed(self) -> ResultBatch:
-        """The first batch is given up, and returned."""
+        """The first batch has failed: remove and return it."""
         batch = self._ended()
         if batch.in_doubt:
             self._begin_epoch()
         return batch
 
     def retry(self, now: float, *, in_doubt: bool) -> None:
-        """Send the first batch again, after a while."""
+        """Send the first batch again after a backoff. ``in_doubt``: it may be written."""
         self.in_flight = False
         if in_doubt:
             self.batches[0].may_be_written()
         self.retry_at = now + self._backoff.failed()
 
     def begin_epoch(self, now: float) -> None:
-        """The broker knows another sequence: send the first batch again in a new epoch."""
+        """The broker expects another sequence: send the first batch again in a new epoch."""
         self.retry(now, in_doubt=False)
         self.batches[0].forget_sequence()
         self._begin_epoch()
 
     def split(self) -> int:
-        """The first batch, of several records, is too large: send its halves. Returns by how many
-        bytes they are larger."""
+        """Replace the first batch, of several records, by its halves.
+
+        Returns by how many bytes the halves are larger.
+        """
         batch = self._ended()
         halves = batch.halves()
         if batch.in_doubt:
@@ -100,4 +104,4 @@ class PartitionQueue:
         if following is None or following.epoch >= _LARGEST_EPOCH:
             self._next = None
         else:
-            self._next = Sequence32(following.producer_id, following.epoch + 1, 0)
+            self._next = BatchSequence(following.producer_id, following.epoch + 1, 0)

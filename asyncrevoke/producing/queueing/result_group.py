@@ -1,4 +1,4 @@
-"""Results that are queued together, for less work on each of them."""
+"""Results that are queued together, which costs less time for each."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ if TYPE_CHECKING:
     from asyncrevoke.producing.queueing.result_topic import ResultTopic
     from asyncrevoke.producing.record_batch import Adder, ResultBatch, ResultSink
 
-    # A token, the key, the value and the headers. A plain tuple costs a quarter of a class.
+    # Token, key, value and headers. A plain tuple costs a quarter of the time of a class.
     GroupedResult: TypeAlias = tuple[
         object, bytes | None, bytes | None, list[tuple[str, bytes | None]]
     ]
 
-# Together they bound what is not counted as memory yet.
+# Together they limit the memory of results that are not counted yet.
 GROUP_RESULTS: Final = 512
 GROUP_VALUE_BYTES: Final = 4096
 # For a key whose partition is unknown.
 _UNKNOWN: Final = -1
-# Of a partition without a batch: it appends nothing.
+# For a partition without a batch: appends no record.
 _NO_ADDER: Final[Adder] = (lambda *_: None, lambda: 0, lambda _: None)
 
 
 class ResultGroup:
-    """Results for one topic, without a partition of their own, in the order in which they are sent.
+    """Results for one topic whose keys choose their partitions, in the order of sending.
 
-    :meth:`Producer.begin_group` is called before the first of ``results``, when they are
-    ``GROUP_RESULTS``, and after one whose value has more than ``GROUP_VALUE_BYTES``. ``sink`` is
-    told what has become of them.
+    The caller adds to ``results``. It calls :meth:`Producer.begin_group` before the first result,
+    when there are ``GROUP_RESULTS``, and after a value with more than ``GROUP_VALUE_BYTES``.
+    ``sink`` receives their acknowledgements and errors.
     """
 
     __slots__ = ("results", "sink", "topic")
@@ -40,7 +40,7 @@ class ResultGroup:
         self.results: list[GroupedResult] = []
 
     def fail(self, error: Exception) -> None:
-        """They are not queued."""
+        """Fail the results that are not queued."""
         failed = [result[0] for result in self.results]
         self.results.clear()
         if failed:
@@ -53,7 +53,7 @@ class GroupAppender:
     def __init__(self, topic: ResultTopic, sink: ResultSink) -> None:
         self._topic = topic
         self._sink = sink
-        # By partition; the last one is that of _UNKNOWN.
+        # By partition; the last one is for _UNKNOWN.
         self._adders: list[Adder] = [_NO_ADDER] * (len(topic.queues) + 1)
         self._batches: dict[int, ResultBatch] = {}
         self._bytes = 0
@@ -61,10 +61,13 @@ class GroupAppender:
     def append(
         self, results: list[GroupedResult], timestamp: int
     ) -> Iterator[tuple[int, GroupedResult]]:
-        """Append them; yields those that begin a batch of their partition, or are the first ones
-        for it in this group. Whoever gets one appends it, and calls :meth:`use`."""
+        """Append results to the batches of :meth:`use`, and yield each other result.
+
+        Such a result is the first for its partition in this group, or its batch is full. The caller
+        appends it, and calls :meth:`use` with its batch.
+        """
         topic, adders = self._topic, self._adders
-        partition_of = topic.partitioner.places(len(topic.queues)).get
+        partition_of = topic.partitioner.cached(len(topic.queues)).get
         for result in results:
             token, key, value, headers = result
             append, next_number, take = adders[partition_of(key, _UNKNOWN)]
@@ -76,12 +79,12 @@ class GroupAppender:
                 take(token)
 
     def use(self, partition: int, batch: ResultBatch) -> None:
-        """Append what follows for this partition to this batch, which is open."""
+        """Append further results for this partition to this open batch."""
         self._batches[partition] = batch
         self._adders[partition] = batch.adder(self._sink)
 
     def end(self) -> int:
-        """Count what was appended; returns its bytes. Nothing is appended after it."""
+        """End the group, and return the bytes of its appended results."""
         for partition in list(self._batches):
             self._end(partition)
         return self._bytes

@@ -1,4 +1,4 @@
-"""One topic that results are written to: its partitions, their leaders and queues."""
+"""A topic to which results are written: its partitions, their leaders and queues."""
 
 from __future__ import annotations
 
@@ -18,16 +18,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TopicPartitions:
-    """A topic has the partitions 0 to ``count`` - 1, of which those in ``led`` have a leader."""
+    """The partitions 0 to ``count`` - 1 of a topic; those in ``led`` have a leader."""
 
     count: int
     led: Sequence[int]
 
 
 class ResultTopic:
-    """``queues`` are empty while the topic is unknown; ``error`` says what the last metadata said
-    of it. ``leaders`` are broker ids, -1 for a partition without leader, and ``led`` the
-    partitions that have one."""
+    """A topic to which results are written.
+
+    ``queues`` is empty while the topic is unknown; ``error`` is that of the last Metadata response.
+    ``leaders`` has broker ids, -1 for a partition without a leader; ``led`` has the partitions with
+    a leader.
+    """
 
     __slots__ = ("error", "leaders", "led", "name", "partitioner", "queues")
 
@@ -40,22 +43,22 @@ class ResultTopic:
         self.partitioner = Partitioner()
 
     def partitions(self) -> TopicPartitions:
-        """What is known of its partitions now."""
+        """The partitions that are known now."""
         return TopicPartitions(len(self.queues), tuple(self.led))
 
     def partition_of(self, key: bytes | None) -> int:
-        """Where the next record with this key goes."""
+        """The partition of the next record with this key."""
         count = len(self.queues)
         if key is None:
             return self.partitioner.without_key(self.led, count)
         return self.partitioner.of_key(key, count)
 
     def learn(self, metadata: TopicMetadata) -> None:
-        """Take in what a broker says. Partitions never become fewer: what is queued is sent."""
+        """Apply a Metadata response. Partitions never become fewer, so queued batches are sent."""
         self.error = metadata.error
         if metadata.error is not ErrorCode.none or not metadata.partitions:
             return
-        # Kafka numbers partitions from 0 on: a higher number would cost a queue for each below it.
+        # Kafka numbers partitions from 0: a hostile number would cost a queue for each below it.
         named = len(metadata.partitions)
         leaders = {
             each.partition: each.leader_id

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 
 class WaitingResult(NamedTuple):
-    """``try_queue`` queues it, returns False if it has to wait longer, and raises PublishError.
+    """A result that waits to be queued.
 
-    ``queued`` has the outcome. It is cancelled with the call that waits for it.
+    ``try_queue`` queues it, returns False if it has to wait longer, and raises PublishError.
+    ``queued`` ends with the result of that, and is cancelled with the call that waits for it.
     """
 
     try_queue: Callable[[], bool]
@@ -19,7 +20,7 @@ class WaitingResult(NamedTuple):
 
 
 class WaitingResults:
-    """By topic, in the order of the calls. A call comes after all that wait for its topic."""
+    """Waiting results by topic, in the order of the calls."""
 
     def __init__(self) -> None:
         self._by_topic: dict[str, deque[WaitingResult]] = {}
@@ -28,13 +29,13 @@ class WaitingResults:
         return topic in self._by_topic
 
     def add(self, topic: str, try_queue: Callable[[], bool]) -> WaitingResult:
-        """The last one of its topic."""
+        """Add a result behind all that wait for its topic."""
         waiting = WaitingResult(try_queue, asyncio.get_running_loop().create_future())
         self._by_topic.setdefault(topic, deque()).append(waiting)
         return waiting
 
     def remove(self, topic: str, waiting: WaitingResult) -> None:
-        """Its call has ended, with whatever outcome."""
+        """Remove a result whose call has ended."""
         results = self._by_topic.get(topic)
         if results is not None and waiting in results:
             results.remove(waiting)
@@ -42,8 +43,11 @@ class WaitingResults:
                 del self._by_topic[topic]
 
     def retry(self, why_not: Callable[[str, bool], Exception | None]) -> None:
-        """Queue what can be queued now. ``why_not`` says why a result of a topic fails at once; its
-        second argument: whether others wait for the topic."""
+        """Queue the results that can be queued now.
+
+        ``why_not(topic, others_wait)`` returns the error of a result that must not wait longer;
+        ``others_wait``: further results wait for the topic.
+        """
         for topic, results in list(self._by_topic.items()):
             while results:
                 if results[0].queued.done() or _queue(results[0]):
@@ -57,7 +61,7 @@ class WaitingResults:
 
 
 def _queue(waiting: WaitingResult) -> bool:
-    """Whether it has an outcome."""
+    """Try to queue a result; False if it has to wait longer."""
     try:
         if not waiting.try_queue():
             return False

@@ -60,7 +60,7 @@ class DescribeTopics(EntityRequest[Metadata9], frozen=True, kw_only=True):
 def replicas(cluster: KafkaCluster, topic: str) -> Replicas:
     """Where partition 0 is, as a running broker knows it."""
     request = DescribeTopics(topics=(metadata9.MetadataRequestTopic(name=TopicName(topic)),))
-    (described,) = Admin(cluster.admin_addresses[0])._ask(request).topics
+    (described,) = Admin(cluster.admin_addresses[0])._response_to(request).topics
     (partition,) = described.partitions
     return Replicas(
         int(partition.leader_id),

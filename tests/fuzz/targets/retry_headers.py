@@ -107,14 +107,14 @@ class RetryHeaders:
         else:
             self.counts["pasts"] += 1
             assert found.calls >= 0
-            assert found.returns >= 0
+            assert found.retry_topic_reads >= 0
             assert found.record.offset >= 0
             assert found.record.partition >= 0
         self._write(DeadLetter(found.record, ValueError("no"), found.calls + 1))
         postponed = self._write(RetryMessage(found, ValueError("no"), 1.0))
         again = retry_history(postponed)
         assert again is not None
-        assert (again.calls, again.returns) == (found.calls, found.returns + 1)
+        assert (again.calls, again.retry_topic_reads) == (found.calls, found.retry_topic_reads + 1)
         assert again.record.headers == found.record.headers
         assert (again.record.topic, again.record.offset) == (
             found.record.topic,

@@ -72,7 +72,7 @@ def with_handler() -> ScriptedConsumer:
         (lambda: consumer().assign([5]), "TopicPartition(topic"),  # type: ignore[list-item]
         (lambda: consumer(group_id=None).handler("a"), "give the consumer a group_id"),
         (lambda: consumer(commit_mode="ack").handler("a"), 'commit_mode="processed"'),
-        (lambda: matching("a").handler("a"), "the consumer none"),
+        (lambda: matching("a").handler("a"), "none to the consumer"),
         (lambda: with_handler().subscribe("b"), "register a handler"),
         (lambda: with_handler().assign([ORDERS]), "exclude each other"),
         (lambda: with_handler().records(), "has handlers"),

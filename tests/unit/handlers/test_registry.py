@@ -341,7 +341,7 @@ def test_topics_or_a_pattern_are_needed_and_not_both() -> None:
         router.handler(pattern=r"(a|b)-\1")
     with pytest.raises(ConfigError, match="named groups"):
         router.handler(pattern="(?P<region>eu|us)-orders")
-    with pytest.raises(ConfigError, match="not of bytes"):
+    with pytest.raises(ConfigError, match="not bytes"):
         router.handler(pattern=cast("str", re.compile(b"orders")))
     with pytest.raises(ConfigError, match="separate arguments"):
         router.handler(cast("str", ["orders"]))

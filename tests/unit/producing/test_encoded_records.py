@@ -9,7 +9,7 @@ from unit.producing.test_producer_core import TP, E, Setting
 from asyncrevoke.errors import PublishError
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.producing.encoded_records import EncodedRecords
-from asyncrevoke.producing.record_batch import ResultBatch, Sequence32
+from asyncrevoke.producing.record_batch import BatchSequence, ResultBatch
 from asyncrevoke.producing.requests import ProduceRequest, produced_batches
 
 _HEADER = 61
@@ -35,7 +35,7 @@ def queue(setting: Setting, *values: bytes, partition: TopicPartition = TP) -> b
 def test_the_batch_of_encoded_records_is_read_as_any_other(compression: int) -> None:
     values = [b"%d" % number * 50 for number in range(30)]
     batch = ResultBatch.of_encoded(0, compression, encoded(*values), Setting().sink, values)
-    data = bytes(batch.stamped(Sequence32(7, 1, 5)))
+    data = bytes(batch.with_sequence(BatchSequence(7, 1, 5)))
     read = DefaultRecordBatch(data)
     assert read.validate_crc()
     assert (read.producer_id, read.producer_epoch, read.base_sequence) == (7, 1, 5)

@@ -57,10 +57,10 @@ def test_long_keys_are_not_remembered() -> None:
     partitioner = Partitioner()
     for key in (b"k" * 256, b"k" * 257):
         assert partitioner.of_key(key, 3) == (murmur2(key) & 0x7FFFFFFF) % 3
-    assert list(partitioner.places(3)) == [b"k" * 256]
+    assert list(partitioner.cached(3)) == [b"k" * 256]
 
 
 def test_the_partition_of_records_without_a_key_stays_when_partitions_are_added() -> None:
     partitioner = Partitioner()
     partitioner.without_key([1, 2], 3)
-    assert partitioner.places(5) == {None: 1}
+    assert partitioner.cached(5) == {None: 1}

@@ -26,5 +26,5 @@ def test_a_record_beyond_what_a_broker_reads_is_rejected(
 ) -> None:
     monkeypatch.setattr(producer_core, "LARGEST_RECORD", 100)
     setting = Setting()
-    with pytest.raises(PublishError, match="the record has 101 bytes, which no broker takes"):
+    with pytest.raises(PublishError, match="the record has 101 bytes: a request takes at most 100"):
         setting.core.append(0.0, "t", 0, key, value, headers, 1_700_000_000_000, setting.sink, 1)

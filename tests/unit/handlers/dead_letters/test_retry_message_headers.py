@@ -133,6 +133,6 @@ def test_the_history_of_a_written_retry_message_is_read_again() -> None:
     record = Record("orders.retry", 0, 7, 0, 0, written.key, written.value, tuple(written.headers))
     again = retry_history(record)
     assert again is not None
-    assert (again.calls, again.returns, due_time_ms(record)) == (3, 2, 2500)
+    assert (again.calls, again.retry_topic_reads, due_time_ms(record)) == (3, 2, 2500)
     for name in ("topic", "partition", "offset", "timestamp", "key", "value", "headers"):
         assert getattr(again.record, name) == getattr(FIRST, name), name

@@ -30,7 +30,7 @@ from asyncrevoke.testing import TestConsumer
         ),
         (
             {"retry_topic": LATER, "retry": Retry(attempts=None)},
-            "say after how many attempts, or leave out retry_topic",
+            "give it a number of attempts, or leave out retry_topic",
         ),
     ],
 )
@@ -49,8 +49,8 @@ def test_a_retry_topic_that_cannot_work_is_rejected_with_the_fix(
         ({"topic": "later", "delay": 0}, "must be more than 0 s"),
         ({"topic": "later", "delay": -1}, "must be more than 0 s"),
         ({"topic": "later", "delay": 60_000_000}, "if these were milliseconds"),
-        ({"topic": "later", "attempts": 0}, "at least 1, or None for ever"),
-        ({"topic": "later", "attempts": True}, "at least 1, or None for ever"),
+        ({"topic": "later", "attempts": 0}, "at least 1, or None for no limit"),
+        ({"topic": "later", "attempts": True}, "at least 1, or None for no limit"),
         ({"topic": ""}, "topic"),
         ({"topic": "no topic"}, "topic"),
     ],

@@ -216,7 +216,7 @@ async def test_an_entry_that_hangs_is_cancelled_after_max_poll_interval(
 ) -> None:
     service = Service(group_protocol=protocol, max_poll_interval=60.0)
     service.enter_seconds = 1e6
-    with pytest.raises(CallbackTimeoutError, match="orders-0 has not entered within 60 s"):
+    with pytest.raises(CallbackTimeoutError, match="orders-0 did not enter within 60 s"):
         async with service.test() as t:
             await t.advance(61)
 

@@ -134,7 +134,7 @@ def test_a_header_match_takes_a_name_and_values_of_headers() -> None:
     assert repr(by_header("type", "created", b"x")) == "by_header('type', 'created', b'x')"
     with pytest.raises(ConfigError, match="the header's name"):
         by_header("")
-    with pytest.raises(ConfigError, match="each as an argument of its own"):
+    with pytest.raises(ConfigError, match="each as a separate argument"):
         by_header("type", cast("str", ["created", "deleted"]))
 
 
