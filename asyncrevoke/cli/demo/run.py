@@ -108,7 +108,7 @@ class DemoRun:
                 await group.close()
 
     async def result(self, group: DemoGroup, concurrency: int) -> GroupResult:
-        """Judge a group, after the run."""
+        """Evaluate a group after the run."""
         return judge(
             Evidence(
                 produced=group.produced,
@@ -134,7 +134,7 @@ class DemoRun:
         self,
         done: Callable[[], bool],
         producing: asyncio.Task[None],
-        timeout: float = float("inf"),  # noqa: ASYNC109 - returns when it is over
+        timeout: float = float("inf"),  # noqa: ASYNC109 - returns at the timeout
     ) -> None:
         deadline = now() + timeout
         while True:
