@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from asyncrevoke.audit.anomalies import Anomaly, AnomalyKind
 from asyncrevoke.audit.rules.unaccounted import (
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from asyncrevoke.audit.group_offsets import GroupOffsets
-    from asyncrevoke.audit.sql.dialect import SqlDialect
-    from asyncrevoke.audit.sql.text import Text
+    from asyncrevoke.audit.sql.database import Database
     from asyncrevoke.journal.reading import SessionState
 
 _OF_BROKER = "the group's offset at the broker"
@@ -58,29 +57,6 @@ class Offsets(Protocol):
         ...
 
 
-class AccountingQueries(Protocol):
-    """The queries of this module. Implemented by
-    :class:`~asyncrevoke.audit.local_database.LocalDatabase` and
-    :class:`~asyncrevoke.spark.audits.database.SparkDatabase`."""
-
-    @property
-    def dialect(self) -> SqlDialect:
-        """The SQL that differs between engines."""
-        ...
-
-    def put(self, name: str, columns: Mapping[str, str], rows: Sequence[Sequence[object]]) -> None:
-        """Create a small table of these rows."""
-        ...
-
-    def define(self, name: str, query: Text) -> None:
-        """Create a table of the query's rows."""
-        ...
-
-    def rows(self, query: Text) -> list[tuple[Any, ...]]:
-        """The query's rows."""
-        ...
-
-
 class _Gap(NamedTuple):
     """The first and the last unaccounted offset, and how many records have no row in any journal.
     ``records`` is None if that is not known."""
@@ -99,7 +75,7 @@ class Accounting:
 
     def __init__(
         self,
-        database: AccountingQueries,
+        database: Database,
         topic: str,
         bounds: Mapping[int, Offsets],
         sessions: Sequence[SessionState],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Literal, LiteralString, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, LiteralString, NamedTuple
 
 from asyncrevoke.audit.accounting import Accounting
 from asyncrevoke.audit.anomalies import Anomaly, AnomalyKind, AuditStatus, status_of
@@ -23,8 +23,8 @@ from asyncrevoke.printable import shown_option
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from asyncrevoke.audit.sql.dialect import SqlDialect
-    from asyncrevoke.audit.sql.text import Sql, Text
+    from asyncrevoke.audit.sql.database import Database
+    from asyncrevoke.audit.sql.text import Sql
 
 # With fewer records, comparing fingerprints first takes longer than comparing all records.
 EXACT_BELOW = 4_000_000
@@ -91,27 +91,6 @@ class HandlerOrder(NamedTuple):
 
     by: str | None
     nulls: bool
-
-
-class Database(Protocol):
-    """Runs SQL. Has the table ``journal``, described in ``rules/views.py``."""
-
-    @property
-    def dialect(self) -> SqlDialect:
-        """The SQL that differs between engines."""
-        ...
-
-    def put(self, name: str, columns: Mapping[str, str], rows: Sequence[Sequence[object]]) -> None:
-        """Create a small table of these rows."""
-        ...
-
-    def define(self, name: str, query: Text) -> None:
-        """Create a table of the query's rows."""
-        ...
-
-    def rows(self, query: Text) -> list[tuple[Any, ...]]:
-        """The query's rows."""
-        ...
 
 
 def _put_facts(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class LocalDatabase:
-    """DuckDB in memory. Implements :class:`asyncrevoke.audit.comparison.Database`. :meth:`close`
+    """DuckDB in memory. Implements :class:`asyncrevoke.audit.sql.database.Database`. :meth:`close`
     frees it.
 
     Tables that do not fit into memory go to a temporary folder that only this user can read.
@@ -55,7 +55,7 @@ class LocalDatabase:
         self._db.register(name, table)
 
     def put(self, name: str, columns: Mapping[str, str], rows: Sequence[Sequence[object]]) -> None:
-        """See :class:`~asyncrevoke.audit.comparison.Database`."""
+        """See :class:`~asyncrevoke.audit.sql.database.Database`."""
         declared = [
             compose(
                 "{name} {kind}",
@@ -74,7 +74,7 @@ class LocalDatabase:
             self.insert(name, table, "SELECT * FROM chunk")
 
     def define(self, name: str, query: Text) -> None:
-        """See :class:`~asyncrevoke.audit.comparison.Database`. The query runs when the table is
+        """See :class:`~asyncrevoke.audit.sql.database.Database`. The query runs when the table is
         first needed."""
         self._queries[name] = query
 
@@ -90,7 +90,7 @@ class LocalDatabase:
         self._run(compose(create, name=self.dialect.identifier(name), query=query))
 
     def rows(self, query: Text) -> list[tuple[Any, ...]]:
-        """See :class:`~asyncrevoke.audit.comparison.Database`."""
+        """See :class:`~asyncrevoke.audit.sql.database.Database`."""
         self._make(tables_of(query))
         found: list[tuple[Any, ...]] = self._run(query).fetchall()
         return found

@@ -3,17 +3,16 @@ possible."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.audit.anomalies import Anomaly, AnomalyKind
 from asyncrevoke.audit.rules.batches import NotedBatch, TopicBatch, mismatches
 from asyncrevoke.audit.sql.text import compose, joined
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from asyncrevoke.audit.sql.dialect import SqlDialect
-    from asyncrevoke.audit.sql.text import Text
+    from asyncrevoke.audit.sql.database import Database
     from asyncrevoke.journal.format.schema import Content
     from asyncrevoke.journal.reading import SessionState
 
@@ -23,25 +22,6 @@ _NO_BATCHES = (
     ' of the topic as the source, or write hashes of records with Journal(content="records")'
 )
 _NOT_NOTED = "the journal does not have the record batches of these records"
-
-
-class RowQueries(Protocol):
-    """The queries of this module. Implemented by
-    :class:`~asyncrevoke.audit.local_database.LocalDatabase` and
-    :class:`~asyncrevoke.spark.audits.database.SparkDatabase`."""
-
-    @property
-    def dialect(self) -> SqlDialect:
-        """The SQL that differs between engines."""
-        ...
-
-    def put(self, name: str, columns: Mapping[str, str], rows: Sequence[Sequence[object]]) -> None:
-        """Create a small table of these rows."""
-        ...
-
-    def rows(self, query: Text) -> list[tuple[Any, ...]]:
-        """The query's rows."""
-        ...
 
 
 class Handled(NamedTuple):
@@ -59,7 +39,7 @@ class HashlessSessions:
 
     def __init__(
         self,
-        database: RowQueries,
+        database: Database,
         sessions: Sequence[SessionState],
         *,
         batches: bool,

@@ -67,7 +67,7 @@ def _table(columns: Mapping[str, str], rows: Sequence[Sequence[object]]) -> Tabl
 
 
 class SparkDatabase:
-    """Implements :class:`asyncrevoke.audit.comparison.Database`. :meth:`close` frees what is
+    """Implements :class:`asyncrevoke.audit.sql.database.Database`. :meth:`close` frees what is
     persisted.
 
     A query computes a table when it needs it: in this process if all inputs of the table are in

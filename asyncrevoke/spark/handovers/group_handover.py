@@ -81,7 +81,7 @@ class OffsetMove(NamedTuple):
 
 
 class Handover(NamedTuple):
-    """What :func:`plan_handover` found. ``members`` describes the members of the group."""
+    """The result of :func:`plan_handover`. ``members`` describes the members of the group."""
 
     group: str
     moves: tuple[OffsetMove, ...]

@@ -79,8 +79,8 @@ def _grouped(parts: Sequence[OffsetRange], most: int | None) -> list[list[Offset
 def tasks(ranges: Iterable[OffsetRange], *, ordered: bool) -> list[list[OffsetRange]]:
     """The ranges of each task, which replays them one after another.
 
-    If ``ordered``, a task has all ranges of a partition, in the order of offsets. Otherwise each
-    range has a task of its own.
+    If ``ordered``, a task has all ranges of a partition, in the order of offsets. Otherwise a task
+    has one range.
     """
     if not ordered:
         return [[each] for each in ranges]
