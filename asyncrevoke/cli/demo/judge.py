@@ -1,13 +1,13 @@
-"""Judges a group by acknowledged records, logs of handler calls, and committed offsets.
+"""Evaluates a group by acknowledged records, logs of handler calls, and committed offsets.
 
-The consumer's own counters are not used. Definitions, for a record *r* of partition *p*:
+It does not use the consumer's counters. Definitions, for a record *r* of partition *p*:
 
-- *lost*: no handler of r returned, and the group's committed offset of p lies past r.
-- *unfinished*: no handler of r returned, and the committed offset does not lie past r.
+- *lost*: no handler of r returned, and the group's committed offset of p is past r.
+- *unfinished*: no handler of r returned, and the committed offset is not past r.
 - *repeated*: more than one handler call was made for r. It is *permitted* if all calls but the last
-  were of killed members, and r was not committed yet when they were about to be killed.
-- *uncommitted*: a handler of r returned, and the committed offset does not lie past r: the next
-  member of the group would handle r again.
+  were of killed members, and r was not committed just before they were killed.
+- *uncommitted*: a handler of r returned, and the committed offset is not past r: the next member of
+  the group would handle r again.
 - *order violation*: the first handler call of r came after the first call of a later record with
   the same partition and key, or some call of r came while another handler with its partition and
   key was running. Records without a key have no order.
@@ -65,7 +65,7 @@ class Disorder(NamedTuple):
 
 
 class Stall(NamedTuple):
-    """No record of the partition was started for ``seconds``, until ``member`` started one."""
+    """For ``seconds``, no record of the partition was started, until ``member`` started one."""
 
     partition: TopicPartition
     member: str
@@ -75,14 +75,14 @@ class Stall(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What a run is judged by.
+    """The observations of a run.
 
     Args:
         produced: all records of the topic.
         handled: the logs of all members, in any order.
         committed: the group's committed offsets after all members had left.
         concurrency: the number of handlers that a member may run at once.
-        died: when the processes of members ended, and their running handlers with them.
+        died: the times at which the processes of members, and so their handlers, ended.
         killed: members that were killed, with the committed offsets just before.
     """
 
@@ -120,7 +120,8 @@ class GroupResult:
 
 
 class ObservedCall(NamedTuple):
-    """One handler call; ``end`` is infinite if it never ended, ``returned`` whether it returned."""
+    """One handler call. ``end`` is infinite if the call never ended; ``returned`` says whether it
+    returned."""
 
     record: RecordId
     key: str | None

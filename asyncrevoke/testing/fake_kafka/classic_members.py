@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 
 class ServesClassicMembers(Protocol):
-    """A group whose coordinator answers JoinGroup, SyncGroup, Heartbeat and LeaveGroup."""
+    """A group whose coordinator handles JoinGroup, SyncGroup, Heartbeat and LeaveGroup. Implemented
+    by :class:`~asyncrevoke.testing.fake_kafka.classic_coordinator.ClassicCoordinator`."""
 
     @property
     def events(self) -> CoordinatorEvents:
