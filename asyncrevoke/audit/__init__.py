@@ -1,1 +1,1 @@
-"""The audit: whether what a journal says and what a topic holds fit together."""
+"""The audit: compares what a journal says about a topic with the topic."""

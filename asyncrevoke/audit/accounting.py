@@ -1,8 +1,8 @@
-"""Compares the offsets that a group has committed with what the journals have of them."""
+"""Compares the committed offsets of a group with those in the journals."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from asyncrevoke.audit.anomalies import Anomaly, AnomalyKind
 from asyncrevoke.audit.rules.unaccounted import (
@@ -26,20 +26,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from asyncrevoke.audit.group_offsets import GroupOffsets
-    from asyncrevoke.audit.sql.dialect import SqlDialect
-    from asyncrevoke.audit.sql.text import Text
+    from asyncrevoke.audit.sql.database import Database
     from asyncrevoke.journal.reading import SessionState
 
 _OF_BROKER = "the group's offset at the broker"
 _OF_SESSION = "the offset at which a session was assigned the partition"
 _OTHERS = (
-    "a member whose journal is not here or was cut, a member without a journal, a client of another"
-    " kind, or an administrator"
+    "a member whose journal is missing or was cut, a member without a journal, another client, or"
+    " an administrator"
 )
 _RETENTION = "committed by others, and removed from the log by retention"
 _NO_OFFSETS = (
-    "its process was killed while it owned the partition, and what the group has committed is not"
-    " known: whether the end of its journal was cut cannot be told"
+    "its process was killed while it owned the partition, and the committed offset of the group is"
+    " not known: the end of its journal may have been cut"
 )
 
 
@@ -49,7 +48,7 @@ class Offsets(Protocol):
 
     @property
     def lo(self) -> int:
-        """Where it starts."""
+        """The first offset of the log."""
         ...
 
     @property
@@ -58,31 +57,9 @@ class Offsets(Protocol):
         ...
 
 
-class AccountingQueries(Protocol):
-    """The queries of this module. Implemented by
-    :class:`~asyncrevoke.audit.local_database.LocalDatabase` and
-    :class:`~asyncrevoke.spark.audits.database.SparkDatabase`."""
-
-    @property
-    def dialect(self) -> SqlDialect:
-        """The SQL that differs between engines."""
-        ...
-
-    def put(self, name: str, columns: Mapping[str, str], rows: Sequence[Sequence[object]]) -> None:
-        """Create a small table of these rows."""
-        ...
-
-    def define(self, name: str, query: Text) -> None:
-        """Create a table of the query's rows."""
-        ...
-
-    def rows(self, query: Text) -> list[tuple[Any, ...]]:
-        """The query's rows."""
-        ...
-
-
 class _Gap(NamedTuple):
-    """The first and the last unaccounted offset, and how many records no journal has, if known."""
+    """The first and the last unaccounted offset, and how many records have no row in any journal.
+    ``records`` is None if that is not known."""
 
     lo: int
     hi: int
@@ -90,15 +67,15 @@ class _Gap(NamedTuple):
 
 
 class Accounting:
-    """What the group has committed and the journals do not account for.
+    """The offsets that the group has committed and no journal accounts for.
 
-    Creating it needs the table ``events`` and creates ``unaccounted`` and ``set_back``.
+    Creating it reads the table ``events`` and creates the tables ``unaccounted`` and ``set_back``.
     ``bounds`` are those of the topic's partitions.
     """
 
     def __init__(
         self,
-        database: AccountingQueries,
+        database: Database,
         topic: str,
         bounds: Mapping[int, Offsets],
         sessions: Sequence[SessionState],
@@ -141,13 +118,13 @@ class Accounting:
 
     @property
     def is_complete(self) -> bool:
-        """Whether there is nothing unaccounted for."""
+        """Whether the journals account for all committed offsets."""
         return not self._unaccounted
 
     def _is_set_back(self, each: Observation) -> bool:
         if each.committed is None or each.off >= each.committed:
             return False
-        # Members may have committed since the broker was asked, and since a snapshot was taken.
+        # Members may have committed after the broker responded, or after the snapshot was taken.
         offsets = self._group_offsets
         is_latest = offsets is not None and offsets.source == "broker" and not self._live
         return each.session is not None or is_latest
@@ -184,14 +161,14 @@ class Accounting:
             elif number in handled or number in not_done:
                 gap = whole
             else:
-                # Nothing of it was compared, or there is no record in it.
+                # Either the range was not compared, or it has no records.
                 is_compared = compared_from is not None and each.lo >= compared_from
                 gap = None if is_compared else whole
             if gap is not None:
                 yield self._gap(each, gap)
 
     def _without_offsets(self) -> Iterator[Anomaly]:
-        """The partitions of killed sessions of which nobody knows what was committed in the end."""
+        """The partitions of killed sessions whose committed offset is not known."""
         strict = {s.name for s in self._sessions if s.strict and s.gap is None}
         known = () if self._group_offsets is None else self._group_offsets.offsets.keys()
         for session, part in sorted(self._db.rows(LAST_OWNERS)):
@@ -202,7 +179,7 @@ class Accounting:
     def _gap(self, each: Unaccounted, gap: _Gap) -> Anomaly:
         where = Anomaly(AnomalyKind.JOURNAL_GAP, self._topic, each.part, gap.lo, gap.hi)
         if each.by_map:
-            reason = f"completed, as a completion map says, and no journal has it: by {_OTHERS}"
+            reason = f"completed according to a completion map, and no journal has it: by {_OTHERS}"
         else:
             what = _OF_BROKER if each.session is None else _OF_SESSION
             reason = f"{what} is {each.hi}, and no journal accounts for it: committed by {_OTHERS}"
@@ -228,7 +205,7 @@ class Accounting:
         else:
             kind = AnomalyKind.JOURNAL_GAP
             evidence["reason"] = (
-                f"the group's offset was set back from {each.committed} to {each.off}, and no"
+                f"the committed offset went back from {each.committed} to {each.off}, and no"
                 f" journal accounts for that: by {_OTHERS}"
             )
         return Anomaly(

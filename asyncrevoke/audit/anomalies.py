@@ -1,9 +1,9 @@
-"""All kinds of anomalies that an audit reports, with severities. Imports nothing.
+"""The kinds of anomalies that an audit reports, with their severities. Imports no other module.
 
-Terms, for one partition and one group: an *attempt* is a call for a record; it is *done* if its
-outcome is one of ``schema.TERMINAL``; an offset is *covered* from when a commit beyond it was
-accepted; the *window* goes from the first offset that the journal knows of (or where the log
-starts) to the last accepted commit.
+Terms, for one partition and one group. An *attempt* is a call of a handler for a record. A record
+is *done* if the outcome of an attempt is one of ``schema.TERMINAL``. A commit *covers* the offsets
+before it, from when the broker accepted it. The *window* goes from the first offset in the journal,
+or the start of the log, to the last accepted commit.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class AnomalyKind(enum.StrEnum):
 
 
 class AnomalyDescription(NamedTuple):
-    """The severity of a kind, and a sentence about it."""
+    """The severity of a kind, and a sentence that describes it."""
 
     severity: Severity
     text: str
@@ -59,7 +59,7 @@ class AnomalyDescription(NamedTuple):
 DESCRIPTIONS: Final = {
     AnomalyKind.LOST: AnomalyDescription(
         Severity.FAIL,
-        "the committed offset is past it and no handler completed it: it will not be handled",
+        "the committed offset is past it and no handler completed it: the group skips it",
     ),
     AnomalyKind.COMMIT_AHEAD: AnomalyDescription(
         Severity.FAIL,
@@ -112,11 +112,11 @@ DESCRIPTIONS: Final = {
     ),
     AnomalyKind.JOURNAL_GAP: AnomalyDescription(
         Severity.INCONCLUSIVE,
-        "rows are, or may be, missing: of a session, or of offsets that others have committed",
+        "rows of a session are or may be missing, or other clients have committed offsets",
     ),
     AnomalyKind.NOT_RECORDED: AnomalyDescription(
         Severity.INCONCLUSIVE,
-        "the committed offset is past it; no row says that it completed, but rows are missing",
+        "the committed offset is past it and no row says that it completed; rows are missing",
     ),
     AnomalyKind.SOUGHT_PAST: AnomalyDescription(
         Severity.WARN, "never completed, because a seek went past it"
@@ -127,17 +127,17 @@ DESCRIPTIONS: Final = {
     ),
     AnomalyKind.CONTENT_NOT_COMPARED: AnomalyDescription(
         Severity.INFO,
-        "handled; whether with the topic's key and value is not known",
+        "handled; its key and value could not be compared with the topic's",
     ),
     AnomalyKind.UNVERIFIABLE: AnomalyDescription(
-        Severity.INFO, "handled or committed; the topic no longer has it, so it cannot be compared"
+        Severity.INFO, "handled or committed; deleted from the topic, so it cannot be compared"
     ),
     AnomalyKind.PENDING: AnomalyDescription(Severity.INFO, "neither committed nor completed yet"),
 }
 
 
 class Anomaly(NamedTuple):
-    """One anomaly. Offsets are inclusive, and None if it is not about records."""
+    """One anomaly. Offsets are inclusive; they are None if the anomaly is not about records."""
 
     kind: AnomalyKind
     topic: str | None = None
@@ -170,7 +170,8 @@ class AuditStatus(enum.StrEnum):
 
 
 def status_of(anomalies: list[Anomaly]) -> AuditStatus:
-    """FAIL if any anomaly fails, else INCONCLUSIVE if any is inconclusive, else PASS."""
+    """FAIL if any anomaly is FAIL, otherwise INCONCLUSIVE if any is INCONCLUSIVE, otherwise
+    PASS."""
     found = {anomaly.severity for anomaly in anomalies}
     if Severity.FAIL in found:
         return AuditStatus.FAIL

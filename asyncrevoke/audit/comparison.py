@@ -1,9 +1,9 @@
-"""The steps of an audit, the same for DuckDB and Spark."""
+"""The steps of an audit, for DuckDB and Spark."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Literal, LiteralString, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, LiteralString, NamedTuple
 
 from asyncrevoke.audit.accounting import Accounting
 from asyncrevoke.audit.anomalies import Anomaly, AnomalyKind, AuditStatus, status_of
@@ -23,22 +23,22 @@ from asyncrevoke.printable import shown_option
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from asyncrevoke.audit.sql.dialect import SqlDialect
-    from asyncrevoke.audit.sql.text import Sql, Text
+    from asyncrevoke.audit.sql.database import Database
+    from asyncrevoke.audit.sql.text import Sql
 
-# Below this number of records, fingerprints save no time.
+# With fewer records, comparing fingerprints first takes longer than comparing all records.
 EXACT_BELOW = 4_000_000
 
 
 class Bounds(NamedTuple):
-    """Where the log of a partition starts, and where it ends (the next offset)."""
+    """The first offset of a partition's log, and its end (the next offset)."""
 
     lo: int
     hi: int
 
 
 class Range(NamedTuple):
-    """Offsets of a partition, without ``hi``."""
+    """Offsets of a partition, from ``lo`` up to, not including, ``hi``."""
 
     partition: int
     lo: int
@@ -46,8 +46,9 @@ class Range(NamedTuple):
 
 
 class AuditSettings(NamedTuple):
-    """Settings of an audit; times in seconds. ``skew``: the largest difference of clocks;
-    ``stall``: the longest handover that is not reported; ``exact``: compare every record."""
+    """Settings of an audit. ``skew``: the largest difference between clocks of machines, in
+    seconds; ``stall``: the longest handover that is not reported, in seconds; ``exact``: compare
+    every record."""
 
     skew: float = 0.05
     stall: float = 10.0
@@ -55,14 +56,13 @@ class AuditSettings(NamedTuple):
 
 
 class AuditResult(NamedTuple):
-    """The result of an audit: everything that a report shows.
+    """The result of an audit, with all that a report shows.
 
-    ``attempts``, ``done`` and ``read`` count rows of the journal, records that were done, and
-    records that the topic was found to hold; ``exact_ranges`` are those that were compared record
-    by record. ``group_offsets`` are what the journals were compared with; None if they were not
-    compared with what the group has committed. ``spans`` are rows of partition, session, from and
-    to (None: still); ``stalls`` of partition, seconds and when. ``latency`` are seconds of calls by
-    quantile, and ``latency_by_time`` rows of time, median and p99.
+    ``attempts`` and ``done`` count rows of the journal and records that were done; ``read`` counts
+    records of the topic. ``exact_ranges`` were compared record by record. ``group_offsets`` are the
+    committed offsets; None if they were not compared. ``spans`` are rows of partition, session,
+    start and end of ownership (None: still owned). ``latency`` has the durations of calls in
+    seconds by quantile; ``latency_by_time`` has rows of time, median and p99.
     """
 
     topic: str
@@ -86,32 +86,11 @@ _WINDOW = ("part", "lo", "log_start", "log_end", "committed", "hi")
 
 
 class HandlerOrder(NamedTuple):
-    """The ``order_by`` that all handlers of the topic share, if they do, and whether it holds for
-    null keys."""
+    """The ``order_by`` that all handlers of the topic share (None if they differ), and whether
+    records with null keys are ordered, too."""
 
     by: str | None
     nulls: bool
-
-
-class Database(Protocol):
-    """Runs SQL. Has the table ``journal``, described in ``rules/views.py``."""
-
-    @property
-    def dialect(self) -> SqlDialect:
-        """The SQL that differs between engines."""
-        ...
-
-    def put(self, name: str, columns: Mapping[str, str], rows: Sequence[Sequence[object]]) -> None:
-        """Create a small table of these rows."""
-        ...
-
-    def define(self, name: str, query: Text) -> None:
-        """Create a table of the query's rows."""
-        ...
-
-    def rows(self, query: Text) -> list[tuple[Any, ...]]:
-        """The query's rows."""
-        ...
 
 
 def _put_facts(
@@ -120,7 +99,7 @@ def _put_facts(
     sessions: Sequence[SessionState],
     hashless: Collection[str],
 ) -> None:
-    """Create the tables of the partitions' bounds and of what sessions say of themselves."""
+    """Create the tables of the partitions' bounds and of the facts of sessions."""
     ranges = {"part": "INT", "lo": "BIGINT", "hi": "BIGINT"}
     database.put("bounds", ranges, [(part, *each) for part, each in bounds.items()])
     database.put("hashless", {"session": "STRING"}, [(name,) for name in hashless])
@@ -137,8 +116,8 @@ def _put_facts(
 
 
 class Comparison:
-    """One audit. The caller defines the table ``source_fingerprints`` if :meth:`in_two_tiers`,
-    calls :meth:`compare`, defines the table ``source``, and calls :meth:`result`."""
+    """One audit. If :meth:`in_two_tiers`, the caller defines the table ``source_fingerprints``.
+    Then it calls :meth:`compare`, defines the table ``source``, and calls :meth:`result`."""
 
     def __init__(
         self,
@@ -154,7 +133,7 @@ class Comparison:
         batches: bool = False,
         group_offsets: GroupOffsets | None = None,
     ) -> None:
-        """``keys``: the topic's keys are known. ``batches``: the topic's record batches are
+        """``keys`` and ``batches`` say whether the keys and the record batches of the topic are
         known."""
         self._db = database
         self._topic = topic
@@ -165,7 +144,7 @@ class Comparison:
             database.put("incomplete", INCOMPLETE, missing)
             database.define("hidden", HIDDEN)
         _put_facts(database, bounds, sessions, self._hashless.sessions)
-        # Partitions in which some records have no hashes: there, fingerprints cover offsets only.
+        # In these partitions some records have no hashes, so fingerprints are made of offsets only.
         self.hashless_partitions = self._hashless.find_partitions()
         stall_us, skew_us = int(settings.stall * 1e6), int(settings.skew * 1e6)
         tables = views(
@@ -198,27 +177,27 @@ class Comparison:
         self._windows: list[dict[str, Any]] = [dict(zip(_WINDOW, row, strict=True)) for row in rows]
 
     def windows(self) -> list[Range]:
-        """The offsets that are compared, by partition."""
+        """The offsets to compare, by partition."""
         ranges = [Range(each["part"], each["lo"], each["hi"]) for each in self._windows]
         return [each for each in ranges if each.hi > each.lo]
 
     def batches(self) -> list[Range]:
-        """The offsets for which the table ``batches`` is needed; empty if it is not."""
+        """The offsets for which the table ``batches`` is needed. Empty if it is not needed."""
         by_batch = self._hashless.by_batch()
         return [window for window in self.windows() if window.partition in by_batch]
 
     def in_two_tiers(self, windows: Sequence[Range]) -> bool:
-        """Whether fingerprints are compared before records."""
+        """Whether to compare fingerprints before records."""
         total = sum(window.hi - window.lo for window in windows)
         return not self._settings.exact and total >= EXACT_BELOW
 
     def fingerprints(self, table: LiteralString) -> Sql:
-        """The query for the fingerprints of this table of records."""
+        """The query for the fingerprints of a table of records."""
         return fingerprints(self._db.dialect, table, self.hashless_partitions)
 
     def differing(self, windows: Sequence[Range]) -> tuple[int, list[Range]]:
-        """The number of records in ``source_fingerprints``, and the ranges in which the journal's
-        fingerprints differ."""
+        """The number of records in ``source_fingerprints``, and the ranges in which the
+        fingerprints differ from the journal's."""
         by_number = {window.partition: window for window in windows}
         rows = self._db.rows(flagged(self._db.dialect, inverted=self._parameters.keyless))
         clipped = [
@@ -230,8 +209,8 @@ class Comparison:
         return sum(read for *_, read in rows), ranges
 
     def compare(self, ranges: Sequence[Range]) -> list[Range]:
-        """Set the ranges that are compared record by record. Returns the ranges that ``source``
-        needs, which include the single records at which handovers continued."""
+        """Set the ranges to compare record by record. Returns the ranges that ``source`` needs:
+        these, and the first record after each handover."""
         columns = {"part": "INT", "lo": "BIGINT", "hi": "BIGINT"}
         self._db.put("ranges", columns, ranges)
         rows = self._db.rows("SELECT DISTINCT part, off, off + 1 FROM handovers")
@@ -332,7 +311,7 @@ class Comparison:
         return [(p, s, a, None if b >= FOREVER else b) for p, s, a, b in rows]
 
     def _latency(self) -> tuple[dict[str, float], list[tuple[int, float, float]]]:
-        """Of all calls, and by time."""
+        """The durations of all calls, and those by time."""
         sql = self._db.dialect
         quantiles = sql.quantiles("f - s", 0.5, 0.95, 0.99)
         ((found, highest, first, last),) = self._db.rows(
@@ -362,29 +341,26 @@ class Comparison:
 def group_of(
     known: Iterable[tuple[str | None, str | None]], topic: str, group: str | None
 ) -> str | None:
-    """The group whose consumption of the topic is audited, chosen from the journal's (topic, group)
-    pairs.
-
-    Raises ConfigError.
-    """
+    """The group to audit, chosen from the journal's (topic, group) pairs. Raises ConfigError if
+    none or several match."""
     pairs = set(known)
     groups = {of for name, of in pairs if name == topic}
     if not groups:
         topics = ", ".join(sorted({name for name, _ in pairs if name is not None}))
         raise ConfigError(
-            f"the journal says nothing of topic {shown_option(topic)}; it knows {topics}"
+            f"the journal has no rows of topic {shown_option(topic)}; it has rows of {topics}"
         )
     named = ", ".join(sorted(str(name) for name in groups))
     if group is not None:
         if group not in groups:
             raise ConfigError(
-                f"no group {shown_option(group)} has read {shown_option(topic)}: the journal knows "
+                f"no group {shown_option(group)} has read {shown_option(topic)}: the journal has "
                 f"{named}"
             )
         return group
     if len(groups) > 1:
         raise ConfigError(
-            f"consumers of several groups have read {shown_option(topic)}: name one with group=... "
+            f"consumers of several groups have read {shown_option(topic)}: choose one by group=... "
             f"({named})"
         )
     return groups.pop()
@@ -393,13 +369,13 @@ def group_of(
 def sessions_of_group(
     sessions: Iterable[SessionState], group: str | None
 ) -> tuple[SessionState, ...]:
-    """The sessions of this group. A session whose BEGIN row is missing may be of any group and is
-    included; one that was killed before its first row is not."""
+    """The sessions of this group. Includes a session whose BEGIN row is missing, because it may be
+    of any group. Excludes a session that was killed before its first row."""
     return tuple(s for s in sessions if s.begun and (not s.facts or s.facts.get("group") == group))
 
 
 def handler_order_of(facts: Iterable[str], sessions: Iterable[SessionState]) -> HandlerOrder:
-    """The order in which handlers were configured to run; ``facts`` are those of the TOPIC rows."""
+    """The configured order of the handlers. ``facts`` are those of the TOPIC rows."""
     said = [facts_of(each).get("order_by") for each in facts]
     orders = {by if isinstance(by, str) else None for by in said}
     nulls = all(state.facts.get("null_keys") == "ordered" for state in sessions)
@@ -409,7 +385,7 @@ def handler_order_of(facts: Iterable[str], sessions: Iterable[SessionState]) -> 
 def isolation_level_of(
     sessions: Iterable[SessionState],
 ) -> Literal["read_committed", "read_uncommitted"]:
-    """The isolation level to read the topic with: the consumers' own."""
+    """The isolation level of the consumers, to read the topic with."""
     levels = {state.facts.get("isolation_level") for state in sessions if state.facts}
     return "read_uncommitted" if "read_uncommitted" in levels else "read_committed"
 
@@ -428,7 +404,7 @@ def _gaps(sessions: Sequence[SessionState]) -> list[Anomaly]:
 
 
 def _joined(ranges: Iterable[Range]) -> list[Range]:
-    """Adjacent ranges merged."""
+    """These ranges, with adjacent ones merged."""
     joined: list[Range] = []
     for each in ranges:
         if joined and joined[-1].partition == each.partition and joined[-1].hi == each.lo:

@@ -1,4 +1,4 @@
-"""What an audit covered: partitions, offsets, sessions and times, and what it compared."""
+"""What an audit has covered: partitions, offsets, sessions and times."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ if TYPE_CHECKING:
     from asyncrevoke.audit.comparison import AuditResult
 
 _NOT_COMPARED = (
-    "The committed offsets of the group were not compared with the journals: a member whose "
-    "journal is missing is found only where another one continued after it."
+    "The committed offsets of the group were not compared with the journals: the audit finds a "
+    "member without a journal only if another member continued after it."
 )
 
 
 class Coverage(NamedTuple):
-    """What an audit covered. ``offsets`` counts those that were compared, in ``partitions``.
-
-    ``sessions`` counts those of the group, and ``first_us`` and ``last_us`` are the times of their
-    first and last row; None without any.
-    """
+    """``offsets`` counts the compared offsets in ``partitions``. ``sessions`` counts the sessions
+    of the group; ``first_us`` and ``last_us`` are the times of their first and last row, None
+    without sessions."""
 
     partitions: int
     offsets: int
@@ -45,7 +43,7 @@ def coverage_of(audited: AuditResult) -> Coverage:
 
 
 def coverage_lines(audited: AuditResult) -> Iterator[str]:
-    """The same in sentences."""
+    """Sentences about what the audit has covered."""
     found = coverage_of(audited)
     times = f", from {shown_time(found.first_us)} to {shown_time(found.last_us)}"
     yield (
@@ -56,19 +54,19 @@ def coverage_lines(audited: AuditResult) -> Iterator[str]:
 
 
 def group_offsets_line(audited: AuditResult) -> str:
-    """A sentence on what the journals were compared with."""
+    """A sentence about the committed offsets that were compared."""
     known = audited.group_offsets
     if known is None:
         return _NOT_COMPARED
     source = "the broker" if known.source == "broker" else "a snapshot of `journal collect`"
     return (
-        f"The committed offsets of the group, by {source} at {shown_time(known.at_us)}, were "
-        f"compared with the journals in {_counted(len(known.offsets), 'partition')}."
+        f"The committed offsets of {_counted(len(known.offsets), 'partition')}, from {source} at "
+        f"{shown_time(known.at_us)}, were compared with the journals."
     )
 
 
 def as_json(audited: AuditResult) -> dict[str, Any]:
-    """The same as a JSON object."""
+    """What the audit has covered, as a JSON object."""
     known = audited.group_offsets
     compared = None
     if known is not None:

@@ -1,4 +1,4 @@
-"""Errors of an audit itself."""
+"""Errors of the audit itself."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ if TYPE_CHECKING:
 
 
 class TopicError(AsyncRevokeError):
-    """The topic cannot be read to the end of what the journal says of it."""
+    """The topic cannot be read up to the last offset in the journal."""
 
 
 def nothing_beyond(partition: TopicPartition, position: int, end: int) -> TopicError:
     """The error of a read that made no progress before ``end``."""
     return TopicError(
-        f"{partition} gives nothing beyond offset {position}, and the journal goes to "
-        f"{end}: a transaction may be open there, or the consumers read with another isolation "
-        "level"
+        f"{partition} returns no record from offset {position} on, and the journal has records up "
+        f"to {end}: a transaction may be open, or the consumers used another isolation level"
     )

@@ -1,4 +1,4 @@
-"""The offsets that a group has committed, which an audit compares with the journals."""
+"""The committed offsets of a group, which an audit compares with the journals."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ if TYPE_CHECKING:
 
 
 class GroupOffsets(NamedTuple):
-    """Committed offsets of one group and one topic, by partition. ``source`` had them at ``at_us``
-    (microseconds since the epoch): the broker when the audit began, or a snapshot that
-    ``asyncrevoke journal collect`` has taken.
+    """Committed offsets of one group and topic, by partition.
 
-    Journals that are compared with them must be read later: their rows are on disk before a commit
-    is sent.
+    They are those at ``at_us`` (microseconds since the epoch): from the broker when the audit
+    began, or from a snapshot of ``asyncrevoke journal collect``. Read the journals later: consumers
+    write rows to disk before they send a commit.
     """
 
     offsets: Mapping[int, int]
@@ -29,7 +28,7 @@ class GroupOffsets(NamedTuple):
 
 
 async def read_group_offsets(config: ConsumerConfig, group: str, topic: str) -> GroupOffsets:
-    """What the broker has now. Raises GroupsError."""
+    """The committed offsets that the broker has now. Raises GroupsError."""
     async with GroupsClient(config) as brokers:
         committed = await committed_offsets(brokers, group)
     found = {tp.partition: offset for tp, offset in committed.items() if tp.topic == topic}
@@ -39,8 +38,8 @@ async def read_group_offsets(config: ConsumerConfig, group: str, topic: str) -> 
 def known_offsets(
     broker: GroupOffsets | None, snapshot: OffsetsSnapshot | None
 ) -> GroupOffsets | None:
-    """What is known of both: the broker's offsets, and those of the snapshot if the broker has none
-    of the group any more, as after ``offsets.retention.minutes``."""
+    """The broker's offsets, or those of the snapshot if the broker has none, as after
+    ``offsets.retention.minutes``."""
     if snapshot is None or (broker is not None and broker.offsets):
         return broker
     return GroupOffsets(snapshot.offsets, "snapshot", snapshot.at_us)

@@ -23,11 +23,14 @@ if TYPE_CHECKING:
 
 
 class LocalDatabase:
-    """DuckDB, in memory. See :class:`asyncrevoke.audit.comparison.Database`. :meth:`close` frees
-    it. What does not fit into memory goes to a temporary folder that only this user can read."""
+    """DuckDB in memory. Implements :class:`asyncrevoke.audit.sql.database.Database`. :meth:`close`
+    frees it.
+
+    Tables that do not fit into memory go to a temporary folder that only this user can read.
+    """
 
     def __init__(self, memory_limit: int | None = None) -> None:
-        """``memory_limit``: in bytes; by default, 80 % of the machine's memory. A query that needs
+        """``memory_limit`` is in bytes (default: 80 % of the machine's memory). A query that needs
         more, even with the temporary folder, raises ConfigError."""
         self.dialect = DuckDialect()
         overflow = mkdtemp(prefix="asyncrevoke-audit-")
@@ -43,7 +46,7 @@ class LocalDatabase:
         self._queries: dict[str, Text] = {}
 
     def close(self) -> None:
-        """Free memory, and remove the temporary folder."""
+        """Free memory and remove the temporary folder."""
         self._db.close()
         self._remove()
 
@@ -52,7 +55,7 @@ class LocalDatabase:
         self._db.register(name, table)
 
     def put(self, name: str, columns: Mapping[str, str], rows: Sequence[Sequence[object]]) -> None:
-        """See :class:`~asyncrevoke.audit.comparison.Database`."""
+        """See :class:`~asyncrevoke.audit.sql.database.Database`."""
         declared = [
             compose(
                 "{name} {kind}",
@@ -65,27 +68,29 @@ class LocalDatabase:
         self._run(
             compose(create, name=self.dialect.identifier(name), columns=joined(", ", declared))
         )
-        if rows:  # by columns: one by one, each takes a millisecond
+        if rows:  # by columns, because inserting a single row takes a millisecond
             given = zip(*rows, strict=True)
             table = pa.table([pa.array(column) for column in given], names=list(columns))
             self.insert(name, table, "SELECT * FROM chunk")
 
     def define(self, name: str, query: Text) -> None:
-        """See :class:`~asyncrevoke.audit.comparison.Database`. It is made when it is asked for."""
+        """See :class:`~asyncrevoke.audit.sql.database.Database`. The query runs when the table is
+        first needed."""
         self._queries[name] = query
 
     def view(self, name: str, query: Text) -> None:
-        """Give a query a name. It runs whenever its rows are needed."""
+        """Create a view. Its query runs whenever its rows are needed."""
         create = "CREATE VIEW {name} AS {query}"
         self._run(compose(create, name=self.dialect.identifier(name), query=query))
 
     def enumerate(self, name: str, query: Text) -> None:
-        """Create a type of the texts that the query gives; each value takes a number's memory."""
+        """Create an ENUM of the texts that the query returns. A value takes the memory of a
+        number."""
         create = "CREATE TYPE {name} AS ENUM ({query})"
         self._run(compose(create, name=self.dialect.identifier(name), query=query))
 
     def rows(self, query: Text) -> list[tuple[Any, ...]]:
-        """See :class:`~asyncrevoke.audit.comparison.Database`."""
+        """See :class:`~asyncrevoke.audit.sql.database.Database`."""
         self._make(tables_of(query))
         found: list[tuple[Any, ...]] = self._run(query).fetchall()
         return found
@@ -114,6 +119,6 @@ class LocalDatabase:
             return self._db.execute(query)
         except self._out_of_memory as error:
             raise ConfigError(
-                f"the comparison does not fit into the audit's memory: {error}. Allow it more "
+                f"the comparison does not fit into the audit's memory: {error}. Raise the limit "
                 "(memory_limit=...), or audit on Spark"
             ) from error

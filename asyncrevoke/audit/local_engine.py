@@ -1,4 +1,4 @@
-"""The local engine: an audit on one machine, by DuckDB."""
+"""Runs an audit on one machine, with DuckDB."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from asyncrevoke.journal.format.arrow import RecordBatch
     from asyncrevoke.journal.reading import JournalContent, SessionState
 
-# Records that are put into a table at once.
+# The number of records that are inserted at once.
 _ENOUGH = 200_000
-# Bytes without which DuckDB cannot move tables to its temporary folder.
+# With fewer bytes, DuckDB cannot move tables to its temporary folder.
 _LEAST = 128 * 2**20
-# Names of columns in the rules.
+# The column names of the rules.
 _NAMES = {"session_id": "session", "partition": "part", "offset": "off"}
-# The number of a session takes less memory, and is compared faster, than its name.
+# Numbers of sessions take less memory than names, and are compared faster.
 _AUDITED_ROWS = """
     SELECT every_row.* REPLACE (CAST(session AS session_name) AS session)
     FROM every_row JOIN audited ON audited.topic = every_row.topic
@@ -42,11 +42,12 @@ _AUDITED_ROWS = """
 
 
 class AuditedTopic(Protocol):
-    """The topic that a journal is compared with."""
+    """The topic that a journal is compared with. Implemented by
+    :class:`asyncrevoke.audit.topic.topic.Topic`."""
 
     @property
     def bounds(self) -> Mapping[int, Bounds]:
-        """Of each partition."""
+        """The bounds of each partition's log."""
         ...
 
     @property
@@ -56,16 +57,16 @@ class AuditedTopic(Protocol):
 
     @property
     def has_batches(self) -> bool:
-        """Whether it can read the headers of record batches."""
+        """Whether :meth:`batches` can read the headers of record batches."""
         ...
 
     async def batches(self, ranges: Sequence[Range], take: Callable[[RecordBatch], None]) -> None:
-        """Give the batches that have an offset in these ranges to ``take``, with the
-        columns ``batch_headers.BATCHES``."""
+        """Pass the batches that have an offset in these ranges to ``take``, with the columns
+        ``batch_headers.BATCHES``."""
         ...
 
     async def read(self, ranges: Sequence[Range], take: Callable[[RecordBatch], None]) -> None:
-        """Give all records in these ranges to ``take``: batches of ``part, off, timestamp_us,
+        """Pass all records in these ranges to ``take``, in batches of ``part, off, timestamp_us,
         key_hash, record_hash``."""
         ...
 
@@ -80,14 +81,13 @@ async def audit(
     settings: AuditSettings | None = None,
     memory_limit: int | None = None,
 ) -> AuditResult:
-    """Compare what a journal says of a topic with the topic.
+    """Compare what a journal says about a topic with the topic.
 
-    ``group`` is needed if consumers of several groups share the journal. ``group_offsets`` are what
-    the group had committed before ``content`` was read; without them, a member whose journal is
-    missing is found only where another one continued after it. ``memory_limit``: bytes that the
-    journal's rows and the comparison take together; what is more goes to a temporary folder. By
-    default, the rows and 80 % of the machine's memory. Raises ConfigError, also where the limit is
-    too low.
+    ``group`` is required if consumers of several groups share the journal. ``group_offsets`` are
+    the committed offsets of the group before ``content`` was read; without them, the audit finds a
+    member without a journal only if another member continued after it. ``memory_limit``: bytes for
+    the journal's rows and the comparison together; the rest goes to a temporary folder. By default,
+    the rows and 80 % of the machine's memory. Raises ConfigError, also if the limit is too low.
     """
     settings = settings or AuditSettings()
     group, sessions = group_and_sessions(content, topic, group)
@@ -148,7 +148,8 @@ async def _compared(
 async def differing(
     database: LocalDatabase, comparison: Comparison, source: AuditedTopic
 ) -> tuple[int, list[Range]]:
-    """How many records were read for fingerprints, and where those of the journal differ."""
+    """The number of records of which fingerprints were read, and the ranges in which they differ
+    from the journal's."""
     windows = comparison.windows()
     found = _Chunks(database, "read_fingerprints", comparison.fingerprints("chunk"))
     await source.read(windows, found.take)
@@ -160,8 +161,7 @@ async def differing(
 def group_and_sessions(
     content: JournalContent, topic: str, group: str | None
 ) -> tuple[str | None, tuple[SessionState, ...]]:
-    """The group whose consumption of the topic is audited, with its sessions. Raises
-    ConfigError."""
+    """The group to audit, with its sessions. Raises ConfigError if none or several groups match."""
     named = content.table.select(["topic", "group"]).unify_dictionaries()
     known = named.group_by(["topic", "group"]).aggregate([])
     pairs = zip(known["topic"].to_pylist(), known["group"].to_pylist(), strict=True)
@@ -172,10 +172,8 @@ def group_and_sessions(
 def database_of(
     journal: Table, topic: str, group: str | None, memory_limit: int | None = None
 ) -> LocalDatabase:
-    """A database with a journal's rows of one topic and group, and nothing of the topic.
-
-    ``memory_limit``: see :class:`LocalDatabase`.
-    """
+    """A database with a journal's rows of one topic and group, and no records of the topic. For
+    ``memory_limit`` see :class:`LocalDatabase`."""
     database = LocalDatabase(memory_limit)
     names = [_NAMES.get(name, name) for name in journal.column_names]
     database.add("every_row", journal.rename_columns(names))
@@ -213,7 +211,7 @@ class _Chunks:
             self.put()
 
     def put(self) -> None:
-        """Insert what was collected."""
+        """Insert the collected records."""
         if self._batches:
             chunk = pa.Table.from_batches(self._batches)
             self._database.insert(self._name, chunk, self._query)

@@ -1,4 +1,4 @@
-"""The report of an audit: JSON, and an HTML page that loads nothing."""
+"""Writes the report of an audit: JSON, and a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.audit.comparison import AuditResult
 
-# Anomalies on the page; all of them are in the JSON.
+# Anomalies on the page. The JSON has all of them.
 _SHOWN = 500
 _WIDTH, _LEFT, _ROW = 960, 90, 22
 _HEIGHT = 160
@@ -54,7 +54,7 @@ def write_report(audited: AuditResult, folder: Path) -> None:
 
 
 def counts(anomalies: Iterable[Anomaly]) -> dict[AnomalyKind, int]:
-    """The number of records (or cases) of each kind, in the order of the kinds."""
+    """The number of records (or cases) of each kind of anomaly, in the order of the kinds."""
     found: Counter[AnomalyKind] = Counter()
     for anomaly in anomalies:
         lo, hi = anomaly.offset_lo, anomaly.offset_hi
@@ -84,7 +84,7 @@ def _rank(anomaly: Anomaly) -> int:
 
 
 class _Ownership(NamedTuple):
-    """Which session owned which partition when, from ``first`` to ``last``."""
+    """The ownership of partitions by sessions, from ``first`` to ``last``."""
 
     first: int
     last: int

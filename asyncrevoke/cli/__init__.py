@@ -1,4 +1,4 @@
-"""The command ``asyncrevoke``; each of its commands is a file here."""
+"""The command ``asyncrevoke``. Each of its commands has a file or folder here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands of ``asyncrevoke``, collected."""
+"""Collects the commands of ``asyncrevoke``."""
 
 from __future__ import annotations
 

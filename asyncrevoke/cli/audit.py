@@ -1,4 +1,4 @@
-"""``asyncrevoke audit``: compare journals with the topic."""
+"""``asyncrevoke audit``: compares journals with the topic."""
 
 from __future__ import annotations
 
@@ -29,13 +29,11 @@ _SHOWN = 20
 
 @connects
 def audit(
-    path: Annotated[
-        Path, typer.Argument(metavar="JOURNAL", help="The folder that was given to Journal().")
-    ],
+    path: Annotated[Path, typer.Argument(metavar="JOURNAL", help="The folder of Journal().")],
     *,
     topic: Annotated[str, typer.Option(help="The topic to audit.")],
     group: Annotated[
-        str | None, typer.Option(help="Needed if several groups share the journal.")
+        str | None, typer.Option(help="Required if several groups share the journal.")
     ] = None,
     exact: Annotated[
         bool, typer.Option("--exact", help="Compare every record, even if there are many.")
@@ -53,8 +51,8 @@ def audit(
         int | None,
         typer.Option(
             min=256,
-            help="MiB of memory for the journal's rows, at most a half, and the comparison. What is"
-            " more goes to a temporary folder. Default: most of the machine's memory.",
+            help="MiB of memory for the journal's rows (at most half) and the comparison. The rest"
+            " goes to a temporary folder. Default: most of the machine's memory.",
         ),
     ] = None,
     connection: ConnectionOptions,
@@ -63,9 +61,9 @@ def audit(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON value.")] = False,
 ) -> None:
-    """Check whether records were lost, repeated or reordered, by journals and the topic.
+    """Check whether records were lost, repeated or reordered, by comparing journals with the topic.
 
-    The exit code is 0 for PASS, 1 for FAIL, 3 for INCONCLUSIVE (rows of the journal are, or may be,
+    The exit code is 0 for PASS, 1 for FAIL, 3 for INCONCLUSIVE (rows of the journal are or may be
     missing) and 2 if the audit cannot start.
 
     Example: `asyncrevoke audit /var/lib/billing/journal --topic orders --out report`
@@ -97,8 +95,8 @@ async def audit_topic(
     patience: float,
     memory_limit: int | None = None,
 ) -> AuditResult:
-    """Read journal and topic, and compare them. ``memory_limit``: bytes for the journal's rows, at
-    most a half, and the comparison. Raises AsyncRevokeError."""
+    """Read and compare the journal and the topic. ``memory_limit``: bytes for the journal's rows,
+    at most half of it, and the comparison. Raises AsyncRevokeError."""
     from asyncrevoke.audit import local_engine
     from asyncrevoke.audit.comparison import isolation_level_of
     from asyncrevoke.audit.topic.topic import Topic
@@ -109,7 +107,8 @@ async def audit_topic(
     name, sessions = local_engine.group_and_sessions(content, topic, group)
     offsets = None if name is None else await _group_offsets(path, config, name, topic)
     if offsets is not None and any(state.live for state in sessions):
-        # What a commit covers is on disk before the commit is sent, and so it is read now.
+        # Read again: live sessions write rows to disk before they commit, so the rows of each
+        # commit read above exist now.
         content = read_journal(path, rows_limit)
     level = isolation_level_of(sessions)
     source = await Topic.of(topic, config, isolation_level=level, no_progress_timeout=patience)
@@ -127,8 +126,8 @@ async def audit_topic(
 async def _group_offsets(
     path: Path, config: ConsumerConfig, group: str, topic: str
 ) -> GroupOffsets | None:
-    """What the broker has, and beside it the snapshot of a journal that was collected. None, after
-    a line on stderr, if there is neither."""
+    """The committed offsets from the broker, or from the snapshot of a collected journal. None,
+    after a line on stderr, if neither has any."""
     from asyncrevoke.audit.group_offsets import known_offsets, read_group_offsets
     from asyncrevoke.groups.errors import GroupsError
     from asyncrevoke.journal.topic.offsets_snapshot import read_snapshot
@@ -137,13 +136,13 @@ async def _group_offsets(
     try:
         return known_offsets(await read_group_offsets(config, group, topic), snapshot)
     except GroupsError as error:
-        what = "the group's offsets are not compared" if snapshot is None else "a snapshot is used"
+        what = "committed offsets are not audited" if snapshot is None else "using the snapshot"
         print_line(Console(stderr=True), f"{what}: {error}")
         return known_offsets(None, snapshot)
 
 
 def missing_packages() -> str:
-    """The packages of the extra that are not installed; empty if all are."""
+    """The packages of the extra that are not installed. Empty if all are installed."""
     return ", ".join(name for name in _NEEDED if find_spec(name) is None)
 
 

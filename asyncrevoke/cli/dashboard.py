@@ -1,4 +1,4 @@
-"""``asyncrevoke dashboard``: a live page of a group, from what its brokers report."""
+"""``asyncrevoke dashboard``: a live page of a group, from the reports of its brokers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def dashboard(
         str, typer.Option(help="The address to listen on; 0.0.0.0 shows the page to others.")
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(help="The port to listen on; 0 takes a free one.")
+        int, typer.Option(help="The port to listen on; 0 chooses a free one.")
     ] = DEFAULT_PORT,
     allowed_host: Annotated[
         list[str] | None,
@@ -43,7 +43,7 @@ def dashboard(
 ) -> None:
     """Show a consumer group on a live page until Ctrl-C: owners of partitions, and lag.
 
-    Shows groups of any client, from what brokers report twice a second. dashboard_router(consumer)
+    Shows groups of any client, from reports of brokers, twice a second. dashboard_router(consumer)
     shows more, in the process of an application.
 
     Example: `asyncrevoke dashboard --group billing --bootstrap-servers kafka-1:9092 --open`

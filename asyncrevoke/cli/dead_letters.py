@@ -36,10 +36,9 @@ if TYPE_CHECKING:
     from asyncrevoke.dead_letters.replay import Replay, ReplayOptions, ReplayResult
     from asyncrevoke.dead_letters.reprocessing import ReprocessResult
 
-# Characters of a value or a key.
+# Limit for the shown characters of a value or a key.
 _LONGEST = 100_000
 _NAMED = 20
-# Messages of the library name its options so.
 
 dead_letters = typer.Typer(
     help="Records that have failed for good: list, show and replay them.",

@@ -29,29 +29,31 @@ def handover(
     *,
     group: Annotated[str, typer.Option(help="The consumer group to commit for.")],
     topic: Annotated[
-        str | None, typer.Option(help="Needed for queries of format asyncrevoke.")
+        str | None, typer.Option(help="Required if the offsets do not name their topic.")
     ] = None,
     sink: Annotated[
-        str | None, typer.Option(help="The folder of the query's rows: a batch in it is done.")
+        str | None, typer.Option(help="The folder of the query's rows: its batches are complete.")
     ] = None,
-    apply: Annotated[bool, typer.Option("--apply", help="Commit; without it, only look.")] = False,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Commit. Default: only show the offsets.")
+    ] = False,
     connection: ConnectionOptions,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object for machines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Let a consumer group continue where a streaming query of Spark has stopped.
 
-    Shows, for each partition, what the group has committed, what it would be, and what would be
-    skipped or repeated by that. Stop the query and all members of the group first. The exit code is
-    0 if it is shown, or committed and read back; 1 if it cannot be committed, 2 if an option or the
-    folder is wrong.
+    Shows, for each partition, the committed offset of the group, the new offset, and the offsets
+    that the group would skip or repeat. Stop the query and all members of the group first. The exit
+    code is 0 if the offsets are shown, or committed and read back; 1 if they cannot be committed, 2
+    if an option or the folder is wrong.
 
     Example: `asyncrevoke handover /data/checkpoint --group billing --topic orders --apply`
     """
     from asyncrevoke.spark.errors import HandoverError
     from asyncrevoke.spark.handovers.group_handover import (
         apply_handover,
+        check_committable,
         plan_handover,
-        reject_group_with_members,
     )
 
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
@@ -65,7 +67,7 @@ def handover(
     if not as_json:
         show(plan)
     try:
-        reject_group_with_members(plan)
+        check_committable(plan)
         if apply:
             apply_handover(plan, bootstrap=config)
     except AsyncRevokeError as error:
@@ -79,7 +81,7 @@ def handover(
 
 
 def as_json_text(plan: Handover, *, committed: bool) -> str:
-    """The table of a plan in one line, and whether it was carried out."""
+    """A plan as one line of JSON. ``committed`` says whether it was applied."""
     moves = [
         {
             "topic": move.partition.topic,
@@ -96,7 +98,7 @@ def as_json_text(plan: Handover, *, committed: bool) -> str:
 
 
 def show(plan: Handover) -> None:
-    """The table of a plan."""
+    """Print a plan as a table."""
     console = Console()
     if not console.is_terminal:
         console = Console(width=200)
@@ -116,7 +118,7 @@ def show(plan: Handover) -> None:
     console.print(table)
     if plan.pending is not None:
         console.print(
-            f"Batch {plan.pending} of the query was begun and has not ended: its records are "
-            "handled again by the group.",
+            f"Batch {plan.pending} of the query began and has not completed: the group handles its "
+            "records again.",
             highlight=False,
         )

@@ -1,4 +1,4 @@
-"""``asyncrevoke journal``: what consumers have written down."""
+"""``asyncrevoke journal``: commands for the journals of consumers."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ journal = typer.Typer(
     rich_markup_mode="markdown",
 )
 
-_Path = Annotated[Path, typer.Argument(metavar="PATH", help="What Journal(path) was given.")]
-_Json = Annotated[bool, typer.Option("--json", help="JSON for machines.")]
+_Path = Annotated[Path, typer.Argument(metavar="PATH", help="The path of Journal(path).")]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @journal.command()
 def seal(path: _Path, *, as_json: _Json = False) -> None:
-    """Make Parquet of the logs of sessions that have ended, or were killed.
+    """Convert the logs of ended and killed sessions to Parquet.
 
-    What a crash has torn off the end of a log is left out; no commit covers it. Sessions that are
-    being written are left alone.
+    The incomplete end of a log after a crash is left out: no commit covers it. Sessions that a
+    process is writing are skipped.
 
     Example: `asyncrevoke journal seal /var/lib/billing/journal`
     """
@@ -71,15 +71,15 @@ def seal(path: _Path, *, as_json: _Json = False) -> None:
         what = "is being written" if sealed is None else ", ".join(sealed) or "was sealed before"
         print(printable(f"{name}: {what}"))
     if not found:
-        raise failed_with(f"{path} holds no journal", USAGE)
+        raise failed_with(f"{path} has no journal", USAGE)
 
 
 @journal.command()
 def check(path: _Path, *, as_json: _Json = False) -> None:
-    """Say of each session whether its log is whole.
+    """Report for each session whether its log is complete.
 
-    The exit code is 0 if all are, 1 if rows are missing that were there, or have changed, 3 if a
-    session has no end, so that calls which ran when its process was killed may be missing, and 2 if
+    The exit code is 0 if all logs are complete, 1 if rows were lost or changed, 3 if a session has
+    no end, so that calls that were running when its process was killed may be missing, and 2 if
     there is no journal.
 
     Example: `asyncrevoke journal check /var/lib/billing/journal --json`
@@ -116,10 +116,10 @@ def show(
     kind: Annotated[
         str | None, typer.Option(help="Only rows of this kind: ATTEMPT, COMMIT, ASSIGN, LOST ...")
     ] = None,
-    limit: Annotated[int, typer.Option(help="The last so many rows, by time.")] = 50,
-    as_json: Annotated[bool, typer.Option("--json", help="A JSON object a row.")] = False,
+    limit: Annotated[int, typer.Option(help="The number of rows, the latest ones.")] = 50,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object per row.")] = False,
 ) -> None:
-    """Show rows, the last ones of all sessions, in the order of time.
+    """Show the latest rows of all sessions, in the order of time.
 
     Example: `asyncrevoke journal show /var/lib/billing/journal --kind COMMIT --limit 10`
     """
@@ -129,7 +129,7 @@ def show(
         from asyncrevoke.journal.format.schema import RowKind
 
         if kind.upper() not in set(RowKind):
-            raise failed_with(f"--kind {kind}: there are {', '.join(RowKind)}", USAGE)
+            raise failed_with(f"--kind {kind}: use one of {', '.join(RowKind)}", USAGE)
         rows = rows.filter(pc.equal(rows["kind"], kind.upper()))
     from asyncrevoke.journal.reading import by_time
 
@@ -146,18 +146,18 @@ def show(
 def collect(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A new folder.")],
     *,
-    topic: Annotated[str, typer.Option(help="What KafkaSink was given.")],
+    topic: Annotated[str, typer.Option(help="The topic of KafkaSink.")],
     connection: ConnectionOptions,
     max_sessions: Annotated[
-        int, typer.Option(min=1, help="Reject a topic with more sessions than these.")
+        int, typer.Option(min=1, help="Reject a topic with more sessions.")
     ] = 10_000,
     as_json: _Json = False,
 ) -> None:
-    """Make a journal's folder of the topic that members on many machines have written to.
+    """Write a journal's folder from the topic that members on many machines have written to.
 
-    The exit code is 1 if the topic has records that are no piece of a journal, or repeat rows.
-    Those are not written. What the groups of the journals have committed is written too, if the
-    same brokers have it: an audit compares it if it cannot ask for it.
+    The exit code is 1 if the topic has invalid records, or records that repeat rows. These are not
+    written. The committed offsets of the journals' groups are written, too, if the same brokers
+    have them: an audit uses them if the brokers no longer do.
 
     Example: `asyncrevoke journal collect collected --topic billing-journal`
     """
@@ -184,14 +184,12 @@ def collect(
         print(json.dumps(found._asdict()))
     else:
         print(f"{found.sessions} sessions, {found.rows:,} rows")
-    if found.strange:
-        raise failed_with(
-            f"{found.strange} records of {topic} are no piece of a journal, or repeat rows", FAILED
-        )
+    if found.invalid:
+        raise failed_with(f"{found.invalid} records of {topic} are invalid, or repeat rows", FAILED)
 
 
 async def _committed(config: ConsumerConfig, group: str) -> Mapping[TopicPartition, int]:
-    """What the group has committed; nothing, after a line on stderr, if that cannot be read."""
+    """The committed offsets of the group. Empty, after a line on stderr, if they cannot be read."""
     from asyncrevoke.groups.cluster import GroupsClient
     from asyncrevoke.groups.errors import GroupsError
     from asyncrevoke.groups.observer import committed_offsets
@@ -200,7 +198,7 @@ async def _committed(config: ConsumerConfig, group: str) -> Mapping[TopicPartiti
         async with GroupsClient(config) as brokers:
             return await committed_offsets(brokers, group)
     except GroupsError as error:
-        line = f"the offsets of group {group} are not collected: {error}"
+        line = f"committed offsets of group {group} not collected: {error}"
         print_line(Console(stderr=True), line)
         return {}
 
@@ -209,7 +207,7 @@ def _end_of(state: SessionState) -> str:
     if state.live:
         return "being written"
     if state.ended:
-        return "whole"
+        return "complete"
     return "killed; strict" if state.begun else "killed before anything was handled"
 
 

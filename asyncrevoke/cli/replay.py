@@ -1,4 +1,4 @@
-"""``asyncrevoke replay``: handlers on records of the past, on Spark."""
+"""``asyncrevoke replay``: runs handlers on records of the past, on Spark."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class MissingName(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeOptions:
-    """The options that say which records are replayed."""
+    """The options that select the records to replay."""
 
-    topic: Annotated[str, typer.Option(help="The topic that is read.")]
+    topic: Annotated[str, typer.Option(help="The topic to read.")]
     start: Annotated[
         str | None,
         typer.Option("--from", help="A time, an offset, earliest, or offsets as JSON."),
@@ -73,7 +73,7 @@ class RangeOptions:
     def plan(self, config: ConsumerConfig, messages: Console) -> list[OffsetRange]:
         """The ranges of offsets. Raises ConfigError, and the errors of the brokers."""
         if self.start is not None and self.from_group is not None:
-            raise ConfigError("--from and --from-group both say where to begin: give one of them")
+            raise ConfigError("--from and --from-group both set the start: leave one out")
         begin = f"group:{self.from_group}" if self.from_group is not None else self.start
         from asyncrevoke.spark.reading.offsets import resolve_ranges
         from asyncrevoke.spark.session import check_spark
@@ -94,10 +94,10 @@ class RangeOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """The options that say how records are replayed."""
+    """The options that configure the replay."""
 
     out: Annotated[str, typer.Option(help="The folder for rows and the report.")]
-    run_id: Annotated[str | None, typer.Option(help="Resume this run, or name a new one.")] = None
+    run_id: Annotated[str | None, typer.Option(help="The run to resume, or to create.")] = None
     engine: Annotated[EngineName, typer.Option()] = EngineName.DIRECT
     errors: Annotated[
         ErrorsName,
@@ -105,7 +105,7 @@ class RunOptions:
             help="Failed records: a row with the error, the handlers' policy, or the replay fails."
         ),
     ] = ErrorsName.RECORD
-    max_errors: Annotated[int | None, typer.Option(help="More failed rows end the replay.")] = None
+    max_errors: Annotated[int | None, typer.Option(help="Stop after more failed records.")] = None
     dead_letters: Annotated[
         bool,
         typer.Option(
@@ -113,11 +113,11 @@ class RunOptions:
         ),
     ] = False
     concurrency: Annotated[
-        int | None, typer.Option(help="Handlers at once in each task; the consumer's by default.")
+        int | None, typer.Option(help="Concurrent handlers per task. Default: the consumer's.")
     ] = None
     master: Annotated[
         str | None,
-        typer.Option(help="Of Spark: local[4], spark://..., k8s://..., sc://host for Connect."),
+        typer.Option(help="Spark's master: local[4], spark://..., k8s://..., or sc://host."),
     ] = None
     py_files: Annotated[
         list[str] | None, typer.Option(help="Files and archives that workers need.")
@@ -126,8 +126,8 @@ class RunOptions:
     def run(
         self, target: str, ranges: list[OffsetRange], servers: str | None, messages: Console
     ) -> ReplayReport:
-        """Replay these ranges; ``servers`` replace the consumer's brokers. Raises what
-        :func:`asyncrevoke.spark.replay` raises."""
+        """Replay these ranges. ``servers`` replaces the consumer's bootstrap servers. Raises the
+        errors of :func:`asyncrevoke.spark.replay`."""
         from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
         from asyncrevoke.spark.replays.run import new_run_id, replay
         from asyncrevoke.spark.session import is_connected, open_session
@@ -178,15 +178,15 @@ def replay(
     reading: RangeOptions,
     running: RunOptions,
     report: Annotated[
-        Path | None, typer.Option(help="Where the report goes; by default into --out.")
+        Path | None, typer.Option(help="The path of the report. Default: in --out.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object for machines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Run a consumer's handlers again on a part of a topic, on a Spark cluster.
 
-    Without --master it runs on this machine, or as spark-submit says. Times without an offset from
-    UTC are of this machine's time zone. Nothing is committed. The exit code is 0 if all is done, 1
-    if it has failed or a row is an error, 2 if an option is wrong.
+    Without --master it runs on this machine, or on the master of spark-submit. Times without an
+    offset from UTC are in this machine's time zone. Nothing is committed. The exit code is 0 if all
+    records were handled, 1 if the replay or a record has failed, 2 if an option is wrong.
 
     Example: `asyncrevoke replay app:consumer --topic orders --from 2026-11-01T00:00 --out replayed`
     """
@@ -255,7 +255,7 @@ def _print_report(result: ReplayReport, out: str, report: Path | None, *, as_jso
 
 
 def as_json_text(result: ReplayReport, report: Path | None) -> str:
-    """All that is known of a run, in one line."""
+    """The report of a run as one line of JSON."""
     facts = {
         "run_id": result.run_id,
         "results": result.results,

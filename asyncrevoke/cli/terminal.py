@@ -1,4 +1,4 @@
-"""Terminal output of commands; text from brokers and records cannot control the terminal."""
+"""Terminal output of commands. Text from brokers and records cannot control the terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from asyncrevoke.printable import printable, printable_lines
 if TYPE_CHECKING:
     from rich.table import Table
 
-# Exit codes: what was asked for failed, an option is wrong, or it cannot be said.
+# Exit codes: the command failed, an option is wrong, or the result is inconclusive.
 FAILED: Final = 1
 USAGE: Final = 2
 INCONCLUSIVE: Final = 3
@@ -30,12 +30,12 @@ def print_line(console: Console, text: str) -> None:
 
 
 def print_error(error: object, console: Console | None = None) -> None:
-    """Print an error, not wrapped; on stderr unless ``console`` is given."""
+    """Print an error without wrapping, on stderr unless ``console`` is given."""
     shown = console or Console(stderr=True)
     shown.print(Text(f"error: {printable_lines(str(error))}"), soft_wrap=True)
 
 
 def failed_with(error: object, code: int, console: Console | None = None) -> typer.Exit:
-    """Print an error; returns the exception to raise."""
+    """Print an error. Returns the exception to raise."""
     print_error(error, console)
     return typer.Exit(code)

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
     from asyncrevoke.dashboard.history import History
 
-# Seconds between two renderings after a change, and without one.
+# Seconds before the next rendering, after a change and without one.
 _SOON: Final = 0.1
 _LATEST: Final = 1.0
 _MOST_VIEWERS: Final = 32
-# Seconds after which a stream ends, because servers wait for their responses when they shut down;
-# the browser then opens another one.
+# Seconds after which a stream ends, because servers wait for their responses when they shut down.
+# The browser then opens another stream.
 _STREAM: Final = 5.0
 # Seconds for which a stream waits for a viewer that does not read.
 _WRITE_TIMEOUT: Final = 5.0
@@ -56,7 +56,7 @@ _TYPES: Final = {
 
 
 class Dashboard:
-    """Serves a history. Renders it once for all viewers, and only while there are any.
+    """Serves a history. Renders it once for all viewers, and only while there are viewers.
 
     Nothing is queued for a viewer that does not read: its next message is the newest rendering.
     """
@@ -77,7 +77,7 @@ class Dashboard:
             if (rejection := _rejected_site(request)) is not None:
                 return rejection
             if self.history.listeners >= _MOST_VIEWERS:
-                return _rejected(f"the page has {_MOST_VIEWERS} viewers already", 503)
+                return _rejected(f"the page already has {_MOST_VIEWERS} viewers", 503)
             return _Live(self)
 
         async def view(request: Request) -> Response:
@@ -86,9 +86,9 @@ class Dashboard:
             try:
                 ago = float(request.query_params.get("ago", "0"))
             except ValueError:
-                return _rejected("ago is a number of seconds", 400)
+                return _rejected("ago must be a number of seconds", 400)
             if not 0 <= ago <= KEPT:
-                return _rejected(f"ago is from 0 to {KEPT:g} seconds", 400)
+                return _rejected(f"ago must be 0 to {KEPT:g} seconds", 400)
             content = msgspec.json.encode(parts(self.history, ago))
             return Response(content, media_type="application/json", headers=_HEADERS)
 
@@ -98,7 +98,7 @@ class Dashboard:
             number = request.query_params.get("number", "")
             shown = dead_letter(self.history, int(number)) if _NUMBER.fullmatch(number) else None
             if shown is None:
-                return _rejected("this dead letter is not kept", 404)
+                return _rejected("this dead letter is no longer kept", 404)
             return Response(
                 msgspec.json.encode(shown), media_type="application/json", headers=_HEADERS
             )
@@ -150,8 +150,8 @@ def _rejected(text: str, status: int) -> Response:
 
 
 def _rejected_site(request: Request) -> Response | None:
-    """A rejection if the page of another site sent the request: it cannot read the response, but
-    would count as a viewer.
+    """A rejection if a page of another site sent the request. That page cannot read the response,
+    but would count as a viewer.
 
     Browsers name the site in one of two headers; other clients send neither.
     """

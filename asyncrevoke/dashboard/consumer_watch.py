@@ -1,4 +1,4 @@
-"""Fills a history from a consumer in this process, which reports each revocation at once."""
+"""Fills a history from a consumer in this process, which reports revocations immediately."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _MOST_NAMES = 6
 
 
 class ConsumerWatch(Observer):
-    """An observer that fills a history; with ``dead_letter_values`` also with the contents of dead
-    letters."""
+    """An observer that fills a history. With ``dead_letter_values``, the history also gets the
+    contents of dead letters."""
 
     def __init__(self, history: History, *, dead_letter_values: bool = False) -> None:
         self._history = history
@@ -48,7 +48,7 @@ class ConsumerWatch(Observer):
         self._held: set[TopicPartition] = set()
         self._lost: set[TopicPartition] = set()
         self._requested: dict[TopicPartition, float] = {}
-        # The offset that has been the oldest in flight, and since when.
+        # The oldest offset in flight, and the time since which it has been the oldest.
         self._oldest: dict[TopicPartition, tuple[int, float]] = {}
         self._read_due = False
         self._calls: dict[str, HandlerCalls] = {}
@@ -60,7 +60,7 @@ class ConsumerWatch(Observer):
         self._history.note(self._name, "consumer opened")
 
     def on_close(self) -> None:
-        """Its partitions have no owner from now on."""
+        """Remove the consumer: its partitions have no owner."""
         self._consumer = None
         self._history.forget(self._name)
         self._calls.clear()
@@ -70,7 +70,7 @@ class ConsumerWatch(Observer):
         self._history.note(self._name, "consumer closed")
 
     def on_poll(self, batch: PollResult) -> None:
-        """Count records. A batch that announces revocations changes states."""
+        """Count records. Read the states of partitions if the batch announces revocations."""
         self._records += sum(map(len, batch.by_partition().values()))
         if batch.to_be_revoked:
             self._read_soon()
@@ -117,7 +117,7 @@ class ConsumerWatch(Observer):
         self._history.count_results(topic, handler, count)
 
     def on_event(self, event: str, fields: Mapping[str, object]) -> None:
-        """Note the event, and read the states of partitions."""
+        """Add a note about the event, and read the states of partitions."""
         note = _NOTES.get(event)
         if note is None:
             return
@@ -167,7 +167,7 @@ class ConsumerWatch(Observer):
         )
 
     def _read_soon(self) -> None:
-        """Read states in the next turn of the event loop, once the current change is complete."""
+        """Read states in the next event loop iteration, after the current change is complete."""
         if not self._read_due:
             self._read_due = True
             asyncio.get_running_loop().call_soon(self._read_now)
@@ -233,9 +233,9 @@ def _unavailable(health: Health) -> Iterator[Unavailable]:
     for topic in sorted(health.missing_topics):
         yield Unavailable(topic, "the topic does not exist")
     for topic in sorted(health.rejected_topics):
-        yield Unavailable(topic, "the brokers refuse access to the topic")
+        yield Unavailable(topic, "the brokers reject requests for the topic")
     for broker in health.unreachable_brokers:
-        yield Unavailable(broker, "the broker does not answer")
+        yield Unavailable(broker, "the broker does not respond")
     failed = {TopicPartition(each.topic, each.partition): each for each in health.failure_pauses}
     for partition in sorted(health.paused_partitions | failed.keys()):
         if (pause := failed.get(partition)) is None:

@@ -1,4 +1,4 @@
-"""A dead letter as the page shows it: where it is from, and what was in the record."""
+"""A dead letter in the form of the page: its origin, and the contents of its record."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from asyncrevoke.printable import counted, printable
 if TYPE_CHECKING:
     from asyncrevoke.model import Record
 
-# Bytes of a key, header or value that are shown, and headers.
+# Limits for the shown bytes of a key, header or value, and for headers.
 _MOST_BYTES: Final = 2000
 _MOST_HEADERS: Final = 50
 
@@ -18,8 +18,8 @@ _MOST_HEADERS: Final = 50
 class DeadLetter(NamedTuple):
     """A record that was written to a dead letter topic at ``at`` (seconds since the epoch).
 
-    ``error`` is the type of the exception. ``contents`` are names and printable texts: of the
-    error's message, the key, the headers and the value.
+    ``error`` is the type of the exception. ``contents`` are pairs of a name and a printable text:
+    the error's message, the key, the headers and the value.
     """
 
     number: int
@@ -33,7 +33,7 @@ class DeadLetter(NamedTuple):
 
 
 def contents(record: Record, error: BaseException) -> tuple[tuple[str, str], ...]:
-    """The message of the error and the record, each text cut after 2,000 bytes."""
+    """The message of the error, and the record. Each text is cut after 2,000 bytes."""
     headers = [
         (f"header {printable(name, _MOST_BYTES)}", _shown(value))
         for name, value in record.headers[:_MOST_HEADERS]

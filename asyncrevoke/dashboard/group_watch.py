@@ -1,4 +1,4 @@
-"""Fills a history with what brokers report of a group: members, assignments, lag."""
+"""Fills a history from the reports of brokers about a group: members, assignments, lag."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from asyncrevoke.dashboard.history import History
     from asyncrevoke.groups.facts import GroupFacts, MemberFacts
 
-# Seconds between two requests, and after one that failed.
+# Seconds before the next request, after a success and after a failure.
 _INTERVAL = 0.5
 _AGAIN = 2.0
 
@@ -24,7 +24,7 @@ _AGAIN = 2.0
 class GroupWatch:
     """Fills a history until it is cancelled.
 
-    Brokers report neither records in flight nor when a revocation was requested. A partition is
+    Brokers report neither records in flight nor the begin of a revocation. A partition is
     *draining* while its member still owns it and the target assignment has another owner.
     """
 
@@ -37,7 +37,7 @@ class GroupWatch:
         self._noted = ""
 
     async def run(self) -> None:
-        """Describe the group again and again. Errors are noted on the page, and retried."""
+        """Describe the group repeatedly. An error is noted on the page, and the request retried."""
         while True:
             try:
                 async with GroupsClient(self._config) as cluster:
@@ -56,7 +56,8 @@ class GroupWatch:
         self._names = names
         pending: list[Pending] = []
         if any(part.member_id is not None for part in facts.partitions) or not facts.members:
-            # Otherwise the group rebalances, and the coordinator reports no assignment.
+            # Without an owner of any partition the group is rebalancing, and the coordinator
+            # reports no assignment.
             for part in facts.partitions:
                 partition = TopicPartition(part.topic, part.partition)
                 self._place(partition, names.get(part.member_id or "", ""), releasing)

@@ -1,4 +1,4 @@
-"""Calls of each handler over the last minute."""
+"""Statistics of each handler's calls over the last minute."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
     from asyncrevoke.model import RunningHandler
 
-# Seconds.
+# The period of the statistics, in seconds.
 WINDOW: Final = 60.0
-# A bucket ends 5 % above the one before it.
+# The upper bound of a bucket is 5 % above that of the previous bucket.
 _BUCKETS_PER_E: Final = 1 / math.log(1.05)
 _SHORTEST: Final = 1e-6
 
@@ -22,9 +22,10 @@ _SHORTEST: Final = 1e-6
 class HandlerFigures(NamedTuple):
     """Figures of one handler over the last minute, or since the consumer was entered.
 
-    ``rate``: completed calls per second. ``errors``: calls that raised. ``p99``: seconds within
-    which 99 % of the completed calls returned, at most 5 % too high; None without a call.
-    ``running``: calls that have not ended; ``longest``: seconds that the first of them has run.
+    ``rate``: completed calls per second. ``errors``: calls that raised. ``p99``: the 99th
+    percentile of the duration of completed calls in seconds, at most 5 % too high; None without a
+    call. ``running``: the number of running calls; ``longest``: the age of the oldest of them in
+    seconds.
     """
 
     owner: str
@@ -37,11 +38,12 @@ class HandlerFigures(NamedTuple):
 
 
 class HandlerCalls:
-    """Counts the calls of one handler. Times are seconds of any one clock."""
+    """Counts the calls of one handler. Times are in seconds, of any clock."""
 
     def __init__(self, began: float) -> None:
         self._began = began
-        # Completed calls by bucket, and errors: of this second, of each second, and of their sum.
+        # Completed calls by bucket, and errors: of the current second, of each second, and their
+        # sums.
         self._new: Counter[int] = Counter()
         self._errors = 0
         self._seconds: deque[tuple[float, Counter[int], int]] = deque()
@@ -53,13 +55,13 @@ class HandlerCalls:
         self._new.update(map(_bucket, seconds))
 
     def failed(self, error: BaseException) -> None:
-        """A call has raised. Cancelled calls, of a revocation for example, are not counted."""
+        """A call has raised. Cancelled calls, for example in a revocation, do not count."""
         self._errors += not isinstance(error, CancelledError)
 
     def figures(
         self, now: float, owner: str, handler: str, running: Sequence[RunningHandler]
     ) -> HandlerFigures:
-        """The figures at ``now``. ``running``: the calls of this handler that have not ended."""
+        """The figures at ``now``. ``running`` are the running calls of this handler."""
         self._seconds.append((now, self._new, self._errors))
         self._calls += self._new
         self._all_errors += self._errors

@@ -1,4 +1,4 @@
-"""Owners of partitions, and figures for each second, over the last ten minutes."""
+"""Owners of partitions, and figures for each second, of the last ten minutes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 
 KEPT: Final = 600.0
 _MOST_NOTES = 500
-# With more owners, those without a span or sample are removed: members may come and go for ever.
+# With more owners, those without a span or sample are removed, because members may come and go
+# without end.
 _MOST_OWNERS = 1000
 _LONGEST_NAME = 256
 _MOST_DEAD_LETTERS = 200
 _MOST_LETTERS = 50
 _MOST_RESULTS = 200
 
-# "held" by its owner, in a step of a revocation, or "lost": then it has no owner at once.
+# "held" by its owner, in a step of a revocation, or "lost", which is followed by no owner.
 State: TypeAlias = Literal["held", "requested", "draining", "committing", "lost"]
 
 
@@ -40,11 +41,11 @@ class Span(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Figures of one owner at one moment; None if unknown, as brokers do not report all of them.
+    """Figures of one owner at one time. None is unknown: brokers do not report all figures.
 
-    ``records`` and ``dead_letters`` count from the start; ``records`` were delivered or, if
-    ``in_flight`` is None, committed. ``oldest``: the seconds for which the oldest record in flight
-    has been the oldest. ``state``: that of the membership or of the group.
+    ``records`` and ``dead_letters`` count from the start. ``records`` are delivered records or, if
+    ``in_flight`` is None, committed ones. ``oldest``: the seconds for which the oldest record in
+    flight has been the oldest. ``state``: that of the membership or of the group.
     """
 
     at: float
@@ -58,7 +59,8 @@ class Sample(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Progress of a partition now; None if unknown. ``oldest``: the lowest offset in flight."""
+    """The current progress of a partition; None is unknown. ``oldest`` is the lowest offset in
+    flight."""
 
     partition: TopicPartition
     owner: str
@@ -69,7 +71,7 @@ class Place(NamedTuple):
 
 
 class Unavailable(NamedTuple):
-    """A topic, partition or broker that records cannot be read from or sent to now, and why."""
+    """A topic, partition or broker that cannot be read or reached now, and the reason."""
 
     name: str
     reason: str
@@ -84,7 +86,7 @@ class Note(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """A revocation under way, since when, and what it waits for."""
+    """A revocation that has begun and not ended, its begin, and what it waits for."""
 
     partition: TopicPartition
     owner: str
@@ -94,7 +96,7 @@ class Pending(NamedTuple):
 
 
 class History:
-    """Written by watches, read by the page; not thread-safe."""
+    """Written by watches and read by the page. Not thread-safe."""
 
     def __init__(self, title: str, clock: Callable[[], float] = time.time) -> None:
         self.title = title
@@ -113,16 +115,16 @@ class History:
         self._listeners: set[asyncio.Event] = set()
         # By dead letter topic, origin topic and error.
         self.dead_letters: Counter[tuple[str, str, str]] = Counter()
-        # The newest ones with their contents, if the application shows them.
+        # The newest dead letters with their contents, if the application enables them.
         self.letters: deque[DeadLetter] = deque(maxlen=_MOST_LETTERS)
         self._letters = 0
-        # By result topic and handler; "" for what code outside of handlers publishes.
+        # By result topic and handler; "" for records that are published outside of handlers.
         self.results: Counter[tuple[str, str]] = Counter()
 
     # --- writing ---------------------------------------------------------------------------------
 
     def join(self, name: str) -> str:
-        """A new owner: ``name``, with a number if there is one of that name."""
+        """Add an owner: ``name``, with a number if the name is taken."""
         taken = name = printable(name, _LONGEST_NAME)
         number = 1
         while taken in self.owners:
@@ -132,7 +134,7 @@ class History:
         return taken
 
     def count_dead_letter(self, topic: str, origin: str, error: str) -> None:
-        """One more dead letter; those of further origins and errors are counted as "others"."""
+        """Count a dead letter. Beyond a limit, new origins and errors count as "others"."""
         names = (topic, origin, printable(error, _LONGEST_NAME))
         if names not in self.dead_letters and len(self.dead_letters) >= _MOST_DEAD_LETTERS:
             names = ("others", "", "")
@@ -142,7 +144,7 @@ class History:
     def keep_dead_letter(
         self, owner: str, topic: str, record: Record, error: BaseException
     ) -> None:
-        """Keep a dead letter with its contents; the oldest one is dropped."""
+        """Keep a dead letter with its contents. The oldest one is dropped."""
         self._letters += 1
         self.letters.append(
             DeadLetter(
@@ -159,7 +161,7 @@ class History:
         self.changed()
 
     def count_results(self, topic: str, handler: str, count: int) -> None:
-        """So many more results; those of further topics and handlers are counted as "others"."""
+        """Count results. Beyond a limit, new topics and handlers count as "others"."""
         names = (topic, printable(handler, _LONGEST_NAME))
         if names not in self.results and len(self.results) >= _MOST_RESULTS:
             names = ("others", "")
@@ -180,7 +182,7 @@ class History:
             self.changed()
 
     def leave(self, partition: TopicPartition, owner: str, *, lost: bool = False) -> None:
-        """Remove the owner of a partition; does nothing if it has another owner already."""
+        """Remove the owner of a partition. Does nothing if the partition has another owner."""
         lane = self._lanes.get(partition)
         if lane and lane[-1].owner == owner:
             if lost:
@@ -203,7 +205,7 @@ class History:
         self.changed()
 
     def forget(self, owner: str) -> None:
-        """The owner has left: what is known for now only is known no more."""
+        """Remove the current progress of an owner that has left."""
         for known in (self.pending, self.places, self.handlers, self.unavailable):
             known.pop(owner, None)
 
@@ -216,7 +218,7 @@ class History:
         self._most_owners = max(_MOST_OWNERS, 2 * len(self.owners))
 
     def note(self, owner: str, text: str) -> None:
-        """Add a note. Long text is cut."""
+        """Add a note. A long text is cut."""
         self._notes.append(Note(self.clock(), owner, printable(text)))
         self.changed()
 
@@ -248,11 +250,11 @@ class History:
         return sorted(self._lanes)
 
     def lane(self, partition: TopicPartition) -> Sequence[Span]:
-        """The spans of one partition, oldest first; each lasts until the next begins."""
+        """The spans of one partition, oldest first. A span lasts until the next one begins."""
         return self._lanes.get(partition, ())
 
     def at(self, partition: TopicPartition, moment: float) -> Span | None:
-        """The span of a partition at a moment."""
+        """The span of a partition at a time."""
         for span in reversed(self.lane(partition)):
             if span.began <= moment:
                 return span
@@ -267,5 +269,5 @@ class History:
         return [s for s in self._samples.get(owner, ()) if since <= s.at <= until]
 
     def notes(self, until: float, most: int) -> list[Note]:
-        """The newest notes before a moment, newest first."""
+        """The newest notes before a time, newest first."""
         return [note for note in reversed(self._notes) if note.at <= until][:most]

@@ -1,4 +1,4 @@
-"""The parts of the page at one moment."""
+"""Renders the parts of the page at one time."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ def parts(history: History, ago: float) -> dict[str, str]:
 
 
 def dead_letter(history: History, number: int) -> dict[str, str] | None:
-    """HTML by the id of its element: one dead letter with its contents; None if it is not kept."""
+    """One dead letter with its contents, as HTML by the id of its element. None if it is no longer
+    kept."""
     letter = next((each for each in history.letters if each.number == number), None)
     if letter is None:
         return None
@@ -75,7 +76,7 @@ def _shown_seconds(seconds: float | None) -> str:
 
 
 def _owned(history: History, until: float) -> Counter[str]:
-    """The number of partitions of each owner; "" is nobody."""
+    """The number of partitions of each owner; "" stands for no owner."""
     spans = (history.at(partition, until) for partition in history.partitions())
     return Counter(span.owner for span in spans if span is not None)
 
@@ -133,12 +134,12 @@ def _seconds(samples: list[Sample]) -> list[Sample]:
 
 
 def _pending(history: History) -> list[Pending]:
-    """The revocations under way, the oldest first."""
+    """The revocations that have not ended, the oldest first."""
     return sorted((p for each in history.pending.values() for p in each), key=lambda p: p.since)
 
 
 def _revoking(history: History, until: float) -> list[Pending]:
-    """The revocations that were under way."""
+    """The revocations that had not ended at that time."""
     return [
         Pending(partition, span.owner, span.state, span.began)
         for partition in history.partitions()

@@ -1,4 +1,4 @@
-"""Lanes of partitions over time: one path for each owner and state."""
+"""Draws lanes of partitions over time, with one path for each owner and state."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _ORDER: Final = (
 
 
 def row_height(partitions: int) -> int:
-    """The height of a lane in pixels; lanes of many partitions are thin."""
+    """The height of a lane in pixels. Lanes are thin if there are many partitions."""
     if partitions <= 32:
         return 20
     return 10 if partitions <= 200 else 5
 
 
 class TopicLanes(NamedTuple):
-    """The lanes of one topic's partitions. ``labels``: the numbers of partitions that have room for
-    a label, each with the distance in pixels from the top."""
+    """The lanes of one topic's partitions. ``labels`` are the partition numbers that have room for
+    a label, each with its distance from the top in pixels."""
 
     topic: str
     labels: list[tuple[int, int]]
@@ -42,14 +42,14 @@ class TopicLanes(NamedTuple):
 
 
 class Lanes(NamedTuple):
-    """The lanes of all topics; ``owners`` have had a partition in the time that they show."""
+    """The lanes of all topics. ``owners`` have had a partition in the shown time."""
 
     topics: list[TopicLanes]
     owners: set[str]
 
 
 def lanes(history: History, until: float) -> Lanes:
-    """The last two minutes before ``until``."""
+    """The lanes of the two minutes before ``until``."""
     partitions = history.partitions()
     height = row_height(len(partitions))
     owners: set[str] = set()
@@ -108,7 +108,7 @@ def _drawn(
 
 
 def curve(samples: Sequence[tuple[float, float]], until: float) -> Drawing:
-    """Figures over the same time, scaled to the highest."""
+    """A curve of figures over the same time, scaled to the highest one."""
     since = until - WINDOW
     highest = max((value for _, value in samples), default=0.0) or 1.0
     drawing = Drawing(_WIDTH, 42, class_="curve", preserveAspectRatio="none", aria_hidden="true")
@@ -125,7 +125,7 @@ def rates(samples: Sequence[Sample]) -> list[tuple[float, float]]:
 
 
 def _labels(partitions: Sequence[TopicPartition], height: int) -> list[tuple[int, int]]:
-    """All partitions or, if lanes are thin, those that labels have room for."""
+    """The labels of all partitions, or of thin lanes those for which there is room."""
     step = -(-_LABEL_HEIGHT // height)
     return [
         (row * height + (height - _LABEL_HEIGHT) // 2, partitions[row].partition)

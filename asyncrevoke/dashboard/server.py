@@ -1,4 +1,4 @@
-"""Serves the page on a port of its own, for commands."""
+"""Serves the page on a separate port, for commands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from asyncrevoke.dashboard.history import History
 
 LOCALHOST = "127.0.0.1"
-# An event stream ends by itself after 10 s at the latest.
+# An event stream ends after 10 s at the latest.
 _LIMITS: Final = PortLimits(answer_seconds=15.0)
 
 
@@ -28,9 +28,9 @@ async def served(
     allowed_hosts: Sequence[str] = (),
     limits: PortLimits = _LIMITS,
 ) -> AsyncGenerator[str]:
-    """Serve the page of a history at ``/``; yields its address. ``port`` 0 takes a free port.
+    """Serve the page of a history at ``/``. Yields its address. ``port`` 0 chooses a free port.
 
-    Requests may name ``host``, ``localhost``, any IP address and ``allowed_hosts``. Raises
+    The Host header may name ``host``, ``localhost``, any IP address and ``allowed_hosts``. Raises
     ConfigError if the extra is missing or the port is in use.
     """
     try:
@@ -47,7 +47,7 @@ async def served(
         await server.__aenter__()
     except OSError as error:
         raise ConfigError(
-            f"cannot serve the page at {host}:{port} ({error.strerror}): choose another port"
+            f"cannot serve the page at {host}:{port} ({error.strerror}): use another port"
         ) from error
     try:
         shown = f"[{host}]" if ":" in host else host

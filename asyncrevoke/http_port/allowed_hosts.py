@@ -1,4 +1,4 @@
-"""The host names that requests may name; others are rejected against DNS rebinding."""
+"""The host names that requests may name. Other names are rejected, to prevent DNS rebinding."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _HOST: Final = re.compile(rb"(?:\[([0-9a-fA-F:.]+)\]|([A-Za-z0-9._\-]+))(?::[0-9
 
 
 class AllowedHosts:
-    """``localhost``, names below it, any IP address, and ``names``; the port does not count.
+    """Allows ``localhost``, names below it, any IP address, and ``names``, on any port.
 
-    A web page of a stranger can have its own name resolve to this machine, and then read what a
-    port here answers; its requests carry that name in the Host header. An address cannot be
-    resolved anew, so every address is allowed.
+    Prevents DNS rebinding: the name of a foreign web page can resolve to this machine, so that the
+    page could read responses of this port. Its requests have that name in the Host header. An IP
+    address needs no resolution, so every address is allowed.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = {_canonical(name) for name in names}
 
     def check(self, request: HttpRequest) -> None:
-        """Raises RejectedRequestError if the request was sent to another name."""
+        """Raise RejectedRequestError if the request names another host."""
         host = request.header(b"host")
         matched = None if host is None else _HOST.fullmatch(host)
         if matched is None:
@@ -41,7 +41,7 @@ class AllowedHosts:
             except ValueError:
                 raise RejectedRequestError(
                     HTTPStatus.MISDIRECTED_REQUEST,
-                    "this port is not served by that name: --allowed-host NAME allows it",
+                    "this host name is not allowed: add it to the allowed hosts of this server",
                 ) from None
 
 

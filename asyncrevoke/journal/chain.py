@@ -1,4 +1,4 @@
-"""The segments of a session, each of which has the digest of the one before it."""
+"""Checks the segments of a session. Each segment has the digest of the one before it."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ if TYPE_CHECKING:
 
 
 class SegmentChain:
-    """Checks that each segment of a session has the digest of the one before it, and rows of this
-    session alone."""
+    """Checks that each segment of a session has the digest of the one before it, and that all rows
+    are of this session."""
 
     def __init__(self, name: str) -> None:
-        # The session's id: the name of the folder, until a segment has it.
+        # The session id: the name of the folder, until a segment with an id is added.
         self.name = name
         self._is_named = False
         self.damaged: list[str] = []
-        # Segments without a digest, as version 1 wrote them.
+        # Segments without a digest, which version 1 wrote.
         self.without_digest: list[str] = []
         self._last: Segment | None = None
         self._before: About | None = None
-        # Why the end of the last segment cannot be read, if it was being written.
+        # Why the end of the last segment cannot be read, if a process was writing it.
         self.torn: str | None = None
-        # Whether its digest can be compared: not if it is damaged.
+        # False if the last segment is damaged, so that its digest cannot be compared.
         self._is_comparable = True
-        # The last segment that has the id of its session.
+        # The last segment with a session id.
         self._last_with_id: About | None = None
 
     def add(self, segment: Segment, content: Content) -> None:
-        """Check the next segment, in the order of file names. ConfigError for a session's id of
-        another form."""
+        """Check the next segment, in the order of file names. Raises ConfigError for an invalid
+        session id."""
         if self.torn is not None and self._last is not None:
             self.damaged.append(f"segment {self._last.path.name}: {self.torn}")
         self.torn = content.torn
@@ -57,10 +57,11 @@ class SegmentChain:
         self._last, self._before, self._is_comparable = segment, about, content.damaged is None
 
     def damage(self, facts: Mapping[str, object]) -> list[str]:
-        """A sentence for each fault of a file of the session, whose BEGIN row has these facts."""
+        """A sentence for each damage in the files of the session. ``facts`` are those of its BEGIN
+        row."""
         if facts.get("version", 1) == 1:
             return list(self.damaged)
-        without = [f"segment {name} has no digest, as others do" for name in self.without_digest]
+        without = [f"segment {name} has no digest" for name in self.without_digest]
         return [*self.damaged, *without]
 
     def _check_sessions(self, segment: Segment, names: Sequence[str]) -> None:
@@ -82,12 +83,11 @@ class SegmentChain:
             self.name, self._is_named = about.session, True
         elif about.session != self._last_with_id.session:
             self.damaged.append(
-                f"segment {name} is of session {about.session}, and those before it of "
+                f"segment {name} is of session {about.session}, and earlier segments are of "
                 f"{self._last_with_id.session}"
             )
         if follows and about.previous != (None if self._before is None else self._before.digest):
             self.damaged.append(
-                f"segment {name} does not follow the one before it: that has another digest than "
-                "it had"
+                f"segment {name} does not follow the segment before it, whose digest has changed"
             )
         self._last_with_id = about

@@ -1,4 +1,4 @@
-"""The exception of a journal that cannot be trusted."""
+"""The exception for a journal that was changed after it was written."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from asyncrevoke.errors import AsyncRevokeError
 
 
 class DamagedJournalError(AsyncRevokeError):
-    """Rows of a journal were lost or changed after they were written; the message names the session
+    """Rows of a journal were lost or changed after they were written. The message names the session
     and the file."""

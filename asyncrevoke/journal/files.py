@@ -1,4 +1,4 @@
-"""How files of a journal are created and opened: never through a symbolic link."""
+"""Creates and opens files of a journal, never through a symbolic link."""
 
 from __future__ import annotations
 
@@ -13,36 +13,38 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-# Of files: the permissions of folders follow from it.
+# The default permissions of files. Those of folders follow from them.
 PRIVATE: Final = 0o600
-# Of a segment: Journal(segment_bytes=) is at most this.
+# The upper limit of Journal(segment_bytes=).
 MOST_SEGMENT_BYTES: Final = 2**32
-# A file may have holes: its size costs who wrote it nothing, and who reads it time.
+# Limits the time for reading a sparse file, which is large without taking disk space.
 _LARGEST: Final = 2 * MOST_SEGMENT_BYTES
 
 _BINARY: Final[int] = getattr(os, "O_BINARY", 0)
-# Windows has neither.
+# Windows has neither flag.
 _NO_LINK: Final[int] = getattr(os, "O_NOFOLLOW", 0)
 _NO_WAIT: Final[int] = getattr(os, "O_NONBLOCK", 0)
 
 
 def folder_mode(mode: int) -> int:
-    """The permissions of a folder whose files have these: who may read them may enter it."""
+    """The permissions of a folder, for files with this mode: users who may read the files may enter
+    it."""
     return mode | (mode & 0o444) >> 2
 
 
 def create_file(path: Path, mode: int) -> int:
-    """A descriptor to read and write a new file. The umask may take permissions away.
+    """Create a file. Returns a descriptor for reading and writing. The umask may remove
+    permissions.
 
-    FileExistsError if there is anything of that name.
+    Raises FileExistsError if the name exists, also as a link.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINK | _BINARY
     return os.open(path, flags, mode)
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a file to read it. ConfigError if it is a link, no file, or larger than any that is
-    written; OSError."""
+    """Open a file for reading. Raises ConfigError for a link, for anything but a regular file, and
+    for a file that is larger than a journal writes; OSError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | _NO_LINK | _NO_WAIT | _BINARY)
     except OSError as error:
@@ -62,14 +64,14 @@ def open_file(path: Path) -> BinaryIO:
 
 
 def check_no_link(path: Path) -> None:
-    """ConfigError if this is a symbolic link."""
+    """Raise ConfigError if this is a symbolic link."""
     if path.is_symlink():
         raise linked(path)
 
 
 def linked(path: Path) -> ConfigError:
-    """What is said of a symbolic link."""
+    """The error for a symbolic link."""
     return ConfigError(
-        f"{path} is a symbolic link, and a journal has none: remove it, or replace it by what it "
-        "names"
+        f"{path} is a symbolic link, which journals do not have: remove it, or replace it by "
+        "its target"
     )

@@ -1,4 +1,4 @@
-"""Where consumers write down what they do."""
+"""The journal of a consumer: where it is written, and its options."""
 
 from __future__ import annotations
 
@@ -31,35 +31,36 @@ _CONTENTS = ("batches", "records", None)
 
 
 class Journal:
-    """Writes down what consumers do, for ``Consumer(..., journal=Journal(path))``.
+    """Records what consumers do: ``Consumer(..., journal=Journal(path))``. Needs the extra
+    ``journal``.
 
-    Attempts with their outcome, accepted commits, assignments, revokes, losses and resets are
-    appended to a log below ``path``, in a folder of its own for each consumer that is entered, so
-    that many workers may share ``path``. A thread writes; what a commit covers is on disk (fsync)
-    before that commit is sent, so that what was committed can be shown to have been done, also
-    after the process was killed. What cannot be written ends the consumer with a JournalError,
-    and nothing is committed beyond it.
+    Each consumer that is entered writes a log in its own folder below ``path``, so many workers may
+    share ``path``. The log has attempts with their outcomes, accepted commits, assignments,
+    revocations, losses and resets. A thread writes the log. Before the consumer sends a commit, the
+    rows of the committed records are on disk (fsync), so that they exist even if the process is
+    killed. If the log cannot be written, the consumer fails with a JournalError and sends no
+    further commit.
 
-    ``strict``: also that a handler is about to be called is on disk before it is. Then even a call
-    that dies with its process is known; it costs a flush per call, shared by those that wait.
+    ``strict``: each handler is called only after a row about this call is on disk, so that the
+    journal knows even calls that die with their process. Concurrent calls share a flush.
 
-    ``content`` lets an audit compare keys and values with those of the topic. It is
-    ``"batches"``: the checksums of the record batches that came from the broker, at no cost per
-    record. Or ``"records"``: hashes of each key and value, which take longer than all else that is
-    written of a record, and name a single one that differs. Or None: nothing.
+    ``content`` lets an audit compare keys and values with the topic. ``"batches"`` stores the
+    checksums of the record batches, at no cost per record. ``"records"`` stores hashes of each key
+    and value; these take longer than all other writing for a record, and can identify a single
+    record that differs. None stores nothing.
 
-    A log is sealed, to Parquet, at ``segment_bytes`` or ``segment_seconds``, and at the end. What a
-    killed process has left is sealed when ``path`` is next used.
+    A log is sealed to Parquet at ``segment_bytes`` or ``segment_seconds``, and at the end. The next
+    consumer that uses ``path`` seals the logs of a killed process.
 
-    ``sink``: what is written also goes to a topic, and a commit waits for that as well: for
-    machines whose disks do not last. Nothing is sent while a TestConsumer has the consumer.
+    ``sink`` also sends the rows to a topic, and commits wait for that, too: for machines whose
+    disks do not last. A TestConsumer sends nothing to the sink.
 
-    ``mode`` has the permissions of new files, ``0o600`` by default; folders can be entered by those
-    who may read their files. ``0o640`` lets the group of the process read, for an audit by another
-    user. Files have it from the beginning; the umask of the process can take permissions away, and
-    never adds any. A folder ``path`` that exists stays as it is.
+    ``mode`` has the permissions of new files (default ``0o600``); users who may read files may also
+    enter their folders. ``0o640`` lets the group of the process read, for an audit by another user.
+    The umask of the process may remove permissions. The permissions of an existing ``path`` do not
+    change.
 
-    Needs the extra ``journal``. Raises ConfigError.
+    Raises ConfigError.
     """
 
     def __init__(
@@ -81,24 +82,21 @@ class Journal:
         self.path = Path(path)
         if self.path.exists() and not self.path.is_dir():
             raise ConfigError(
-                f"Journal({shown_option(str(path))}): that is a file, a folder is needed"
+                f"Journal({shown_option(str(path))}) needs a folder, and this is a file"
             )
         if not 1 <= segment_bytes <= MOST_SEGMENT_BYTES:
-            raise ConfigError(
-                f"segment_bytes={segment_bytes}: at least 1, and at most {MOST_SEGMENT_BYTES}"
-            )
+            raise ConfigError(f"segment_bytes={segment_bytes}: use 1 to {MOST_SEGMENT_BYTES}")
         if segment_seconds <= 0:
-            raise ConfigError(f"segment_seconds={segment_seconds}: more than 0")
+            raise ConfigError(f"segment_seconds={segment_seconds}: use more than 0")
         if content not in _CONTENTS:
             raise ConfigError(
-                f'content={shown_option(content)}: "batches" (checksums of record batches), '
-                '"records" (hashes '
-                "of each record), or None"
+                f'content={shown_option(content)}: use "batches" (checksums of record batches), '
+                '"records" (hashes of each record), or None'
             )
         if mode & 0o600 != PRIVATE or mode & ~0o666:
             raise ConfigError(
-                f"mode=0o{mode:o}: the owner has to read and write, and files are not executable: "
-                "0o600, or 0o640 for a group that audits"
+                f"mode=0o{mode:o}: use 0o600, or 0o640 for a group that audits; the owner must be "
+                "able to read and write, and files must not be executable"
             )
         self.strict = strict
         self.content: Content | None = content
@@ -113,7 +111,8 @@ class Journal:
     def begin(
         self, facts: Mapping[str, object], *, wall_clock: Callable[[], float] | None
     ) -> Recorder:
-        """A consumer is entered; see :class:`~asyncrevoke.runtime.hooks.journal_hooks.Journal`."""
+        """Open the journal of a consumer that is entered. See
+        :class:`~asyncrevoke.runtime.hooks.journal_hooks.Journal`."""
         from asyncrevoke.journal.recording.recorder import Recorder
         from asyncrevoke.journal.segments import JournalSession
 
@@ -175,7 +174,7 @@ class Journal:
 
 
 def _since_the_epoch(wall_clock: Callable[[], float] | None) -> Callable[[], int]:
-    """Microseconds that only grow, whatever is done to the wall clock."""
+    """A clock in microseconds that never goes back, even if the wall clock is changed."""
     if wall_clock is not None:
         return lambda: int(wall_clock() * 1e6)
     offset = time.time_ns() - time.monotonic_ns()

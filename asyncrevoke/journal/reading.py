@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from asyncrevoke.journal.segments import JournalSession, Segment
 
 
-# Ranges of missing row numbers that are told apart. The last one ends where the last range does.
+# Limit for ranges of missing row numbers. Further ranges are merged into the last one.
 _MOST_RANGES = 10_000
 
 
 class SessionState(NamedTuple):
     """The state of one session's log.
 
-    ``facts`` are those of the BEGIN row, empty if it is missing. ``ended``: there is an END row.
-    ``live``: a process still writes the log. ``torn`` says what cannot be read at its end: rows
-    that were being written when the process was killed, and that no commit covers. ``missing`` has
-    ranges of row numbers, ``damaged`` a sentence for each fault of a file: such a session has lost
-    rows, or has rows that were changed.
+    ``facts`` are those of the BEGIN row, empty if it is missing. ``ended``: the END row exists.
+    ``live``: a process is writing the log. ``torn`` describes an incomplete end of the log: rows
+    that a killed process was writing, and that no commit covers. ``missing`` has ranges of row
+    numbers, ``damaged`` a sentence for each damage of a file: rows of such a session were lost or
+    changed.
 
     A session without rows, ``missing`` and ``damaged`` was killed before its BEGIN row was on disk,
-    and so before it handled a record.
+    so it handled no record.
     """
 
     name: str
@@ -61,12 +61,12 @@ class SessionState(NamedTuple):
 
     @property
     def strict(self) -> bool:
-        """Whether a START row was on disk before each call of a handler."""
+        """Whether each call of a handler has a START row that was on disk before the call."""
         return self.facts.get("strict") is True
 
     @property
     def content(self) -> Content | None:
-        """What the journal has of keys and values; earlier versions wrote true for hashes."""
+        """What the journal stores about keys and values. Earlier versions wrote true for hashes."""
         written = self.facts.get("content", True)
         if written is True:
             return "records"
@@ -74,7 +74,7 @@ class SessionState(NamedTuple):
 
     @property
     def gap(self) -> str | None:
-        """Why rows are missing, or may be; None if all are there."""
+        """Why rows are or may be missing; None if all rows exist."""
         if self.damaged:
             return self.damaged[0]
         if self.missing:
@@ -86,26 +86,25 @@ class SessionState(NamedTuple):
             return "its beginning is missing"
         if not self.ended and not self.live and not self.strict:
             return (
-                "it has no end: its process was killed, and calls that ran then are not in the "
-                "journal (strict=True would have them)"
+                "it has no end: its process was killed, and the journal does not have calls that "
+                "were running (with strict=True it would)"
             )
         return None
 
 
 def check_damage(sessions: Sequence[SessionState]) -> None:
-    """Raise DamagedJournalError if a file of a session was changed, or its rows are not those that
-    were written."""
+    """Raise DamagedJournalError if rows of a session were lost or changed."""
     damaged = [state for state in sessions if state.damaged]
     if damaged:
         more = f" ({len(damaged) - 1} more sessions are damaged)" if len(damaged) > 1 else ""
         raise DamagedJournalError(
             f"the journal of session {damaged[0].name} is damaged: {damaged[0].damaged[0]}{more}. "
-            "Copy its files again from where they were written, or leave the session out"
+            "Copy its files again from their origin, or leave the session out"
         )
 
 
 class JournalContent(NamedTuple):
-    """All rows, with the columns of ``schema.COLUMNS``, and the state of each session. Columns of
+    """All rows, with the columns of ``schema.COLUMNS``, and the states of all sessions. Columns of
     texts are dictionaries."""
 
     table: Table
@@ -113,18 +112,17 @@ class JournalContent(NamedTuple):
 
 
 def read_journal(path: Path, max_memory: int | None = None) -> JournalContent:
-    """Read all of a journal's folder, or of one session's.
+    """Read the folder of a journal, or of one session.
 
-    Raises ConfigError if there is none, and if the rows take more than ``max_memory`` bytes (not
-    given: half of the machine's memory).
+    Raises ConfigError if the folder has no journal, or the rows take more than ``max_memory`` bytes
+    (default: half of the machine's memory).
     """
     if not path.is_dir():
-        raise ConfigError(f"there is no folder {path}: give the path that Journal(path) was given")
+        raise ConfigError(f"there is no folder {path}: use the path of Journal(path)")
     found = sessions(path)
     if not found:
         raise ConfigError(
-            f"{path} holds no journal: give the path that Journal(path) was given, or that of one "
-            "of the sessions in it"
+            f"{path} has no journal: use the path of Journal(path), or of one session below it"
         )
     memory = RowMemory(max_memory)
     tables: list[Table] = []
@@ -137,8 +135,9 @@ def read_journal(path: Path, max_memory: int | None = None) -> JournalContent:
 
 
 def by_time(table: Table, last: int) -> Table:
-    """The ``last`` rows in the order of time; those of one microsecond by session and number."""
-    # Arrow sorts by no dictionary.
+    """The ``last`` rows in the order of time. Rows of one microsecond are ordered by session and
+    number."""
+    # Arrow cannot sort dictionaries.
     names = table["session_id"].unify_dictionaries().combine_chunks()
     ranks = pc.rank(names.dictionary).take(names.indices)
     keys = [("at_us", "ascending"), ("rank", "ascending"), ("seq", "ascending")]
@@ -148,7 +147,7 @@ def by_time(table: Table, last: int) -> Table:
 
 
 def _read_session(session: JournalSession, memory: RowMemory) -> tuple[SessionState, Table]:
-    # Before the segments are listed: if the writer ends meanwhile, its last rows are read.
+    # Checked before the segments are listed, so that the last rows of a writer that ends are read.
     live = session.live
     segments = session.segments()
     batches: list[RecordBatch] = []
@@ -159,7 +158,7 @@ def _read_session(session: JournalSession, memory: RowMemory) -> tuple[SessionSt
         chain.add(segment, content)
     parse_session_id(chain.name, session.folder)
     table = pa.Table.from_batches(batches, COMPACT_SCHEMA)
-    # The last frame of a live session may be incomplete, because it is being written.
+    # The last frame of a live session may be incomplete.
     state = _state(chain, segments, table, live, None if live else chain.torn)
     if state.damaged:
         named = [_named(batch, state) for batch in batches]
@@ -168,7 +167,7 @@ def _read_session(session: JournalSession, memory: RowMemory) -> tuple[SessionSt
 
 
 def _named(batch: RecordBatch, state: SessionState) -> RecordBatch:
-    """The rows with their session and its group, if the header that has them is damaged."""
+    """The rows with their session id and group, if the header with these is damaged."""
     if batch.column("session_id").null_count < batch.num_rows:
         return batch
     group = state.facts.get("group")
@@ -209,10 +208,8 @@ def _state(
 
 
 class SessionEnds(NamedTuple):
-    """What the first and the last row of a session say, and the number of all rows.
-
-    ``end_facts`` are those of the END row as text; None without one, and of earlier versions.
-    """
+    """The facts of the first and last rows of a session, and its number of rows. ``end_facts`` is
+    the JSON of the END row, None without one and in earlier versions."""
 
     has_begin: bool
     facts: Mapping[str, object]
@@ -220,24 +217,24 @@ class SessionEnds(NamedTuple):
     rows: int
 
     def damage(self, missing: Sequence[tuple[int, int]]) -> list[str]:
-        """A sentence for each contradiction; ``missing`` row numbers are none."""
+        """A sentence for each contradiction. ``missing`` row numbers are no contradiction."""
         found: list[str] = []
         if self.has_begin and not self.facts:
-            found.append("its beginning does not say of what consumer it is")
+            found.append("its BEGIN row has no facts about the consumer")
         if self.end_facts is not None and not missing:
             rows = facts_of(self.end_facts).get("rows")
             if rows != self.rows:
-                found.append(f"its end says that it has {rows} rows, and there are {self.rows}")
+                found.append(f"its END row declares {rows} rows, and it has {self.rows}")
         return found
 
 
 def repeated_rows(count: int, first: int) -> str:
-    """The sentence about row numbers of a session that occur more than once."""
-    return f"{count} rows are there more than once, row {first} first"
+    """The sentence about row numbers that occur more than once."""
+    return f"{count} rows occur more than once, first row {first}"
 
 
 def _missing(table: Table) -> tuple[list[tuple[int, int]], list[str]]:
-    """The ranges of row numbers that are missing, and a sentence if any occur more than once."""
+    """The ranges of missing row numbers, and a sentence if row numbers occur more than once."""
     if not table.num_rows:
         return [], []
     numbers = pc.array_sort_indices(table["seq"])

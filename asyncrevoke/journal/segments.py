@@ -1,9 +1,8 @@
-"""The files of a journal: a folder per session, and in it numbered segments.
+"""The files of a journal: a folder for each session, and numbered segments in it.
 
-A segment is a log (``000001.log``, frames that are appended) until it is sealed
-(``000001.parquet``). A kill can tear only the end of the last log; what was flushed before is
-whole. The writer of a session holds the lock of its folder. Logs of earlier versions are Arrow's
-streams (``000001.arrow``).
+A segment is a log of frames (``000001.log``) until it is sealed (``000001.parquet``). A kill can
+leave only the end of the last log incomplete; all flushed frames are complete. The writer of a
+session holds the lock of its folder. Logs of earlier versions are Arrow streams (``000001.arrow``).
 """
 
 from __future__ import annotations
@@ -42,32 +41,32 @@ if TYPE_CHECKING:
 
 LOG = ".log"
 SEALED = ".parquet"
-# Of logs of earlier versions.
+# The suffix of logs of earlier versions.
 ARROW_LOG = ".arrow"
-# Of a row that no journal has: a log is damaged.
+# The kind of a row that readers add for a damaged log.
 DAMAGED = "DAMAGED"
 _UNFINISHED = ".tmp"
 _NAME = re.compile(r"\d{6}")
-# An Arrow stream begins with this, or with a length in four bytes in the oldest ones.
+# The beginning of an Arrow stream. The oldest ones begin with a length in four bytes.
 _ARROW = b"\xff\xff\xff\xff"
-# Pieces have 500,000 bytes, or one row that is longer, which has an error of 4,096 characters or
-# the facts of a session.
+# Limit for the bytes of a piece. Pieces have 500,000 bytes, or a single longer row with an error of
+# 4,096 characters or the facts of a session.
 _LARGEST_PIECE = 2**20
 # A row has more than four bytes.
 _ROWS_OF_PIECE = 2**17
-# A text is written once for all rows in a run that have it, and every row that is read has it.
+# Limit for the characters of all rows: a run stores its text once, and each decoded row has it.
 _TEXTS_OF_PIECE = 2**26
-_TOO_LARGE = "it is larger than any that is written"
+_TOO_LARGE = "it is larger than a journal writes"
 
 
 class Segment(NamedTuple):
-    """One file."""
+    """One file of a session."""
 
     path: Path
 
     @property
     def number(self) -> int:
-        """Counts the segments of its session from 1."""
+        """The number of the segment in its session, from 1."""
         return int(self.path.stem)
 
     @property
@@ -77,11 +76,11 @@ class Segment(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What a segment holds.
+    """The content of a segment.
 
-    ``torn`` says why its end cannot be read, if that was being written, and ``damaged`` what else
-    is wrong. ``about`` is what it says of itself and of the segment before it: None of earlier
-    versions, and where nothing is there yet. ``sessions`` are those that its rows name.
+    ``torn`` says why its end cannot be read if a process was writing it; ``damaged`` describes
+    other damage. ``about`` has its header and digests, None in earlier versions and in an empty
+    log. ``sessions`` are the session ids of its rows.
     """
 
     batches: list[RecordBatch]
@@ -97,7 +96,7 @@ class JournalSession(NamedTuple):
     folder: Path
 
     def segments(self) -> list[Segment]:
-        """Its segments in order. Of a log that was sealed, only the Parquet file."""
+        """The segments in order. A sealed segment has the Parquet file only."""
         found: dict[str, Segment] = {}
         for path in sorted(self.folder.iterdir()):
             if path.suffix in (ARROW_LOG, LOG, SEALED) and _NAME.fullmatch(path.stem):
@@ -106,14 +105,14 @@ class JournalSession(NamedTuple):
         return list(found.values())
 
     def lock(self) -> FileLock:
-        """The lock that a writer holds."""
+        """The lock that the writer holds."""
         path = self.folder / "lock"
         check_no_link(path)
         return FileLock(path, mode=PRIVATE, thread_local=False)
 
     @property
     def live(self) -> bool:
-        """Whether a process writes it now. Works in read-only folders."""
+        """Whether a process is writing the session. False in a read-only folder."""
         if not os.access(self.folder, os.W_OK) or not (self.folder / "lock").exists():
             return False
         try:
@@ -124,7 +123,7 @@ class JournalSession(NamedTuple):
 
 
 def sessions(path: Path) -> list[JournalSession]:
-    """All sessions in a journal's folder, or the one whose folder it is."""
+    """All sessions in a journal's folder, or the one whose folder ``path`` is."""
     children = sorted(child for child in path.iterdir() if child.is_dir())
     for child in children:
         check_no_link(child)
@@ -135,14 +134,14 @@ def sessions(path: Path) -> list[JournalSession]:
 def read(segment: Segment, memory: RowMemory | None = None) -> Content:
     """All complete batches of a segment. Columns of texts are dictionaries.
 
-    ConfigError for a link, and for rows beyond ``memory``, which is the default maximum if it is
-    not given.
+    Raises ConfigError for a link, and for rows beyond ``memory`` (default: half of the machine's
+    memory).
     """
     memory = memory or RowMemory()
     try:
         return _read(segment, memory)
     except FileNotFoundError:
-        # It was sealed meanwhile.
+        # A process has sealed it meanwhile.
         sealed = Segment(segment.path.with_suffix(SEALED))
         if segment.sealed or not sealed.path.exists():
             raise
@@ -165,14 +164,14 @@ def _read(segment: Segment, memory: RowMemory) -> Content:
 
 
 def read_blob(blob: bytes) -> Content:
-    """Like :func:`read`, from the bytes of a log, with plain columns."""
+    """Like :func:`read`, from the bytes of a log, without dictionaries."""
     if blob.startswith(_ARROW):
         return _of_arrow(*read_arrow(io.BytesIO(blob), Path("the log"), RowMemory()))
     return _read_frames(io.BytesIO(blob))
 
 
 def check_blob(name: str, blob: bytes) -> Content:
-    """The content of a segment, from its file's name and bytes, without its rows."""
+    """The content of a segment without its rows, from the name and the bytes of its file."""
     if name.endswith(SEALED):
         return _of_sealed(check_sealed(io.BytesIO(blob)))._replace(batches=[])
     if blob.startswith(_ARROW):
@@ -188,8 +187,8 @@ def check_blob(name: str, blob: bytes) -> Content:
 def rows_of_log(blob: bytes, session: str) -> Iterator[RecordBatch]:
     """The complete batches of a log, one at a time.
 
-    If its header is damaged, its rows get ``session``, and the group that its BEGIN row names. If
-    the log is damaged, a last row has the kind :data:`DAMAGED`, and what is wrong as its ``facts``.
+    If the header is damaged, the rows get ``session``, and the group in the BEGIN row. If the log
+    is damaged, a last row has the kind :data:`DAMAGED`, and its ``facts`` describe the damage.
     """
     if blob.startswith(_ARROW):
         content = read_blob(blob)
@@ -216,7 +215,7 @@ def damaged_row(session: str, what: str) -> RecordBatch:
 
 
 def _group_of(batch: RecordBatch) -> str | None:
-    """What its BEGIN row says, if it has one."""
+    """The group in the BEGIN row of a batch, if it has one."""
     first = batch.slice(0, 1).to_pylist()[0]
     if first["kind"] != RowKind.BEGIN:
         return None
@@ -232,8 +231,8 @@ def _named(batch: RecordBatch, session: str, group: str | None) -> RecordBatch:
 
 
 def read_piece(blob: bytes) -> Content:
-    """Like :func:`read_blob`, of bytes from an untrusted source: what is larger than a piece counts
-    as damaged."""
+    """Like :func:`read_blob`, for untrusted bytes. Anything larger than a piece counts as
+    damaged."""
     if len(blob) > _LARGEST_PIECE:
         return Content([], None, _TOO_LARGE)
     rows = texts = 0
@@ -246,15 +245,15 @@ def read_piece(blob: bytes) -> Content:
 
 
 def problem_of_piece(piece: Content) -> str | None:
-    """Why the rows of a piece are not taken; None if they are."""
+    """Why a piece is rejected; None if it is accepted."""
     if (problem := piece.damaged or piece.torn) is not None:
         return problem
     if piece.about is None or not piece.batches:
         return "it has no rows of a journal"
     if not is_session_id(piece.about.session):
-        return "it names no session"
+        return "its session id is invalid"
     if piece.about.segment != 0:
-        return f"it is of segment {piece.about.segment:06}, and no piece of a topic is"
+        return f"it has the segment number {piece.about.segment:06}, and pieces in topics have none"
     return None
 
 
@@ -295,17 +294,16 @@ def _about(reader: FrameReader) -> About | None:
 
 
 def seal(segment: Segment, stop: Callable[[], bool] = lambda: False) -> Segment:
-    """Convert a log to a Parquet file, without a torn end. The caller holds the session's lock or
-    is its writer.
+    """Convert a log to a Parquet file, without an incomplete end. The caller holds the session's
+    lock or is its writer.
 
-    Takes the memory of one row group, however long the log is. A log that is damaged, and one that
-    has no row, stay as they are; also if ``stop()`` is true before the end, which is asked between
-    row groups.
+    Takes the memory of one row group. Keeps the log if it is damaged or has no rows, or if
+    ``stop()``, which is called between row groups, returns true.
     """
     if segment.sealed:
         return segment
     unfinished = segment.path.with_suffix(_UNFINISHED)
-    # Who may read the log may read what is made of it.
+    # The file gets the permissions of the log.
     mode = stat.S_IMODE(segment.path.lstat().st_mode) & 0o666
     with SealedFile(unfinished, mode) as sealed:
         about = _copy(segment, sealed, stop)
@@ -320,7 +318,7 @@ def seal(segment: Segment, stop: Callable[[], bool] = lambda: False) -> Segment:
 
 
 def _copy(segment: Segment, sealed: SealedFile, stop: Callable[[], bool]) -> About | None:
-    """Write all rows; None if it is not to be sealed."""
+    """Write all rows. None if the log must not be sealed."""
     if segment.path.suffix == ARROW_LOG:
         batches, _, damaged = read(segment)[:3]
         if damaged is not None or not batches:
@@ -342,7 +340,7 @@ def _copy(segment: Segment, sealed: SealedFile, stop: Callable[[], bool]) -> Abo
 def seal_session(
     session: JournalSession, stop: Callable[[], bool] = lambda: False
 ) -> list[Segment] | None:
-    """Seal the logs of a session whose writer has ended; None if a process still writes it."""
+    """Seal the logs of a session whose writer has ended. None if a process is still writing it."""
     try:
         with session.lock().acquire(timeout=0):
             _clean(session)
@@ -362,7 +360,7 @@ def _clean(session: JournalSession) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync the folder, so that its file names are durable, where the system supports that."""
+    """Sync the folder, so that its file names are durable, if the system supports that."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)

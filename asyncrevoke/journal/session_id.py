@@ -1,4 +1,4 @@
-"""Session ids: folder names, keys of records in a topic, and a column of each row."""
+"""Session ids: the names of folders, the keys of records in a topic, and a column of each row."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SessionId = NewType("SessionId", str)
-"""An id that :func:`new_session_id` has made, or could have made."""
+"""An id in the form that :func:`new_session_id` generates."""
 
 _GENERATED: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
 _EXAMPLE: Final = "20260102T030405Z-0123abcd"
 
 
 def new_session_id(seconds: float) -> SessionId:
-    """A new id of a session that begins ``seconds`` after the epoch."""
+    """A new id for a session that begins ``seconds`` after the epoch."""
     stamp = datetime.fromtimestamp(seconds, UTC).strftime("%Y%m%dT%H%M%SZ")
     return SessionId(f"{stamp}-{secrets.token_hex(4)}")
 
 
 def is_session_id(text: object) -> TypeGuard[SessionId]:
-    """Whether it has the form of the ids that this library generates."""
+    """Whether this is in the form of the ids that this library generates."""
     return isinstance(text, str) and _GENERATED.fullmatch(text) is not None
 
 
 def parse_session_id(text: object, source: Path | str) -> SessionId:
-    """The id, of what was read from ``source``.
+    """The id that was read from ``source``.
 
-    ConfigError, which names ``source``, if this library does not generate such ids: what wrote it
-    is no consumer of this library, and nothing of it can be trusted.
+    Raises ConfigError, which names ``source``, for an id that this library does not generate:
+    another program wrote the journal, so it cannot be trusted.
     """
     if is_session_id(text):
         return text
@@ -43,9 +43,8 @@ def parse_session_id(text: object, source: Path | str) -> SessionId:
 
 
 def not_a_session_id(text: object, source: Path | str) -> ConfigError:
-    """What :func:`parse_session_id` raises."""
+    """The error of :func:`parse_session_id`."""
     return ConfigError(
-        f"{source}: {shown_option(str(text)[:100])} is not a session id, which look like "
-        f"{_EXAMPLE}: the "
-        "journal was not written by this library; remove that file or folder from the journal"
+        f"{source}: {shown_option(str(text)[:100])} is not a session id such as {_EXAMPLE}: "
+        "another program wrote that file or folder; remove it from the journal"
     )

@@ -1,1 +1,1 @@
-"""HTML pages from templates, and SVG pictures."""
+"""Renders HTML pages from templates, and SVG pictures."""

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class Drawing:
-    """An SVG picture, to be put into a template as it is.
+    """An SVG picture, which templates include unescaped.
 
-    Attributes are written as keywords, ``stroke_width`` for ``stroke-width`` and ``class_`` for
-    ``class``; floats get one decimal. Text is escaped and made printable.
+    Attributes are keyword arguments: ``stroke_width`` for ``stroke-width`` and ``class_`` for
+    ``class``. Floats get one decimal. Text is escaped and made printable.
     """
 
     def __init__(self, width: int, height: int, /, **attributes: str | float) -> None:
@@ -25,7 +25,7 @@ class Drawing:
     def add(
         self, shape: str, text: str = "", title: str = "", /, **attributes: str | float
     ) -> None:
-        """Add an element with this text; browsers show the title where the pointer is."""
+        """Add an element with this text. Browsers show ``title`` under the pointer."""
         element = ET.SubElement(self._root, shape, _attributes(attributes))
         element.text = printable(text)
         if title:

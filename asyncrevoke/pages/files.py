@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 def write_report_file(path: Path, text: str) -> None:
-    """Write a file, or replace what has its name. OSError.
+    """Write a file, or replace the one of this name. Raises OSError.
 
-    Whoever may write to the folder may have put a link there: it is replaced, and what it leads to
-    stays as it is. Readers find the old file or the whole new one.
+    If the name is a link, which anyone who may write to the folder can create, the link is replaced
+    and its target does not change. Readers find either the old or the complete new file.
     """
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)

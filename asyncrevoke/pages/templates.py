@@ -1,6 +1,6 @@
 """Renders the templates of this package, which lie beside the modules that use them.
 
-Templates escape all text, and make it printable: see :mod:`asyncrevoke.printable`.
+Templates escape all text and make it printable: see :mod:`asyncrevoke.printable`.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from asyncrevoke.printable import LONGEST_MESSAGE, printable
 
 
 def render(template: str, **values: object) -> str:
-    """The page of a template, named by its path in the package."""
+    """Render a template, named by its path in the package."""
     return _joined(_environment().get_template(template).render(values))
 
 
 def render_blocks(template: str, **values: object) -> dict[str, str]:
-    """The blocks of a template by name."""
+    """Render the blocks of a template, by name."""
     found = _environment().get_template(template)
     context = found.new_context(values)
     return {name: _joined("".join(block(context))) for name, block in found.blocks.items()}
 
 
 def _joined(html: str) -> str:
-    # Only templates have line breaks: values are printable.
+    # Line breaks are from the template, because values are printable.
     return "".join(line.strip() for line in html.splitlines())
 
 
@@ -48,5 +48,5 @@ def _printable(value: object) -> object:
 
 
 def _message(text: str) -> Markup:
-    """Text that is cut later than others."""
+    """A text for which a longer limit applies."""
     return escape(printable(text, LONGEST_MESSAGE))

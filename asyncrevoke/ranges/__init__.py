@@ -1,1 +1,1 @@
-"""Reading ranges of offsets without joining a group."""
+"""Reads ranges of offsets without joining a group."""

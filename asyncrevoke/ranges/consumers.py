@@ -1,4 +1,4 @@
-"""Consumers made from an existing configuration."""
+"""Creates consumers for ranges from an existing configuration."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 def consumer_of(
     config: ConsumerConfig, *, whole_batches: bool = False, unreadable: bool = False
 ) -> RangeConsumer:
-    """A consumer with these options, to be entered.
+    """A consumer with these options. The caller enters it.
 
-    With ``whole_batches`` each of its records is a record batch. With ``unreadable`` it returns an
-    ``UnreadableRecord`` for a record that cannot be read, instead of raising UnreadableRecordError.
+    With ``whole_batches``, each of its records is a record batch. With ``unreadable``, it returns
+    an ``UnreadableRecord`` for a record that cannot be read, instead of raising
+    UnreadableRecordError.
     """
     options = {field.name: getattr(config, field.name) for field in fields(config)}
-    # The value of a whole batch is a view whatever is configured.
+    # The value of a whole batch is always a view.
     options["value_as"] = "view" if whole_batches else "bytes"
     kind = WholeBatches if whole_batches else ReturnsUnreadable if unreadable else RangeConsumer
     return kind(**cast("ConsumerOptions", options))

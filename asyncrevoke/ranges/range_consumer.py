@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 
 class RangeConsumer(Consumer):
-    """A consumer of no group."""
+    """A consumer without a group."""
 
     async def describe_topics(
         self, topics: Iterable[str] | None = None
     ) -> Mapping[str, TopicDescription]:
-        """The ids and partitions that these topics have now, without topics that do not exist; all
-        topics for None, without those that this user may not describe.
+        """The current ids and partitions of the existing topics among ``topics``. None: of all
+        topics that this user may describe.
 
-        Raises TopicAuthorizationError, and RequestTimeoutError if no broker answers.
+        Raises TopicAuthorizationError, and RequestTimeoutError if no broker responds.
         """
         session = self._entered()
         answer = await session.ask(lambda: session.core.describe_topics(session.now(), topics))
         return cast("Mapping[str, TopicDescription]", answer)
 
     def fetch_until(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Fetch nothing of these assigned partitions from these offsets on: no fetch waits at the
+        """Fetch these assigned partitions only up to these offsets, so that no fetch waits at the
         broker for records that nobody reads. Batches that begin before an end are returned whole.
 
         Raises IllegalStateError for a partition that is not assigned.

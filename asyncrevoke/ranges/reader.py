@@ -11,15 +11,16 @@ if TYPE_CHECKING:
     from asyncrevoke.model import PollResult, TopicPartition
     from asyncrevoke.ranges.range_consumer import RangeConsumer
 
-# How long one wait for records may take before positions are checked again.
+# Seconds of one wait for records, before positions are checked again.
 _STEP = 0.25
 
 
 class Reader:
-    """Gives what ``consumer``, which is entered before :meth:`begin`, reads of these ranges.
+    """Reads these ranges with ``consumer``, which must be entered before :meth:`begin`.
 
-    Progress is that of positions, which also pass control markers and records that are aborted or
-    compacted away. :meth:`next` fails after ``no_progress_timeout`` seconds without any.
+    Progress means that positions advance, also past control markers and past records that are
+    aborted or compacted away. :meth:`next` reports ``no_progress_timeout`` seconds without
+    progress.
     """
 
     def __init__(
@@ -31,24 +32,25 @@ class Reader:
         self._consumer = consumer
         self._no_progress_timeout = no_progress_timeout
         self.positions = {partition: each.start for partition, each in ranges.items()}
-        # The ends of those that have not been reached.
+        # The ends of the ranges that are not read to their end.
         self.left = {partition: each.stop for partition, each in ranges.items() if each}
 
     def begin(self) -> None:
         """Seek to the start of the ranges."""
         self._consumer.assign(list(self.positions))
-        # A reader before this one has paused those that it read to the end.
+        # An earlier reader has paused the partitions that it read to the end.
         self._consumer.resume(*self.positions)
         self._consumer.fetch_until(self.left)
         for partition, start in self.positions.items():
             self._consumer.seek(partition, start)
 
     async def next(self, most: int | None = None) -> PollResult | None:
-        """What comes next, beyond the ends, too: records, or what was lost; nothing only if all
-        ends were reached. None if there was no progress. For while something is ``left``.
+        """The next records, some perhaps beyond the ends, or lost partitions. None if there was no
+        progress in time. Call it while ``left`` is not empty; it returns no records only after
+        reaching all ends.
 
-        Raises OffsetOutOfRangeError where the log does not have what is to be read. If cancelled,
-        no record is gone.
+        Raises OffsetOutOfRangeError if the log does not have the next offset. If cancelled, no
+        record is lost.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._no_progress_timeout

@@ -1,7 +1,7 @@
-"""Where the fields of records are in record batches (message format v2, KIP-98).
+"""Finds the fields of records in record batches (message format v2, KIP-98).
 
-No object is made for any record. Finding where records begin takes a loop, since each begins where
-the one before ends. All other fields are read by numpy, one field of all records at a time.
+Creates no object for a record. A loop finds where records begin, because each begins at the end of
+the one before. numpy reads all other fields, one field of all records at a time.
 """
 
 from __future__ import annotations
@@ -33,26 +33,27 @@ _APPEND_TIME = 0x08
 _VARINT_BITS = 64
 _ATTRIBUTES = "a record has unknown attributes"
 _UNFILLED = "the records do not fill their batch"
-# Of a record's length.
+# The most bits of a record's length.
 _LENGTH_BITS = 32
-# Records of one length in a row that are worth a step, and the most that one step finds.
+# The number of consecutive records of one length that is worth a step, and the most that one step
+# finds.
 _WORTHWHILE = 32
 _MOST_ALIKE = 512
-# The most that are walked between two steps.
+# The most records between two steps.
 _MOST_SINGLY = 4096
-# Bytes of record batches that are read together, unless a single one has more.
+# Bytes of record batches that are read together. A larger batch is read alone.
 _TOGETHER = 4 * 1024 * 1024
 
 
 class Places(NamedTuple):
-    """Where the keys or values begin and end, and which are null."""
+    """The begins and ends of keys or values, and which of them are null."""
 
     begin: Numbers
     end: Numbers
     null: NDArray[np.bool_]
 
     def part(self, wanted: slice) -> Places:
-        """The fields of some of the records."""
+        """The fields of a slice of the records."""
         return Places(self.begin[wanted], self.end[wanted], self.null[wanted])
 
 
@@ -69,11 +70,11 @@ class Fields(NamedTuple):
 def fields_of(
     partition: TopicPartition, wanted: range, batches: Sequence[Buffer]
 ) -> Iterator[tuple[Joined, Fields]]:
-    """Pieces of batches without compression, and where the fields of those of their records are
-    that are wanted: at least one in each piece, which may have others around them. A piece is good
-    as long as ``batches`` are kept: what was fetched has its room for them.
+    """The wanted records of uncompressed batches, in parts: pairs of a buffer, and the fields of
+    its wanted records. Each part has at least one wanted record, and may have others around them.
 
-    Raises CorruptRecordError for what contradicts itself.
+    A part is valid as long as ``batches`` are kept, because they own the memory. Raises
+    CorruptRecordError for a batch that contradicts itself.
     """
     together: list[Buffer] = []
     size = 0
@@ -102,9 +103,8 @@ def _piece(
 
 
 def joined(batches: Sequence[Buffer]) -> tuple[Joined, int]:
-    """A buffer with all of these batches in sequence, and the position of the first one. Batches of
-    one fetch are usually in one buffer already.
-    """
+    """A buffer with all of these batches in sequence, and the position of the first one. The
+    batches of one fetch are usually in one buffer already."""
     first = batches[0]
     if isinstance(first, memoryview) and isinstance(first.obj, (bytes, bytearray)):
         begin = end = _address(first)
@@ -124,8 +124,8 @@ def _address(data: Buffer | bytearray) -> int:
 
 
 def read_fields(data: Joined, first: int, sizes: Sequence[int], start: int, end: int) -> Fields:
-    """The fields of the records from offset ``start`` to ``end``, in batches of these sizes that
-    begin at ``first``."""
+    """The fields of the records from offset ``start`` up to, not including, ``end``, in consecutive
+    batches of these sizes from position ``first`` on."""
     begins: list[int] = []
     facts: list[tuple[int, int, bool, int]] = []
     counts: list[int] = []
@@ -146,7 +146,7 @@ def read_fields(data: Joined, first: int, sizes: Sequence[int], start: int, end:
         if (size < 0).any():
             raise CorruptBatch("a record has a negative length")
         stop = at + size
-        # No attribute has a meaning yet, and parsers differ about how long large ones are.
+        # Attributes have no meaning yet, and parsers disagree on the length of large ones.
         if (content[at] >= 0x80).any():
             raise CorruptBatch(_ATTRIBUTES)
         time_delta, at = _varints(content, at + 1)
@@ -157,7 +157,7 @@ def read_fields(data: Joined, first: int, sizes: Sequence[int], start: int, end:
     except IndexError as error:
         raise CorruptBatch("a record reaches beyond its batch") from error
     if (np.where(headers == 0, at != stop, at >= stop) | (headers < 0)).any():
-        raise CorruptBatch("a record's fields are longer or shorter than it is")
+        raise CorruptBatch("the fields of a record do not fill it")
     offset = base + offset_delta
     if (offset < base).any() or (offset > last).any() or (np.diff(offset) <= 0).any():
         raise CorruptBatch("the offsets in the record batch are out of order")
@@ -174,9 +174,9 @@ def read_fields(data: Joined, first: int, sizes: Sequence[int], start: int, end:
 def walk(data: Joined, at: int, stop: int, count: int, begins: list[int], singly: int = 1) -> int:
     """Append the position of each record, which begins with its length as a varint.
 
-    Consecutive records of one length are found in one step; that is tried after ``singly`` records.
-    Returns how many of the next batch are to be walked before it is tried again: more and more
-    while lengths vary, because a step in vain costs as much as a walk over dozens of records.
+    A step finds consecutive records of one length; it is tried after ``singly`` records. Returns
+    how many records of the next batch to read singly before the next step. The number grows while
+    lengths vary, because an unsuccessful step costs as much as reading dozens of records singly.
     """
     if count > stop - at:
         raise CorruptBatch(_UNFILLED)
@@ -191,7 +191,7 @@ def walk(data: Joined, at: int, stop: int, count: int, begins: list[int], singly
                 if size < 0x80:
                     size = 1 + (size >> 1)
                 elif (more := data[at + 1]) < 0x80:
-                    # Half of the 14 bits, and the two bytes that they stand in.
+                    # The length (zigzag) in 14 bits, plus the two bytes of the varint.
                     size = (size >> 1) + (more << 6) - 62
                 else:
                     size = _long(data, at)
@@ -213,7 +213,7 @@ def walk(data: Joined, at: int, stop: int, count: int, begins: list[int], singly
 
 
 def _long(data: Joined, at: int) -> int:
-    """What a record takes whose length has more than two bytes."""
+    """The size of a record whose length takes more than two bytes."""
     begin, size, shift = at, 0, 0
     while (more := data[at]) >= 0x80 and shift < _LENGTH_BITS:
         size |= (more & 0x7F) << shift
@@ -224,7 +224,7 @@ def _long(data: Joined, at: int) -> int:
 
 
 def _alike(content: Bytes, at: int, size: int, most: int) -> int:
-    """How many of the next records have the length of the record before."""
+    """The number of next records with the same length as the record before."""
     same = content[at : at + most * size : size] == content[at - size]
     if content[at - size] >= 0x80:
         if content[at - size + 1] >= 0x80:
@@ -242,7 +242,7 @@ def _places(content: Bytes, at: Numbers, stop: Numbers) -> tuple[Places, Numbers
 
 
 def _varints(content: Bytes, at: Numbers) -> tuple[Numbers, Numbers]:
-    """The signed varint (zigzag) at each of these positions, and where it ends."""
+    """The signed varints (zigzag) at these positions, and the positions after them."""
     byte = content[at]
     number = (byte & 0x7F).astype(np.uint64)
     at = at + 1

@@ -1,4 +1,4 @@
-"""A consumer that returns a placeholder for a record that cannot be read."""
+"""A consumer that returns a placeholder for a record that it cannot read."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 class ReturnsUnreadable(RangeConsumer):
-    """Polls return an ``UnreadableRecord`` as the last record of its partition, and raise no
-    UnreadableRecordError. The position moves past it."""
+    """A consumer that returns an ``UnreadableRecord`` as the last record of a partition instead of
+    raising UnreadableRecordError. The position moves past the record."""
 
     def _open(self) -> Session:
         session = super()._open()

@@ -41,7 +41,7 @@ class Array(Protocol):
         ...
 
     def fill_null(self, value: object, /) -> Array:
-        """The same values, with this one in place of nulls."""
+        """The same values, with ``value`` in place of nulls."""
         ...
 
     def to_pylist(self) -> list[Any]:
@@ -49,7 +49,7 @@ class Array(Protocol):
         ...
 
     def to_numpy(self, *, zero_copy_only: bool = True) -> NDArray[Any]:
-        """Its values, none of which is null."""
+        """Its values as a numpy array. Without ``zero_copy_only=False``, none may be null."""
         ...
 
 
@@ -89,16 +89,16 @@ class Schema(Protocol):
 
     @property
     def names(self) -> list[str]:
-        """Their names."""
+        """The names of the columns."""
         ...
 
 
 class ArrowRecordBatch(Protocol):
-    """Rows, by column."""
+    """Rows in columns."""
 
     @property
     def num_rows(self) -> int:
-        """How many."""
+        """The number of rows."""
         ...
 
     @property
@@ -112,11 +112,11 @@ class ArrowRecordBatch(Protocol):
         ...
 
     def column(self, name: str, /) -> Array:
-        """One of its columns."""
+        """The column of this name."""
         ...
 
     def slice(self, offset: int, length: int | None = None, /) -> ArrowRecordBatch:
-        """Some of its rows, which are not copied."""
+        """``length`` rows from ``offset`` on (None: all), without copying them."""
         ...
 
     def take(self, rows: Array, /) -> ArrowRecordBatch:

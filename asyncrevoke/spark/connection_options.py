@@ -1,4 +1,4 @@
-"""The options of ``format("asyncrevoke")`` that say how to connect, as a configuration."""
+"""Makes a configuration of the connection options of ``format("asyncrevoke")``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KAFKA = (
 _TLS = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password")
 _TOKENS = ("sasl_oauth_token", "sasl_oauth_token_provider")
 CONNECTION = (*_KAFKA, *_TLS, *_TOKENS)
-# Options of Spark's Kafka connector, in lower case as Spark passes them, that mean the same.
+# The same options in Spark's Kafka connector. Spark passes names in lower case.
 CONNECTORS = {
     "kafka.bootstrap.servers": "bootstrap_servers",
     "kafka.client.id": "client_id",
@@ -62,23 +62,23 @@ def connection_config(given: Mapping[str, str]) -> ConsumerConfig:
 def _ssl_context(given: Mapping[str, str]) -> ssl.SSLContext:
     authorities, chain = given.get("ssl_cafile"), given.get("ssl_certfile")
     if chain is None and not given.keys().isdisjoint({"ssl_keyfile", "ssl_password"}):
-        raise ConfigError("ssl_keyfile and ssl_password go with ssl_certfile: name it")
+        raise ConfigError("ssl_keyfile and ssl_password need ssl_certfile")
     try:
         context = ssl.create_default_context(cafile=authorities)
     except OSError as error:
         raise ConfigError(
-            f"ssl_cafile={shown_option(authorities)} is no file of certificates (PEM) on this "
+            f"ssl_cafile={shown_option(authorities)} has no PEM certificates on this "
             f"machine: {_reason(error)}"
         ) from error
     if chain is not None:
-        # Without a password, OpenSSL would ask for it at the terminal.
+        # Without a password, OpenSSL asks for it at the terminal.
         password = given.get("ssl_password", "")
         try:
             context.load_cert_chain(chain, given.get("ssl_keyfile"), lambda: password)
         except OSError as error:
             raise ConfigError(
                 f"ssl_certfile={shown_option(chain)} and its key cannot be used on this machine: "
-                f"{_reason(error)}; both are PEM, and ssl_password is that of an encrypted key"
+                f"{_reason(error)}; both must be PEM, and an encrypted key needs ssl_password"
             ) from None
     return context
 
@@ -89,11 +89,12 @@ def _reason(error: OSError) -> str:
 
 
 def _imported(path: str) -> object:
-    """A token provider, or what a function or class of that name returns."""
+    """Import a token provider. Call what was imported if it is a class, or a function without
+    ``token``."""
     module, _, attribute = path.partition(":")
     if not module or not attribute.isidentifier():
         raise ConfigError(
-            f"sasl_oauth_token_provider={shown_option(path)}: name it by its import path, as "
+            f"sasl_oauth_token_provider={shown_option(path)}: use its import path, for example "
             '"tokens:provider"'
         )
     try:

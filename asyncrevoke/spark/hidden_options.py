@@ -1,4 +1,4 @@
-"""Options whose values no representation shows, because some are passwords."""
+"""Options whose values never appear in representations, because some are passwords."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 class HiddenOptions:
-    """Strings by name; picklable. Its representation has only the names, also inside dataclasses,
-    the results of ``dataclasses.asdict``, and tracebacks."""
+    """Strings by name; picklable. Its representation has the names without the values, also inside
+    dataclasses, results of ``dataclasses.asdict`` and tracebacks."""
 
     __slots__ = ("_options",)
 
@@ -20,7 +20,7 @@ class HiddenOptions:
         self._options = tuple(sorted(options.items()))
 
     def reveal(self) -> dict[str, str]:
-        """All options with their values, to connect with."""
+        """All options with their values, for connecting."""
         return dict(self._options)
 
     @override

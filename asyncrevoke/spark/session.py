@@ -1,4 +1,4 @@
-"""Opens Spark sessions, after checks that pyspark, its packages and Java are supported."""
+"""Opens Spark sessions after checking pyspark, its packages and Java."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OLDEST = (4, 2)
 _FIRST_UNTESTED = (4, 4)
 # The versions of Java that Spark 4 supports.
 _JAVAS = range(17, 22)
-# Errors of tasks that callers get with their own class; any other becomes a ReplayError.
+# Errors of tasks that callers get unchanged. Any other becomes a ReplayError.
 _OWN_CLASSES: dict[str, type[AsyncRevokeError]] = {
     each.__name__: each for each in (DataLossError, StalledReadError)
 }
@@ -36,14 +36,12 @@ _EXTRA = "pip install 'asyncrevoke[spark]'"
 
 
 def installed_version(package: str) -> str:
-    """The version of an installed package, also of a pyspark that has no package metadata.
-
-    Raises PackageNotFoundError.
-    """
+    """The version of an installed package, also of a pyspark without package metadata. Raises
+    PackageNotFoundError."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
-        # A Spark that was unpacked, an image of Spark, or a notebook's cluster.
+        # pyspark from an unpacked archive, an image of Spark, or a notebook's cluster.
         try:
             found: object = getattr(import_module(package), "__version__", None)
         except ModuleNotFoundError:
@@ -56,7 +54,8 @@ def installed_version(package: str) -> str:
 def check_spark(
     version_of: Callable[[str], str] = installed_version, *, more: Sequence[str] = ()
 ) -> None:
-    """Raise SparkSetupError if a package is missing or this version of pyspark is not supported."""
+    """Raise SparkSetupError if a package is missing or the version of pyspark is not supported.
+    ``more`` are further packages."""
     for package in ("pyspark", "pyarrow", *more):
         try:
             found = version_of(package)
@@ -70,7 +69,7 @@ def check_spark(
 
 
 def check_java(environ: Mapping[str, str] | None = None) -> str:
-    """The home of a Java that Spark supports. Raises SparkSetupError if there is none."""
+    """The JAVA_HOME of a Java that Spark supports. Raises SparkSetupError if there is none."""
     environ = os.environ if environ is None else environ
     try:
         java = find_java(environ)
@@ -92,7 +91,7 @@ def open_session(master: str | None = None, *, app_name: str = "asyncrevoke") ->
 
     Workers on this machine (``local[...]``, ``local-cluster[...]``) run the Python of this process,
     unless ``PYSPARK_PYTHON`` is set. A ``master`` that begins with ``sc://`` is a Spark Connect
-    server, whose client needs no Java. Raises SparkSetupError.
+    server; its client needs no Java. Raises SparkSetupError.
     """
     check_spark()
     from pyspark.sql import SparkSession as Session
@@ -108,7 +107,7 @@ def open_session(master: str | None = None, *, app_name: str = "asyncrevoke") ->
     # A speculative copy of a task would call handlers a second time.
     builder = builder.config("spark.speculation", "false")
     if not is_submitted(os.environ) and os.name == "posix":
-        # TCP would take a seventh of the time of reading a table.
+        # With TCP, a seventh of the time of reading a table is spent in TCP.
         builder = builder.config("spark.python.unix.domain.socket.enabled", "true")
     if master is not None:
         builder = builder.master(master)
@@ -118,18 +117,18 @@ def open_session(master: str | None = None, *, app_name: str = "asyncrevoke") ->
 
 
 def is_submitted(environ: Mapping[str, str]) -> bool:
-    """Whether the environment sets the master, as ``spark-submit`` and Spark Connect do."""
+    """Whether ``spark-submit`` or Spark Connect set the master in the environment."""
     return not environ.keys().isdisjoint(
         {"PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE"}
     )
 
 
 def worker_python(master: str | None, environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment by which workers on this machine run this Python with its packages.
+    """The environment variables by which workers on this machine run this Python with its packages.
 
-    Without it Spark starts ``python3`` of the PATH, which is another one in a virtual environment
-    that is not activated. Empty if the user has set it, and for clusters: their machines may have
-    Python elsewhere.
+    Without them Spark starts ``python3`` of the PATH, which is another Python if a virtual
+    environment is not activated. Empty if the user has set PYSPARK_PYTHON, and for clusters, whose
+    machines may have Python elsewhere.
     """
     if is_submitted(environ) if master is None else not master.startswith("local"):
         return {}
@@ -142,7 +141,7 @@ def is_connected(spark: SparkSession) -> bool:
 
 
 def driver_host(spark: SparkSession) -> str | None:
-    """The address at which tasks can connect to this process; None for Spark Connect."""
+    """The address at which tasks connect to this process; None for Spark Connect."""
     if is_connected(spark):
         return None
     if (spark.conf.get("spark.master", "") or "").startswith("local["):
@@ -151,8 +150,8 @@ def driver_host(spark: SparkSession) -> str | None:
 
 
 def message_of_task_error(error: Exception, where: str) -> AsyncRevokeError | None:
-    """The error of this library that failed a task, without Spark's stack trace; None if another
-    error did. ``where`` precedes its message."""
+    """The error of this library that failed a task, without Spark's stack trace; None for any other
+    error. The message begins with ``where``."""
     found = re.findall(
         r"^(?:.*?)asyncrevoke\.(?:\w+\.)?errors\.(\w+): (.+)$", str(error), re.MULTILINE
     )

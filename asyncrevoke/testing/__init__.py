@@ -1,6 +1,6 @@
 """For tests of applications: a consumer without a broker, and pytest fixtures with a real broker.
 
-Names are loaded when they are first used, because pytest imports this package in each run.
+Names are loaded on first use, because pytest imports this package in each run.
 """
 
 from __future__ import annotations

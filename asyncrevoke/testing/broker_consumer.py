@@ -34,7 +34,7 @@ _PARTITIONS = 4
 
 
 class BrokerConsumer:
-    """Enters a consumer with the address of a test's broker and a group of its own.
+    """Enters a consumer with the address of a test's broker and a new group.
 
     ::
 
@@ -42,17 +42,17 @@ class BrokerConsumer:
             await running.publish("orders", {"id": 1}, key="a")
             await running.until_done()
 
-    All else is as the consumer was made. Its topics are created with 4 partitions if they are
-    missing; what was in them before is not read. Afterwards the consumer is as if it had never been
-    entered, so that the one of a module can be tested many times. Entering waits until its group
-    has been joined; leaving drains it, and raises what it has failed with.
+    Its other options stay. Missing topics are created with 4 partitions; the consumer does not
+    read earlier records. Entering waits until the consumer has joined its group. Leaving drains
+    it, raises its failure, and resets it, so that the consumer of a module can be tested many
+    times.
     """
 
     def __init__(self, consumer: Consumer, broker: RunningBroker) -> None:
         if not isinstance(cast("object", consumer), Consumer):
             raise ConfigError(
-                "consumer_for takes the Consumer of an application, and not "
-                f"{shown_option(consumer)}: consumer_for(app.consumer) for example"
+                "consumer_for needs the Consumer of an application, not "
+                f"{shown_option(consumer)}: for example consumer_for(app.consumer)"
             )
         self.consumer = consumer
         self.group = f"{consumer.config.group_id or 'test'}-{uuid.uuid4().hex[:8]}"
@@ -80,8 +80,7 @@ class BrokerConsumer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Leave the group after running handlers have ended; raises what the consumer has failed
-        with."""
+        """Leave the group after running handlers have ended. Raises the consumer's failure."""
         await self._stack.__aexit__(kind, error, trace)
 
     async def publish(
@@ -93,7 +92,7 @@ class BrokerConsumer:
         headers: Mapping[str, str | bytes | None] | None = None,
         partition: int | None = None,
     ) -> Published:
-        """Write a record: bytes and None as they are, text as UTF-8, everything else as JSON."""
+        """Write a record. Bytes and None are unchanged, text is UTF-8, other values are JSON."""
         sent = await self._producer.send_and_wait(
             topic, encode(value), encode(key), partition, headers=encode_headers(headers or {})
         )
@@ -103,13 +102,13 @@ class BrokerConsumer:
     async def until(self, condition: Callable[[], object], *, within: float = 30.0) -> None:
         """Wait for a condition, at most ``within`` seconds.
 
-        Raises TimeoutError, or what the consumer has failed with.
+        Raises TimeoutError, or the consumer's failure.
         """
         deadline = time.monotonic() + within
         while not condition():
             self._raise_failure()
             if time.monotonic() > deadline:
-                raise TimeoutError(f"the condition does not hold after {within:g} s")
+                raise TimeoutError(f"the condition is still false after {within:g} s")
             await asyncio.sleep(0.01)
 
     async def until_done(self, *, within: float = 30.0) -> None:
@@ -118,11 +117,11 @@ class BrokerConsumer:
         while any([await self._is_left(*each) for each in self._published.items()]):
             self._raise_failure()
             if time.monotonic() > deadline:
-                raise TimeoutError(f"what was published is not done after {within:g} s")
+                raise TimeoutError(f"published records are not committed after {within:g} s")
             await asyncio.sleep(0.05)
 
     async def committed(self, topic: str, partition: int) -> int | None:
-        """The committed offset, which is that of the next record to read; None if there is none."""
+        """The committed offset (of the next record to read); None if there is none."""
         await self.consumer.commit()
         where = TopicPartition(topic, partition)
         found = (await self.consumer.committed(where))[where]
@@ -169,7 +168,7 @@ class BrokerConsumer:
         return topics
 
     async def _begin_at_the_end(self, topics: list[str]) -> None:
-        """Commit the end offsets for the new group, which then reads only later records."""
+        """Commit the end offsets for the new group, so that it reads only later records."""
         if self.consumer.config.group_id is None or not topics:
             return
         admin: Any = kafka_admin(**self._options)

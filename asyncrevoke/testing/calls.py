@@ -1,4 +1,4 @@
-"""Records the calls of handlers that a consumer under test makes."""
+"""Records the calls of handlers of a consumer under test."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Outcome: TypeAlias = Literal[
 class Call:
     """One call of a handler: its name, its records, and its outcome.
 
-    ``attempt`` counts the calls for the record from 1. ``error`` is what the call raised.
+    ``attempt`` counts the calls for the record from 1. ``error`` is the exception of the call.
     ``records`` are those of a batch in offset order, or only ``record``.
     """
 
@@ -58,11 +58,11 @@ class Call:
         """The outcome; ``"mixed"`` for a batch whose records have different outcomes.
 
         ``"running"``, ``"ok"``, ``"cancelled"`` (its partition was lost, or the consumer ended), or
-        what was decided after it failed: ``"retried"`` (another attempt follows),
-        ``"sent_to_retry_topic"``, ``"dead_lettered"`` (to the dead letter topic), ``"skipped"``,
-        ``"paused"`` (its partition), ``"stopped"`` (the consumer), ``"abandoned"`` (its partition
-        was being revoked; the next owner processes the record). ``"failed"`` if nothing was
-        decided, as when middleware has handled the error.
+        the decision about the failed call: ``"retried"`` (another attempt follows),
+        ``"sent_to_retry_topic"``, ``"dead_lettered"``, ``"skipped"``, ``"paused"`` (its partition),
+        ``"stopped"`` (the consumer), ``"abandoned"`` (its partition was being revoked; the next
+        owner processes the record). ``"failed"`` if there was no decision, for example because
+        middleware has handled the error.
         """
         first, *others = set(self._outcomes.values())
         return "mixed" if others else first
@@ -78,16 +78,16 @@ class Call:
         return f"<{self.handler}: {what}{batch}, attempt {self.attempt}: {self.outcome}>"
 
     def settle(self, outcome: Outcome, *records: Record) -> None:
-        """Set the outcome of these records, or of all."""
+        """Set the outcome of these records, or of all records of the call."""
         self._outcomes.update(dict.fromkeys(records or self.records, outcome))
 
 
 class NotHandled(NamedTuple):
-    """A record that no handler was called for, because none takes it or its value does not decode.
+    """A record without a call, because it matches no handler or its value does not decode.
 
-    ``outcome`` is what was decided for it: ``"dead_lettered"``, ``"skipped"``, ``"paused"`` (its
+    ``outcome`` is the decision about it: ``"dead_lettered"``, ``"skipped"``, ``"paused"`` (its
     partition), ``"stopped"`` (the consumer), or ``"abandoned"`` (its partition was being revoked).
-    ``error`` says why.
+    ``error`` has the reason.
     """
 
     record: Record
@@ -96,14 +96,14 @@ class NotHandled(NamedTuple):
 
 
 class Calls:
-    """All calls, in the order in which they began, and the records without a call."""
+    """All calls in the order of their start, and the records without a call."""
 
     def __init__(self) -> None:
         self.made: list[Call] = []
         self.not_handled: list[NotHandled] = []
         self._last: dict[Record, Call] = {}
-        # Records of retry topics as handlers get them, by their original topic, partition and
-        # offset: failure_decided() gets the record that was read.
+        # Records of retry topics in the form that handlers get, by their original topic, partition
+        # and offset. failure_decided() gets the form that was read.
         self._from_retry_topics: dict[tuple[str, int, int], Record] = {}
 
     async def call(
@@ -116,7 +116,7 @@ class Calls:
         /,
     ) -> None:
         """Call a handler, and record the call."""
-        awaitable = call()  # raises for a value that does not decode: no call is made
+        awaitable = call()  # raises without a call if a value does not decode
         made = Call(name, function, records, attempt)
         self.made.append(made)
         self._last.update(dict.fromkeys(made.records, made))
@@ -142,12 +142,12 @@ class Calls:
         made.settle("ok")
 
     def first_call(self, _call: object, /) -> None:
-        """All calls are made in the same way."""
+        """Does nothing, because all calls are recorded in the same way."""
 
     def failure_decided(
         self, record: Record, decision: FailureDecision, error: BaseException, /
     ) -> None:
-        """Set what was decided for a record whose call has failed, or that has no call."""
+        """Set the decision about a record whose call has failed, or that has no call."""
         if record not in self._last and (history := retry_history(record)) is not None:
             record = self._from_retry_topics.pop(_identity(history.record), record)
         made = self._last.get(record)

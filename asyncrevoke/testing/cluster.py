@@ -1,4 +1,4 @@
-"""A simulated Kafka for one consumer group, with records that have values."""
+"""A simulated Kafka for one consumer group. Its records have values."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Published(NamedTuple):
-    """Where a record was written."""
+    """The position of a written record."""
 
     topic: str
     partition: int
@@ -67,7 +67,7 @@ class Published(NamedTuple):
 
 
 class WrittenLog(PartitionLog):
-    """A partition that stores the records themselves: ``records[n]`` has offset ``n``."""
+    """A partition that stores records: ``records[n]`` has offset ``n``."""
 
     def __init__(self, leader_id: int) -> None:
         super().__init__(leader_id)
@@ -106,8 +106,8 @@ class Cluster(Brokers):
     """A cluster of one broker. ``wall_clock_offset`` converts the clock's seconds to seconds since
     the epoch.
 
-    ``topics`` are created at once with so many partitions each; other topics get ``partitions``
-    partitions. ``protocol`` is the group protocol of its group.
+    ``topics`` are created with these numbers of partitions; other topics get ``partitions``.
+    ``protocol`` is the group protocol of its group.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class Cluster(Brokers):
             self.create_topic(topic, self._partitions_by_default)
 
     def create_topic(self, name: str, partitions: int) -> None:
-        """Create a topic with so many partitions, or add partitions to it."""
+        """Create a topic with this number of partitions, or add partitions to it."""
         before = len(self.topics.get(name, ()))
         super().create_topic(name, partitions)
         if before < partitions:
@@ -169,11 +169,8 @@ class Cluster(Brokers):
         partition: int | None,
         timestamp: int | None = None,
     ) -> Published:
-        """Append a record to an existing topic. Without ``partition`` the key decides, as in
-        Kafka's producers.
-
-        Records without a key are written to each partition in turn.
-        """
+        """Append a record to an existing topic. Without ``partition``, the key decides as in
+        Kafka's producers. Records without a key go to each partition in turn."""
         count = len(self.topics[topic])
         if partition is None:
             if key is None:
@@ -191,7 +188,7 @@ class Cluster(Brokers):
         return Published(topic, partition, log.end - 1)
 
     def handle(self, broker: int, client: int, message: Request, reply: Reply) -> None:
-        """Process one request, those of producers among them."""
+        """Process one request, including requests of producers."""
         if isinstance(message, ProduceRequest):
             reply(EntityResponse(entity=self._produce(message)))
         elif isinstance(message, InitProducerIdRequest):
@@ -229,7 +226,7 @@ class Cluster(Brokers):
 
 
 def encode(value: object) -> bytes | None:
-    """A value as bytes: text as UTF-8, other values as JSON; bytes and None unchanged."""
+    """A value as bytes: text as UTF-8, bytes and None unchanged, other values as JSON."""
     match value:
         case None | bytes():
             return value
@@ -246,8 +243,8 @@ def encode(value: object) -> bytes | None:
         return msgspec.json.encode(value)
     except TypeError as error:
         raise TypeError(
-            f"a {type(value).__name__} cannot be published: give bytes, str, None, or what is "
-            "written as JSON (dict, list, dataclass, msgspec.Struct, pydantic model)"
+            f"a {type(value).__name__} cannot be published: use bytes, str, None, or a value that "
+            "JSON can represent (dict, list, dataclass, msgspec.Struct, pydantic model)"
         ) from error
 
 
@@ -296,9 +293,9 @@ class Connections:
                 response = await self._ask(broker, channel, send)
         except TimeoutError:
             self.reset(send.node, send.channel)
-            return Failed(send.request_id, FailureKind.TIMEOUT, "no answer in time")
+            return Failed(send.request_id, FailureKind.TIMEOUT, "no response in time")
         if response is None:
-            return Failed(send.request_id, FailureKind.DISCONNECTED, "the connection broke")
+            return Failed(send.request_id, FailureKind.DISCONNECTED, "the connection was closed")
         return Replied(send.request_id, response)
 
     async def _ask(self, broker: int, channel: _Channel, send: Send) -> Response | None:
@@ -325,7 +322,7 @@ class Connections:
             _break(found)
 
     async def silence(self) -> ConnectionSilent:
-        """Wait for ever: each request is answered, or fails in time."""
+        """Wait for ever: each request gets a response or times out."""
         silent: asyncio.Future[ConnectionSilent] = asyncio.get_running_loop().create_future()
         return await silent
 
@@ -338,7 +335,7 @@ class Connections:
         """Does nothing: no connection is silent."""
 
     def cut(self) -> None:
-        """Close all connections, and open no others."""
+        """Close all connections, and open no new ones."""
         self._cut = True
         for channel in self._channels.values():
             _break(channel)
@@ -357,11 +354,11 @@ def _break(channel: _Channel) -> None:
 
 
 def to_partitions(given: Sequence[tuple[str, int]]) -> list[TopicPartition]:
-    """Check partitions that a test names: pairs of topic and number."""
+    """Check the partitions that a test passes: pairs of topic and number."""
     for item in cast("Sequence[object]", given):
         match item:
             case (str(), int()):
                 pass
             case _:
-                raise TypeError(f'{item!r} is no partition: write ("orders", 0)')
+                raise TypeError(f'{item!r} is not a partition: use ("orders", 0)')
     return [TopicPartition(topic, number) for topic, number in given]

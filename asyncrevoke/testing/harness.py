@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from asyncrevoke.testing.calls import Call, NotHandled
     from asyncrevoke.testing.virtual_time import VirtualTime
 
-# Virtual seconds that a rebalance may take, in addition to the heartbeat interval.
+# Virtual seconds that a rebalance may take in addition to the heartbeat interval.
 _CONDITION_TIMEOUT = 10.0
 
 
@@ -50,28 +50,27 @@ class TestConsumer:
             await t.advance(1)
             assert t.committed("orders", 0) == 1
 
-    The consumer is the real one, with its core, its handlers, task groups and iteration. What is
-    simulated are the brokers: one partition log per partition, and a group in which another member
-    leads, takes the partitions that are revoked, and gives the rest to the consumer.
+    The consumer is the real one, with its core, its handlers, task groups and iteration. The
+    brokers are simulated: one log per partition, and a group with another member, which is the
+    leader. It owns the partitions that a test revokes, and assigns the others to the consumer.
 
     Time is virtual for the whole event loop while this is entered: ``asyncio.sleep``, ``timeout``,
     ``wait_for``, ``loop.call_later`` and ``loop.time`` of the consumer, of handlers and of the test
-    stand still, and pass by :meth:`advance` (and, as far as a group needs it, by the other calls).
-    Only while the test waits for something that is no call of this object, time passes as on the
-    wall. ``time.time`` and ``time.sleep``, threads and sockets know nothing of it.
+    advance only by :meth:`advance`, and by the other calls as far as a group needs it. While the
+    test awaits something other than a call of this object, time passes as fast as real time.
+    ``time.time``, ``time.sleep``, threads and sockets use real time.
 
-    Each call returns when nothing is left that could run without time passing. It raises what the
-    consumer has failed with, once. Calls of several tasks wait for each other.
+    Each call returns when nothing can run without time passing. It raises the consumer's failure,
+    once. Calls of several tasks wait for each other.
 
-    Subscribed topics are created with ``partitions`` partitions, and others when something is
-    published to them; ``topics`` sets the number for single topics. Needs asyncio's own event
-    loop.
+    Subscribed topics are created with ``partitions`` partitions, and others when a record is
+    published to them; ``topics`` sets the numbers of single topics. Needs asyncio's event loop.
 
-    Afterwards the consumer is as if it had never been entered, so that the one of a module can be
-    tested many times (if ``resources`` is a function: what it returns can be entered only once).
+    Leaving resets the consumer, so that the consumer of a module can be tested many times. Then
+    ``resources`` must be a function, because a context manager may be entered only once.
     """
 
-    __test__ = False  # for pytest: not a test class
+    __test__ = False  # pytest must not collect it
 
     def __init__(
         self,
@@ -94,7 +93,7 @@ class TestConsumer:
 
     async def __aenter__(self) -> Self:
         if self._entered is not None:
-            raise IllegalStateError("this TestConsumer was entered before: make another one")
+            raise IllegalStateError("this TestConsumer was entered before: create another one")
         check_event_loop()
         passing = virtual_time()
         passing.enter()
@@ -116,9 +115,9 @@ class TestConsumer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Leave the consumer like ``async with consumer``; virtual time passes as needed.
+        """Leave the consumer like ``async with consumer``. Virtual time passes as needed.
 
-        Raises what closing raises, unless a call has raised it before.
+        Raises the errors of closing, unless a call has raised them before.
         """
         try:
             if not self._crashed:
@@ -184,10 +183,10 @@ class TestConsumer:
     ) -> Published:
         """Write a record as a producer does, and let the consumer process it.
 
-        Bytes and None are taken unchanged, text is encoded as UTF-8, everything else as JSON.
-        Without ``partition`` the key decides as in Kafka's producers; records without a key are
-        written to each partition in turn. ``timestamp`` is in milliseconds since the epoch, by
-        default the virtual time.
+        Bytes and None are unchanged, text is encoded as UTF-8, other values as JSON. Without
+        ``partition``, the key decides as in Kafka's producers; records without a key go to each
+        partition in turn. ``timestamp`` is in milliseconds since the epoch; the default is the
+        virtual time.
         """
         self._cluster.have(topic)
         encoded = encode(value), encode_headers(headers or {})
@@ -200,7 +199,7 @@ class TestConsumer:
     async def replay_dead_letters(
         self, topic: str, options: ReplayOptions | None = None
     ) -> ReplayResult:
-        """Write the dead letters of a topic back to where their records were, as the command
+        """Write the dead letters of a topic back to the topics of their records, as the command
         ``dead-letters replay`` does, and let the consumer process them.
 
         There is no journal: a second call sends them again, unless they were replayed too often.
@@ -220,10 +219,10 @@ class TestConsumer:
         return result
 
     async def advance(self, seconds: float) -> None:
-        """Let virtual time pass. Timers expire one by one, and all their effects run before the
-        next."""
+        """Let virtual time pass. Timers expire one by one, and all effects of a timer run before
+        the next."""
         if seconds < 0:
-            raise ValueError(f"advance({seconds}): time does not go back")
+            raise ValueError(f"advance({seconds}): time cannot go back")
         passing = self._time
         async with passing.call():
             await passing.pass_until(passing.clock.now + seconds)
@@ -238,17 +237,17 @@ class TestConsumer:
         await self._settled()
         while not condition():
             if time.monotonic() > deadline:
-                raise TimeoutError(f"the condition does not hold after {within:g} s")
+                raise TimeoutError(f"the condition is still false after {within:g} s")
             await self._time.tick()
             await self._settled()
 
     async def revoke(self, *partitions: tuple[str, int]) -> None:
-        """Assign partitions to the other member, by a rebalance in which the consumer has to
-        release them.
+        """Assign partitions to the other member, by a rebalance in which the consumer must release
+        them.
 
-        Returns when the revocation was announced to the consumer. As in production, running
-        handlers delay the release; ``advance`` lets them end. Takes up to ``heartbeat_interval`` of
-        virtual time, because a member learns of a rebalance by its heartbeat.
+        Returns when the revocation is announced to the consumer. As in production, running handlers
+        delay the release; ``advance`` lets them end. Takes up to ``heartbeat_interval`` of virtual
+        time, because a member learns of a rebalance by its heartbeat.
         """
         wanted = self._existing(partitions)
         group, core = self._cluster.scripted, self._session.core
@@ -261,24 +260,24 @@ class TestConsumer:
         )
 
     async def withdraw(self, *partitions: tuple[str, int]) -> None:
-        """Assign partitions to the consumer again that are being revoked, by another rebalance.
+        """Assign partitions that are being revoked to the consumer again, by another rebalance.
 
-        Raises ValueError for partitions that are not being revoked or were released already (use
+        Raises ValueError for partitions that are not being revoked or were released (use
         :meth:`give`), and with ``group_protocol="consumer"``, where a revocation is never
         withdrawn.
         """
         if self.consumer.config.group_protocol == "consumer":
             raise ValueError(
-                'with group_protocol="consumer" no revoke is ever withdrawn: once it has been '
-                "released, give() hands it out again"
+                'with group_protocol="consumer" a revocation is never withdrawn: wait for the '
+                "release, then use give()"
             )
         wanted = self._existing(partitions)
         core = self._session.core
         for tp in wanted:
             if not core.is_revoking(tp):
                 raise ValueError(
-                    f"{tp} is not being revoked, so that nothing can be "
-                    "withdrawn: it was released already, or never revoked; give() hands it out"
+                    f"{tp} is not being revoked: it was released, or never revoked; use give() to "
+                    "assign it"
                 )
         await self._hand_out(wanted)
 
@@ -293,10 +292,10 @@ class TestConsumer:
         await self._until(self._has_its_share)
 
     async def lose(self, *partitions: tuple[str, int]) -> None:
-        """Remove the consumer from the group, as if its session had expired, and let it join again.
+        """Remove the consumer from the group, as if its session had expired, and let it rejoin.
 
-        All its partitions are lost. After it has joined, the other member owns ``partitions``, and
-        the consumer the rest.
+        All its partitions are lost. After the rejoin, the other member owns ``partitions``, and the
+        consumer the rest.
         """
         wanted = self._existing(partitions)
         group = self._cluster.scripted
@@ -305,11 +304,8 @@ class TestConsumer:
         await self._until(self._has_its_share)
 
     async def crash(self) -> None:
-        """End the consumer as if its process were killed: it sends no request, and handlers are
-        cancelled.
-
-        :meth:`restart` lets another consumer take over.
-        """
+        """End the consumer as if its process were killed: it sends no more requests, and its
+        handlers are cancelled. :meth:`restart` starts another consumer."""
         session, connections = self._session, self._opened_session.connections
         connections.cut()
         self._crashed = True
@@ -317,22 +313,22 @@ class TestConsumer:
             try:
                 await session.aclose(graceful=False)
             except AsyncRevokeError:
-                session.log.debug("closing failed, as it should after a crash")
+                session.log.debug("closing failed, as expected after a crash")
         forget(self.consumer)
         self._cluster.scripted.evict()
         await self._settled()
 
     async def restart(self, consumer: Consumer) -> None:
-        """After a :meth:`crash`, enter the same or another consumer on the existing topics."""
+        """After a :meth:`crash`, enter the same or another consumer with the existing topics."""
         if not self._crashed:
-            raise IllegalStateError("the consumer still runs: await crash() first")
+            raise IllegalStateError("the consumer is running: await crash() first")
         self.consumer, self._crashed = consumer, False
         await self._start()
 
     # --- what can be seen ------------------------------------------------------------------------
 
     def committed(self, topic: str, partition: int) -> int | None:
-        """The committed offset, which is that of the next record to read; None if there is none."""
+        """The committed offset (of the next record to read); None if there is none."""
         found = self.committed_offset(topic, partition)
         return None if found is None else found.offset
 
@@ -346,7 +342,7 @@ class TestConsumer:
         return self._session.core.assignment.partitions()
 
     def dead_letters(self, topic: str) -> list[Record]:
-        """The records of a dead letter topic; their headers have the reason and the origin."""
+        """The records of a dead letter topic. Their headers have the reason and the origin."""
         return self.records(topic)
 
     def records(self, topic: str) -> list[Record]:
@@ -355,7 +351,7 @@ class TestConsumer:
 
     @property
     def calls(self) -> list[Call]:
-        """All calls of handlers in the order of their begin, also those before a restart."""
+        """All calls of handlers in the order of their start, including those before a restart."""
         return list(self._calls.made)
 
     def calls_of(self, handler: Callable[..., object] | str) -> list[Call]:
@@ -366,16 +362,17 @@ class TestConsumer:
                 for call in self._calls.made
                 if call.handler == handler or call.handler.endswith(f".{handler}")
             ]
-        return [call for call in self._calls.made if call.function == handler]  # also a method
+        return [call for call in self._calls.made if call.function == handler]  # == for methods
 
     @property
     def not_handled(self) -> list[NotHandled]:
-        """The records that no handler was called for, with what was decided for them and why:
-        records that no handler takes, values that do not decode, records that cannot be read."""
+        """The records without a call of a handler, with the decision about them and the reason:
+        records that match no handler, values that do not decode, records that cannot be read."""
         return list(self._calls.not_handled)
 
     def partition_state(self, topic: str, partition: int) -> object:
-        """What the ``partition_lifespan`` of a partition has yielded; None if it is not entered."""
+        """The value that the ``partition_lifespan`` of a partition has yielded; None if it is not
+        entered."""
         (tp,) = self._existing([(topic, partition)])
         return self._session.lifespans.state_of(tp)
 
@@ -388,7 +385,7 @@ class TestConsumer:
     def time(self) -> float:
         """The virtual seconds since this was entered, in whole microseconds.
 
-        Timers are at sums of fractions, so that the clock may be a rounding error ahead.
+        Timers are at sums of fractions, so the clock itself may be off by a rounding error.
         """
         passing, _, began = self._inside
         return round(passing.clock.now - began, 6)
@@ -396,7 +393,7 @@ class TestConsumer:
     # --- time and states -------------------------------------------------------------------------
 
     def _has_its_share(self) -> bool:
-        """Whether the consumer owns what the other member leaves to it, and reads all of it."""
+        """Whether the consumer owns all partitions that are not taken, and reads them."""
         cluster, session = self._cluster, self._session
         if self.consumer.config.group_id is None or not session.core.subscription():
             return True
@@ -411,12 +408,13 @@ class TestConsumer:
             and bool(cluster.scripted.others())
             and set(session.core.assignment.partitions()) == share
             and not any(session.core.is_revoking(tp) for tp in share)
-            # And reads it: a fetch of other partitions may be delayed before.
+            # It reads them: an earlier fetch of other partitions may delay the first fetch of
+            # these.
             and all(session.core.seeking.highwater(tp) is not None for tp in share - paused)
         )
 
     async def _until(self, done: Callable[[], bool]) -> None:
-        """Let time pass until ``done()`` is true, at most as long as a group needs."""
+        """Let time pass until ``done()`` is true, at most for as long as a rebalance may take."""
         passing = self._time
         timeout = self.consumer.config.heartbeat_interval + _CONDITION_TIMEOUT
         async with passing.call():
@@ -472,5 +470,5 @@ class TestConsumer:
 
 
 def forget(consumer: Consumer) -> None:
-    """Reset a consumer that was left, so that it can be entered again."""
+    """Reset a consumer that has closed, so that it can be entered again."""
     consumer._session = consumer._handlers = None  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]

@@ -14,7 +14,7 @@ NOT_ENTERED = "use `async with TestConsumer(consumer) as t:` first"
 
 
 class OpenedSession:
-    """One session: there is none until the consumer has opened it."""
+    """A session, which does not exist until the consumer has opened it."""
 
     def __init__(self, connections: Connections) -> None:
         self.connections = connections

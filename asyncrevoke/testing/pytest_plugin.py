@@ -1,7 +1,7 @@
-"""pytest fixtures with a real Apache Kafka; loaded by an entry point.
+"""pytest fixtures with a real Apache Kafka, loaded by an entry point.
 
-Nothing of this library is imported before a fixture is used, so that other test runs do not become
-slower.
+The plugin imports this library when a fixture is first used, so that it does not slow down other
+test runs.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker."""
     config.addinivalue_line(
         "markers",
-        "kafka_topic(partitions=4, config={}): how the topic of the fixture kafka_topic is made",
+        "kafka_topic(partitions=4, config={}): options of the topic of the fixture kafka_topic",
     )
 
 
 @pytest.fixture(scope="session")
 def kafka_broker() -> Iterator[RunningBroker]:
-    """A real Apache Kafka for the whole session. A test that needs it fails with the reason if it
-    cannot be started.
+    """A real Apache Kafka for the whole session. If it cannot start, each test that uses it fails
+    with the reason.
 
-    The environment variable ``ASYNCREVOKE_BROKER`` chooses it: ``jvm`` (the default), ``docker``,
+    The environment variable ``ASYNCREVOKE_BROKER`` selects it: ``jvm`` (the default), ``docker``,
     or ``HOST:PORT`` of a running broker.
     """
     from asyncrevoke.broker import start_broker
@@ -68,7 +68,7 @@ def kafka_topic(kafka_broker: RunningBroker, request: pytest.FixtureRequest) -> 
 def kafka_cluster() -> Iterator[KafkaCluster]:
     """A cluster of three real brokers for the whole session.
 
-    A test that stops a broker has to start it again: ``kafka_cluster.start()``.
+    A test that stops a broker must start it again: ``kafka_cluster.start()``.
     """
     from asyncrevoke.broker import KafkaCluster
 
@@ -78,7 +78,7 @@ def kafka_cluster() -> Iterator[KafkaCluster]:
 
 @pytest.fixture
 def consumer_for(kafka_broker: RunningBroker) -> Callable[[Consumer], BrokerConsumer]:
-    """Enters a consumer of an application on ``kafka_broker``, in a group of its own.
+    """Enters a consumer of an application on ``kafka_broker``, in a new group.
 
     ``async with consumer_for(consumer) as running: ...``
     """

@@ -1,4 +1,4 @@
-"""A group in which a simulated other member leads, and assigns partitions as the test says."""
+"""Groups whose assignments a test controls."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _FOR_EVER = float("inf")
 
 @dataclass
 class ScriptedGroup(ClassicCoordinator):
-    """A classic group. The other member joins before anybody else, responds at once and never
-    fails.
+    """A classic group with a simulated member that is the leader. It joins first, responds at once
+    and never fails.
 
     It keeps the partitions in ``taken`` and assigns all others to the other members. It supports
     the protocols of each member that joins, so that tests can use any assignors.
@@ -48,12 +48,12 @@ class ScriptedGroup(ClassicCoordinator):
     taken: set[TopicPartition] = field(default_factory=set[TopicPartition])
 
     def rebalance(self) -> None:
-        """The other member requests a rebalance."""
+        """Begin a rebalance, at the request of the simulated member."""
         if self.state in (GroupState.STABLE, GroupState.COMPLETING):
             self._prepare()
 
     def evict(self) -> None:
-        """Remove all other members, as if their sessions had expired."""
+        """Remove all members but the simulated one, as if their sessions had expired."""
         for member in self.others():
             self._answer_sync(member, SyncGroupResponse(error=ErrorCode.unknown_member_id))
             self._remove(member)
@@ -61,11 +61,11 @@ class ScriptedGroup(ClassicCoordinator):
         self._maybe_complete_join()
 
     def others(self) -> list[GroupMember]:
-        """The members except the scripted one."""
+        """The members except the simulated one."""
         return [member for member in self.members.values() if member.member_id != _OTHER]
 
     def join_group(self, client: int, request: JoinGroupRequest, reply: Reply) -> None:
-        """Answer a JoinGroup. At the first JoinGroup the other member is added before."""
+        """Respond to a JoinGroup. The first JoinGroup adds the simulated member before."""
         other = self.members.get(_OTHER)
         if other is None:
             self._group.add(
@@ -93,7 +93,7 @@ class ScriptedGroup(ClassicCoordinator):
     def _other_joined(self, response: Response) -> None:
         assert isinstance(response, JoinGroupResponse)
         ours = [member for member in response.members if member.member_id != _OTHER]
-        # The other member uses this library, too.
+        # The simulated member uses this library, too.
         maps = all(reads_maps(decode_subscription(each.metadata).user_data) for each in ours)
         note = encode_assignment_user_data(
             AssignmentUserData(withheld=False, partitions=0, maps_are_read=maps)
@@ -124,7 +124,7 @@ class ScriptedGroup(ClassicCoordinator):
 
 @dataclass
 class ScriptedEpochGroup(ConsumerGroup):
-    """A KIP-848 group, whose coordinator assigns all partitions but those in ``taken``."""
+    """A KIP-848 group whose coordinator assigns all partitions except those in ``taken``."""
 
     topics: Mapping[str, Sequence[object]] = field(default_factory=dict[str, "Sequence[object]"])
     taken: set[TopicPartition] = field(default_factory=set[TopicPartition])
@@ -139,7 +139,7 @@ class ScriptedEpochGroup(ConsumerGroup):
             self.remove_member(member, "the test says so")
 
     def others(self) -> list[ConsumerGroupMember]:
-        """The members; there is no scripted one."""
+        """All members, because this group has no simulated member."""
         return list(self.members.values())
 
     def _subscribed(self, member: ConsumerGroupMember) -> tuple[str, ...]:

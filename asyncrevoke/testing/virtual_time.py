@@ -1,15 +1,15 @@
 """Virtual time for an asyncio event loop: it passes only when a test lets it pass.
 
-The ``time`` and ``call_at`` methods of the running event loop are replaced; callbacks, sockets and
-threads work as before. Everything in asyncio that waits for time (``sleep``, ``timeout``,
-``call_later``, ``wait``) uses these two methods. Each timer is an alarm of a
+It replaces the ``time`` and ``call_at`` methods of the running event loop, which everything in
+asyncio that waits for time uses (``sleep``, ``timeout``, ``call_later``, ``wait``). Callbacks,
+sockets and threads work as before. Each timer is an alarm of a
 :class:`~asyncrevoke.testing.fake_kafka.clock.Clock`, which the simulated brokers share, so that all
 alarms have one order.
 
 Time passes in two ways. During a *call* (``async with time.call()``) it jumps from alarm to alarm,
-and between two alarms the event loop runs until it is idle. Outside of calls the event loop is idle
-only if the test itself waits for something: then a thread lets virtual time pass as fast as real
-time, so that a test that sleeps wakes up.
+and between two alarms the event loop runs until it is idle. Outside of calls, the event loop is
+idle only if the test itself waits: then a thread lets virtual time pass as fast as real time, so
+that a test that sleeps wakes up.
 """
 
 from __future__ import annotations
@@ -31,15 +31,14 @@ if TYPE_CHECKING:
 
     from asyncrevoke.testing.fake_kafka.clock import Alarm
 
-# Real seconds: how often time passes outside of calls.
+# Real seconds between two steps of time outside of calls.
 _TICK = 0.01
-# Turns of the event loop that may follow one another while each leaves callbacks to run: some
-# seconds when they do nothing else. A count, not a time: a slow machine takes no more turns, and
-# neither does a test that is stopped in a debugger.
+# Limit for consecutive event loop iterations that each leave callbacks to run: a few seconds of
+# real time. A count does not depend on the speed of the machine, or on the stops of a debugger.
 _MAX_BUSY_TURNS = 500_000
-# Virtual seconds for each tick, while the consumer may wait for threads or sockets.
+# Virtual seconds per tick while the consumer may wait for threads or sockets.
 _PER_TICK = 0.1
-# The error of adding up seconds in floating point.
+# The rounding error of sums of seconds.
 _ROUNDING = 1e-9
 
 
@@ -74,14 +73,14 @@ class VirtualTime:
     # --- entering and leaving --------------------------------------------------------------------
 
     def enter(self) -> None:
-        """Replace the event loop's time by this one."""
+        """Replace the event loop's time by virtual time."""
         loop = self._loop
         if self._users:
             self._users += 1
             return
         if not isinstance(loop, asyncio.BaseEventLoop):
             raise IllegalStateError(
-                f"virtual time needs asyncio's own event loop, this is {type(loop).__name__}: run "
+                f"virtual time needs asyncio's event loop, and this is {type(loop).__name__}: run "
                 "these tests with asyncio's default event loop policy"
             )
         self._users = 1
@@ -92,10 +91,8 @@ class VirtualTime:
         thread.start()
 
     def leave(self) -> None:
-        """Restore the event loop's own time when the last user leaves.
-
-        Pending timers then wait for the rest of their time in real time.
-        """
+        """Restore the event loop's time when the last user leaves. Pending timers then wait for the
+        rest of their time in real time."""
         self._users -= 1
         if self._users:
             return
@@ -108,7 +105,7 @@ class VirtualTime:
 
     @property
     def in_use(self) -> bool:
-        """Whether the event loop has this time at present."""
+        """Whether the event loop uses this time now."""
         return self._users > 0
 
     def _now(self) -> float:
@@ -150,24 +147,25 @@ class VirtualTime:
                 self._calls -= 1
 
     async def settle(self) -> None:
-        """Return when nothing can run before time passes or a socket or thread has something.
+        """Return when nothing can run before time passes or a socket or thread has an event.
 
-        Raises ``TimeoutError`` if a task never waits for anything but the next turn of the loop.
+        Raises ``TimeoutError`` if a task never waits for anything but the next event loop
+        iteration.
         """
         quiet = 0
         for _ in range(_MAX_BUSY_TURNS):
             await asyncio.sleep(0)
             quiet = 0 if self._ready or self.clock.step(self.clock.now) else quiet + 1
-            # Twice: in between, the event loop polls sockets and threads.
+            # Two idle iterations, because the event loop polls sockets and threads between them.
             if quiet == 2:
                 return
         raise TimeoutError(
-            f"the event loop was still busy after {_MAX_BUSY_TURNS:,} turns: some task never waits "
-            "for anything but the next turn, as `while True: await asyncio.sleep(0)` does"
+            f"the event loop is still busy after {_MAX_BUSY_TURNS:,} iterations: a task waits only "
+            "for the next iteration, like `while True: await asyncio.sleep(0)`"
         )
 
     async def pass_until(self, end: float, done: Callable[[], bool] | None = None) -> bool:
-        """Let time pass until ``end``, or until ``done()`` is true and nothing is left to run.
+        """Let time pass until ``end``, or until ``done()`` is true and nothing else can run.
         Returns whether ``done()`` is true."""
         while True:
             await self.settle()
@@ -179,7 +177,7 @@ class VirtualTime:
                 return done is not None and done()
 
     async def pass_while(self, waiting: asyncio.Future[None]) -> None:
-        """Let time pass until the future is done, at a rate that sockets and threads can follow."""
+        """Let time pass until the future is done, slowly enough for sockets and threads."""
         while not waiting.done():
             async with self.call():
                 await self.settle()
@@ -203,7 +201,7 @@ class VirtualTime:
 
     def _tick(self) -> None:
         now = time.monotonic()
-        # While a debugger has stopped the test, no time passes.
+        # No time passes while a debugger has stopped the test.
         passed = min(now - self._last_tick, 2 * _TICK)
         self._last_tick = now
         if self._users and not self._calls:

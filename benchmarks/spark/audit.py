@@ -33,8 +33,8 @@ from asyncrevoke.journal.recording.log_file import LogFile
 from asyncrevoke.journal.segments import JournalSession, seal
 from asyncrevoke.journal.session_id import new_session_id
 from asyncrevoke.model import Record
-from asyncrevoke.spark.audits.database import SparkDatabase, over
-from asyncrevoke.spark.audits.journal import SCHEMA, for_the_rules, rows_of_files
+from asyncrevoke.spark.audits.database import SparkDatabase, run_query
+from asyncrevoke.spark.audits.journal import SCHEMA, rows_of_files, with_rule_names
 from asyncrevoke.spark.audits.run import differing
 from asyncrevoke.spark.audits.segments import find_files
 from asyncrevoke.spark.audits.sources import TopicSource
@@ -89,7 +89,7 @@ def on_spark(spark: SparkSession, address: str, folder: Path) -> int:
     options = {"bootstrap_servers": address, "topic": TOPIC, "isolation_level": "read_committed"}
     source = TopicSource(options, compacted=False)
     database = SparkDatabase(spark)
-    database.add("journal", for_the_rules(rows_of_files(spark, find_files(spark, folder))))
+    database.add("journal", with_rule_names(rows_of_files(spark, find_files(spark, folder))))
     comparison = Comparison(
         database, TOPIC, source.bounds, (), _ORDERS, AuditSettings(), compacted=False
     )
@@ -141,7 +141,7 @@ class Made:
         hashless: Sequence[int],  # noqa: ARG002 - the query knows
     ) -> DataFrame:
         """Of all records."""
-        return over(spark, query, {"records": self.rows})
+        return run_query(spark, query, {"records": self.rows})
 
     def records(self, spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
         """Nothing differs."""

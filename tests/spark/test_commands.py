@@ -60,7 +60,7 @@ def test_a_wrong_folder_is_a_wrong_option(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--from", "5", "--from-group", "g"], "give one of them"),
+        (["--from", "5", "--from-group", "g"], "leave one out"),
         (["--from", "yesterday"], "a time like"),
     ],
 )

@@ -1,1 +1,1 @@
-"""The rules of an audit: which rows of a journal and a topic are anomalies."""
+"""The rules of an audit: queries for the anomalies of a journal and a topic."""

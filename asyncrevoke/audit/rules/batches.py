@@ -1,10 +1,10 @@
-"""Comparing content by record batches: those that sessions received, and those of the topic.
+"""Compares content by record batches: those that sessions received with those of the topic.
 
-Only compaction changes a written batch: it keeps the batch's offsets and removes records or sets
-the delete horizon. So a session handled the topic's content if the topic has the same batch: same
-offsets, same number of records, same checksum. For batches that differ, :func:`mismatches` gives
-the affected calls. The tables are ``noted`` and ``batches``: ``lo`` is a batch's first offset,
-``hi`` the one after its last, and ``came`` when it came.
+Only compaction changes a written batch: it keeps the batch's offsets, and removes records or sets
+the delete horizon. A session has therefore handled the topic's content if the topic has the same
+batch: same offsets, same number of records, same checksum. For other batches, :func:`mismatches`
+returns the affected calls. In the tables ``noted`` and ``batches``, ``lo`` is a batch's first
+offset, ``hi`` the offset after its last, and ``came`` the time at which a session received it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NOTED: Final = """
     FROM journal WHERE kind = 'FETCHED'
 """
 
-# Of what lies in the windows, as nothing else is read of the topic.
+# Limited to the windows, because the topic is read only there.
 ALTERED: Final = """
     SELECT n.session, n.part, n.lo, n.hi, n.records, n.checksum, n.came
     FROM noted AS n JOIN windows AS w ON w.part = n.part AND n.lo < w.hi AND n.hi > w.lo
@@ -52,8 +52,9 @@ MISMATCHES: Final = {
     "has": "BIGINT",
     "sure": "INT",
 }
-"""Calls of ``session`` for offsets from ``lo`` up to and without ``hi``, begun from ``since`` on
-and before ``until``, were for another batch than the topic has there (``sure``), or perhaps."""
+"""Calls of ``session`` for offsets from ``lo`` up to, not including, ``hi``, that started from
+``since`` on and before ``until``. They handled another batch than the topic has: certainly if
+``sure`` is 1, otherwise perhaps."""
 
 _NEVER = 2**62
 
@@ -71,7 +72,7 @@ class NotedBatch(NamedTuple):
 
 
 class TopicBatch(NamedTuple):
-    """A batch of the topic; ``rewritten``: compaction has set its delete horizon."""
+    """A batch of the topic. ``rewritten``: compaction has set its delete horizon (KIP-534)."""
 
     part: int
     lo: int
@@ -89,8 +90,8 @@ def mismatches(
     compacted: bool,
 ) -> Iterator[tuple[str | int, ...]]:
     """The rows of the table ``mismatches``, split at multiples of ``PIECE``. ``altered`` are the
-    received batches that the topic does not have unchanged; ``noted`` and ``topic`` need only the
-    batches that overlap these."""
+    received batches that the topic does not have unchanged. ``noted`` and ``topic`` need only the
+    batches that overlap with these."""
     of_session: dict[tuple[str, int, int], list[NotedBatch]] = defaultdict(list)
     for each in noted:
         for piece in _pieces(each.lo, each.hi):
@@ -113,8 +114,9 @@ def mismatches(
             for first, end in pairwise(sorted(cuts)):
                 has = next((batch for batch in there if batch.lo <= first < batch.hi), None)
                 if has is None:
-                    continue  # not in the topic: another rule reports that
-                # Calls that started later may be for a batch that was received again.
+                    continue  # another rule reports offsets that the topic does not have
+                # Calls that started after the batch was received again may have handled the later
+                # batch.
                 until = min((o.came for o in later if o.lo <= first < o.hi), default=_NEVER)
                 yield (
                     *(each.session, each.part, piece, first, end, each.came, until),
@@ -124,7 +126,7 @@ def mismatches(
 
 
 def _differs(noted: NotedBatch, has: TopicBatch, *, compacted: bool) -> bool:
-    """Whether the content certainly differs: compaction cannot explain the difference."""
+    """Whether the content certainly differs, because compaction cannot explain the difference."""
     if (noted.lo, noted.hi) != (has.lo, has.hi):
         return not compacted
     return has.records >= noted.records and not has.rewritten

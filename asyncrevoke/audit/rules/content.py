@@ -1,48 +1,31 @@
-"""Which sessions have hashes of records, and what can be compared of those that have none."""
+"""Finds the sessions without hashes of records, and compares their content by batches if
+possible."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.audit.anomalies import Anomaly, AnomalyKind
 from asyncrevoke.audit.rules.batches import NotedBatch, TopicBatch, mismatches
 from asyncrevoke.audit.sql.text import compose, joined
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from asyncrevoke.audit.sql.dialect import SqlDialect
-    from asyncrevoke.audit.sql.text import Text
+    from asyncrevoke.audit.sql.database import Database
     from asyncrevoke.journal.format.schema import Content
     from asyncrevoke.journal.reading import SessionState
 
-_NOTHING = "the journal has nothing of it: Journal(content=None)"
+_NOTHING = "the journal has no content: Journal(content=None)"
 _NO_BATCHES = (
-    "the journal has checksums of record batches, and the source knows nothing of batches: give the"
-    ' options of the topic, or write hashes of each record, Journal(content="records")'
+    "the journal has checksums of record batches, and the source has no batches: pass the options"
+    ' of the topic as the source, or write hashes of records with Journal(content="records")'
 )
-_NOT_NOTED = "the journal does not say in which record batches they came"
-
-
-class RowQueries(Protocol):
-    """The queries of this module; see :class:`asyncrevoke.audit.comparison.Database`."""
-
-    @property
-    def dialect(self) -> SqlDialect:
-        """How it writes what is not common to all."""
-        ...
-
-    def put(self, name: str, columns: Mapping[str, str], rows: Sequence[Sequence[object]]) -> None:
-        """A small table."""
-        ...
-
-    def rows(self, query: Text) -> list[tuple[Any, ...]]:
-        """What it gives."""
-        ...
+_NOT_NOTED = "the journal does not have the record batches of these records"
 
 
 class Handled(NamedTuple):
-    """The first and the last offset that a session has handled of a partition."""
+    """The first and the last offset of a partition that a session has handled."""
 
     session: str
     part: int
@@ -51,12 +34,12 @@ class Handled(NamedTuple):
 
 
 class HashlessSessions:
-    """The sessions of a journal that have no hashes of records. ``batches``: the topic's batches
-    are known."""
+    """The sessions of a journal without hashes of records. ``batches``: the topic's batches are
+    known."""
 
     def __init__(
         self,
-        database: RowQueries,
+        database: Database,
         sessions: Sequence[SessionState],
         *,
         batches: bool,
@@ -65,13 +48,15 @@ class HashlessSessions:
         self._rows = database.rows
         self._contents = self._find(sessions)
         self.sessions: Sequence[str] = list(self._contents)
-        # Those whose content is compared by batches.
-        self._noting = {name for name, content in self._contents.items() if content and batches}
+        # Sessions whose content is compared by batches.
+        self._compared_by_batches = {
+            name for name, content in self._contents.items() if content and batches
+        }
         self._handled: list[Handled] = []
 
     def _find(self, sessions: Sequence[SessionState]) -> dict[str, Content | None]:
-        """These sessions with their content setting; if the BEGIN row is missing, the rows tell
-        it."""
+        """The sessions without hashes, with their content setting. If the BEGIN row of a session is
+        missing, its other rows show the setting."""
         hashless: dict[str, Content | None] = {
             state.name: state.content for state in sessions if state.content != "records"
         }
@@ -99,15 +84,17 @@ class HashlessSessions:
         return sorted({each.part for each in self._handled})
 
     def by_batch(self) -> frozenset[int]:
-        """Partitions whose content is compared by batches."""
-        return frozenset(each.part for each in self._handled if each.session in self._noting)
+        """The partitions whose content is compared by batches."""
+        return frozenset(
+            each.part for each in self._handled if each.session in self._compared_by_batches
+        )
 
     def not_compared(self, topic: str) -> Iterator[Anomaly]:
         """Anomalies for content that cannot be compared. Needs the table ``noted`` if
         :meth:`by_batch` is not empty."""
         kind = AnomalyKind.CONTENT_NOT_COMPARED
         for name, content in self._contents.items():
-            if name not in self._noting:
+            if name not in self._compared_by_batches:
                 reason = _NO_BATCHES if content else _NOTHING
                 yield Anomaly(kind, sessions=(name,), evidence={"reason": reason})
         if not self.by_batch():
@@ -115,7 +102,7 @@ class HashlessSessions:
         query = "SELECT session, part, min(lo), max(hi) FROM noted GROUP BY session, part"
         noted = {(name, part): (lo, hi) for name, part, lo, hi in self._rows(query)}
         for name, part, first, last in self._handled:
-            if name not in self._noting:
+            if name not in self._compared_by_batches:
                 continue
             lo, hi = noted.get((name, part), (last + 1, last + 1))
             for begin, end in ((first, min(last, lo - 1)), (max(first, hi), last)):
@@ -124,7 +111,8 @@ class HashlessSessions:
                     yield where._replace(evidence={"reason": _NOT_NOTED})
 
     def mismatches(self, *, compacted: bool) -> list[tuple[str | int, ...]]:
-        """The rows of the table ``mismatches``; needs ``altered``, ``noted`` and ``batches``."""
+        """The rows of the table ``mismatches``. Needs the tables ``altered``, ``noted`` and
+        ``batches``."""
         columns = joined(", ", map(self._db.dialect.identifier, NotedBatch._fields))
         altered = list(
             map(

@@ -1,9 +1,9 @@
-"""Sessions with missing or damaged rows, and what those rows may have said.
+"""Decides which rows may be missing in sessions with missing or damaged rows.
 
-A session's rows are ordered by time, so missing rows are not older than the row before them. If
-more is wrong with a session, its missing rows may be of any time. They may be of every partition
-that the session has other rows of. Of the other partitions, the table ``unaccounted`` has what a
-session without such rows has committed.
+A session's rows are in the order of time, so missing rows are not older than the row before them.
+In a session with other damage, missing rows may be of any time. They may concern each partition of
+which the session has other rows. For other partitions, the table ``unaccounted`` has the offsets
+that such a session may have committed.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ HIDDEN: Final = """
         ON of_session.session = began.session
     GROUP BY of_session.part
 """
-"""The time from which on rows of a partition may be missing; needs the table ``incomplete``."""
+"""The time from which rows of a partition may be missing. Needs the table ``incomplete``."""
 
 
 def of_whole_sessions(session: LiteralString) -> Sql:
-    """The condition that no rows of the session in this column are missing, such as the one that
-    assigned the partition."""
+    """The condition that no rows of the session in this column are missing, for example the row
+    that assigned the partition."""
     return compose(
         "AND NOT EXISTS (SELECT 1 FROM incomplete WHERE incomplete.session = {session})",
         session=session,
@@ -62,8 +62,8 @@ def may_be_missing(
     incomplete: bool,
     unaccounted: bool,
 ) -> Sql | None:
-    """The condition that rows about the record with these columns may be missing, until the time
-    ``at``. None if there are no such rows."""
+    """The condition that rows about the record in these columns, from before the time ``at``, may
+    be missing. None if no rows can be missing."""
     found: list[Text] = []
     if incomplete:
         found.append(
@@ -91,8 +91,8 @@ def may_be_missing(
 def absence_rules(
     never_done: Callable[[Text], Sql], sought: LiteralString, missing: Sql | None
 ) -> dict[AnomalyKind, Text]:
-    """The rules for records that no handler completed and no seek skipped: they are lost, unless
-    ``missing`` rows may say that a handler completed them."""
+    """The rules for records that no handler completed and no seek skipped. They are lost, unless
+    rows may be missing that say that a handler completed them."""
     if missing is None:
         return {AnomalyKind.LOST: never_done(compose("NOT {sought}", sought=sought))}
     lost, unknown = "NOT {sought} AND NOT {missing}", "NOT {sought} AND {missing}"

@@ -1,15 +1,15 @@
-"""The rules, each a query over the tables of ``rules/views.py``: SQL of both engines.
+"""The rules: each is a query over the tables of ``rules/views.py``, in SQL of both engines.
 
 Each query selects ``part, lo, hi, key_hash, sessions, generations, at_us, evidence``. Offsets are
-inclusive. A rule selects a row per record; :func:`combined` merges them into ranges.
+inclusive. A rule selects a row per record; :func:`combined` merges rows into ranges.
 
-Hints are Spark's, and comments to DuckDB: without them, a join with a table that has a row per
-partition would sort all attempts by partition.
+Hints are for Spark; DuckDB reads them as comments. Without them, Spark would sort all attempts by
+partition to join them with a table of one row per partition.
 
-Times of different sessions may come from different machines: they are compared with ``skew``. Those
-of one session are those of one clock, taken at the end of a turn of its event loop: they are
-compared as they are. A record that was delivered to a loop and abandoned (no attempt number, not
-completed) may never have been processed.
+Sessions may run on different machines, so rules compare times of different sessions with ``skew``.
+Times of one session are of one clock, taken at the end of an event loop iteration, and are compared
+exactly. A record that was delivered to a loop and abandoned (no attempt number, not completed) may
+not have been processed.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class _Rules:
         at: LiteralString = "at_us",
         **evidence: Text,
     ) -> Sql:
-        """The anomalies of these rows; by default each is about the record in the columns ``part``
+        """The anomalies of these rows. By default, each is about the record in the columns ``part``
         and ``off`` of ``table``."""
         sql, prefix = self._sql, f"{table}." if table else ""
         if not isinstance(sessions, str):
@@ -126,7 +126,7 @@ class _Rules:
         )
 
     def never_completed(self) -> dict[AnomalyKind, Text]:
-        """Records that a commit covers, and that no handler completed before."""
+        """Records that a commit covers although no handler completed them before the commit."""
         found = self._rule("FROM never_done AS n", sessions=("session",), committed="beyond")
         sought = """EXISTS (SELECT 1 FROM sought WHERE sought.part = n.part
                             AND n.off >= sought.lo AND n.off < sought.hi)"""
@@ -205,7 +205,7 @@ class _Rules:
         """Calls that did not wait for an earlier record of their key or partition, and calls of
         sessions that did not own the partition.
 
-        Records of one batch have one time: they are one call, and are compared as one.
+        Records of one batch call have the same times, so they are compared as one call.
         """
         return {
             AnomalyKind.KEY_ORDER: self._rule(
@@ -263,7 +263,8 @@ class _Rules:
         }
 
     def owners(self) -> dict[AnomalyKind, Text]:
-        """Partitions that two sessions owned at once; one that was killed until its last row."""
+        """Partitions that two sessions owned at the same time. A killed session counts as an owner
+        until its last row."""
         return {
             AnomalyKind.TWO_OWNERS: self._rule(
                 """
@@ -283,7 +284,8 @@ class _Rules:
         }
 
     def commits(self) -> dict[AnomalyKind, Text]:
-        """Commits of an older generation (unless assigned anew since), or of a lower offset."""
+        """Commits of an older generation (unless the partition was assigned again since), or of a
+        lower offset."""
         return {
             AnomalyKind.STALE_COMMIT: self._rule(
                 """
@@ -374,11 +376,11 @@ class _Rules:
         return found
 
     def overdue(self) -> dict[AnomalyKind, Text]:
-        """Calls that did not end before their process did; revocations and handovers that took too
-        long.
+        """Calls that had not ended when their process did, and revocations and handovers that took
+        too long.
 
-        A handover is a stall only if records waited: the first one that the new owner handled was
-        in the topic when the last call of the old owner ended.
+        A handover is a stall only if records waited: the first record that the new owner handled
+        was in the topic when the last call of the old owner ended.
         """
         return {
             AnomalyKind.ORPHAN: self._rule(
@@ -424,7 +426,7 @@ class _Rules:
         }
 
     def not_judged(self) -> dict[AnomalyKind, Text]:
-        """Records that the log no longer has, and those that no commit covers yet."""
+        """Records that were deleted from the log, and records that no commit covers yet."""
         return {
             AnomalyKind.UNVERIFIABLE: self._rule(
                 """
@@ -458,8 +460,8 @@ class _Rules:
 
 
 def combined(found: Mapping[AnomalyKind, Text]) -> Sql:
-    """The rows of all rules with a column ``kind``; adjacent rows of a kind merged into one, with
-    the evidence of the first."""
+    """The rows of all rules, with a column ``kind``. Merges adjacent rows of a kind into one, which
+    has the evidence of the first."""
     every = [
         compose(
             "SELECT {kind} AS kind, {rank} AS rank, rule.* FROM ({rule}) rule",
@@ -494,4 +496,4 @@ def _seconds(us: Text) -> Sql:
     return compose("CAST({us} AS DOUBLE) / 1000000", us=us)
 
 
-assert FOREVER + 2**60 < 2**63  # a skew can be added
+assert FOREVER + 2**60 < 2**63  # room for adding a skew

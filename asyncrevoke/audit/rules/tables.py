@@ -1,4 +1,4 @@
-"""The tables that several rules read, and what decides how they are built."""
+"""The tables that several rules read, and the parameters that decide how they are built."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ if TYPE_CHECKING:
 
 
 class RuleParameters(NamedTuple):
-    """Parameters of the rules. ``ordered``: all handlers of the topic run in order,
-    ``by_partition`` or by key; ``nulls``: null keys are ordered too.
+    """Parameters of the rules.
 
-    ``keyless``: some sessions have no hashes of keys, and the order is by key; then it is judged by
-    those of the topic, if ``keys`` of it are known. ``incomplete``: rows are missing of some
-    sessions. ``unaccounted``: offsets were committed that no journal accounts for.
+    ``ordered``: all handlers of the topic run in order, by key or (``by_partition``) by partition.
+    ``nulls``: records with null keys are ordered, too. ``keyless``: some sessions have no hashes of
+    keys although the order is by key; the rules then use the keys of the topic, if ``keys`` says
+    that they are known. ``incomplete``: rows of some sessions are missing. ``unaccounted``: no
+    journal accounts for some committed offsets.
     """
 
     skew_us: int
@@ -46,20 +47,20 @@ SOUGHT: Final = """
     WHERE sought.hi > sought.lo
     GROUP BY sought.part, sought.session, sought.since, sought.hi, sought.at_us
 """
-"""The offsets that a seek may have skipped: from what was committed then to where it went. The row
-of a seek may follow the end of the ownership in which the session sought, also by the next ASSIGN,
-which then has the offset of the seek."""
+"""The offsets that a seek may have skipped: from the offset that was committed then to the target
+of the seek. The row of a seek may follow the end of the ownership in which the session called it,
+even the next ASSIGN row, which then has the offset of the seek."""
 
 TENANCIES: Final = """
     SELECT spans.part, spans.session, spans.generation, spans.since,
            least(spans.until, coalesce(last_rows.at_us, spans.until)) AS until
     FROM spans LEFT JOIN last_rows ON last_rows.session = spans.session
 """
-"""When a session owned a partition, as far as its journal goes."""
+"""The time in which a session owned a partition, up to the last row of its journal."""
 
 
 def definitions(sql: SqlDialect, terms: RuleParameters) -> dict[str, Text]:
-    """The tables that several rules read, in the order in which they are defined."""
+    """The tables that several rules read, in the order in which they must be defined."""
     skew = terms.skew_us
     keyed: dict[str, Text] = {"keyed": _keyed(terms)} if terms.keyless else {}
     tables: dict[str, Text] = {
@@ -77,7 +78,7 @@ def definitions(sql: SqlDialect, terms: RuleParameters) -> dict[str, Text]:
         ),
         "sought": SOUGHT,
         "tenancies": TENANCIES,
-        # Started after it was covered, and not because of a seek back.
+        # Calls that started after a commit covered their record, without a seek back.
         "after_commit": compose(
             """
             SELECT * FROM (
@@ -111,8 +112,7 @@ def definitions(sql: SqlDialect, terms: RuleParameters) -> dict[str, Text]:
 
 
 def in_lanes(terms: RuleParameters) -> Sql:
-    """The calls that are ordered, with the ``lane`` in which they are: a key, or NULL for a whole
-    partition."""
+    """The ordered calls with their ``lane``: a key, or NULL for the whole partition."""
     return compose(
         """
         SELECT *, if({by_partition}, NULL, key_hash) AS lane FROM {keyed}
@@ -127,8 +127,9 @@ def in_lanes(terms: RuleParameters) -> Sql:
 
 
 def _disordered(terms: RuleParameters) -> Sql:
-    """The lanes in which a call began before another one for an earlier record, or for the same,
-    had ended: in no other is there a call out of order. Records of one call have its times."""
+    """The lanes in which a call started before a call for an earlier record, or for the same
+    record, had ended. Only these can have calls out of order. Records of one call have the same
+    times."""
     return compose(
         """
         SELECT DISTINCT part, lane FROM (

@@ -1,15 +1,15 @@
-"""Committed offsets that no journal accounts for.
+"""Finds committed offsets for which no journal accounts.
 
-An *observation* is an offset that the group had committed: the position at which a session was
-assigned a partition, or what the broker had when the audit began. If it is beyond all that the
-journals have until then (commits, positions that were set, earlier observations), somebody
-committed it whose journal is not there: a member without one, a member whose journal was lost or
-cut, a client of another kind, or an administrator.
+An *observation* is a committed offset of the group: the position at which a session was assigned a
+partition, or the broker's offset when the audit began. If an observation is beyond all earlier
+offsets in the journals (commits, positions that were set, earlier observations), a client without a
+journal has committed it: a member without one, a member whose journal was lost or cut, another
+client, or an administrator.
 
-A process that was killed may have committed without a row for that commit, as rows of commits are
-written after the broker's response. The records before such a commit are in its journal: rows of
-attempts are on disk before the commit is sent. So an observation is accounted for where a session
-without an end has handled the last records before it and no record is missing.
+A killed process may have committed without a row for that commit, because consumers write rows of
+commits after the broker's response. Its journal has the records before the commit, because rows of
+attempts are on disk before the commit is sent. An observation is therefore accounted for if a
+session without an END row has handled the last records before it and no record is missing.
 """
 
 from __future__ import annotations
@@ -27,22 +27,24 @@ if TYPE_CHECKING:
     from asyncrevoke.journal.reading import SessionState
 
 OBSERVED: Final = {"part": "INT", "off": "BIGINT", "at_us": "BIGINT"}
-"""The columns of the table ``observed``: what the broker had."""
+"""The columns of the table ``observed``: the committed offsets of the broker or the snapshot."""
 
 UNACCOUNTED: Final = {"number": "INT", "part": "INT", "lo": "BIGINT", "hi": "BIGINT"}
-"""The columns of the table ``unaccounted``: from ``lo`` up to and without ``hi``."""
+"""The columns of the table ``unaccounted``: from ``lo`` up to, not including, ``hi``."""
 
 SET_BACK: Final = {"session": "STRING", "part": "INT", "off": "BIGINT", "at_us": "BIGINT"}
-"""The columns of the table ``set_back``: sessions that began below what had been committed."""
+"""The columns of the table ``set_back``: sessions that began below the last committed offset."""
 
-# Ranges of a completion map that are read. A map has fewer.
+# Limit for the ranges of a completion map. Valid maps have fewer.
 _MOST_RUNS: Final = 1_000_000
 
 
 class Observation(NamedTuple):
-    """A committed offset, and what the journals have until then: ``reach``, their highest offset,
-    and ``committed``, their last accepted commit; None if they have none. ``session`` began at
-    ``off``; None if the broker had it."""
+    """A committed offset, and what the journals have before it.
+
+    ``reach`` is their highest offset and ``committed`` their last accepted commit, None without
+    one. ``session`` began at ``off``; None if the offset is from the broker.
+    """
 
     part: int
     session: str | None
@@ -54,9 +56,9 @@ class Observation(NamedTuple):
 
 
 class Unaccounted(NamedTuple):
-    """Offsets from ``lo`` up to and without ``hi`` that somebody has committed, or completed
-    (``by_map``: a completion map says so). ``session`` learned it when it was assigned the
-    partition; None: the audit, from the broker."""
+    """Offsets from ``lo`` up to, not including, ``hi`` that a client without a journal has
+    committed, or completed according to a completion map (``by_map``). ``session`` observed it when
+    it was assigned the partition; None: the audit asked the broker."""
 
     part: int
     lo: int
@@ -67,11 +69,11 @@ class Unaccounted(NamedTuple):
 
 
 def observations(skew_us: int) -> Sql:
-    """The query for the table ``observations``: the columns of :class:`Observation`, of those that
-    differ from what the journals have until then. Needs ``events`` and ``observed``.
+    """The query for the table ``observations``: the columns of :class:`Observation`, for those that
+    differ from the earlier rows of the journals. Needs ``events`` and ``observed``.
 
-    A commit by another session counts also if it was recorded later and is of the very offset: a
-    process that was stopped records the response when it goes on.
+    A commit by another session also counts if its row is later and it has exactly this offset: a
+    process that was stopped records the response when it continues.
     """
     return compose(
         """
@@ -128,8 +130,8 @@ SKIPPED: Final = """
 
 
 def skipped_runs(rows: Iterable[tuple[int, str, int, str]]) -> Iterator[Unaccounted]:
-    """The runs of completion maps, by rows of :data:`SKIPPED`. What is no map is left out: the
-    facts of a journal are not trusted."""
+    """The ranges in completion maps, from rows of :data:`SKIPPED`. Skips invalid maps, because the
+    facts of a journal are untrusted."""
     for part, session, at_us, facts in rows:
         try:
             runs: Any = json.loads(facts)["runs"]
@@ -144,8 +146,8 @@ def skipped_runs(rows: Iterable[tuple[int, str, int, str]]) -> Iterator[Unaccoun
 def is_between_sessions(
     sessions: Sequence[SessionState], since: int, until: int, observer: str | None
 ) -> bool:
-    """Whether no session was running at some time from ``since`` to ``until``: the only time in
-    which a broker lets an administrator set the offsets of a group (KIP-396)."""
+    """Whether no session was running at some time from ``since`` to ``until``. Only then can an
+    administrator set the offsets of a group (KIP-396)."""
     free = since
     for state in sorted(sessions, key=lambda each: each.began_us or 0):
         began = state.began_us or 0
@@ -171,7 +173,7 @@ LAST_OWNERS: Final = compose(
 """,
     forever=FOREVER,
 )
-"""The partitions of killed sessions that nobody was assigned after them."""
+"""The partitions of killed sessions that no session was assigned after them."""
 
 HANDLED: Final = """
     SELECT u.number, max(if(o.session IS NULL, 0, 1)) AS by_open
@@ -180,8 +182,8 @@ HANDLED: Final = """
     LEFT JOIN open_sessions AS o ON o.session = a.session
     WHERE a.done GROUP BY u.number
 """
-"""The unaccounted ranges of which records were handled, and whether by a session that may have
-committed without a row for it."""
+"""The unaccounted ranges of which records were handled, and whether a session handled them that may
+have committed without a row for it."""
 
 NOT_DONE: Final = """
     SELECT u.number, count(*) AS records, min(n.off) AS lo, max(n.off) AS hi
@@ -189,5 +191,5 @@ NOT_DONE: Final = """
         ON u.part = n.part AND n.off >= u.lo AND n.off < u.hi
     GROUP BY u.number
 """
-"""The records of each unaccounted range that no handler completed: their number, and the first and
-the last of them."""
+"""The number of records in each unaccounted range that no handler completed, and the first and the
+last of them."""

@@ -1,12 +1,14 @@
-"""The tables that the rules read, derived from a journal. Times are microseconds.
+"""The tables that the rules read, derived from a journal. Times are in microseconds.
 
-Inputs are ``journal`` (the columns of ``journal/format/schema.py``, of one group and topic, of
-which ``session_id``, ``partition`` and ``offset`` are called ``session, part, off``), ``bounds``
-(``part, lo, hi``: where each log starts and ends), ``live`` and ``hashless`` (``session``;
-the latter has no hashes), ``budgets`` (``session, budget``), and ``unaccounted`` and ``set_back``
-(see ``rules/unaccounted.py``). Later come ``ranges`` (``part,
-lo, hi``, without ``hi``: what is compared record by record), and ``source``: ``part, off,
-timestamp_us, key_hash, record_hash`` of the records in them.
+Inputs are these tables. ``journal`` has the columns of ``journal/format/schema.py``, of one group
+and topic, with ``session_id``, ``partition`` and ``offset`` named ``session, part, off``.
+``bounds`` (``part, lo, hi``) has the first offset and the end of each log. ``live`` and
+``hashless`` (``session``) list sessions that are running, and sessions without hashes. ``budgets``
+has ``session, budget``. For ``unaccounted`` and ``set_back`` see ``rules/unaccounted.py``.
+
+The comparison adds ``ranges`` (``part, lo, hi``, ``hi`` excluded), which are compared record by
+record, and ``source``, with ``part, off, timestamp_us, key_hash, record_hash`` of the records in
+them.
 """
 
 from __future__ import annotations
@@ -22,18 +24,19 @@ if TYPE_CHECKING:
     from asyncrevoke.audit.sql.dialect import SqlDialect
     from asyncrevoke.audit.sql.text import Sql, Text
 
-# Later than every time.
+# A time after all others.
 FOREVER = 2**62
 
 _DONE = joined(", ", map(literal, TERMINAL))
-# Of a hash: the sum over a bucket stays below 2**63, however often its records were handled.
+# The bits of a hash that are summed: the sum of a bucket stays below 2**63, however often its
+# records were handled.
 SUMMED = 2**40 - 1
 
 
 def views(
     sql: SqlDialect, stall_us: int, hashless: Sequence[int] = (), *, incomplete: bool = False
 ) -> dict[str, Text]:
-    """The tables that need no records of the topic; each uses only those before it. In the
+    """The tables that need no records of the topic. Each uses only tables before it. In the
     partitions ``hashless``, some records have no hashes. ``incomplete``: rows are missing."""
     return {
         **_events(incomplete=incomplete),
@@ -42,7 +45,7 @@ def views(
     }
 
 
-# A lower commit may be of a seek whose row is missing.
+# A lower commit may follow a seek whose row is missing.
 _POSSIBLE_RESETS = """
     UNION ALL SELECT commits.session, part, off, at_us
     FROM commits JOIN incomplete ON incomplete.session = commits.session
@@ -60,7 +63,7 @@ def _events(*, incomplete: bool) -> dict[str, Text]:
         """,
             done=_DONE,
         ),
-        # Few rows, compared with attempts.
+        # A small table, compared with attempts.
         "events": """
             SELECT session, seq, kind, part, off, at_us, generation, outcome, facts
             FROM journal WHERE kind IN ('ASSIGN', 'REVOKE_BEGIN', 'WITHDRAWN', 'RELEASED', 'LOST',
@@ -70,7 +73,7 @@ def _events(*, incomplete: bool) -> dict[str, Text]:
             SELECT session, seq, part, off, at_us, generation
             FROM events WHERE kind = 'COMMIT' AND outcome = 'ok'
         """,
-        # What may have moved a committed offset back.
+        # Rows that may have moved a committed offset back.
         "resets": compose(
             """
             SELECT session, part, off, at_us FROM events WHERE kind = 'RESET'
@@ -78,7 +81,7 @@ def _events(*, incomplete: bool) -> dict[str, Text]:
         """,
             possible=_POSSIBLE_RESETS if incomplete else "",
         ),
-        # From assigned to released or lost; a span without an end goes on.
+        # From the assignment to the release or loss. A span without an end is still open.
         "spans": compose(
             """
             SELECT session, part, off, generation, since, until FROM (
@@ -93,7 +96,7 @@ def _events(*, incomplete: bool) -> dict[str, Text]:
     }
 
 
-# Partitions whose first row does not assign them: where their first owner began is not known.
+# Partitions whose first row is not ASSIGN: the first position of their first owner is not known.
 _UNASSIGNED = """
     UNION ALL SELECT part, CAST(0 AS BIGINT) AS off
     FROM (SELECT part, min(at_us) AS first, min(if(kind = 'ASSIGN', at_us, NULL)) AS assigned
@@ -121,11 +124,11 @@ _WINDOWS = """
 
 
 def _offsets(sql: SqlDialect, hashless: Sequence[int], *, incomplete: bool) -> dict[str, Text]:
-    """Which offsets were handled, done and committed."""
+    """The offsets that were handled, done and committed."""
     in_log = "done AND off >= log_lo AND off < log_hi"
     return {
-        # What the comparison needs of attempts, in one pass: their offsets, and the fingerprints of
-        # done records that the topic has.
+        # All that the comparison needs of attempts, in one pass: their offsets, and the
+        # fingerprints of done records that the topic has.
         "buckets": compose(
             """
             SELECT part, {bucket} AS bucket,
@@ -147,7 +150,7 @@ def _offsets(sql: SqlDialect, hashless: Sequence[int], *, incomplete: bool) -> d
         """,
             unassigned=_UNASSIGNED if incomplete else "",
         ),
-        # When an offset was first covered: the offsets from ``above`` on, up to ``beyond``.
+        # The first commit that covers an offset: for offsets from ``above`` on, before ``beyond``.
         "covers": """
             SELECT part, beyond, at_us, session,
                    coalesce(lag(beyond) OVER (PARTITION BY part ORDER BY beyond), 0) AS above
@@ -163,8 +166,8 @@ def _offsets(sql: SqlDialect, hashless: Sequence[int], *, incomplete: bool) -> d
                    any_value(key_hash) AS key_hash
             FROM attempts WHERE done GROUP BY part, off
         """,
-        # From the start of the journal (or log) to the committed offset, whoever committed it, or
-        # the last attempt.
+        # From the start of the journal (or log) to the committed offset, by any client, or to the
+        # last attempt.
         "windows": _WINDOWS,
     }
 
@@ -180,7 +183,7 @@ def _handovers(stall_us: int) -> dict[str, Text]:
                  AND a.s >= spans.since AND a.s <= spans.until
             GROUP BY spans.part, spans.session, spans.since, spans.until
         """,
-        # From the last end of a call of the old owner to the first start of one of the new owner.
+        # From the end of the old owner's last call to the start of the new owner's first call.
         "handovers": compose(
             """
             SELECT o.part, o.session AS giver, min_by(n.session, n.began) AS session,
@@ -196,8 +199,9 @@ def _handovers(stall_us: int) -> dict[str, Text]:
 
 
 def inverted() -> LiteralString:
-    """Records without a hash of the key that may not have kept its order: one of a lower offset had
-    not ended when they began, or one of a higher offset began before they had ended."""
+    """Records without a hash of the key that may have been handled out of order: when they began, a
+    record of a lower offset had not ended, or a record of a higher offset began before they had
+    ended."""
     return """
         SELECT part, off, s FROM (
             SELECT *, max(f) OVER (PARTITION BY part ORDER BY off
@@ -213,8 +217,8 @@ def inverted() -> LiteralString:
 
 
 def marked(sql: SqlDialect, hashless: Sequence[int]) -> Text:
-    """The number that represents a record in fingerprints: its hash, or the hash of its offset in
-    the partitions ``hashless``."""
+    """The number that stands for a record in fingerprints: its hash; in the partitions
+    ``hashless``, the hash of its offset."""
     if not hashless:
         return "record_hash"
     return compose(
@@ -225,7 +229,7 @@ def marked(sql: SqlDialect, hashless: Sequence[int]) -> Text:
 
 
 def mixtures(mark: Text, where: LiteralString = "true") -> Sql:
-    """The fingerprint of the records that match ``where``: their number, and two sums over
+    """The fingerprint of the records that match ``where``: their number, the XOR and the sum of
     ``mark``."""
     return compose(
         """
@@ -255,16 +259,17 @@ MERGED = """
            CAST(sum(total) AS BIGINT) AS total
     FROM read_fingerprints GROUP BY part, bucket
 """
-"""``source_fingerprints``, of ``read_fingerprints`` in which a bucket may have several rows."""
+"""The query for ``source_fingerprints``, from ``read_fingerprints``, in which a bucket may have
+several rows."""
 
 
 def flagged(sql: SqlDialect, *, inverted: bool = False) -> Sql:
-    """The buckets in which ``source_fingerprints`` are not those of what was done; and in one more
-    row, without them, what all others have: ``part, lo, hi, read``, of which the last is how many
-    records of the topic there were. With ``inverted``, also the buckets of the records in that
-    table, of which nothing was read.
+    """The buckets in which ``source_fingerprints`` differ from the fingerprints of done records, as
+    ``part, lo, hi, read``. ``read`` is the number of the topic's records in the bucket.
 
-    A bucket with a record that was done twice differs too: it is compared record by record.
+    One more row, without a bucket, sums ``read`` of all equal buckets. With ``inverted``, the
+    result has the buckets of that table, too, with ``read`` = 0. A bucket in which a record was
+    done twice also differs, and is compared record by record.
     """
     bucket = sql.whole("off", BUCKET)
     more = compose(

@@ -1,1 +1,1 @@
-"""SQL for DuckDB and for Spark: its type, what the two write differently, the tables it names."""
+"""SQL for DuckDB and Spark: its type, its dialects, and the tables that a query names."""

@@ -1,4 +1,4 @@
-"""The SQL that DuckDB and Spark write differently, as far as the rules need it."""
+"""The SQL in which DuckDB and Spark differ, as far as the rules need it."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ class SqlDialect(Protocol):
     """Composes SQL expressions in the dialect of an engine."""
 
     def identifier(self, name: str) -> Sql:
-        """The name of a table or column, quoted. ValueError unless it is a word."""
+        """The quoted name of a table or column. Raises ValueError unless it is a word."""
         ...
 
     def array(self, *items: Text) -> Sql:
-        """An array of these."""
+        """An array of these items."""
         ...
 
     def empty(self, kind: LiteralString) -> Sql:
-        """An array of nothing, of ``"STRING"`` or ``"INT"``."""
+        """An empty array of ``"STRING"`` or ``"INT"``."""
         ...
 
     def evidence(self, **fields: Text) -> Sql:
-        """JSON."""
+        """A JSON object of these fields."""
         ...
 
     def whole(self, number: Text, divisor: Part) -> Sql:
-        """An integer division of numbers that are not negative."""
+        """An integer division of non-negative numbers."""
         ...
 
     def hashed(self, number: Text) -> Sql:
-        """A BIGINT hash."""
+        """A BIGINT hash of a number."""
         ...
 
     def quantiles(self, value: Text, *wanted: float) -> Sql:
-        """An array of these quantiles."""
+        """An array of these quantiles of a value."""
         ...
 
     def covering(self, table: LiteralString, how: LiteralString = "") -> Sql:
-        """The join of ``table`` with the one row of ``covers`` whose ``beyond`` is the least above
-        ``table.off``; ``how`` is LEFT to keep rows that have none."""
+        """The join of ``table`` with the row of ``covers`` whose ``beyond`` is the least above
+        ``table.off``. ``how="LEFT"`` keeps rows without such a row."""
         ...
 
 
@@ -129,12 +129,13 @@ class SparkDialect:
         )
 
     def covering(self, table: LiteralString, how: LiteralString = "") -> Sql:
-        """An equal join by pieces of offsets: Spark has no other that is fast at any size."""
+        """See :class:`SqlDialect`. An equi-join by blocks of offsets, because Spark has no ASOF
+        join."""
         within = in_piece(self, table, "covers", "above", "beyond")
         return compose("{how} JOIN covering_pieces AS covers ON {within}", how=how, within=within)
 
 
-# Offsets that are joined together with the ranges in which they are.
+# The number of offsets in a block, by which records are joined with ranges.
 PIECE: Final = 1024
 
 
@@ -145,8 +146,9 @@ def in_piece(
     lo: LiteralString,
     hi: LiteralString,
 ) -> Sql:
-    """Whether ``table.off`` lies in one of these ranges, from column ``lo`` on up to and without
-    ``hi``: each has a row for every piece of offsets, ``piece``, that it is in a part of."""
+    """The condition that ``table.off`` is in one of these ranges, from column ``lo`` up to, not
+    including, ``hi``. ``ranges`` has a row for each block of offsets (column ``piece``) that a
+    range overlaps."""
     return compose(
         "{ranges}.part = {table}.part AND {ranges}.piece = {piece}"
         " AND {table}.off >= {ranges}.{lo} AND {table}.off < {ranges}.{hi}",
@@ -158,7 +160,7 @@ def in_piece(
     )
 
 
-# Parts of ``covers``, for SparkDialect.
+# The rows of ``covers``, split at blocks of offsets, for SparkDialect.
 COVERING_PIECES = compose(
     """
     SELECT part, beyond, at_us, session, above,
@@ -176,7 +178,7 @@ def _listed(numbers: Sequence[float]) -> Sql:
 
 
 def _pairs(fields: Mapping[str, Text]) -> Sql:
-    """Names as texts, each with its value behind it."""
+    """Names as string literals, each followed by its value."""
     pairs = [
         compose("{name}, {value}", name=literal(name), value=value)
         for name, value in fields.items()

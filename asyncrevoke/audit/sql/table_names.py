@@ -1,4 +1,4 @@
-"""The tables that a query names: after FROM or JOIN, and another name for one always after AS."""
+"""Finds the tables that a query names: after FROM or JOIN. An alias always follows AS."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Container
 
-# Not what IS DISTINCT FROM compares with, which is a column of a table.
+# IS DISTINCT FROM is followed by table.column, which is no table.
 _TABLE = re.compile(r"\b(FROM|JOIN)\s+(\w+)\b(?!\.)(\s+AS\s+\w+)?")
 
 
 def tables_of(query: str) -> tuple[str, ...]:
-    """Their names, each once."""
+    """The names of the tables, each once."""
     return tuple(dict.fromkeys(name for _, name, _ in _TABLE.findall(query)))
 
 
 def with_places(query: str, tables: Container[str]) -> str:
-    """The query with a ``{name}`` placeholder for each of these tables, aliased to its own name, as
-    ``spark.sql`` takes it."""
+    """The query with a ``{name}`` placeholder for each of these tables, aliased to the same name,
+    for ``spark.sql``."""
 
     def place(found: re.Match[str]) -> str:
         word, name, other = found.groups()

@@ -1,8 +1,8 @@
-"""SQL as a type: only text of this source code becomes a query.
+"""SQL as a type, so that only text of this source code becomes a query.
 
-A query is a template, which the type checker accepts only if it is a literal, and parts, which are
-SQL themselves or numbers. What comes from outside, such as the id of a session, is never a part: it
-is put into a table, and the query joins that table.
+A query is a template, which the type checker accepts only as a literal, and parts, which are SQL
+themselves or numbers. Untrusted values, such as the id of a session, are never parts: they are put
+into a table, and the query joins that table.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 class Sql(str):
-    """SQL that a function of this module has made."""
+    """SQL that a function of this module has composed."""
 
     __slots__ = ()
 
@@ -28,34 +28,35 @@ Part: TypeAlias = LiteralString | Sql | int | float
 
 
 def compose(template: LiteralString, /, **parts: Part) -> Sql:
-    """The template with its ``{names}`` replaced by these parts. ValueError for a number that SQL
-    does not have."""
+    """The template with its ``{names}`` replaced by these parts. Raises ValueError for a number
+    that SQL does not have."""
     return Sql(template.format_map({name: _text(part) for name, part in parts.items()}))
 
 
 def joined(separator: LiteralString, parts: Iterable[Part]) -> Sql:
-    """These parts, separated by ``between``."""
+    """These parts, separated by ``separator``."""
     return Sql(separator.join(map(_text, parts)))
 
 
 def identifier(name: str, quote: Literal['"', "`"]) -> Sql:
-    """A table or column between the quotes of an engine. ValueError unless it is a word of letters,
-    digits and ``_``."""
+    """A table or column in the quotes of an engine. Raises ValueError unless it is a word of
+    letters, digits and ``_``."""
     return Sql(f"{quote}{_checked(name)}{quote}")
 
 
 def literal(word: str) -> Sql:
-    """A quoted text. ValueError unless it is a word too: other texts must be put into tables."""
+    """A string literal. Raises ValueError unless it is a word: other texts must be put into
+    tables."""
     return Sql(f"'{_checked(word)}'")
 
 
 def _checked(word: str) -> str:
     if _WORD.fullmatch(word) is None:
-        raise ValueError(f"{word!r} cannot stand in a query")
+        raise ValueError(f"{word!r} is not allowed in a query")
     return word
 
 
 def _text(part: Part) -> str:
     if isinstance(part, float) and not math.isfinite(part):
-        raise ValueError(f"{part} cannot stand in a query")
+        raise ValueError(f"{part} is not allowed in a query")
     return part if isinstance(part, str) else repr(part)

@@ -1,1 +1,1 @@
-"""The topic that an audit compares a journal with."""
+"""Reads the topic that an audit compares with a journal."""

@@ -1,4 +1,4 @@
-"""The headers of a topic's record batches (message format v2, KIP-98)."""
+"""Reads the headers of a topic's record batches (message format v2, KIP-98)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ BATCHES = {
     "checksum": "BIGINT",
     "rewritten": "INT",
 }
-"""The columns of a table of batches: from ``lo`` up to and without ``hi``, as they were written."""
+"""The columns of a table of batches; a batch has offsets from ``lo`` up to, not including,
+``hi``."""
 
 # base offset, checksum, attributes, last offset delta, count
 _HEADER = struct.Struct(">q9xIhi30xi")
@@ -29,7 +30,7 @@ _SCHEMA = pa.schema([(name, _TYPES[kind]) for name, kind in BATCHES.items()])
 
 
 def headers(partition: int, batches: Iterable[bytes | memoryview]) -> RecordBatch:
-    """The headers of these batches, as columns."""
+    """The headers of these batches as columns."""
     rows = [_row(partition, batch) for batch in batches]
     columns = zip(*rows, strict=True) if rows else [()] * len(_SCHEMA)
     arrays = [pa.array(c, field.type) for c, field in zip(columns, _SCHEMA, strict=True)]

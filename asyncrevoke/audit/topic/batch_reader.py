@@ -1,4 +1,4 @@
-"""Reads a topic's record batches, with no object for any record."""
+"""Reads a topic's record batches. Creates no object for a record."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 _FETCH: Final = 4 * 2**20
 _AHEAD: Final = 32 * 2**20
-# Of record batches that come at once, about.
+# About how many bytes of batches one read returns.
 _BYTES: Final = 4 * 2**20
 _FIRST: Final = 8
 _MOST: Final = 2000
 
 
 def batch_consumer(config: ConsumerConfig) -> RangeConsumer:
-    """A consumer of no group, whose records are whole record batches; to be entered."""
+    """A consumer without a group, whose records are whole record batches. The caller enters it."""
     options = replace(
         config,
         group_id=None,
@@ -51,7 +51,7 @@ async def read_batches(
     no_progress_timeout: float,
 ) -> None:
     """Pass all batches that have an offset in these ranges to ``take``, decompressed, in the order
-    of offsets; perhaps with batches after the end. Raises TopicError."""
+    of offsets. Some batches may be after the end of a range. Raises TopicError."""
     left: dict[int, list[Range]] = {}
     for each in sorted(ranges):
         left.setdefault(each.partition, []).append(each)
@@ -63,7 +63,7 @@ async def read_batches(
             await _read(consumer, topic, first, take, no_progress_timeout)
         except OffsetOutOfRangeError as error:
             raise TopicError(
-                f"{topic} lost records while it was read: retention was faster than the audit"
+                f"retention has removed records of {topic} while the audit read them"
             ) from error
 
 
@@ -85,8 +85,8 @@ async def _read(
             raise nothing_beyond(partition, reader.positions[partition], end)
         if step.lost:
             raise TopicError(
-                f"{topic} was deleted, or made anew, while it was read: what the consumers "
-                "have read is gone"
+                f"{topic} was deleted, and perhaps created again, while the audit read it: the "
+                "records of the consumers no longer exist"
             )
         size = count = 0
         for partition, records in step.by_partition().items():

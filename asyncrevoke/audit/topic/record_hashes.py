@@ -1,4 +1,4 @@
-"""The hashes of a topic's records, made of whole record batches with no object for any record."""
+"""Computes the hashes of a topic's records from whole batches. Creates no object for a record."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TYPES: Final = {"INT": pa.int32(), "BIGINT": pa.int64()}
 
 
 def record_columns(partition: int, data: Joined, fields: Fields) -> RecordBatch:
-    """A row of ``RECORDS`` for each record that has these fields in ``data``."""
+    """A row of ``RECORDS`` for each of these records in ``data``."""
     keys = contents(data, fields.key)
     of_keys = key_hashes(keys)
     hashes = record_hashes(keys, contents(data, fields.value), of_keys)
@@ -48,14 +48,14 @@ def record_columns(partition: int, data: Joined, fields: Fields) -> RecordBatch:
 
 
 def content_hashes(data: Joined, fields: Fields) -> array[int]:
-    """The hash of each record's key and value as unsigned numbers."""
+    """The hash of each record's key and value, as unsigned numbers."""
     keys = contents(data, fields.key)
     return record_hashes(keys, contents(data, fields.value), key_hashes(keys))
 
 
 def contents(data: Joined, places: Places) -> Contents:
-    """The keys or values in these places."""
-    # What is cut out of bytes is bytes.
+    """The keys or values at these places."""
+    # Slices of bytes are bytes, which can be hashed.
     first = int(places.begin[0])
     piece = bytes(memoryview(data)[first : int(places.end[-1])])
     begins, ends = (places.begin - first).tolist(), (places.end - first).tolist()
@@ -75,6 +75,6 @@ def columns(declared: dict[str, str], *values: Numbers | list[int | None]) -> Re
 def _column(kind: DataType, values: Numbers | list[int | None]) -> Array:
     if isinstance(values, list):
         return pa.array(values, kind)
-    # pa.array() imports pandas where it is installed, which takes a task of Spark 0.3 s.
+    # pa.array() imports pandas if it is installed, which takes a Spark task 0.3 s.
     content = pa.py_buffer(np.ascontiguousarray(values))
     return pa.Array.from_buffers(kind, len(values), [None, content])

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Topic:
-    """Reads one topic. Each read fails after ``no_progress_timeout`` seconds without progress.
+    """Reads one topic. A read fails after ``no_progress_timeout`` seconds without progress.
     ``isolation_level`` should be that of the consumers."""
 
     has_batches = True
@@ -60,8 +60,8 @@ class Topic:
         isolation_level: Literal["read_committed", "read_uncommitted"],
         no_progress_timeout: float = 30.0,
     ) -> Self:
-        """Ask the brokers where the topic's partitions begin and end now, and whether it is
-        compacted. Raises TopicError, and ConfigError if there is no such topic."""
+        """Ask the brokers for the current bounds of the topic's partitions, and whether the topic
+        is compacted. Raises TopicError, and ConfigError if the topic does not exist."""
         config = replace(config, isolation_level=isolation_level)
         try:
             compacted = await is_compacted(name, config)
@@ -71,7 +71,7 @@ class Topic:
             described = (await consumer.describe_topics([name])).get(name)
             if described is None or not described.partitions:
                 raise ConfigError(
-                    f"the broker has no topic {shown_option(name)}, or it may not be described"
+                    f"there is no topic {shown_option(name)}, or this user may not describe it"
                 )
             partitions = [TopicPartition(name, each) for each in sorted(described.partitions)]
             lows = await consumer.beginning_offsets(*partitions)

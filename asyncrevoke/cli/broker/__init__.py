@@ -1,1 +1,1 @@
-"""``asyncrevoke broker``: a real Apache Kafka on this machine."""
+"""``asyncrevoke broker``: runs a real Apache Kafka on this machine."""

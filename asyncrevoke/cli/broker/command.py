@@ -1,4 +1,4 @@
-"""``asyncrevoke broker``: a real Apache Kafka until Ctrl-C."""
+"""``asyncrevoke broker``: runs a real Apache Kafka until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LIFE_CHECK = 0.5
 
 
 def topic_argument(text: str) -> tuple[str, int | None]:
-    """``NAME`` or ``NAME:PARTITIONS``; None partitions for the former."""
+    """Parse ``NAME`` or ``NAME:PARTITIONS``. Partitions are None for the former."""
     name, colon, partitions = text.partition(":")
     if not name or (colon and not (partitions.isdecimal() and int(partitions))):
         raise typer.BadParameter(f"{text}: use NAME:PARTITIONS, for example orders:12")
@@ -34,21 +34,22 @@ def topic_argument(text: str) -> tuple[str, int | None]:
 
 def broker(
     *,
-    port: Annotated[int, typer.Option(help="The port on 127.0.0.1; 0 takes a free one.")] = (
+    port: Annotated[int, typer.Option(help="The port on 127.0.0.1; 0 chooses a free one.")] = (
         DEFAULT_PORT
     ),
     topic: Annotated[
         list[str] | None, typer.Option(metavar="NAME:PARTITIONS", help="A topic to create.")
     ] = None,
     folder: Annotated[
-        Path | None, typer.Option(help="Keep the data in this folder; temporary by default.")
+        Path | None, typer.Option(help="Keep the data in this folder. Default: a temporary folder.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Run a real Apache Kafka on this machine, without Docker, until Ctrl-C.
 
-    A topic that another client asks for is created with 4 partitions. asyncrevoke's consumers
-    create no topics: name them by --topic, or use `asyncrevoke topics create` while it runs.
+    If another client requests a topic that does not exist, the broker creates it with 4 partitions.
+    asyncrevoke's consumers create no topics: name topics with --topic, or run `asyncrevoke topics
+    create`.
 
     Example: `asyncrevoke broker --topic orders:12`
     """

@@ -1,4 +1,4 @@
-"""Progress on the terminal while a broker is downloaded and started."""
+"""Shows progress on the terminal while a broker is downloaded and started."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class StartDisplay:
-    """A context manager; its :meth:`downloaded` is a broker's ``on_progress``."""
+    """A context manager. Its :meth:`downloaded` is the ``on_progress`` of a broker."""
 
     def __init__(self, console: Console) -> None:
         self._start = Progress(

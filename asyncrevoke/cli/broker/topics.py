@@ -1,4 +1,4 @@
-"""``asyncrevoke topics``."""
+"""``asyncrevoke topics``: creates topics."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def create(
     replicas: Annotated[
         int | None, typer.Option(min=1, help="Copies of each partition. Default: the broker's.")
     ] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds for each answer.")] = 30.0,
+    timeout: Annotated[float, typer.Option(help="Seconds for each response.")] = 30.0,
     connection: ConnectionOptions,
 ) -> None:
     """Create topics.
 
-    One that exists stays as it is, and is an error. The exit code is 0 if all were created, 1 if
-    one was not or no broker answers, 2 if an option is wrong.
+    A topic that exists does not change, and is an error. The exit code is 0 if all topics were
+    created, 1 if one was not or no broker responds, 2 if an option is wrong.
 
     Example: `asyncrevoke topics create orders:12 orders.dlq`
     """
@@ -72,7 +72,7 @@ def create(
 
 
 def _admin(config: ConsumerConfig, timeout: float) -> Admin:
-    """Requests to the first of the bootstrap servers that answers."""
+    """An admin for the first bootstrap server that responds."""
     from asyncrevoke.broker.admin import Admin
 
     why: OSError | None = None
@@ -84,4 +84,4 @@ def _admin(config: ConsumerConfig, timeout: float) -> Admin:
             why = error
         else:
             return admin
-    raise failed_with(f"no broker answers at {', '.join(config.bootstrap_servers)}: {why}", FAILED)
+    raise failed_with(f"no broker responds at {', '.join(config.bootstrap_servers)}: {why}", FAILED)

@@ -1,2 +1,2 @@
-"""``asyncrevoke demo``: a group whose members join and leave under load, and the check of its
+"""``asyncrevoke demo``: runs a group whose members join and leave under load, and checks the
 result."""

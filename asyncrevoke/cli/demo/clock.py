@@ -1,14 +1,15 @@
-"""One clock for all processes of the demo."""
+"""A clock that all processes of the demo share."""
 
 from __future__ import annotations
 
 import sys
 import time
 
-# There Python's monotonic clock counts from the machine's start, in every process alike.
+# On these systems Python's monotonic clock counts from the start of the machine, equally in all
+# processes.
 _SHARED = sys.platform in {"linux", "darwin"}
 
 
 def now() -> float:
-    """Seconds since a moment that is the same for all processes of this machine."""
+    """Seconds since a moment that all processes of this machine share."""
     return time.monotonic() if _SHARED else time.time()

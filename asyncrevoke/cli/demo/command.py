@@ -1,4 +1,4 @@
-"""``asyncrevoke demo``."""
+"""``asyncrevoke demo``: options, steps and output of the demo."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 PARTITIONS = 12
 CONCURRENCY = 64
 SESSION_TIMEOUT = 6.0
-# Of the audit: the longest handover that is no stall, and how long reading the topic may stand
-# still.
+# Settings of the audit, in seconds: the longest handover that is not reported as a stall, and the
+# longest time without progress in reading the topic.
 AUDITED_STALL = 10.0
 NO_PROGRESS_TIMEOUT = 30.0
 
@@ -53,11 +53,11 @@ NO_PROGRESS_TIMEOUT = 30.0
 def demo(*, options: DemoOptions) -> None:
     """Watch a group of consumers on a real Apache Kafka while its members join and leave.
 
-    Starts a broker, produces keyed orders, and runs members as processes, whose handlers take
-    50 ms on average and sometimes 3 s. At the end it reports what was lost, handled twice or
-    out of order, and how long a partition that a member kept stood still, from the members' logs
-    of handler calls and the committed offsets. With --audit, the members' journals are compared
-    with the topic as well, and the exit code is 3 if that is inconclusive.
+    Starts a broker, produces keyed orders, and runs members as processes, whose handlers take 50 ms
+    on average and sometimes 3 s. At the end, it reports the records that were lost, handled twice
+    or out of order, and the longest stall of a partition that a member kept. It computes these from
+    the members' logs of handler calls and the committed offsets. With --audit, it also compares the
+    members' journals with the topic, and the exit code is 3 if that is inconclusive.
 
     Example: `asyncrevoke demo --compare aiokafka`
     """
@@ -65,7 +65,7 @@ def demo(*, options: DemoOptions) -> None:
     if mistake := _mistake(options):
         print_error(mistake, messages)
         raise typer.Exit(2)
-    # aiokafka's producer logs each retry; errors that it cannot retry are raised.
+    # aiokafka's producer logs each retry. It raises errors that it cannot retry.
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     try:
         outcome = _run(options, messages)
@@ -75,7 +75,7 @@ def demo(*, options: DemoOptions) -> None:
         print_error(error, messages)
         raise typer.Exit(1) from error
     except KeyboardInterrupt:
-        messages.print("stopped before the end: no result")
+        messages.print("stopped before the end, without a result")
         raise typer.Exit(1) from None
     results, audited = outcome
     found = faults(results[options.clients[0]], max_stall=options.stall_limit)
@@ -92,7 +92,7 @@ def demo(*, options: DemoOptions) -> None:
 
 
 def _mistake(options: DemoOptions) -> str | None:
-    """Why the demo cannot be run with these options."""
+    """Why the demo cannot run with these options, or None."""
     if options.audit and (missing := missing_packages()):
         return f"--audit needs {missing}: pip install 'asyncrevoke[audit,demo]'"
     if options.kill and options.protocol is GroupProtocolChoice.CONSUMER:
@@ -106,7 +106,7 @@ class _Outcome(NamedTuple):
 
 
 def _run(options: DemoOptions, messages: Console) -> _Outcome:
-    """Run the groups, judge them and write the timeline."""
+    """Run the groups, evaluate them and write the timeline."""
     from asyncrevoke.broker import start_broker
     from asyncrevoke.cli.demo.run import DemoRun
 

@@ -30,7 +30,7 @@ ERROR_LINES = 20
 
 
 class MemberFailedError(AsyncRevokeError):
-    """A member's process ended unexpectedly; ``lines`` are the end of its output."""
+    """A member's process ended unexpectedly. ``lines`` are the end of its output."""
 
     def __init__(self, message: str, lines: str) -> None:
         super().__init__(message)
@@ -71,16 +71,16 @@ class DemoGroup:
         return [event for event in self.events if isinstance(event, Started | Ended | Abandoned)]
 
     def acknowledged(self, record: Produced) -> None:
-        """Add a record that the producer got acknowledged."""
+        """Add a record that a broker has acknowledged."""
         self.produced.append(record)
         self.progress.append((record,))
 
     async def take(
         self, step: ScheduleStep, begin: float, committed: Mapping[TopicPartition, int]
     ) -> None:
-        """Start, stop or kill a member, and note when.
+        """Start, stop or kill a member, and record the time.
 
-        ``committed``: the group's committed offsets, needed if a member is killed.
+        ``committed`` has the group's committed offsets; they are needed if a member is killed.
         """
         self.steps.append(ScheduleStep(now() - begin, step.action, step.member))
         match step.action:
@@ -126,13 +126,13 @@ class DemoGroup:
         return len(self.died) == len(self._processes)
 
     def stop(self) -> None:
-        """Send SIGTERM to the members that still run."""
+        """Send SIGTERM to the members that are running."""
         for name in self._processes:
             if name not in self._signalled:
                 self._signal(name, signal.SIGTERM, "leaving")
 
     async def close(self) -> None:
-        """Kill the processes that still run."""
+        """Kill the processes that are running."""
         for process in self._processes.values():
             if process.returncode is None:
                 process.kill()

@@ -1,13 +1,13 @@
-"""Judges a group by acknowledged records, logs of handler calls, and committed offsets.
+"""Evaluates a group by acknowledged records, logs of handler calls, and committed offsets.
 
-The consumer's own counters are not used. Definitions, for a record *r* of partition *p*:
+It does not use the consumer's counters. Definitions, for a record *r* of partition *p*:
 
-- *lost*: no handler of r returned, and the group's committed offset of p lies past r.
-- *unfinished*: no handler of r returned, and the committed offset does not lie past r.
+- *lost*: no handler of r returned, and the group's committed offset of p is past r.
+- *unfinished*: no handler of r returned, and the committed offset is not past r.
 - *repeated*: more than one handler call was made for r. It is *permitted* if all calls but the last
-  were of killed members, and r was not committed yet when they were about to be killed.
-- *uncommitted*: a handler of r returned, and the committed offset does not lie past r: the next
-  member of the group would handle r again.
+  were of killed members, and r was not committed just before they were killed.
+- *uncommitted*: a handler of r returned, and the committed offset is not past r: the next member of
+  the group would handle r again.
 - *order violation*: the first handler call of r came after the first call of a later record with
   the same partition and key, or some call of r came while another handler with its partition and
   key was running. Records without a key have no order.
@@ -48,14 +48,15 @@ class Produced(NamedTuple):
 
 
 class RecordId(NamedTuple):
-    """Which record."""
+    """Identifies a record."""
 
     partition: TopicPartition
     offset: int
 
 
 class Disorder(NamedTuple):
-    """``member`` started ``record`` although ``other``, of the same key, forbade it."""
+    """``member`` started ``record`` although ``other``, with the same key, was running or has a
+    higher offset."""
 
     record: RecordId
     other: RecordId
@@ -64,7 +65,7 @@ class Disorder(NamedTuple):
 
 
 class Stall(NamedTuple):
-    """No record of the partition was started for ``seconds``, until ``member`` started one."""
+    """For ``seconds``, no record of the partition was started, until ``member`` started one."""
 
     partition: TopicPartition
     member: str
@@ -74,14 +75,14 @@ class Stall(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What a run is judged by.
+    """The observations of a run.
 
     Args:
         produced: all records of the topic.
         handled: the logs of all members, in any order.
         committed: the group's committed offsets after all members had left.
         concurrency: the number of handlers that a member may run at once.
-        died: when the processes of members ended, and their running handlers with them.
+        died: the times at which the processes of members, and so their handlers, ended.
         killed: members that were killed, with the committed offsets just before.
     """
 
@@ -119,7 +120,8 @@ class GroupResult:
 
 
 class ObservedCall(NamedTuple):
-    """One handler call; ``end`` is infinite if it never ended, ``returned`` whether it returned."""
+    """One handler call. ``end`` is infinite if the call never ended; ``returned`` says whether it
+    returned."""
 
     record: RecordId
     key: str | None
@@ -130,7 +132,7 @@ class ObservedCall(NamedTuple):
 
 
 def judge(evidence: Evidence) -> GroupResult:
-    """Judge a run."""
+    """Evaluate a run."""
     calls = handler_calls(evidence.handled, evidence.died)
     by_record: dict[RecordId, list[ObservedCall]] = defaultdict(list)
     for call in calls:
@@ -174,7 +176,7 @@ def judge(evidence: Evidence) -> GroupResult:
 def handler_calls(
     events: Iterable[Started | Ended | Abandoned], died: Mapping[str, float]
 ) -> list[ObservedCall]:
-    """The calls in these events, by the time at which they began."""
+    """The calls in these events, ordered by their start."""
     running: dict[tuple[str, RecordId], Started] = {}
     calls: list[ObservedCall] = []
     for event in sorted(events, key=lambda event: (event.at, not isinstance(event, Ended))):
@@ -273,7 +275,7 @@ def _by_seconds(stall: Stall) -> float:
 
 
 class _Pause(NamedTuple):
-    """Records were due from ``since`` on, and the next call is ``until``."""
+    """Time without calls while records were due: from ``since`` to the call ``until``."""
 
     since: float
     until: ObservedCall
@@ -281,7 +283,7 @@ class _Pause(NamedTuple):
 
 
 class _Tenure:
-    """Sorts the pauses of one partition into those of a tenure and hand-overs."""
+    """Divides the pauses of one partition into pauses within a tenure and hand-overs."""
 
     def __init__(self) -> None:
         self.pauses: list[_Pause] = []
@@ -290,7 +292,8 @@ class _Tenure:
         self._advancing: ObservedCall | None = None
 
     def call(self, call: ObservedCall, due_since: float | None) -> None:
-        """The partition's next call; ``due_since`` is None if nothing was due just before it."""
+        """Add the partition's next call. ``due_since`` is None if no record was due just before
+        it."""
         previous, advancing = self._previous, self._advancing
         self._previous = call
         if previous is None or advancing is None:
@@ -309,14 +312,14 @@ class _Tenure:
                 self.end()
 
     def end(self) -> None:
-        """The latest pauses were not those of a draining member."""
+        """Count the latest pauses: they were not those of a draining member."""
         self.pauses += self._draining
         self._draining.clear()
 
 
 def _pauses(produced: Iterable[Produced], calls: Sequence[ObservedCall]) -> list[_Pause]:
-    """The pauses between calls of a partition in which a record was due."""
-    # At the same time, ends count before appends, and appends before calls.
+    """The times between calls of a partition in which a record was due."""
+    # At equal times, ends precede appends, and appends precede calls.
     moments: list[tuple[float, int, int, Produced | ObservedCall]] = []
     moments += [(call.end, 0, call.record.offset, call) for call in calls]
     moments += [(record.at, 1, record.offset, record) for record in produced]
@@ -334,7 +337,7 @@ def _pauses(produced: Iterable[Produced], calls: Sequence[ObservedCall]) -> list
         if kind == 0:
             lane.running -= 1
         elif kind == 1:
-            # Its handler may have started before the producer got the acknowledgement.
+            # The handler may have started before the producer received the acknowledgement.
             if offset not in begun:
                 lane.waiting.add(offset)
         else:
@@ -371,7 +374,8 @@ def _full_times(calls: Sequence[ObservedCall], concurrency: int) -> list[tuple[f
 def _longest_free(
     begin: float, end: float, full: Sequence[tuple[float, float]]
 ) -> tuple[float, float]:
-    """The longest part of ``begin``..``end`` outside the times in ``full``: where, how long."""
+    """The longest part of ``begin``..``end`` outside the times in ``full``: its begin and
+    length."""
     best = (begin, 0.0)
     at = begin
     first = bisect.bisect_right(full, begin, key=lambda times: times[1])

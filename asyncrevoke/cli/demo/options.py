@@ -15,8 +15,8 @@ MAX_STALL = 1.0
 
 
 class GroupProtocolChoice(enum.StrEnum):
-    """How members rebalance: eager members release all partitions at each rebalance, the others
-    only those that move, as the leader or (KIP-848) the coordinator has assigned them."""
+    """How members rebalance. Eager members release all partitions at each rebalance, other members
+    only those that move. The leader assigns partitions, or with KIP-848 the coordinator."""
 
     EAGER = "eager"
     COOPERATIVE = "cooperative"
@@ -31,7 +31,7 @@ class ComparedClient(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """What a user can choose."""
+    """The options of the command."""
 
     seconds: Annotated[
         float, typer.Option(min=6, help="How long orders are produced and members come and go.")
@@ -48,7 +48,7 @@ class DemoOptions:
     max_stall: Annotated[
         float | None,
         typer.Option(
-            help=f"Fail if a kept partition stands still longer than this many seconds; "
+            help=f"Fail if a kept partition stalls for more than this many seconds; "
             f"{MAX_STALL:g} with cooperative and consumer, no limit with eager."
         ),
     ] = None
@@ -80,12 +80,12 @@ class DemoOptions:
 
     @property
     def clients(self) -> tuple[Client, ...]:
-        """The clients that groups are made of; the first one decides the exit code."""
+        """The clients of the groups. The first one decides the exit code."""
         return (Client.ASYNCREVOKE, Client.AIOKAFKA) if self.compare else (Client.ASYNCREVOKE,)
 
     @property
     def stall_limit(self) -> float | None:
-        """The longest stall of a kept partition that is no fault, in seconds."""
+        """The longest permitted stall of a kept partition, in seconds."""
         if self.max_stall is None and self.protocol is not GroupProtocolChoice.EAGER:
             return MAX_STALL
         return self.max_stall

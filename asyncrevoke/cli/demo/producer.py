@@ -1,4 +1,4 @@
-"""Produces the demo's orders at a constant rate, and reports what the broker acknowledged."""
+"""Produces the demo's orders at a constant rate, and reports the acknowledged ones."""
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportMissingTypeArgument=false

@@ -1,4 +1,4 @@
-"""The progress of a group, for the live view and to know when all records are handled."""
+"""The progress of a group, for the live view and for detecting that all records are handled."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class MemberProgress:
-    """A member, from its log; ``state`` is shown to users."""
+    """A member, according to its log. ``state`` is shown to users."""
 
     name: str
     state: str = "starting"
@@ -41,7 +41,8 @@ class MemberProgress:
 
 @dataclass(slots=True)
 class PartitionProgress:
-    """A partition: its last owner, the records without a call (``waiting``), and running calls."""
+    """A partition: its last owner, the number of records without a call (``waiting``) and of
+    running calls, and the time of the last call."""
 
     owner: str = ""
     waiting: int = 0
@@ -50,7 +51,7 @@ class PartitionProgress:
 
 
 class GroupProgress:
-    """Counts records from the members' logs and the producer."""
+    """Counts records by the members' logs and the producer's acknowledgements."""
 
     def __init__(self, partitions: int) -> None:
         self.members: dict[str, MemberProgress] = {}
@@ -62,22 +63,22 @@ class GroupProgress:
 
     @property
     def handled(self) -> int:
-        """Records whose handler has returned at least once."""
+        """The number of records whose handler has returned at least once."""
         return len(self._returned)
 
     def member(self, name: str) -> MemberProgress:
-        """The member of this name, a new one if there is none."""
+        """The member of this name. Added if it is new."""
         return self.members.setdefault(name, MemberProgress(name))
 
     def append(self, records: Iterable[Produced]) -> None:
-        """Add records that the producer got acknowledged."""
+        """Add records that a broker has acknowledged."""
         for record in records:
             self.produced += 1
             if (record.partition.partition, record.offset) not in self._begun:
                 self.partitions[record.partition.partition].waiting += 1
 
     def ended(self, name: str, state: str) -> None:
-        """A member's process has ended, and its handlers with it."""
+        """A member's process has ended, with its running handlers."""
         member = self.member(name)
         for partition, _ in self._running.pop(name, {}):
             self.partitions[partition].in_flight -= 1

@@ -39,7 +39,7 @@ class DemoRun:
     """One run of the schedule with one group, or with two side by side.
 
     Args:
-        groups: each with a topic of its own; all topics get the same orders.
+        groups: each with a separate topic; all topics get the same orders.
         steps: joins and leaves of the members of each group.
         rate: orders per second.
         show: called several times a second with the seconds since the start.
@@ -108,7 +108,7 @@ class DemoRun:
                 await group.close()
 
     async def result(self, group: DemoGroup, concurrency: int) -> GroupResult:
-        """Judge a group, after the run."""
+        """Evaluate a group after the run."""
         return judge(
             Evidence(
                 produced=group.produced,
@@ -134,7 +134,7 @@ class DemoRun:
         self,
         done: Callable[[], bool],
         producing: asyncio.Task[None],
-        timeout: float = float("inf"),  # noqa: ASYNC109 - returns when it is over
+        timeout: float = float("inf"),  # noqa: ASYNC109 - returns at the timeout
     ) -> None:
         deadline = now() + timeout
         while True:
@@ -151,7 +151,7 @@ class DemoRun:
 async def committed_offsets(
     bootstrap_servers: str, group: str, partitions: Sequence[TopicPartition]
 ) -> Mapping[TopicPartition, int]:
-    """The committed offsets of a group, fetched by a client other than the one that is judged.
+    """The committed offsets of a group, fetched by another client than the evaluated one.
 
     Raises:
         AsyncRevokeError: the broker rejected the request.

@@ -1,4 +1,4 @@
-"""When members join and leave."""
+"""The schedule of the demo: when members join and leave."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Action(enum.StrEnum):
-    """What happens to a member: ``stop`` is a SIGTERM, ``kill`` a SIGKILL."""
+    """A change of a member: ``stop`` is a SIGTERM, ``kill`` a SIGKILL."""
 
     JOIN = "joins"
     STOP = "leaves"
@@ -25,7 +25,7 @@ class ScheduleStep(NamedTuple):
 def churn(seconds: float, *, kill: bool = False) -> tuple[ScheduleStep, ...]:
     """Four members within ``seconds``: three join, one leaves, a fourth joins, another leaves.
 
-    With ``kill`` the last one does not leave: it is killed.
+    With ``kill``, the last one is killed instead.
     """
     sixth = seconds / 6
     return (

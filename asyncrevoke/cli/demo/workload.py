@@ -1,4 +1,4 @@
-"""The orders that the demo produces: their customers, and the time that each handler takes."""
+"""The orders that the demo produces: their customers, and the durations of their handlers."""
 
 from __future__ import annotations
 
@@ -23,10 +23,8 @@ class Order(msgspec.Struct):
 
 
 def orders(seed: int = 1) -> Iterator[Order]:
-    """Endless orders; one in a hundred takes 2 to 3 s, and all together 50 ms on average.
-
-    The same seed gives the same orders.
-    """
+    """Endless orders. Handlers of one in a hundred take 2 to 3 s, and 50 ms on average. The same
+    seed gives the same orders."""
     rng = random.Random(seed)  # noqa: S311 - not for secrets
     number = 0
     while True:

@@ -1,1 +1,1 @@
-"""``asyncrevoke groups``: what consumer groups there are, and what one of them is doing."""
+"""``asyncrevoke groups``: lists consumer groups, or describes one."""

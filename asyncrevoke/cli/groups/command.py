@@ -1,4 +1,4 @@
-"""``asyncrevoke groups``."""
+"""``asyncrevoke groups``: options and output of the command."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ _NARROWEST = 100
 @connects
 def groups(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="One group; left out: list them all.")
+        str | None, typer.Argument(metavar="[NAME]", help="One group. Default: list all groups.")
     ] = None,
     *,
     connection: ConnectionOptions,
-    timeout: Annotated[float, typer.Option(help="Seconds for each answer.")] = 10.0,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON value for machines.")] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds for each response.")] = 10.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON value.")] = False,
 ) -> None:
     """List consumer groups with their members and lag, or show one: members, assignments, lag, and
-    who delays a rebalance.
+    the members that delay a rebalance.
 
-    Shows groups of all clients and of both protocols, classic and KIP-848. What brokers do not
-    report is shown as "?": while a classic group prepares a rebalance, they do not report
-    which members have not rejoined. The exit code is 0 if the groups are shown, 1 if the group does
-    not exist or no broker answers, 2 if an option is wrong.
+    Shows groups of all clients and of both protocols, classic and KIP-848. A "?" is what brokers do
+    not report: while a classic group prepares a rebalance, they do not report which members have
+    not rejoined. The exit code is 0 if the groups are shown, 1 if the group does not exist or no
+    broker responds, 2 if an option is wrong.
 
     Example: `asyncrevoke groups billing --bootstrap-servers kafka-1:9092`
     """
@@ -78,7 +78,7 @@ async def _ask(config: ConsumerConfig, name: str | None) -> GroupFacts | Sequenc
 def _show(answer: GroupFacts | Sequence[GroupSummary]) -> None:
     console = Console()
     if not console.is_terminal:
-        # In a file or a pager, rows are not folded at 80 characters.
+        # Do not wrap rows in a file or a pager.
         console = Console(width=10 * _NARROWEST)
     if isinstance(answer, GroupFacts):
         show_group(console, answer)

@@ -21,7 +21,7 @@ _UNKNOWN = "?"
 
 
 def show_groups(console: Console, groups: Sequence[GroupSummary]) -> None:
-    """All groups, one a line."""
+    """Print all groups, one per line."""
     table = _table("group", "type", "state", "members", "lag")
     for column in table.columns[3:]:
         column.justify = "right"
@@ -37,7 +37,7 @@ def show_groups(console: Console, groups: Sequence[GroupSummary]) -> None:
 
 
 def show_group(console: Console, group: GroupFacts) -> None:
-    """One group: its state, its members, and each partition with its lag."""
+    """Print one group: its state, its members, and each partition with its lag."""
     epoch = "" if group.epoch is None else f", epoch {group.epoch}"
     print_line(
         console,
@@ -93,7 +93,7 @@ def _partitions(partitions: Iterable[PartitionFacts], members: Iterable[MemberFa
 
 
 def _ranges(partitions: Iterable[TopicPartition]) -> str:
-    """``orders-0..3 orders-7``: consecutive partitions together."""
+    """Partitions as ``orders-0..3 orders-7``."""
     runs: list[tuple[str, int, int]] = []
     for topic, number in sorted(partitions):
         if runs and (runs[-1][0], runs[-1][2] + 1) == (topic, number):

@@ -1,1 +1,1 @@
-"""``asyncrevoke init``; the files of its folders that end with ``.txt`` are its templates."""
+"""``asyncrevoke init``. The ``.txt`` files in its folders are templates."""

@@ -1,4 +1,4 @@
-"""``asyncrevoke init``: a small project that works, and the files that deploy it."""
+"""``asyncrevoke init``: writes a small working project, and the files that deploy it."""
 
 from __future__ import annotations
 
@@ -35,25 +35,24 @@ _REPLICAS = "\n  replicas: 2"
 
 def init(
     folder: Annotated[
-        Path, typer.Argument(help="Where; it is made if need be, and its name is the project's.")
+        Path, typer.Argument(help="The folder, created if needed. Its name is the project's name.")
     ] = Path(),
     *,
     docker: Annotated[
         bool, typer.Option("--docker", help="Add a Dockerfile and .dockerignore.")
     ] = False,
     k8s: Annotated[
-        bool, typer.Option("--k8s", help="Add manifests of Kubernetes, in kubernetes/.")
+        bool, typer.Option("--k8s", help="Add Kubernetes manifests in kubernetes/.")
     ] = False,
     keda: Annotated[
         bool, typer.Option("--keda", help="Add a ScaledObject: KEDA sets the number of pods.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One line for machines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Write a small working project: handlers, their tests, pyproject.toml and README.md.
 
-    --docker, --k8s and --keda add the files that deploy it; in a folder that has an app.py they
-    write these files alone. Nothing that exists is overwritten: then the exit code is 2, and
-    nothing is written.
+    --docker, --k8s and --keda add the files that deploy it. In a folder that has an app.py they
+    write only these files. If any of the files exists, nothing is written and the exit code is 2.
 
     Example: `asyncrevoke init billing --docker --k8s`
     """
@@ -66,7 +65,7 @@ def init(
     there = [path for path in chosen if os.path.lexists(folder / path)]
     if there:
         print(
-            f"error: {folder} has {' and '.join(there)} already: name another folder",
+            f"error: {folder} already has {' and '.join(there)}: use another folder",
             file=sys.stderr,
         )
         raise typer.Exit(USAGE)
@@ -74,7 +73,7 @@ def init(
         text = _filled(source, name, replicas="" if keda else _REPLICAS)
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("x", encoding="utf-8") as file:  # not through a link
+        with target.open("x", encoding="utf-8") as file:  # does not follow links
             file.write(text)
     if as_json:
         print(json.dumps({"name": name, "folder": str(folder.resolve()), "files": list(chosen)}))
@@ -93,13 +92,13 @@ def init(
 
 
 def _filled(source: str, name: str, replicas: str) -> str:
-    """The text of a template with the project's name and number of pods."""
+    """A template with the project's name and number of pods."""
     text = files("asyncrevoke.cli.init").joinpath(source).read_text("utf-8")
     return string.Template(text).substitute(name=name, replicas=replicas)
 
 
 def _project_name(folder: Path) -> str:
-    """The folder's name, as far as a project can have it (PEP 508) and a label of Kubernetes
-    (63 characters)."""
+    """The folder's name in the form of a project name (PEP 508) and a Kubernetes label (63
+    characters)."""
     name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower())[:63].strip("-")
     return name or "consumer"

@@ -1,1 +1,1 @@
-"""Options that several commands share, each group as one dataclass."""
+"""Options that several commands share. Each group of options is a dataclass."""

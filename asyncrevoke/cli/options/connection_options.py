@@ -27,7 +27,7 @@ _LOCAL = "localhost:9092"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOptions:
-    """The connection options of a command; no ``repr`` shows secrets."""
+    """The connection options of a command. No ``repr`` shows secrets."""
 
     bootstrap_servers: Servers = _LOCAL
     security_protocol: Annotated[
@@ -37,10 +37,10 @@ class ConnectionOptions:
         Path | None, typer.Option(help="Certificates to trust instead of the system's.")
     ] = None
     client_certificate: Annotated[
-        Path | None, typer.Option(help="For brokers that ask for one: PEM, with its chain.")
+        Path | None, typer.Option(help="For mutual TLS: PEM, with its chain.")
     ] = None
     client_key: Annotated[
-        Path | None, typer.Option(help="Its key, if that is in a file of its own.")
+        Path | None, typer.Option(help="The key of the certificate, if it is in another file.")
     ] = None
     client_key_password: Annotated[
         str | None,
@@ -61,7 +61,7 @@ class ConnectionOptions:
         ),
     ] = field(default=None, repr=False)
     sasl_scram_max_iterations: Annotated[
-        int, typer.Option(help="What a broker may ask for, with SCRAM.")
+        int, typer.Option(help="The limit for the iterations that a broker requests with SCRAM.")
     ] = SCRAM_MAX_ITERATIONS
 
     def config(self, **more: Unpack[ConsumerOptions]) -> ConsumerConfig:
@@ -69,8 +69,8 @@ class ConnectionOptions:
         return ConsumerConfig(**self.consumer_options(**more))
 
     def consumer_options(self, **more: Unpack[ConsumerOptions]) -> ConsumerOptions:
-        """These options, and ``more``, as options of a consumer. ConfigError for certificates that
-        cannot be used, and for a missing token."""
+        """These options, and ``more``, as options of a consumer. Raises ConfigError for invalid
+        certificates and for a missing token."""
         given: ConsumerOptions = {
             "bootstrap_servers": self.bootstrap_servers or _LOCAL,
             "security_protocol": cast("SecurityProtocol", self.security_protocol),
@@ -89,21 +89,20 @@ class ConnectionOptions:
         return given | more
 
     def _tls(self) -> ssl.SSLContext | None:
-        """What these files make of the system's defaults; None if there are none."""
+        """A context of the system's defaults and these files; None without files."""
         if self.client_certificate is None:
             if self.client_key is not None or self.client_key_password is not None:
-                raise ConfigError("--client-key goes with --client-certificate: name both")
+                raise ConfigError("--client-key needs --client-certificate")
             if self.ca_file is None:
                 return None
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
         except OSError as error:
             raise ConfigError(
-                f"--ca-file names a file of certificates (PEM), and {self.ca_file} is none:"
-                f" {_why(error)}"
+                f"--ca-file {self.ca_file} has no PEM certificates: {_why(error)}"
             ) from error
         if self.client_certificate is not None:
-            # Without a password, OpenSSL would ask for it at the terminal.
+            # Without a password, OpenSSL asks for it at the terminal.
             password = self.client_key_password or ""
             try:
                 context.load_cert_chain(
@@ -113,7 +112,7 @@ class ConnectionOptions:
                 key = self.client_key or self.client_certificate
                 raise ConfigError(
                     f"--client-certificate {self.client_certificate} and the key in {key} cannot be"
-                    f" used: {_why(error)}; both are PEM, and the password of an encrypted key is"
+                    f" used: {_why(error)}; both must be PEM, and an encrypted key needs"
                     " ASYNCREVOKE_CLIENT_KEY_PASSWORD"
                 ) from None
         return context

@@ -1,4 +1,4 @@
-"""Options of the library as the flags of the command line."""
+"""Shows Python options in messages of the library as command line flags."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from typing import Final
 
 _OPTION: Final = re.compile(
-    r"\b(bootstrap_servers|group|journal|limit|max_attempts|max_sessions|memory_limit|py_files"
-    r"|rate|resend_in_doubt|sasl_mechanism|security_protocol|to|topic)=(True\b)?"
+    r"\b(bootstrap_servers|group|journal|limit|max_attempts|max_sessions|memory_limit|missing"
+    r"|py_files|rate|resend_in_doubt|sasl_mechanism|security_protocol|to|topic)=(True\b)?"
 )
 
 

@@ -1,4 +1,4 @@
-"""Options that a command receives as one dataclass, so that several commands can share them."""
+"""Passes options to commands as dataclasses, so that several commands can share them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def takes(name: str, group: type[DataclassInstance]) -> Callable[[Command], Comm
 def _with_options(command: Command, name: str, group: type[DataclassInstance]) -> Command:
     names = {each.name for each in fields(group)}
 
-    def run(**arguments: Any) -> None:  # noqa: ANN401 - of the command's
+    def run(**arguments: Any) -> None:  # noqa: ANN401 - arguments of the command
         given = {each: arguments.pop(each) for each in names & arguments.keys()}
         command(**arguments, **{name: group(**given)})
 

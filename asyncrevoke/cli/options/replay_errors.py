@@ -1,4 +1,4 @@
-"""How failed records of a replay end: an option of commands."""
+"""The option that says how a replay treats failed records."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class ErrorsName(StrEnum):
-    """How a failed record ends."""
+    """How a replay treats a failed record."""
 
     RECORD = "record"
     POLICY = "policy"

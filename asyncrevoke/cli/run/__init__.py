@@ -1,1 +1,1 @@
-"""``asyncrevoke run``: the handlers of an application, in one process or in several."""
+"""``asyncrevoke run``: runs the handlers of an application, in one or several processes."""

@@ -1,4 +1,4 @@
-"""``asyncrevoke run``: the handlers of an application until SIGINT or SIGTERM."""
+"""``asyncrevoke run``: runs the handlers of an application until SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from asyncrevoke.consumer import Consumer
 
 
-_Level: TypeAlias = Annotated[LogLevel, typer.Option(help="The least severe lines that are shown.")]
+_Level: TypeAlias = Annotated[LogLevel, typer.Option(help="The least severe level to show.")]
 _Format: TypeAlias = Annotated[
-    LogFormat, typer.Option(help="Lines for people, or a JSON object a line.")
+    LogFormat, typer.Option(help="Readable lines, or a JSON object per line.")
 ]
 
 
@@ -40,12 +40,12 @@ def run(
         int | None,
         typer.Option(
             min=1,
-            help="Processes, each a member of the group, started again when one fails. Without: "
-            "this process is the member, and ends when it fails.",
+            help="Member processes, each restarted when it fails. Default: this process is the "
+            "member, and ends when it fails.",
         ),
     ] = None,
     reload: Annotated[
-        bool, typer.Option("--reload", help="Start again when a .py file here changes.")
+        bool, typer.Option("--reload", help="Restart when a .py file in this folder changes.")
     ] = False,
     shutdown_timeout: Annotated[
         float,
@@ -56,7 +56,7 @@ def run(
         typer.Option(min=1, max=65535, help="Serve /livez and /readyz on this port."),
     ] = None,
     health_host: Annotated[
-        str, typer.Option(help="Where that is listened on; 0.0.0.0 for Kubernetes.")
+        str, typer.Option(help="The address of the health port; 0.0.0.0 for Kubernetes.")
     ] = "127.0.0.1",
     metrics: Annotated[
         bool, typer.Option("--metrics", help="Serve /metrics for Prometheus on --health-port, too.")
@@ -66,10 +66,10 @@ def run(
 ) -> None:
     """Handle records with a consumer's handlers until SIGINT or SIGTERM, then drain.
 
-    Handlers that have started end, their records are committed, and the group is left. A second
-    signal ends at once. Modules are looked for in the current folder first. Logs go to stderr.
-    The exit code is 0 after a drain, 1 if the application or a handler has failed, 2 if there is
-    nothing to run.
+    A drain waits for running handlers, commits their records, and leaves the group. A second signal
+    ends the process at once. Modules are imported from the current folder first. Logs go to stderr.
+    The exit code is 0 after a drain, 1 if the application or a handler has failed, 2 if the
+    consumer cannot be loaded.
 
     Example: `asyncrevoke run app:consumer --workers 4 --log-format json`
     """
@@ -95,7 +95,7 @@ def _supervise(settings: WorkerSettings) -> int:
 
     if settings.workers is not None and settings.reload:
         print(
-            "error: --reload is for one process while you develop: leave --workers away",
+            "error: --reload is for one process during development: leave --workers out",
             file=sys.stderr,
         )
         return USAGE
@@ -114,13 +114,13 @@ def _supervise(settings: WorkerSettings) -> int:
 
 
 def _metrics_mistake(settings: WorkerSettings) -> str | None:
-    """Why ``--metrics`` cannot be served with these options."""
+    """Why ``--metrics`` cannot be served with these options, or None."""
     if settings.health_port is None:
-        return "--metrics is served on the health port: add --health-port 8080, for example"
+        return "--metrics needs the health port: add --health-port 8080, for example"
     if settings.workers is not None or settings.reload:
         return (
             "--metrics has the metrics of this process, and workers are other processes: leave "
-            "--workers and --reload away, or serve them from the application"
+            "--workers and --reload out, or serve metrics from the application"
         )
     return None
 

@@ -1,4 +1,4 @@
-"""``/livez``, ``/readyz`` and ``/metrics`` on a port of their own, for ``asyncrevoke run``."""
+"""``/livez``, ``/readyz`` and ``/metrics`` on a separate port, for ``asyncrevoke run``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from asyncrevoke.http_port.server import HttpServer, PortLimits
 
 
 class HealthAnswer(NamedTuple):
-    """The response to a probe; ``facts`` are shown as JSON."""
+    """The response to a probe. ``facts`` are shown as JSON."""
 
     live: bool
     ready: bool
@@ -24,14 +24,15 @@ class HealthAnswer(NamedTuple):
 
 
 class HealthPortError(Exception):
-    """The port cannot be listened on; the message says what to do."""
+    """The port cannot be opened. The message says what to do."""
 
 
 class HealthServer:
-    """An async context manager that answers from its event loop: one that is blocked is silent.
+    """An async context manager that responds on its event loop, so that a blocked loop does not
+    respond.
 
-    A client costs one small answer; one that sends no request or does not read is cut off after
-    5 s. A probe is answered however many clients are idle.
+    Responses are small. A client that sends no request, or does not read, is disconnected after 5
+    s. Idle clients do not prevent responses to probes.
     """
 
     def __init__(
@@ -54,8 +55,8 @@ class HealthServer:
             where = f"--health-port {self._port}"
             if error.errno == errno.EADDRINUSE:
                 raise HealthPortError(
-                    f"{where}: another process listens on this port of {self._host}; choose "
-                    "another one"
+                    f"{where}: another process listens on this port of {self._host}; use "
+                    "another port"
                 ) from error
             raise HealthPortError(f"{where}: cannot listen on {self._host}: {error}") from error
         return self
@@ -66,7 +67,7 @@ class HealthServer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Listens no more. Does not wait for clients."""
+        """Close the port, without waiting for clients."""
         await self.server.__aexit__(kind, error, trace)
 
 

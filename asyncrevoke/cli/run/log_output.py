@@ -1,4 +1,4 @@
-"""Logging as a command sets it up: ``logging`` and structlog into one stream."""
+"""Configures ``logging`` and structlog to write to one stream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class LogLevel(StrEnum):
-    """The least severe lines that are shown."""
+    """The least severe level to show."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -26,14 +26,14 @@ class LogLevel(StrEnum):
 
 
 class LogFormat(StrEnum):
-    """``console`` for people, ``json`` for machines: one object a line."""
+    """``console`` for people; ``json`` for machines, one object per line."""
 
     CONSOLE = "console"
     JSON = "json"
 
 
 def _for_terminals(_logger: object, _method: str, event_dict: EventDict) -> EventDict:
-    """No escape sequences of others; and no line breaks where brokers are quoted."""
+    """Remove escape sequences from values, and line breaks from values that quote brokers."""
     quotes = str(event_dict.get("logger", "")).startswith(("aiokafka", "asyncrevoke"))
     for name, value in event_dict.items():
         if isinstance(value, str):
@@ -44,7 +44,7 @@ def _for_terminals(_logger: object, _method: str, event_dict: EventDict) -> Even
 
 
 def _printable_line(_logger: object, _method: str, rendered: EventDict) -> str:
-    return printable_json(str(rendered))  # what the JSONRenderer before it has made
+    return printable_json(str(rendered))  # the JSON of JSONRenderer
 
 
 def _plain_traceback(output: TextIO, error: ExcInfo) -> None:
@@ -54,7 +54,7 @@ def _plain_traceback(output: TextIO, error: ExcInfo) -> None:
 
 
 class LogOutput:
-    """Writes all of ``logging`` and of structlog to stderr, and knows which errors were shown."""
+    """Writes ``logging`` and structlog to stderr. Remembers the errors that were shown."""
 
     def __init__(self, level: LogLevel, log_format: LogFormat) -> None:
         self._level = level
@@ -62,7 +62,8 @@ class LogOutput:
         self._shown: list[BaseException] = []
 
     def install(self) -> None:
-        """Before the application is imported: what it sets up itself replaces this."""
+        """Configure logging. Call it before the import of the application, whose configuration
+        replaces it."""
         both: list[Processor] = [
             structlog.contextvars.merge_contextvars,
             structlog.stdlib.add_log_level,
@@ -96,11 +97,11 @@ class LogOutput:
         logging.captureWarnings(capture=True)
 
     def has_shown(self, error: BaseException) -> bool:
-        """Whether a line had this error's traceback."""
+        """Whether a line had the traceback of this error."""
         return any(error is shown for shown in self._shown)
 
     def _renderers(self) -> list[Processor]:
-        # No locals in tracebacks: they hold records, and secrets.
+        # Tracebacks without locals, which may contain records and secrets.
         if self._format is LogFormat.JSON:
             return [
                 structlog.processors.format_exc_info,
@@ -116,7 +117,7 @@ class LogOutput:
 
     def _remember(self, _logger: object, _method: str, event_dict: EventDict) -> EventDict:
         error = cast("object", event_dict.get("exc_info"))
-        if isinstance(error, tuple):  # as of sys.exc_info()
+        if isinstance(error, tuple):  # from sys.exc_info()
             error = cast("tuple[object, ...]", error)[1]
         if isinstance(error, BaseException):
             self._shown = [*self._shown[-7:], error]

@@ -1,4 +1,4 @@
-"""The metrics of a process as Prometheus reads them, for ``asyncrevoke run --metrics``."""
+"""The metrics of a process in the format of Prometheus, for ``asyncrevoke run --metrics``."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class MetricsText:
-    """The metrics of a consumer, and all others in prometheus-client's own registry.
+    """The metrics of a consumer, and all others in the default registry of prometheus-client.
 
-    To be made before the consumer is entered. An application that observes its consumer by
-    ``PrometheusMetrics()`` itself has its metrics once. Raises ConfigError if the extra is missing.
+    Create it before the consumer is entered. If the application also observes the consumer by
+    ``PrometheusMetrics()``, each metric occurs once. Raises ConfigError if the extra is missing.
     """
 
     def __init__(self, consumer: Consumer) -> None:
@@ -30,14 +30,14 @@ class MetricsText:
 
     @property
     def media_type(self) -> str:
-        """Of the text that :meth:`read` returns."""
+        """The media type of the text that :meth:`read` returns."""
         from prometheus_client import CONTENT_TYPE_LATEST
 
         return CONTENT_TYPE_LATEST
 
     async def read(self) -> bytes:
-        """All metrics as text. Collects them in a thread, once for all clients that ask meanwhile;
-        cancelling a client's call does not end that. Raises what a collector has raised."""
+        """All metrics as text. Collects them in a thread, once for all concurrent calls; cancelling
+        a call does not stop that. Raises the errors of collectors."""
         from prometheus_client import generate_latest
 
         if self._collecting is None or self._collecting.done():

@@ -6,18 +6,18 @@ import logging
 import os
 import threading
 
-# Seconds after close_timeout that the interpreter has, and at the least.
+# Seconds after close_timeout that the interpreter gets, and the least number of seconds.
 _LATE = 0.75
 _LEAST = 0.25
 
 
 def end_process_within(seconds: float, code: int) -> None:
-    """End the process by ``code`` ``seconds`` after close_timeout's end, if it still lives then.
+    """End the process with ``code``, ``seconds`` (the rest of close_timeout) and a little later, if
+    it is still running.
 
-    Python waits without a limit for threads of the application, such as a call that a handler has
-    made by ``asyncio.to_thread``, for tasks that ignore their cancellation, and for what is
-    registered to be called at exit. To be called when the consumer has closed: nothing of it is
-    lost.
+    Python waits without a limit for threads of the application (for example, a handler's
+    ``asyncio.to_thread``), for tasks that ignore cancellation, and for functions that are
+    registered with atexit. Call this after the consumer has closed, so that no record is affected.
     """
     timer = threading.Timer(max(_LEAST, seconds + _LATE), _end, (code,))
     timer.name = "asyncrevoke close_timeout"

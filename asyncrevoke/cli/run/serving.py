@@ -1,4 +1,4 @@
-"""Runs the consumer of an application in this process, and logs the error that ended it."""
+"""Runs the consumer of an application in this process, and logs the error that ends it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ServingError(Exception):
-    """The consumer has ended, and its error was shown; ``code`` is the exit code."""
+    """The consumer has ended, and its error was logged. ``code`` is the exit code."""
 
     def __init__(self, code: int, cause: BaseException) -> None:
         self.code = code
@@ -30,7 +30,7 @@ class ServingError(Exception):
 
 
 def load(target: str) -> Consumer:
-    """The Consumer that ``MODULE:ATTRIBUTE`` names. Raises ServingError."""
+    """Import the Consumer of ``MODULE:ATTRIBUTE``. Raises ServingError."""
     from asyncrevoke.target import TargetError, find_consumer, from_the_module, line_of_the_module
 
     try:
@@ -49,10 +49,11 @@ def serve(
     output: LogOutput,
     around: Callable[[Consumer], AbstractAsyncContextManager[object]],
 ) -> None:
-    """Await ``consumer.run()`` inside what ``around`` returns. Raises ServingError.
+    """Await ``consumer.run()`` inside the context manager that ``around`` returns. Raises
+    ServingError.
 
-    When the consumer has closed, the process ends shortly after its close_timeout, whatever else
-    of the application still runs.
+    After the consumer has closed, the process ends shortly after its close_timeout, even if other
+    parts of the application are running.
     """
 
     async def main() -> None:
@@ -75,8 +76,8 @@ def serve(
         raise print_user_error(error, FAILED) from error
     except Exception as error:
         if isinstance(error, ConfigError) and not output.has_shown(error):
-            raise print_user_error(error, USAGE) from error  # raised before anything ran
-        # What a handler failed with has its traceback in the log already.
+            raise print_user_error(error, USAGE) from error  # before the consumer ran
+        # The log already has the traceback of a failed handler.
         brief = output.has_shown(error) or isinstance(error, AsyncRevokeError)
         log().error(
             "application failed: %s: %s",
@@ -88,7 +89,7 @@ def serve(
 
 
 def print_user_error(error: Exception, code: int, line: str = "") -> ServingError:
-    """Print a user's error, and which ``line`` of their files it concerns; returns the exception to
+    """Print an error of the user, with the ``line`` of their file. Returns the exception to
     raise."""
     place = f"{line}: " if line else ""
     print(f"error: {printable_lines(f'{place}{error}')}", file=sys.stderr)
@@ -96,5 +97,6 @@ def print_user_error(error: Exception, code: int, line: str = "") -> ServingErro
 
 
 def log() -> logging.Logger:
-    """Looked up late: ``logging.config`` disables the loggers that exist when an app calls it."""
+    """The logger. Looked up late, because ``logging.config`` in an application disables existing
+    loggers."""
     return logging.getLogger("asyncrevoke.run")

@@ -1,1 +1,1 @@
-"""The files of a journal: logs of batches of rows, and Parquet when they are sealed."""
+"""The file formats of a journal: logs of batches of rows, and Parquet for sealed segments."""

@@ -1,5 +1,5 @@
-"""pyarrow, which the extra ``journal`` installs. It has no type annotations: the types named here
-are for readers only."""
+"""pyarrow, which the extra ``journal`` installs. pyarrow has no type annotations, so these types
+inform readers only."""
 
 from __future__ import annotations
 

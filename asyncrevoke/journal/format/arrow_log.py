@@ -1,8 +1,8 @@
-"""Logs of earlier versions: streams of Arrow's record batches, without checksums.
+"""Reads logs of earlier versions: streams of Arrow record batches, without checksums.
 
-Nothing in such a file is trusted. Arrow unpacks compressed columns and decodes runs to whatever
-size the file declares, so both are checked before: earlier versions did not compress, and wrote
-more than four bytes for each row.
+The files are untrusted. Arrow decompresses columns and decodes runs to any size that the file
+declares, so this module checks both first: earlier versions did not compress, and wrote more than
+four bytes per row.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _FILE_COLUMNS: Final = ("session_id", "group")
 # Segments end at 64 MiB unless segment_bytes says otherwise.
 _LARGEST: Final = 2**28
 _LEAST_ROW: Final = 4
-# Bytes of a column whose runs are decoded.
+# Limit for the bytes of a column after its runs are decoded.
 _LARGEST_COLUMN: Final = 2**28
-_TOO_LARGE: Final = "it is larger than any that is written"
+_TOO_LARGE: Final = "it is larger than a journal writes"
 # Fields of Arrow's tables Message and RecordBatch (Message.fbs).
 _HEADER: Final = 2
 _LENGTH: Final = 0
@@ -37,7 +37,7 @@ _COMPRESSION: Final = 3
 
 class ArrowLog(NamedTuple):
     """All complete batches, and why the rest cannot be read: ``torn`` if the file ends within a
-    batch or a batch cannot be decoded, ``damaged`` if it holds what was never written."""
+    batch or a batch cannot be decoded, ``damaged`` if no version has written such a batch."""
 
     batches: list[RecordBatch]
     torn: str | None = None
@@ -45,13 +45,12 @@ class ArrowLog(NamedTuple):
 
 
 class _NeverWrittenError(Exception):
-    """A batch that no earlier version has written."""
+    """No version has written such a batch."""
 
 
 def read_arrow(file: BinaryIO, path: Path, memory: RowMemory, *, compact: bool = False) -> ArrowLog:
-    """Read a log, whose size is limited. ConfigError, which names ``path``, for rows beyond
-    ``memory``. ``compact``: columns of texts are encoded as dictionaries.
-    """
+    """Read a log of limited size. Raises ConfigError, which names ``path``, if its rows exceed
+    ``memory``. With ``compact``, columns of texts are dictionaries."""
     blob = file.read(_LARGEST + 1)
     if not blob:
         return ArrowLog([], "it is empty")
@@ -82,12 +81,12 @@ def _batches(blob: bytes, path: Path, memory: RowMemory, *, compact: bool) -> It
             raise _NeverWrittenError(f"it has a {message.type}")
         rows, compressed = _declared(message.metadata.to_pybytes())
         if compressed:
-            raise _NeverWrittenError("it is compressed, which no version has written")
+            raise _NeverWrittenError("it is compressed, and no version writes compressed logs")
         if not 0 <= rows * _LEAST_ROW <= message.body.size:
             raise _NeverWrittenError(_TOO_LARGE)
         memory.check(rows * ROW_BYTES, path)
         batch = pa.ipc.read_record_batch(message, schema)
-        # Lengths and offsets in the file are used as they are otherwise.
+        # Arrow otherwise uses lengths and offsets of the file unchecked.
         batch.validate(full=True)
         yield _decoded(batch, schema.metadata, compact=compact)
 
@@ -105,7 +104,7 @@ def _declared(metadata: bytes) -> tuple[int, bool]:
 
 
 def _position(data: bytes, table: int, field: int) -> int | None:
-    """Where a field of a table of flatbuffers stands; None if the table does not have it."""
+    """The position of a field in a flatbuffers table; None if the table does not have the field."""
     fields = table - struct.unpack_from("<i", data, table)[0]
     entry = 4 + 2 * field
     if entry >= struct.unpack_from("<H", data, fields)[0]:
@@ -146,7 +145,7 @@ def _decoded(
 
 
 def _check_runs(column: Any) -> None:  # noqa: ANN401 - half typed
-    """Reject runs of texts that become longer than any column that is written."""
+    """Reject runs of texts that decode to a larger column than a journal writes."""
     if not pa.types.is_string(column.values.type):
         return
     size = begin = 0

@@ -1,8 +1,8 @@
 """The rows of one batch, by column, and their encoding in a log (MessagePack).
 
-A column is *plain* (a number for each row, little-endian), or in *runs* (values, and how many rows
-each is of). A column that no row has a value of is left out, and so are ``seq``, ``session_id`` and
-``group``, which a batch does not have to repeat.
+A column is *plain* (a little-endian number for each row) or in *runs* (values, and the number of
+rows of each). Columns without values are omitted, and so are ``seq``, ``session_id`` and ``group``,
+which the frame and the segment header have.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 Value: TypeAlias = int | str | None
-# Values, and of how many rows each is.
+# Values, and the number of rows of each.
 Runs: TypeAlias = tuple[list[Value], list[int]]
 
-# Of every batch, or of all batches of a file.
+# Columns that the frame or the segment header has.
 IMPLIED: Final = ("session_id", "seq", "group")
 TYPES: Final = {column.name: column.type for column in COLUMNS if column.name not in IMPLIED}
 WIDTHS: Final = {"long": 8, "int": 4}
 _CODES: Final = {"long": "q", "int": "i"}
-# Characters that the rows of a batch have together. 16,384 rows with an error of 4,096 characters
+# Limit for the characters of all rows of a batch. 16,384 rows with an error of 4,096 characters
 # each have half as many.
 MOST_TEXT: Final = 2**27
 
 
 class ColumnArrays(msgspec.Struct, array_like=True):
-    """The columns of a batch. ``present`` has a bit for each row of a plain column that has nulls,
-    the first row in the lowest bit of the first byte."""
+    """The columns of a batch. ``present`` has a bit for each row of a plain column with nulls; the
+    first row is the lowest bit of the first byte."""
 
     plain: dict[str, bytes]
     runs: dict[str, Runs]
@@ -43,7 +43,7 @@ class ColumnArrays(msgspec.Struct, array_like=True):
 
 
 class RowBatch(NamedTuple):
-    """Some rows, of which the first has the number ``first``."""
+    """Consecutive rows. ``first`` is the number of the first row."""
 
     first: int
     rows: int
@@ -60,8 +60,8 @@ def encoded(columns: ColumnArrays) -> bytes:
 
 
 def decoded(payload: bytes, rows: int) -> ColumnArrays:
-    """Decode the columns of a batch of ``rows`` rows. Raises ValueError if they do not fit."""
-    columns = _decode(payload)  # of msgspec's errors, all are ValueErrors
+    """Decode the columns of a batch of ``rows`` rows. Raises ValueError for invalid columns."""
+    columns = _decode(payload)  # errors of msgspec are ValueErrors
     for name, data in columns.plain.items():
         width = WIDTHS.get(TYPES.get(name, ""))
         if width is None or len(data) != rows * width:
@@ -86,7 +86,7 @@ def decoded(payload: bytes, rows: int) -> ColumnArrays:
 
 
 def text_size(columns: ColumnArrays) -> int:
-    """Characters of all rows together, with the text of a run counted once for each of its rows."""
+    """The characters of all rows. The text of a run counts once for each of its rows."""
     return sum(
         len(value) * rows
         for values, lengths in columns.runs.values()
@@ -140,7 +140,7 @@ def _bits(number: int, rows: int) -> bytes:
 
 
 def runs(values: Iterable[Value], sizes: Iterable[int]) -> Runs:
-    """Runs of these values, which are of ``sizes`` rows each; equal neighbours become one run."""
+    """Runs of these values, each of ``sizes`` rows. Merges equal neighbours."""
     kept: list[Value] = []
     lengths: list[int] = []
     for value, size in zip(values, sizes, strict=True):
@@ -161,7 +161,7 @@ def little(numbers: array[int]) -> bytes:
 
 
 def plain(name: str, numbers: Sequence[int], *, unsigned: bool = False) -> bytes:
-    """A plain column of these numbers; unsigned ones become signed."""
+    """A plain column of these numbers. Unsigned numbers are stored as signed ones."""
     code = _CODES[TYPES[name]]
     return struct.pack(f"<{len(numbers)}{code.upper() if unsigned else code}", *numbers)
 

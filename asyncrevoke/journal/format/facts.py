@@ -1,16 +1,16 @@
-"""The facts of a row: a JSON object, which is not trusted."""
+"""The facts of a row: an untrusted JSON object."""
 
 from __future__ import annotations
 
 import json
 from typing import Any, cast
 
-# Characters: objects of JSON take up to forty times as much.
+# Limit in characters. Decoded JSON takes up to forty times as much memory.
 _LONGEST_FACTS = 2**20
 
 
 def facts_of(text: str | None) -> dict[str, Any]:
-    """The facts of a row; an empty dictionary if they are not a JSON object, or longer than any."""
+    """The facts of a row. Empty if they are no JSON object, or too long."""
     if text is not None and len(text) > _LONGEST_FACTS:
         return {}
     try:

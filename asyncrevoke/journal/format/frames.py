@@ -1,13 +1,13 @@
-"""The log of a segment: frames, one after another.
+"""The log of a segment: a sequence of frames.
 
 A frame is a head of 28 bytes and a payload. The head has a marker, the length of the payload, the
-number of the first row, how many rows there are, the CRC-32C of the payload, and the CRC-32C of the
-head before it. So no byte of a log can change unnoticed, and a log whose end was being written when
-its process was killed ends in a frame that is shorter than its head says: what was flushed before
-precedes it.
+number of the first row, the number of rows, the CRC-32C of the payload, and the CRC-32C of the
+preceding bytes of the head. So each change of a byte is detected. If a process is killed while it
+writes, the last frame is shorter than its head says, and the frames before it are complete.
 
-The payload of the first frame, which has no rows, is a :class:`SegmentHeader`, with the digest
-(SHA-256) of the log before it: segments are a chain. That of each other frame is a batch of rows.
+The payload of the first frame, which has no rows, is a :class:`SegmentHeader` with the digest
+(SHA-256) of the log before it, so that segments form a chain. The payload of each other frame is a
+batch of rows.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 MARKER: Final = b"arj\x02"
-# What is written at most; a batch of a single row may be longer.
+# Limits for writing. A batch of a single row may be longer.
 _MOST_ROWS: Final = 16_384
 _MOST_BYTES: Final = 400_000
-# What is read at most: a payload of these bytes makes a few tens of megabytes of objects.
+# Limits for reading. A payload of this size decodes to a few tens of megabytes.
 _LARGEST: Final = 2**20
 _ROWS_OF_ANY: Final = 2**16
 _LAST_ROW: Final = 2**62
@@ -42,8 +42,8 @@ _STEP = 4096
 
 
 class SegmentHeader(msgspec.Struct, frozen=True):
-    """What a log begins with. ``previous`` is the digest of the log before it, None for the
-    first."""
+    """The beginning of a log. ``previous`` is the digest of the log before it, None for the first
+    segment."""
 
     session: str
     group: str | None
@@ -53,7 +53,7 @@ class SegmentHeader(msgspec.Struct, frozen=True):
 
 
 class Frame(NamedTuple):
-    """The bytes of a frame, and what rows are in it."""
+    """The bytes of a frame, with the number of its first row and its number of rows."""
 
     first: int
     rows: int
@@ -65,12 +65,12 @@ _decode_header = msgspec.msgpack.Decoder(SegmentHeader).decode
 
 
 def header_frame(header: SegmentHeader, first: int) -> Frame:
-    """The first frame of a log, whose first row has this number."""
+    """The first frame of a log. ``first`` is the number of the log's first row."""
     return frame(first, 0, _encode_header(header))
 
 
 def frames(batch: RowBatch) -> Iterator[Frame]:
-    """A batch as one frame, or as several that are not too large."""
+    """A batch as one frame, or as several frames of limited size."""
     if batch.rows <= _MOST_ROWS:
         payload = encoded(batch.columns)
         if len(payload) <= _MOST_BYTES or batch.rows == 1:
@@ -81,7 +81,7 @@ def frames(batch: RowBatch) -> Iterator[Frame]:
 
 
 def frame(first: int, rows: int, payload: bytes) -> Frame:
-    """The frame of an encoded batch of rows, of which the first has the number ``first``."""
+    """The frame of an encoded batch of rows. ``first`` is the number of the first row."""
     head = _HEAD.pack(MARKER, len(payload), first, rows, crc32c(payload))
     return Frame(first, rows, b"".join((head, _CHECK.pack(crc32c(head)), payload)))
 
@@ -89,9 +89,9 @@ def frame(first: int, rows: int, payload: bytes) -> Frame:
 class FrameReader:
     """Reads the batches of a log, one at a time.
 
-    When that has ended: ``header`` is what the log begins with, None if that cannot be read;
-    ``digest`` that of all whole frames; ``torn`` says that the last frame is not whole, as a kill
-    leaves it, and ``damaged`` what else is wrong.
+    After the last batch, ``header`` is the header of the log, None if it cannot be read, and
+    ``digest`` that of all complete frames. ``torn`` says that the last frame is incomplete, as
+    after a kill. ``damaged`` describes other damage.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -100,18 +100,18 @@ class FrameReader:
         self._at = 0
         self._rows = 0
         self.header: SegmentHeader | None = None
-        # Of the next batch.
+        # The expected number of the next row.
         self.next_row: int | None = None
         self.torn: str | None = None
         self.damaged: str | None = None
 
     @property
     def digest(self) -> bytes:
-        """Of all frames that were whole."""
+        """The SHA-256 of all complete frames."""
         return self._digest.digest()
 
     def batches(self) -> Iterator[RowBatch]:
-        """All whole batches, in the order in which they were written."""
+        """All complete batches, in the order of the log."""
         while (found := self._next()) is not None:
             first, rows, payload = found
             try:
@@ -126,7 +126,7 @@ class FrameReader:
             if self.header is None:
                 self._damage("it does not begin with a header")
             elif first != self.next_row:
-                self._damage(f"row {self.next_row} is expected, and row {first} follows")
+                self._damage(f"row {first} follows instead of row {self.next_row}")
             self.next_row = first + rows
             yield RowBatch(first, rows, columns)
         if self.header is None and self.torn is None and self.damaged is None:
@@ -136,14 +136,14 @@ class FrameReader:
         if self.header is not None:
             self._damage("it has two headers")
         elif header.version != VERSION:
-            self._damage(f"it has version {header.version}, and version {VERSION} is read")
+            self._damage(f"it has version {header.version}, and only version {VERSION} can be read")
         self.header, self.next_row = header, first
 
     def _damage(self, what: str) -> None:
         self.damaged = self.damaged or what
 
     def _next(self) -> tuple[int, int, bytes] | None:
-        """The next whole frame. One that has changed is passed over."""
+        """The next complete frame. Skips damaged frames."""
         while (head := self._file.read(_SIZE)) != b"":
             where = self._at
             if len(head) < _SIZE:
@@ -157,7 +157,7 @@ class FrameReader:
                     break
                 self._damage(f"the head of the batch at byte {where} has changed (CRC-32C)")
             elif length > _LARGEST or self._is_beyond(length, rows) or first > _LAST_ROW:
-                self._damage(f"the batch at byte {where} is larger than any that is written")
+                self._damage(f"the batch at byte {where} is larger than a journal writes")
             else:
                 payload = self._file.read(length)
                 if len(payload) < length:
@@ -170,7 +170,7 @@ class FrameReader:
                     self._rows += rows
                     return first, rows, payload
                 self._damage(
-                    f"rows {first} to {first + max(rows, 1) - 1} have changed since they were "
+                    f"rows {first} to {first + max(rows, 1) - 1} were changed after they were "
                     f"written (CRC-32C of the batch at byte {where})"
                 )
             if not self._seek_marker(where + 1):
@@ -178,8 +178,8 @@ class FrameReader:
         return None
 
     def _is_beyond(self, length: int, rows: int) -> bool:
-        """Whether a frame has more rows than any that is written. A row takes two bytes or more,
-        except where all rows of a batch are alike."""
+        """Whether a frame declares more rows than a journal writes. A row takes at least two bytes,
+        unless all rows of a batch are equal."""
         so_far = self._rows + rows
         return rows > _ROWS_OF_ANY or so_far > self._at + length + _ROWS_OF_ANY
 
@@ -187,7 +187,7 @@ class FrameReader:
         self.torn = f"its end is torn: the batch at byte {self._at} was being written"
 
     def _is_empty_from(self, head: bytes) -> bool:
-        """Whether only zeros follow: room that was made, and into which nothing was written."""
+        """Whether only zeros follow: allocated space that was never written."""
         while head:
             if head.count(0) != len(head):
                 return False
@@ -195,7 +195,7 @@ class FrameReader:
         return True
 
     def _seek_marker(self, begin: int) -> bool:
-        """Go to where the next frame seems to begin; False if there is none."""
+        """Go to the next marker. False if there is none."""
         self._file.seek(begin)
         kept = b""
         while piece := self._file.read(_STEP):

@@ -1,4 +1,4 @@
-"""Hashes of records, equal to those of Spark's ``xxhash64``."""
+"""Hashes of records, equal to Spark's ``xxhash64``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def key_hash(key: bytes) -> int:
 
 
 def key_hashes(keys: Sequence[bytes | None]) -> list[int] | None:
-    """The hash of each key as unsigned numbers; None if any key is null."""
+    """The hashes of keys, as unsigned numbers. None if any key is null."""
     try:
         return list(map(xxh64_intdigest, keys, repeat(HASH_SEED)))  # type: ignore[arg-type]
     except TypeError:
@@ -33,15 +33,15 @@ def key_hashes(keys: Sequence[bytes | None]) -> list[int] | None:
 
 
 def signed_key_hashes(keys: Iterable[bytes | None]) -> list[int | None]:
-    """The hash of each key as signed numbers, as in Spark; None for a null key."""
+    """The hashes of keys, as signed numbers, as in Spark. None for a null key."""
     return [None if key is None else (key_hash(key) ^ _SIGN) - _SIGN for key in keys]
 
 
 def record_hashes(
     keys: Sequence[bytes | None], values: Sequence[bytes | None], of_keys: list[int] | None
 ) -> array[int]:
-    """The hash of each key and value as unsigned numbers. ``of_keys`` is what :func:`key_hashes`
-    returns. A null does not change the hash, as in Spark."""
+    """The hash of each key and value, as an unsigned number. ``of_keys`` is the result of
+    :func:`key_hashes`. A null does not change the hash, as in Spark."""
     digests = None if of_keys is None else plain_hashes(values, of_keys)
     if digests is None:
         return array("Q", list(map(_record_hash, keys, values)))
@@ -49,7 +49,7 @@ def record_hashes(
 
 
 def plain_hashes(values: Sequence[bytes | None], of_keys: Iterable[int]) -> bytes | None:
-    """The hash of each key and value as big-endian bytes, which saves an int for each record. None
+    """The hash of each key and value as big-endian bytes, which creates no int for a record. None
     if any value is null."""
     try:
         return b"".join(map(xxh64_digest, values, of_keys))  # type: ignore[arg-type]
@@ -58,7 +58,7 @@ def plain_hashes(values: Sequence[bytes | None], of_keys: Iterable[int]) -> byte
 
 
 def offset_hashes(offsets: Iterable[int]) -> array[int]:
-    """The hash of each offset as unsigned numbers, as Spark hashes a BIGINT."""
+    """The hash of each offset, as an unsigned number, as Spark hashes a BIGINT."""
     return array("Q", [xxh64_intdigest(_LONG(offset), HASH_SEED) for offset in offsets])
 
 

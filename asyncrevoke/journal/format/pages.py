@@ -1,7 +1,7 @@
-"""Checks the pages of a Parquet file before they are decoded.
+"""Checks the pages of a Parquet file before Arrow decodes them.
 
-Arrow allocates what the header of a page declares, whatever the footer says of it, and some
-encodings make gigabytes of a few bytes. So the header of each page is read here first.
+Arrow allocates what the header of a page declares, regardless of the footer, and some encodings
+expand a few bytes to gigabytes. So this module reads the header of each page first.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 _Fields: TypeAlias = "dict[int, int | _Fields]"
 
-# Rows of a row group: 65,536 are written.
+# Limit for the rows of a row group; a journal writes 65,536.
 _MOST_ROWS: Final = 2**20
-# Bytes of all pages of a row group, decompressed: texts of a row group have 2**27 characters.
+# Limit for the decompressed bytes of a row group, whose texts have at most 2**27 characters.
 _MOST_BYTES: Final = 2**29
 # Types and fields of Parquet's PageHeader (parquet.thrift).
 _DATA_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3
@@ -23,8 +23,8 @@ _TYPE, _UNCOMPRESSED, _COMPRESSED = 1, 2, 3
 _HEADERS: Final = {_DATA_PAGE: 5, _DICTIONARY_PAGE: 7, _DATA_PAGE_V2: 8}
 _NUM_VALUES: Final = 1
 _ENCODING: Final = {_DATA_PAGE: 2, _DICTIONARY_PAGE: 2, _DATA_PAGE_V2: 4}
-# PLAIN, PLAIN_DICTIONARY, RLE, DELTA_BINARY_PACKED and RLE_DICTIONARY: a value of any of these has
-# bytes of its own, or is one of the dictionary.
+# PLAIN, PLAIN_DICTIONARY, RLE, DELTA_BINARY_PACKED and RLE_DICTIONARY. In these, each value has its
+# own bytes or is in the dictionary, so that few bytes cannot expand to many.
 _ENCODINGS: Final = frozenset((0, 2, 3, 5, 8))
 _CODECS: Final = frozenset(("UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"))
 _WIDTHS: Final = {"INT32": 4, "INT64": 8, "BYTE_ARRAY": 4}
@@ -35,27 +35,27 @@ _LARGEST_HEADER: Final = 2**17
 
 
 def check_pages(file: BinaryIO, metadata: Any, row_group: int) -> int:  # noqa: ANN401 - pyarrow's
-    """The bytes that the pages of a row group take when they are decompressed.
+    """The decompressed size of the pages of a row group, in bytes.
 
-    Raises ValueError if a page has another size, number of values or encoding than a journal is
-    written with.
+    Raises ValueError if a page has a size, number of values or encoding that a journal does not
+    write.
     """
     group = metadata.row_group(row_group)
     rows: int = group.num_rows
     if not 0 < rows <= _MOST_ROWS:
-        raise ValueError(f"a row group of {rows} rows is larger than any that is written")
+        raise ValueError(f"a row group of {rows} rows is larger than a journal writes")
     size = 0
     for index in range(group.num_columns):
         size += _check_column(file, group.column(index), rows)
         if size > _MOST_BYTES:
-            raise ValueError("the pages of a row group are larger than any that are written")
+            raise ValueError("the pages of a row group are larger than a journal writes")
     return size
 
 
 def _check_column(file: BinaryIO, column: Any, rows: int) -> int:  # noqa: ANN401 - pyarrow's
     name = column.path_in_schema
     if column.compression not in _CODECS or column.file_path:
-        raise ValueError(f"column {name!r} is stored as no version writes it")
+        raise ValueError(f"column {name!r} is stored in a form that no version writes")
     width = _WIDTHS.get(column.physical_type)
     if width is None:
         raise ValueError(f"column {name!r} is of the type {column.physical_type}")
@@ -96,7 +96,7 @@ def _number(fields: _Fields, field: int) -> int:
 
 
 def _page_header(file: BinaryIO, at: int) -> tuple[_Fields, int]:
-    """The header of the page at this position, and its length."""
+    """The header of the page at this position, and its length in bytes."""
     window = _FIRST_WINDOW
     while True:
         file.seek(at)
@@ -110,10 +110,10 @@ def _page_header(file: BinaryIO, at: int) -> tuple[_Fields, int]:
 
 
 class _Header:
-    """Reads a struct of Thrift's compact protocol, with the types that page headers have.
+    """Reads a struct of Thrift's compact protocol, with the types of page headers.
 
-    Whatever two readers could understand differently is an error: a field that is repeated or out
-    of order, a number in more bytes than it needs. IndexError if the bytes end before it.
+    Rejects what two readers could interpret differently: a field that is repeated or out of order,
+    and a number with more bytes than it needs. Raises IndexError if ``data`` ends too early.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -121,7 +121,7 @@ class _Header:
         self._at = 0
 
     def read(self) -> tuple[_Fields, int]:
-        """All fields, and the bytes that they take. Texts are left out."""
+        """All fields but texts, and the length in bytes."""
         return self._struct(3), self._at
 
     def _struct(self, depth: int) -> _Fields:

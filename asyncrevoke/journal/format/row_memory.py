@@ -1,4 +1,4 @@
-"""The memory that the rows of a journal take while it is read."""
+"""Limits the memory for reading the rows of a journal."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ if TYPE_CHECKING:
 
     from asyncrevoke.journal.format.arrow import RecordBatch
 
-# If the system does not say how much memory there is.
+# The limit if the system does not report the size of its memory.
 _UNKNOWN: Final = 4 * 2**30
-# Of a row, without the bytes of its texts, each of which is stored once.
+# Bytes of a row without its texts, each of which is stored once.
 ROW_BYTES: Final = sum(8 if column.type == "long" else 4 for column in COLUMNS)
 
 
 class RowMemory:
-    """Counts the memory of all rows that are read, and rejects those beyond the maximum.
+    """Counts the memory of all rows that are read, and rejects rows beyond the limit.
 
-    A few bytes of a file can be millions of rows. Those with a value in each column take about 130
-    bytes each.
+    A few bytes of a file can declare millions of rows. A row with a value in each column takes
+    about 130 bytes.
     """
 
     def __init__(self, most: int | None = None) -> None:
-        """``most``: in bytes; not given, half of the machine's memory."""
+        """``most`` is in bytes; the default is half of the machine's memory."""
         self._most = _half_of_memory() if most is None else most
         self._taken = 0
 
     def check(self, size: int, path: Path) -> None:
-        """ConfigError, which names the file, if ``size`` more bytes would be too many."""
+        """Raise ConfigError, which names the file, if ``size`` more bytes exceed the limit."""
         if self._taken + size > self._most:
             raise ConfigError(
-                f"{path}: with its rows, this journal takes more than the {self._most:,} bytes of "
-                "memory that it may. Read fewer sessions at a time, or audit on Spark"
+                f"{path}: the rows of this journal exceed the limit of {self._most:,} bytes. "
+                "Read fewer sessions at a time, or audit on Spark"
             )
 
     def add(self, batch: RecordBatch, path: Path) -> None:
-        """Count rows that were read. ConfigError, which names the file, if they are too many."""
+        """Count rows that were read. Raises ConfigError, which names the file, beyond the limit."""
         size = sum(column.nbytes for column in batch.columns if column.null_count < len(column))
         self.check(size, path)
         self._taken += size

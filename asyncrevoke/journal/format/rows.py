@@ -1,4 +1,4 @@
-"""Batches of a log as Arrow's record batches, with the columns of ``schema.COLUMNS``."""
+"""Converts batches of a log to Arrow record batches with the columns of ``schema.COLUMNS``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TYPES: dict[str, Any] = {"string": pa.string(), "long": pa.int64(), "int": pa.i
 _CODES = {"long": "q", "int": "i"}
 
 SCHEMA = pa.schema([pa.field(column.name, _TYPES[column.type]) for column in COLUMNS])
-# With each text stored once for all rows of a batch that have it.
+# Stores each text once for all rows of a batch.
 DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 COMPACT_SCHEMA = pa.schema(
     [pa.field(each.name, DICTIONARY if each.type == pa.string() else each.type) for each in SCHEMA]
@@ -31,7 +31,7 @@ _nulls: dict[Any, Array] = {}
 
 
 def nulls(rows: int, kind: DataType) -> Array:
-    """A column of nulls. Those of one type share their memory."""
+    """A column of nulls. Columns of one type share their memory."""
     known = _nulls.get(kind)
     if known is None or len(known) < rows:
         known = _nulls[kind] = pa.nulls(max(rows, 2**16), kind)
@@ -39,16 +39,14 @@ def nulls(rows: int, kind: DataType) -> Array:
 
 
 def same_text(text: str, rows: int) -> Array:
-    """A column of texts, as a dictionary, of which all rows have this one."""
+    """A column of texts, as a dictionary, in which all rows have this text."""
     indices = _plain(pa.int32(), "i", [0] * rows)
     return pa.DictionaryArray.from_arrays(indices, _texts([text]))
 
 
 def record_batches(reader: FrameReader, rows: int, *, compact: bool = False) -> Iterator[Any]:
     """The rows of a log as Arrow record batches of about ``rows`` rows, fewer if texts are long.
-
-    ``compact``: columns of texts are encoded as dictionaries, which take less memory.
-    """
+    With ``compact``, columns of texts are dictionaries, which take less memory."""
     some = _Rows()
     for batch in reader.batches():
         size = text_size(batch.columns)
@@ -66,12 +64,12 @@ def _made(some: _Rows, reader: FrameReader, *, compact: bool) -> RecordBatch:
     return some.taken(session, group, compact=compact)
 
 
-# Arrays are made of buffers everywhere here: pa.array() imports pandas, if there is one, as soon as
-# it is given a list, and so do others; that takes 0.3 s.
+# This module creates arrays from buffers, because pa.array() with a list imports pandas if it is
+# installed, which takes 0.3 s.
 
 
 class _Rows:
-    """The rows of some batches, by column."""
+    """Collects the rows of several batches, by column."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -84,7 +82,7 @@ class _Rows:
         }
 
     def add(self, batch: RowBatch, text_size: int) -> None:
-        """Add a batch whose columns have been checked."""
+        """Add a batch of checked columns."""
         start, columns = self.count, self._columns
         self._numbers.append((batch.first, batch.rows))
         of_all = batch.columns
@@ -98,7 +96,7 @@ class _Rows:
         self.text_size += text_size
 
     def taken(self, session: str | None, group: str | None, *, compact: bool) -> RecordBatch:
-        """All rows as one record batch of Arrow."""
+        """All rows as one Arrow record batch."""
         seq = array("q")
         for first, rows in self._numbers:
             seq.extend(range(first, first + rows))
@@ -123,7 +121,7 @@ class _Numbers:
         self._null = bytes(self._width)
         self._parts: list[bytes] = []
         self._rows = 0
-        # Whether rows have a value, and how many.
+        # Runs of rows with or without a value.
         self._known: list[bool] = []
         self._lengths: list[int] = []
 
@@ -159,7 +157,7 @@ class _Numbers:
             self._parts.append((self._null if value is None else self._pack(value)) * rows)
             self._extend(value is not None, rows)
 
-    def array(self, rows: int, *, compact: bool) -> Array:  # noqa: ARG002 - as of texts
+    def array(self, rows: int, *, compact: bool) -> Array:  # noqa: ARG002 - as _Texts.array()
         """The column."""
         if True not in self._known:
             return nulls(rows, self._type)

@@ -1,7 +1,7 @@
 """The table of a journal: its columns, and the values of ``kind`` and ``outcome``.
 
-DuckDB, Spark and Arrow take the names from here. Each row belongs to one *session*: one consumer,
-from being entered to being closed.
+DuckDB, Spark and Arrow use these names. Each row belongs to one *session*: one consumer, from
+entering to closing.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import enum
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-# 2: logs of frames with checksums; each segment has the digest of the one before it.
+# Version 2 has logs of frames with checksums, and segments with the digest of the segment before.
 VERSION: Final = 2
 
 
 class RowKind(enum.StrEnum):
     """What a row records."""
 
-    BEGIN = "BEGIN"  # of a session; ``facts`` has the options of the consumer
+    BEGIN = "BEGIN"  # the first row of a session; ``facts`` has the options of the consumer
     TOPIC = "TOPIC"  # a handler reads this topic; ``facts`` has its name and its order
     START = "START"  # a handler is about to be called (``strict`` only)
     ATTEMPT = "ATTEMPT"  # a call of a handler has ended with ``outcome``
@@ -26,8 +26,8 @@ class RowKind(enum.StrEnum):
     WITHDRAWN = "WITHDRAWN"  # the revocation was withdrawn: the partition stays assigned
     RELEASED = "RELEASED"  # the partition was released after its final commit
     LOST = "LOST"  # the partition was lost: no final commit was possible
-    FETCHED = "FETCHED"  # a record batch came from the broker, with this checksum
-    SKIPPED = "SKIPPED"  # ``facts`` has the runs of the completion map that were not delivered
+    FETCHED = "FETCHED"  # the broker returned a record batch with this checksum
+    SKIPPED = "SKIPPED"  # ``facts`` has the ranges of the completion map, which were not delivered
     RESET = "RESET"  # the position was set: by ``seek``, or by ``auto_offset_reset``
     END = "END"  # the last row of a session; ``facts`` has the number of rows
 
@@ -39,7 +39,7 @@ class CallOutcome(enum.StrEnum):
     SKIPPED = "skipped"
     DEAD_LETTERED = "dead_lettered"
     SENT_TO_RETRY_TOPIC = "sent_to_retry_topic"
-    DELIVERED = "delivered"  # commit_mode="manual": whether it was processed is unknown
+    DELIVERED = "delivered"  # commit_mode="manual": delivered, and perhaps processed
     RETRIED = "retried"  # another attempt was due
     PAUSED = "paused"
     STOPPED = "stopped"
@@ -57,7 +57,8 @@ TERMINAL: Final = (
     CallOutcome.DELIVERED,
 )
 
-# What a journal has of keys and values: the checksums of record batches, or hashes of each record.
+# What a journal stores about keys and values: checksums of record batches, or hashes of each
+# record.
 Content: TypeAlias = Literal["batches", "records"]
 ColumnType: TypeAlias = Literal["string", "long", "int"]
 
@@ -74,38 +75,38 @@ COLUMNS: Final = (
     # The number of the row in its session, from 0 without a gap.
     Column("seq", "long"),
     Column("kind", "string"),
-    # Microseconds since the epoch, never decreasing within a session; of an attempt, its end.
+    # Microseconds since the epoch, never decreasing within a session. For an attempt, its end.
     Column("at_us", "long"),
     # When an attempt began, or a record batch was received.
     Column("started_us", "long"),
     Column("group", "string"),
-    # Of commits and changes of assignment: the member id and generation (or member epoch).
+    # For commits and changes of the assignment: the member id and generation (or member epoch).
     Column("member", "string"),
     Column("generation", "int"),
     Column("topic", "string"),
     Column("partition", "int"),
-    # Of a record batch: its base offset.
+    # For a record batch: its base offset.
     Column("offset", "long"),
     # xxhash64(key) of Spark; null for a null key. Both hashes are null unless the BEGIN row has
     # ``"content": "records"`` (in earlier versions: true, or no ``"content"``).
     Column("key_hash", "long"),
     # xxhash64(key, value) of Spark.
     Column("record_hash", "long"),
-    # The number of the call for this record, from 1. Null for records of a loop: when processing
-    # one of them began and ended is unknown.
+    # The number of the call for this record, from 1. Null for records of a loop, for which the
+    # begin and end of processing are unknown.
     Column("attempt", "int"),
     Column("outcome", "string"),
     Column("error_type", "string"),
     Column("error", "string"),
     # JSON.
     Column("facts", "string"),
-    # Of a record batch: its last offset, its number of records, and the CRC-32C of its header.
+    # For a record batch: its last offset, its number of records, and the CRC-32C in its header.
     Column("last_offset", "long"),
     Column("records", "int"),
     Column("checksum", "long"),
 )
 
-# Offsets of one partition that share a fingerprint.
+# The number of consecutive offsets of a partition that share a fingerprint.
 BUCKET: Final = 32_768
-# Of Spark's xxhash64.
+# The seed of Spark's xxhash64.
 HASH_SEED: Final = 42

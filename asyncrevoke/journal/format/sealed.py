@@ -1,8 +1,8 @@
-"""Sealed segments: Parquet files with a digest of their own bytes.
+"""Sealed segments: Parquet files that contain a digest of their own bytes.
 
-The footer's key ``asyncrevoke.journal`` has the header and the digest of the log that was sealed.
+The footer's key ``asyncrevoke.journal`` has the header and the digest of the sealed log.
 ``asyncrevoke.digest`` has the SHA-256 of the file, computed with zeros in place of its 64 digits.
-Each page has a checksum, too, which other readers of Parquet can verify.
+Each page also has a checksum, which other Parquet readers can verify.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 _ABOUT: Final = "asyncrevoke.journal"
 _DIGEST: Final = "asyncrevoke.digest"
-_CHANGED: Final = "its bytes have changed since it was sealed (SHA-256)"
+_CHANGED: Final = "its bytes were changed after it was sealed (SHA-256)"
 _ZEROS: Final = b"0" * 64
 _FOUND = re.compile(rb"sha256:([0-9a-f]{64})")
 _STEP: Final = 2**20
-# A row group has 2 kB in it.
+# A row group takes 2 kB of the footer.
 _LARGEST_FOOTER: Final = 2**26
-# Characters of a text. Errors are cut at 4,096; the facts of a session are longer.
+# Limit for the characters of a text. Errors are cut at 4,096; the facts of a session are longer.
 _LONGEST_TEXT: Final = 2**20
 
 ROW_GROUP: Final = 65_536
-# These have no dictionary, because their values seldom repeat: dictionaries would take twice the
-# time of all the rest, and enlarge the file.
+# Columns without a dictionary, because their values seldom repeat. Dictionaries would double the
+# time of writing, and enlarge the file.
 _DISTINCT: Final = (
     "seq",
     "at_us",
@@ -50,7 +50,7 @@ _DISTINCT: Final = (
     "last_offset",
     "checksum",
 )
-# Of these columns, differences are stored.
+# Columns that are stored as differences.
 _GROWING: Final = dict.fromkeys(
     ("seq", "at_us", "started_us", "offset", "last_offset"), "DELTA_BINARY_PACKED"
 )
@@ -60,7 +60,7 @@ _TEXTS: Final = [field.name for field in SCHEMA if field.type == pa.string()]
 
 
 class About(msgspec.Struct, frozen=True):
-    """Header and digest of the log that was sealed; digests in hexadecimal."""
+    """Header and digest of the sealed log. Digests are hexadecimal."""
 
     session: str
     segment: int
@@ -73,7 +73,7 @@ class SealedFile:
     """Writes a sealed segment. :meth:`seal` completes the file, :meth:`abandon` removes it."""
 
     def __init__(self, path: Path, mode: int) -> None:
-        """``mode``: the permissions of the file, which the first :meth:`write` creates."""
+        """``mode`` has the permissions of the file, which the first :meth:`write` creates."""
         self._path = path
         self._mode = mode
         self._file: BinaryIO | None = None
@@ -86,7 +86,7 @@ class SealedFile:
         self.abandon()
 
     def write(self, batch: RecordBatch) -> None:
-        """Append rows, as a row group. All batches have the same types."""
+        """Append rows as a row group. All batches must have the same types."""
         writer = self._writer
         if writer is None:
             self._file = os.fdopen(create_file(self._path, self._mode), "rb+")
@@ -97,13 +97,13 @@ class SealedFile:
                 use_dictionary=_REPEATED,
                 column_encoding=_GROWING,
                 write_page_checksum=True,
-                # Readers get strings, not the dictionaries that ``compact`` batches have.
+                # Readers get strings instead of the dictionaries of ``compact`` batches.
                 store_schema=False,
             )
         writer.write_batch(batch, row_group_size=ROW_GROUP)
 
     def seal(self, about: About) -> None:
-        """Write the footer, and sync the file to disk."""
+        """Write the footer and sync the file to disk."""
         if self._writer is None:
             self.write(_no_rows())
         writer, self._writer = self._writer, None
@@ -140,8 +140,8 @@ def _no_rows() -> RecordBatch:
 
 
 class Sealed(NamedTuple):
-    """The content of a sealed segment. Those of earlier versions have no ``about``. If ``damaged``
-    says why the file cannot be trusted, there are no rows."""
+    """The content of a sealed segment. ``about`` is None in files of earlier versions. If
+    ``damaged`` is not None, it describes the damage, and ``batches`` is empty."""
 
     batches: list[RecordBatch]
     about: About | None
@@ -149,22 +149,20 @@ class Sealed(NamedTuple):
 
 
 def read_sealed(path: Path, memory: RowMemory) -> Sealed:
-    """Read all rows, after the digest was verified, with dictionaries of texts.
-
-    ConfigError for a link, and for rows beyond ``memory``; OSError.
-    """
+    """Verify the digest and read all rows, with dictionaries of texts. Raises ConfigError for a
+    link and for rows beyond ``memory``; OSError."""
     with open_file(path) as file:
         return _read(file, path, memory)
 
 
 def check_sealed(file: BinaryIO) -> Sealed:
-    """Verify the digest, and the pages of each row group; of the rows, only the column
-    ``session_id`` is read."""
+    """Verify the digest and the pages of each row group. Reads only the column ``session_id`` of
+    the rows."""
     return _verified(file, lambda metadata: list(_session_ids(metadata, file)))
 
 
 def _session_ids(metadata: Any, file: BinaryIO) -> Iterator[RecordBatch]:  # noqa: ANN401 - pyarrow's
-    """The column ``session_id``, without repetitions, for each row group."""
+    """The distinct values of the column ``session_id`` in each row group."""
     _check_columns(metadata)
     parquet = pq.ParquetFile(
         file, metadata=metadata, read_dictionary=[_SESSION], page_checksum_verification=True
@@ -183,7 +181,7 @@ def _read(file: BinaryIO, path: Path, memory: RowMemory) -> Sealed:
 
 
 def _verified(file: BinaryIO, rows: Callable[[Any], list[RecordBatch]]) -> Sealed:
-    """What ``rows`` gives of the metadata, if the digest is that of the file."""
+    """Verify the digest of the file, then read rows by ``rows``, which gets the metadata."""
     try:
         at = _place_of_digest(file)
         if at is not None:
@@ -206,12 +204,12 @@ def _verified(file: BinaryIO, rows: Callable[[Any], list[RecordBatch]]) -> Seale
 
 
 def _check_columns(metadata: Any) -> list[str]:  # noqa: ANN401 - pyarrow's
-    """The names of its columns. ValueError if a journal has no such columns."""
+    """The names of the columns. Raises ValueError for columns that a journal does not have."""
     names = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
     if len(set(names)) < len(names):
         raise ValueError("it has two columns of one name")
     if unknown := set(names) - set(SCHEMA.names):
-        raise ValueError(f"there is no column {min(unknown)!r} in a journal")
+        raise ValueError(f"journals have no column {min(unknown)!r}")
     return names
 
 
@@ -232,7 +230,7 @@ def _row_groups(
             continue
         size = check_pages(file, metadata, number)
         memory.check(size + rows * ROW_BYTES, path)
-        # pyarrow reads by the same file object, from positions of its own.
+        # pyarrow reads from the same file object, at positions that it sets itself.
         for some in parquet.iter_batches(ROW_GROUP, [number], SCHEMA.names, use_threads=False):
             batch = _columns_of(some)
             memory.add(batch, path)
@@ -240,8 +238,8 @@ def _row_groups(
 
 
 def _columns_of(batch: RecordBatch) -> RecordBatch:
-    """The columns of a journal. Those that the file does not have, and those without a value, are
-    null, and take no memory."""
+    """The columns of a journal. Columns that the file does not have, and columns without values,
+    become null and take no memory."""
     columns: list[Array] = []
     for field in COMPACT_SCHEMA:
         at = batch.schema.get_field_index(field.name)
@@ -261,7 +259,7 @@ def _columns_of(batch: RecordBatch) -> RecordBatch:
 
 
 def _place_of_digest(file: BinaryIO) -> int | None:
-    """The position of the digest's digits in the file; None if it has no digest."""
+    """The position of the digest's digits in the file. None if the file has no digest."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - 8))
     end = file.read(8)
@@ -269,7 +267,7 @@ def _place_of_digest(file: BinaryIO) -> int | None:
     if len(end) < 8 or length > size:
         return None
     if length > _LARGEST_FOOTER:
-        raise ValueError(f"its footer has {length} bytes, more than any that is written")
+        raise ValueError(f"its footer has {length} bytes, more than a journal writes")
     begin = max(0, size - 8 - length)
     file.seek(begin)
     found = list(_FOUND.finditer(file.read(length)))

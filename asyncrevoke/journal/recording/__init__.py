@@ -1,1 +1,1 @@
-"""Recording: from an event of a session to a file on disk, and on to a topic."""
+"""Recording: from the events of a session to files on disk, and to a topic."""

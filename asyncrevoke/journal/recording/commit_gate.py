@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 class RecordsCommits(Protocol):
-    """What the recorder provides for commits."""
+    """Flushes rows before commits, and records their outcomes. Implemented by
+    :class:`~asyncrevoke.journal.recording.recorder.Recorder`."""
 
     async def flush(self) -> None:
         """Return when all rows are on disk. Raises JournalError."""
@@ -31,7 +32,7 @@ class RecordsCommits(Protocol):
 
 
 class CommitGate(ForwardedRequests):
-    """Sends requests, and commits only when the journal has what they cover."""
+    """Forwards requests. Delays a commit until the rows of the committed records are on disk."""
 
     def __init__(self, requests: Requests, recorder: RecordsCommits) -> None:
         super().__init__(requests)
@@ -46,7 +47,7 @@ class CommitGate(ForwardedRequests):
 
     @override
     async def request(self, send: Send) -> Replied | Failed:
-        """Send one request; a commit only when the rows of what it covers are on disk."""
+        """Send one request. A commit waits until the rows of the committed records are on disk."""
         message = send.message
         if not isinstance(message, OffsetCommitRequest):
             return await self._requests.request(send)

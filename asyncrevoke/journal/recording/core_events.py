@@ -1,4 +1,4 @@
-"""The rows that a journal has of the core's events."""
+"""Converts events of the core to rows of the journal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PartitionChange(NamedTuple):
 
 
 def changes_of(event: Emit) -> Iterator[PartitionChange]:
-    """The rows of one event; none for most events."""
+    """The rows of one event. Most events have none."""
     fields = event.fields
     match event.event:
         case "revocation requested":

@@ -1,7 +1,7 @@
-"""Entries as batches of rows, in the order in which they happened, and those as frames of a log.
+"""Encodes entries as batches of rows, and batches as frames of a log, in the order of the entries.
 
-What a batch repeats (kind, topic, outcome, times ...) is written once, so that a row takes some 16
-bytes, and 32 with hashes.
+Repeated values of a batch (kind, topic, outcome, times) are written once, so that a row takes about
+16 bytes, and 32 with hashes.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from asyncrevoke.journal.recording.entries import (
     EncodedRows,
     Entry,
     Fact,
-    Notes,
     Packed,
+    ReceivedBatches,
     Starts,
     Turn,
 )
@@ -47,14 +47,14 @@ if TYPE_CHECKING:
     from asyncrevoke.journal.recording.entries import Queue
     from asyncrevoke.model import Record
 
-# Rows of attempts in one batch, at least: more hold the interpreter longer.
+# Rows of attempts in a batch, at least. Larger batches hold the interpreter lock longer.
 _ENOUGH = 2048
 _ENOUGH_PACKED = 16_384
 _LONGEST_ERROR = 1024
 
 
 def encode(entries: Sequence[Entry], seq: int, *, hashed: bool = True) -> Iterator[Frame]:
-    """The rows of these entries, the first of which has the number ``seq``."""
+    """Encode these entries. The first row has the number ``seq``."""
     for some in _together(entries):
         first = some[0]
         if isinstance(first, Attempts):
@@ -63,8 +63,8 @@ def encode(entries: Sequence[Entry], seq: int, *, hashed: bool = True) -> Iterat
             rows, columns = _starts(cast("list[Starts]", some), hashed)
         elif isinstance(first, Packed):
             rows, columns = _packed_attempts(cast("list[Packed]", some), hashed)
-        elif isinstance(first, Notes):
-            rows, columns = _notes(cast("list[Notes]", some))
+        elif isinstance(first, ReceivedBatches):
+            rows, columns = _received_batches(cast("list[ReceivedBatches]", some))
         else:
             rows, columns = _facts(cast("list[Fact]", some))
         yield from frames(RowBatch(seq, rows, columns))
@@ -72,8 +72,8 @@ def encode(entries: Sequence[Entry], seq: int, *, hashed: bool = True) -> Iterat
 
 
 def encode_last(queue: Queue, *, hashed: bool) -> None:
-    """Encode what has been put last. To be called by who puts it, while the records are in the
-    processor's cache: somebody else may take from the other end meanwhile."""
+    """Encode the entries at the end of the queue. The thread that appends them calls this while the
+    records are in the processor's cache; another thread may take from the other end meanwhile."""
     taken: list[tuple[int, Entry]] = []
     while True:
         try:
@@ -94,8 +94,8 @@ def encode_last(queue: Queue, *, hashed: bool) -> None:
 def pack(
     records: Sequence[Record], turns: Sequence[Turn], *, hashed: bool, one_topic: bool
 ) -> Packed | None:
-    """Attempts that went well at first, taken apart; None if they are of several topics, or some
-    key or a value is null. ``one_topic``: all are of one topic."""
+    """Successful first attempts as columns. None if they are of several topics, or a key or value
+    is null. ``one_topic``: all records are known to be of one topic."""
     rows = len(records)
     topic = records[0].topic
     if not one_topic and [record.topic for record in records].count(topic) != rows:
@@ -118,7 +118,7 @@ def pack(
 
 
 def _hashes_of(records: Sequence[Record]) -> tuple[bytes, bytes] | None:
-    """Of the keys, if they have any, and of the records."""
+    """The hashes of the keys, empty if all keys are null, and of the records."""
     rows = len(records)
     keys = [record.key for record in records]
     of_keys: Iterable[int] = repeat(HASH_SEED)
@@ -135,13 +135,14 @@ def _hashes_of(records: Sequence[Record]) -> tuple[bytes, bytes] | None:
 
 
 def _alike(entry: Entry) -> object:
-    """Entries that may be in one batch. What is packed has all keys, or none."""
+    """Entries with the same result may share a batch. In packed entries all keys are null, or
+    none."""
     return (Packed, not entry.key_hashes) if isinstance(entry, Packed) else type(entry)
 
 
 def _together(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
     for kind, group in groupby(entries, _alike):
-        if kind is Fact or kind is Notes:
+        if kind is Fact or kind is ReceivedBatches:
             yield list(group)
             continue
         some: list[Entry] = []
@@ -158,10 +159,10 @@ def _together(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
 
 
 def rows_of(entry: Entry) -> int:
-    """How many rows it is."""
+    """The number of rows of an entry."""
     if isinstance(entry, Packed):
         return entry.rows
-    if isinstance(entry, Notes):
+    if isinstance(entry, ReceivedBatches):
         return len(entry.batches)
     return len(entry.records) if isinstance(entry, (Attempts, Starts)) else 1
 
@@ -204,7 +205,7 @@ def _put_started(columns: ColumnArrays, turns: Sequence[Turn]) -> None:
 
 
 def _one_time(started: int | Sequence[int]) -> int | None:
-    """The time of all of them, if it is one."""
+    """The common start of all calls, or None."""
     if isinstance(started, int):
         return started
     return started[0] if started.count(started[0]) == len(started) else None
@@ -260,7 +261,7 @@ def _of_records(records: Sequence[Record], kind: RowKind, hashed: bool) -> Colum
     return columns
 
 
-def _notes(entries: list[Notes]) -> tuple[int, ColumnArrays]:
+def _received_batches(entries: list[ReceivedBatches]) -> tuple[int, ColumnArrays]:
     sizes = [len(entry.batches) for entry in entries]
     batches = list(chain.from_iterable([entry.batches for entry in entries]))
     ones = [1] * len(batches)
@@ -311,5 +312,5 @@ def _type_of(error: BaseException | None) -> str | None:
 def _text_of(error: BaseException | None) -> str | None:
     if error is None:
         return None
-    # What is no Unicode, as half a surrogate pair, cannot be written.
+    # Lone surrogates cannot be encoded.
     return str(error)[:_LONGEST_ERROR].encode("utf-8", "replace").decode()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Attempts(NamedTuple):
-    """Records that ended together. ``started`` is one time for all, or one each."""
+    """Attempts that ended together. ``started`` is one time for all, or one for each."""
 
     records: Sequence[Record]
     started: int | Sequence[int]
@@ -33,7 +33,8 @@ class Starts(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """Attempts that ended together. ``started`` is one time for all, or one each."""
+    """Attempts that ended in one event loop iteration. ``started`` is one time for all, or one for
+    each."""
 
     rows: int
     started: int | Sequence[int]
@@ -41,10 +42,9 @@ class Turn(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """Successful first attempts of one topic, as columns in the log's form.
-
-    ``key_hashes`` is empty if all keys are null, and with ``record_hashes`` if there are none.
-    """
+    """Successful first attempts of one topic, as columns in the form of the log. ``key_hashes`` is
+    empty if all keys are null or there are no hashes; ``record_hashes`` is empty if there are no
+    hashes."""
 
     rows: int
     topic: str
@@ -56,7 +56,7 @@ class Packed(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """A record batch that came from a broker, and when."""
+    """A record batch that a broker returned, and the time."""
 
     topic: str
     partition: int
@@ -67,8 +67,8 @@ class Fetched(NamedTuple):
     came: int
 
 
-class Notes(NamedTuple):
-    """Received batches, written together."""
+class ReceivedBatches(NamedTuple):
+    """Received batches that are written together."""
 
     batches: Sequence[Fetched]
     at: int
@@ -88,7 +88,7 @@ class Fact(NamedTuple):
     facts: str | None = None
 
 
-Entry: TypeAlias = Attempts | Starts | Packed | Notes | Fact
+Entry: TypeAlias = Attempts | Starts | Packed | ReceivedBatches | Fact
 
 
 class EncodedRows(NamedTuple):
@@ -97,13 +97,13 @@ class EncodedRows(NamedTuple):
     frames: Sequence[Frame]
 
 
-# Each with the number of its first row. Only the event loop's thread appends; entries that come
-# after another have numbers that do.
+# Entries with the numbers of their first rows, in ascending order. Only the event loop's thread
+# appends.
 Queue: TypeAlias = "deque[tuple[int, Entry | EncodedRows]]"
 
 
 class WrittenCount:
-    """How many items of a list were written."""
+    """How many items of the list ``done`` were written."""
 
     __slots__ = ("count", "done")
 

@@ -1,4 +1,4 @@
-"""The log that a session writes, segment by segment."""
+"""Writes the log of a session, segment by segment."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from asyncrevoke.journal.format.frames import Frame
     from asyncrevoke.journal.recording.entries import Entry, Queue
 
-# Entries in one write.
+# Entries that are encoded at once.
 _ENTRIES = 4096
 
 
 class LogFile:
-    """Appends entries; used by one thread at a time. With ``keep_frames``, the frames of rows that
-    were written are kept for :meth:`take_written`."""
+    """Appends entries. Used by one thread at a time. With ``keep_frames``, :meth:`take_written`
+    returns the frames of the rows that were written."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class LogFile:
         self._segment_bytes = segment_bytes
         self._segment_seconds = segment_seconds
         self._number = 0
-        # Of the next row.
+        # The number of the next row.
         self._row = 0
         self._dirty = False
         self._begin(None)
@@ -67,18 +67,18 @@ class LogFile:
 
     @property
     def piece_header(self) -> SegmentHeader:
-        """The header of a piece of this session's log that is sent by itself."""
+        """The header for pieces of this session's log, which are sent to a topic."""
         return SegmentHeader(self._session.folder.name, self._group, 0)
 
     def take(self, queue: Queue) -> None:
-        """Write all of the queue. It is on disk only after :meth:`sync`."""
+        """Write the whole queue. Its rows are on disk only after :meth:`sync`."""
         entries: list[Entry] = []
         first = 0
         while queue:
             try:
                 seq, item = queue.popleft()
             except IndexError:
-                break  # it is being encoded, and comes again
+                break  # encode_last() has taken it, and appends it again
             if isinstance(item, EncodedRows):
                 self._encode(entries, first)
                 self._append(item.frames)
@@ -117,17 +117,17 @@ class LogFile:
         self._dirty = True
 
     def take_written(self) -> list[Frame]:
-        """The frames of rows that were written since the last call."""
+        """The frames of the rows that were written since the last call."""
         written, self._written = self._written, []
         return written
 
     def take_full(self) -> list[Segment]:
-        """The segments that were ended since the last call, because they were full or old."""
+        """The segments that were ended since the last call because of their size or age."""
         full, self._full = self._full, []
         return full
 
     def sync(self) -> None:
-        """Return when all is on disk."""
+        """Return when all written rows are on disk."""
         if self._dirty:
             os.fsync(self._descriptor)
             self._dirty = False
@@ -137,7 +137,7 @@ class LogFile:
         self._begin(self._digest.digest())
 
     def close(self) -> Segment:
-        """Sync, and end this segment."""
+        """Sync and end this segment."""
         self.sync()
         os.close(self._descriptor)
         return self._segment

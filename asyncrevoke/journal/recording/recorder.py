@@ -1,4 +1,4 @@
-"""Records what happens in one session as journal entries."""
+"""Records the events of one session as journal entries."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from asyncrevoke.journal.recording.entries import (
     Attempts,
     Fact,
     Fetched,
-    Notes,
     Packed,
+    ReceivedBatches,
     Starts,
     Turn,
     WrittenCount,
@@ -46,18 +46,18 @@ _NOTICES = {
     NotifyKind.LOST: RowKind.LOST,
 }
 
-# Rows in one encoded batch, at least.
+# Rows in an encoded batch, at least.
 _ENOUGH = 2048
-# Records that are encoded together: more would not fit into the processor's cache.
+# Records that are encoded together: more do not fit into the processor's cache.
 _MANY = 128
-# The start time of a record whose start was not seen.
+# Stands for the start time of a call without a recorded start.
 _CLOSED = -1
 
 
 class Recorder:
     """Makes journal entries of a session's events. ``clock`` returns microseconds since the epoch
-    and never goes back. ``open_writer`` opens the files; its argument fails if they cannot be
-    written."""
+    and never goes back. ``open_writer`` opens the files; its argument is the consumer that fails if
+    they cannot be written."""
 
     def __init__(
         self,
@@ -83,27 +83,28 @@ class Recorder:
         self._seq = 0
         self._fresh = 0
         # Records whose first call succeeded and that are not queued yet, with their times.
-        self._well: list[Record] = []
-        self._well_turns: list[Turn] = []
+        self._succeeded: list[Record] = []
+        self._succeeded_turns: list[Turn] = []
         # Received batches, queued before any of their records is committed.
         self._fetched: list[Fetched] = []
         # The topics that have a handler.
         self._topics: set[str] = set()
         self._will_put = False
         self._group: CoreView | None = None
-        # Handlers started in this turn of the event loop; ``_open`` has the time of those that run.
+        # Records whose handlers started in this event loop iteration. ``_open`` has the start times
+        # of running handlers.
         self._began: list[Record] = []
         self.handler_started: Callable[[Record], object] = self._began.append
         self._turn = TurnTimes()
         self._open: dict[Record, int] = {}
-        # With ``strict``: handlers about to be called, and the task that waits until that is on
-        # disk.
+        # With ``strict``: records whose handlers are about to be called, and the task that waits
+        # until their rows are on disk.
         self._starting: list[Record] = []
         self._starts: asyncio.Task[None] | None = None
         self._seen: list[WrittenCount] = []
-        # The number of the next attempt, of records that have failed.
+        # The number of the next attempt, for records that have failed.
         self._next_attempt: dict[Record, int] = {}
-        # When records were delivered that no acknowledgement has named yet.
+        # Delivery times of records that are not acknowledged yet.
         self._delivered: dict[Record, int] = {}
 
     # --- the session -----------------------------------------------------------------------------
@@ -113,7 +114,7 @@ class Recorder:
         return CommitGate(requests, self)
 
     def session_opened(self, group: CoreView, consumer: FailsConsumer) -> None:
-        """The session begins."""
+        """Open the files and record the BEGIN row."""
         self._group = group
         self._writer = self._open_writer(consumer)
         self._queue = self._writer.queue
@@ -124,25 +125,27 @@ class Recorder:
         queue = self._queue
         if queue is None:
             return  # before the session, or after it
-        if self._well:
+        if self._succeeded:
             self._put_packed()
         rows = rows_of(entry)
         queue.append((self._seq, entry))
         self._seq += rows
-        if not isinstance(entry, (Packed, Notes)):
+        if not isinstance(entry, (Packed, ReceivedBatches)):
             self._fresh += rows
         if self._fresh >= _ENOUGH:
             self._fresh = 0
             encode_last(queue, hashed=self._hashed)
 
-    def _put_well(self, records: Sequence[Record], started: int | Sequence[int], at: int) -> None:
-        """Queue records whose first call succeeded. They are encoded later, many at once."""
+    def _put_succeeded(
+        self, records: Sequence[Record], started: int | Sequence[int], at: int
+    ) -> None:
+        """Queue records whose first call succeeded. Many are encoded together later."""
         if self._writer is None or self._queue is None:
             return
         self._put_later(self._writer)
-        self._well += records
-        self._well_turns.append(Turn(len(records), started, at))
-        if len(self._well) >= _MANY:
+        self._succeeded += records
+        self._succeeded_turns.append(Turn(len(records), started, at))
+        if len(self._succeeded) >= _MANY:
             self._put_packed()
 
     def _put_later(self, writer: Writer) -> None:
@@ -155,19 +158,19 @@ class Recorder:
         self._put_waiting()
 
     def _put_waiting(self) -> None:
-        if self._well:
+        if self._succeeded:
             self._put_packed()
         self._put_fetched()
 
     def _put_fetched(self) -> None:
         if self._fetched:
-            notes = Notes(self._fetched, self._clock())
+            received = ReceivedBatches(self._fetched, self._clock())
             self._fetched = []
-            self._put(notes)
+            self._put(received)
 
     def _put_packed(self) -> None:
-        records, turns = self._well, self._well_turns
-        self._well, self._well_turns = [], []
+        records, turns = self._succeeded, self._succeeded_turns
+        self._succeeded, self._succeeded_turns = [], []
         one_topic = len(self._topics) == 1
         packed = pack(records, turns, hashed=self._hashed, one_topic=one_topic)
         if packed is not None:
@@ -180,18 +183,18 @@ class Recorder:
 
     @property
     def behind(self) -> bool:
-        """Whether the writer is behind: more rows wait than should."""
+        """Whether more rows wait for the writer than should."""
         return self._writer is not None and self._writer.behind
 
     async def flush(self) -> None:
-        """Return when all is on disk."""
-        self._settle(self._clock())
+        """Return when all rows are on disk. Raises JournalError."""
+        self._queue_iteration(self._clock())
         self._put_waiting()
         if self._writer is not None:
             await self._writer.flush()
 
     async def aclose(self) -> None:
-        """The session has ended."""
+        """Record the END row, and close the files. Raises JournalError."""
         if self._closed or self._writer is None:
             return
         self._closed = True
@@ -200,13 +203,13 @@ class Recorder:
         for record, since in self._delivered.items():
             self._put(Attempts([record], since, now, CallOutcome.GIVEN_UP, None))
         self._put_waiting()
-        # How many rows there are, this one included.
+        # The number of rows, including this one.
         self._put(Fact(RowKind.END, now, facts=json.dumps({"rows": self._seq + 1})))
         self._queue = None
         await self._writer.aclose()
 
     def handler_registered(self, topic: str, handler: str, order_by: str | None) -> None:
-        """A handler has this topic."""
+        """Record that a handler reads this topic."""
         self._topics.add(topic)
         facts = json.dumps({"handler": handler, "order_by": order_by})
         self._put(Fact(RowKind.TOPIC, self._clock(), topic, facts=facts))
@@ -214,18 +217,18 @@ class Recorder:
     # --- batches ---------------------------------------------------------------------------------
 
     def decoder(self, decode: RecordDecoder) -> RecordDecoder:
-        """The same, which writes down what batches come, if that is wanted."""
+        """A decoder that also records the received batches, if ``content`` is ``"batches"``."""
         if self._content != "batches":
             return decode
 
-        def noting(fetched: FetchedPartition, read_committed: bool, /) -> Sequence[RecordBatch]:
+        def recording(fetched: FetchedPartition, read_committed: bool, /) -> Sequence[RecordBatch]:
             batches = decode(fetched, read_committed)
-            self._came(fetched.partition, batches)
+            self._batches_received(fetched.partition, batches)
             return batches
 
-        return noting
+        return recording
 
-    def _came(self, partition: TopicPartition, batches: Sequence[RecordBatch]) -> None:
+    def _batches_received(self, partition: TopicPartition, batches: Sequence[RecordBatch]) -> None:
         if self._writer is None:
             return
         now = self._clock()
@@ -233,7 +236,7 @@ class Recorder:
         self._fetched += [
             Fetched(topic, number, b.base_offset, b.next_offset - 1, b.count, b.checksum, now)
             for b in batches
-            if b.count  # there are records that may be handled
+            if b.count  # empty batches have nothing to handle
         ]
         if len(self._fetched) >= _ENOUGH:
             self._put_fetched()
@@ -243,21 +246,22 @@ class Recorder:
     # --- handlers --------------------------------------------------------------------------------
 
     def watch_completed(self, done: list[Record]) -> None:
-        """Read the records of successful calls from ``done`` at the end of each turn."""
+        """Read the records of successful calls from ``done`` at the end of each event loop
+        iteration."""
         self._seen.append(WrittenCount(done))
 
     def handlers_started(self, records: Sequence[Record]) -> None:
-        """Handlers of these records were called; calls that run already keep their start."""
+        """Handlers of these records were called. Calls that are running keep their start."""
         now = self._clock()
-        self._settle(now)
+        self._queue_iteration(now)
         for record in records:
             self._open.setdefault(record, now)
 
     async def record_start(self, records: Sequence[Record]) -> None:
-        """Return when the start of these calls is on disk. All calls that start in one turn of the
-        event loop share one write."""
+        """Return when the rows about the start of these calls are on disk. All calls that start in
+        one event loop iteration share a write."""
         now = self._clock()
-        self._settle(now, starts=False)
+        self._queue_iteration(now, starts=False)
         for record in records:
             if record not in self._open:
                 self._open[record] = now
@@ -266,7 +270,7 @@ class Recorder:
         if starts is None:
             starts = self._starts = asyncio.create_task(self._write_starts())
             starts.add_done_callback(_retrieved)
-        # A cancelled caller leaves the flush to the others.
+        # If this caller is cancelled, the flush continues for the others.
         await asyncio.shield(starts)
 
     async def _write_starts(self) -> None:
@@ -279,38 +283,39 @@ class Recorder:
         self._put(Starts(starting, now))
 
     def loop_turn_began(self) -> None:
-        """Handlers may start in this turn of the event loop."""
+        """An event loop iteration begins, in which handlers may start."""
         self._turn.turn_began(self._clock())
 
     def loop_turn_ended(self, done: Sequence[Record]) -> None:
-        """A turn of the event loop has ended, in which the handlers of these records returned."""
+        """An event loop iteration has ended, in which the handlers of these records returned."""
         now = self._clock()
         began = self._began
         started = self._turn.start_of_calls(now)
         in_one = began and began == done and started == now
         if in_one and not (self._open or self._next_attempt or self._is_split()):
-            # Nothing was waited for: all of it began and ended in this turn.
-            self._put_well(began, now, now)
+            # No call has waited: all began and ended in this iteration.
+            self._put_succeeded(began, now, now)
             began.clear()
             return
-        self._settle(now)
+        self._queue_iteration(now)
         for seen in self._seen:
             if seen.done is done:
                 seen.count = 0
 
     def _is_split(self) -> bool:
-        """Whether a part of this turn was written already, or belongs to another turn."""
+        """Whether a part of this iteration was written already, or there are several lists of
+        records."""
         return len(self._seen) > 1 or self._seen[0].count > 0
 
-    def _settle(self, now: int, *, starts: bool = True) -> None:
-        """Queue all of this turn so far, so that a later start never seems to precede an end.
-        ``starts``: also queue the calls that are about to start."""
+    def _queue_iteration(self, now: int, *, starts: bool = True) -> None:
+        """Queue all events of this iteration so far, so that no later start seems to precede an
+        end. ``starts``: also queue the calls that are about to start."""
         began = self._began
         started = self._turn.start_of_calls(now)
         began_before = began.copy() if started < now else []
         if began:
             opened = self._open
-            if self.strict:  # since before
+            if self.strict:  # record_start() has recorded their start
                 began = [record for record in began if record not in opened]
             opened.update(dict.fromkeys(began, started))
             self._began.clear()
@@ -329,7 +334,7 @@ class Recorder:
         ended: Sequence[Record] = done
         started: Sequence[int] = list(map(self._open.pop, done, repeat(_CLOSED)))
         if _CLOSED in started:
-            # A record that went to another topic has been written down already.
+            # failure_decided() has recorded records that were sent to another topic.
             ended = [record for record, since in zip(done, started, strict=True) if since >= 0]
             started = [since for since in started if since >= 0]
         if self._next_attempt and any(record in self._next_attempt for record in ended):
@@ -337,20 +342,20 @@ class Recorder:
                 number = self._next_attempt.pop(record, 1)
                 self._put(Attempts([record], since, now, attempt=number))
         elif ended:
-            self._put_well(ended, started, now)
+            self._put_succeeded(ended, started, now)
 
     def batch_completed(self, records: Sequence[Record]) -> None:
-        """Records of a batch are done."""
+        """Records of a batch call are completed."""
         now = self._clock()
-        self._settle(now)
+        self._queue_iteration(now)
         self._ended(records, now)
 
     def failure_decided(
         self, record: Record, decision: FailureDecision, error: BaseException
     ) -> None:
-        """A record's call has failed."""
+        """The call for a record has failed."""
         now = self._clock()
-        self._settle(now)
+        self._queue_iteration(now)
         since = self._open.pop(record, None)
         if since is None:
             return
@@ -363,9 +368,9 @@ class Recorder:
             self._next_attempt[record] = number + 1
 
     def handler_cancelled(self, records: Sequence[Record], error: BaseException) -> None:
-        """The call of these was cancelled."""
+        """The call for these records was cancelled."""
         now = self._clock()
-        self._settle(now)
+        self._queue_iteration(now)
         cause = None if isinstance(error, asyncio.CancelledError) else error
         for record in records:
             since = self._open.pop(record, None)
@@ -376,7 +381,7 @@ class Recorder:
     # --- iteration -------------------------------------------------------------------------------
 
     def batch_returned(self, batch: PollResult) -> None:
-        """A step returns this to a loop."""
+        """The iterator returns this batch to a loop."""
         if not batch.records:
             return
         now = self._clock()
@@ -386,7 +391,8 @@ class Recorder:
             self._delivered.update(dict.fromkeys(batch.records, now))
 
     def step_begun(self, *, counts: bool) -> None:
-        """The next step starts. With acks nothing counts by that."""
+        """The next step of the iterator begins. If it ``counts``, it completes the delivered
+        records, except with ``commit_mode="ack"``."""
         if not self._delivered or self._facts["commit_mode"] == "ack":
             return
         if counts:
@@ -401,11 +407,11 @@ class Recorder:
         self._delivered.clear()
 
     def record_submitted(self, record: Record) -> None:
-        """A task takes it over."""
+        """A task processes this record."""
         self._delivered.pop(record, None)
 
     def record_completed(self, record: Record) -> None:
-        """It is done."""
+        """This record is completed."""
         since = self._delivered.pop(record, None)
         if since is not None:
             self._put(Attempts([record], since, self._clock(), attempt=None))
@@ -416,15 +422,15 @@ class Recorder:
         """Partitions were assigned, released or lost."""
         kind = _NOTICES[notify.kind]
         if kind is not RowKind.ASSIGN:
-            # What ended in this turn ended before the release.
-            self._settle(self._clock())
+            # Calls that ended in this iteration ended before the release.
+            self._queue_iteration(self._clock())
         for partition in sorted(notify.partitions):
-            self._tell(kind, partition, self._position(partition))
+            self._put_fact(kind, partition, self._position(partition))
         if kind is not RowKind.ASSIGN:
             self._forget(notify.partitions)
 
     def _forget(self, gone: frozenset[TopicPartition]) -> None:
-        """Forget the attempt numbers of records of lost partitions that wait for a retry."""
+        """Forget the attempt numbers of records of these partitions that wait for a retry."""
         if self._next_attempt:
             waiting = [r for r in self._next_attempt if r not in self._open]
             for record in waiting:
@@ -432,11 +438,11 @@ class Recorder:
                     del self._next_attempt[record]
 
     def core_reported(self, event: Emit) -> None:
-        """An event of the core."""
+        """The core has reported an event."""
         for kind, partition, offset, facts in changes_of(event):
-            self._tell(kind, partition, offset, facts=facts)
+            self._put_fact(kind, partition, offset, facts=facts)
 
-    def _tell(
+    def _put_fact(
         self,
         kind: RowKind,
         partition: TopicPartition,
@@ -455,10 +461,10 @@ class Recorder:
         try:
             return self._group.position(partition)
         except IllegalStateError:
-            return None  # it is not ours any more
+            return None  # no longer assigned
 
     def committed(self, request: OffsetCommitRequest, reply: Replied | Failed) -> None:
-        """A commit was answered, or its outcome is unknown."""
+        """A broker responded to a commit, or its outcome is unknown."""
         now = self._clock()
         if isinstance(reply, Failed):
             if reply.kind is FailureKind.UNREACHABLE:
@@ -480,6 +486,6 @@ class Recorder:
 
 
 def _retrieved(task: asyncio.Task[None]) -> None:
-    """Mark the error as retrieved: the writer reports it to the consumer."""
+    """Mark the exception as retrieved, because the writer reports it to the consumer."""
     if not task.cancelled():
         task.exception()

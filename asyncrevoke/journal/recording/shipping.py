@@ -1,4 +1,4 @@
-"""Sends what a journal's thread has written to a topic, on the event loop."""
+"""Sends the rows that the journal's thread has written to a topic, on the event loop."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 
 class Sink(Protocol):
-    """Where the pieces of logs are sent."""
+    """Stores pieces of logs. Implemented by
+    :class:`~asyncrevoke.journal.topic.kafka_sink.KafkaSink`."""
 
     async def send(self, session: str, pieces: list[bytes]) -> None:
-        """Return when these pieces are stored, in their order."""
+        """Return when these pieces are stored, in their order. Raises JournalError."""
         ...
 
     async def aclose(self) -> None:
@@ -29,7 +30,7 @@ class Sink(Protocol):
 
 
 class Shipping:
-    """Created on the event loop, called from the journal's thread."""
+    """Created on the event loop; its methods are called from the journal's thread."""
 
     def __init__(self, sink: Sink, session: JournalSession) -> None:
         self._sink = sink
@@ -37,7 +38,7 @@ class Shipping:
         self._loop = asyncio.get_running_loop()
 
     def send(self, log: LogFile, frames: Sequence[Frame]) -> None:
-        """Return when the sink has stored them. Raises JournalError."""
+        """Return when the sink has stored these frames. Raises JournalError."""
         from asyncrevoke.journal.topic.kafka_sink import pieces
 
         blobs = list(pieces(log.piece_header, frames))

@@ -1,4 +1,4 @@
-"""When the calls of one iteration of the event loop began and ended."""
+"""The times at which calls of one event loop iteration began and ended."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ if TYPE_CHECKING:
 
     from asyncrevoke.model import Record
 
-# Workers start no call this long after the beginning of an iteration (microseconds).
+# Handler workers start no call later than this after the beginning of an iteration (microseconds).
 _LONG_TURN = 50_000
 
 
 class TurnTimes:
-    """The time at which calls of one iteration are recorded as begun, without a clock for each.
+    """The start time to record for the calls of an iteration, without reading the clock for each.
 
-    Ordinarily that is the end of the iteration, a few milliseconds later. If it took long, because
-    a call blocked the event loop or the process was frozen, calls began before that, and other
-    members may have handled the same records since: their time is that of the beginning.
+    Normally it is the end of the iteration, a few milliseconds after the start. In a long iteration
+    (a call blocked the event loop, or the process was frozen) it is the beginning: other members
+    may have handled the same records before the end.
     """
 
     def __init__(self) -> None:
@@ -29,16 +29,17 @@ class TurnTimes:
         self._began_at = now
 
     def start_of_calls(self, now: int) -> int:
-        """When the calls began that are recorded ``now``: earlier only if the iteration is long."""
+        """The start time of calls that are recorded ``now``: earlier than ``now`` only in a long
+        iteration."""
         began_at = self._began_at
         return now if began_at is None or now - began_at < _LONG_TURN else began_at
 
 
 def ended_early(began: Sequence[Record], ended: Sequence[Record]) -> list[Record]:
-    """Those of the ``ended`` calls that had ended when the calls of a long iteration began.
+    """The ``ended`` calls that had ended before the calls of a long iteration began.
 
-    One call alone can have taken the time, the last of those that ``began``, in order. Those that
-    it had to wait for had ended.
+    A single call has blocked the iteration: the last of those that ``began``, which are in order.
+    Calls for which it had to wait had ended before.
     """
     if not began:
         return []

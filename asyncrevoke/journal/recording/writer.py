@@ -22,44 +22,46 @@ if TYPE_CHECKING:
     from asyncrevoke.journal.segments import Segment
     from asyncrevoke.runtime.hooks.journal_hooks import FailsConsumer
 
-# Seconds between two writes when no flush waits.
+# Seconds between two writes if no flush waits.
 _PACE = 0.1
-# Rows that may wait before polls wait for the disk.
+# Limit for waiting entries: beyond it, polls wait for the disk.
 _MANY = 5_000
-# Seconds that closing waits for the last segment to be sealed, and then for sealing to stop.
+# Seconds that closing waits until the last segment is sealed, and then until sealing stops.
 _SEALING_AT_END = 1.0
 _SEALER_STOP_TIMEOUT = 1.0
 
 
 class Writer(Protocol):
-    """Writes the entries of ``queue`` to disk, some time later."""
+    """Writes the entries of ``queue`` to disk. Implemented by :class:`DirectWriter` and
+    :class:`ThreadWriter`."""
 
     queue: Queue
 
     @property
     def behind(self) -> bool:
-        """Whether more rows wait than should, or the session's BEGIN row is not on disk yet."""
+        """Whether too many entries wait, or the session's BEGIN row is not on disk yet."""
         ...
 
     def later(self, function: Callable[[], None]) -> None:
-        """Call ``function`` between two writes, so that the recorder queues what it has
-        collected."""
+        """Call ``function`` before the next write, so that the recorder queues its collected
+        records."""
         ...
 
     async def flush(self) -> None:
-        """Return when all that was put is on disk. Raises JournalError."""
+        """Return when all queued entries are on disk. Raises JournalError."""
         ...
 
     async def aclose(self) -> None:
-        """Flush, write no more, and seal what can be sealed soon. Raises JournalError.
+        """Flush, stop writing, and seal what can be sealed within a second. Raises JournalError.
 
-        If cancelled, returns at once: unsealed segments stay logs, which are as complete, and are
-        sealed when a consumer opens the folder next."""
+        If cancelled, returns at once: unsealed segments stay logs, which have the same rows, and
+        the next consumer that opens the folder seals them.
+        """
         ...
 
 
 class DirectWriter:
-    """Writes on flush, in the caller's thread: for tests in virtual time."""
+    """Writes on flush, in the caller's thread, for tests in virtual time."""
 
     def __init__(self, open_log: Callable[[], LogFile], release: Callable[[], None]) -> None:
         self.queue: Queue = deque()
@@ -68,7 +70,7 @@ class DirectWriter:
         self._log = open_log()
 
     def later(self, function: Callable[[], None]) -> None:
-        """Never: nothing is written before it is flushed."""
+        """Does nothing, because a flush precedes each write."""
 
     async def flush(self) -> None:
         """Write all, and sync."""
@@ -89,9 +91,9 @@ class DirectWriter:
 class ThreadWriter:
     """Writes in a thread, about every 0.1 s, and at once when :meth:`flush` is called.
 
-    Concurrent flushes share one sync. ``shipping`` also sends what was written to a topic. After a
-    failure nothing more is written: ``consumer`` fails, and each flush raises. ``release`` is
-    called when no thread works on the session's files any more.
+    Concurrent flushes share one sync. ``shipping`` also sends the rows to a topic. After a failure
+    it stops writing: ``consumer`` fails, and each flush raises. It calls ``release`` when no thread
+    uses the session's files any more.
     """
 
     def __init__(
@@ -121,17 +123,17 @@ class ThreadWriter:
 
     @property
     def behind(self) -> bool:
-        """Whether the disk is behind, or has no row of the session yet. Waiting for the latter
-        leaves a trace of every session that handles a record, however soon its process is
-        killed."""
+        """Whether the disk is behind, or has no row of the session yet. Polls wait for the first
+        row, so that each session that handles a record leaves a row, even if its process is killed
+        early."""
         return not self._begun or len(self.queue) > _MANY
 
     def later(self, function: Callable[[], None]) -> None:
-        """In the time between two writes."""
+        """Call ``function`` after the interval between two writes."""
         self._loop.call_later(_PACE, function)
 
     async def flush(self) -> None:
-        """Return when all that was put is on disk. If cancelled, only the waiting ends."""
+        """Return when all queued entries are on disk. If cancelled, only the waiting ends."""
         if self._failure is not None:
             raise self._failure
         waiter = self._loop.create_future()
@@ -141,7 +143,7 @@ class ThreadWriter:
         await waiter
 
     async def aclose(self) -> None:
-        """Flush, seal the last segment if that takes no second, and end the threads."""
+        """Flush, seal the last segment if that takes less than a second, and end the threads."""
         self._closing = True
         try:
             await self.flush()
@@ -161,7 +163,7 @@ class ThreadWriter:
             while not self._round(log):
                 self._wake.wait(_PACE)
             self._sealer.seal(log.close())
-        except Exception as error:  # noqa: BLE001 - raised in each flush and in the consumer
+        except Exception as error:  # noqa: BLE001 - each flush and the consumer raise it
             failure = error
         try:
             if self._shipping is not None:
@@ -175,7 +177,7 @@ class ThreadWriter:
         self._call(_resolve, [self._ended])
 
     def _round(self, log: LogFile) -> bool:
-        """Write what is queued. True if this was the last round."""
+        """Write the queue. True if this was the last round."""
         self._wake.clear()
         closing = self._closing
         with self._lock:
@@ -222,11 +224,11 @@ class ThreadWriter:
 
 
 class Sealer:
-    """Seals segments one after another, in a thread: first those that killed sessions left open,
-    then those given to :meth:`seal`.
+    """Seals segments one after another, in a thread: first those of killed sessions, then those
+    passed to :meth:`seal`.
 
-    An unsealed log is as complete as a sealed one, so sealing may stop at any time, and its errors
-    are only logged.
+    An unsealed log has the same rows as a sealed one, so sealing may stop at any time, and its
+    errors are only logged.
     """
 
     def __init__(self, others: Callable[[], Sequence[JournalSession]]) -> None:
@@ -235,14 +237,14 @@ class Sealer:
         self._wanted: deque[Segment] = deque()
         self._wake = threading.Event()
         self._ending = False
-        self._given_up = False
+        self._stopped = False
         self._thread = threading.Thread(
             target=self._run, name="asyncrevoke journal, sealing", daemon=True
         )
 
     def start(self) -> None:
         """Start the thread, which first seals the segments of ended sessions."""
-        # An interpreter that ends may not take Arrow away from a thread that works with it.
+        # The interpreter must not unload Arrow while the thread uses it.
         atexit.register(self._end_at_exit)
         self._thread.start()
 
@@ -253,12 +255,12 @@ class Sealer:
 
     def stop_waiting(self) -> None:
         """Stop sealing. A segment that is being sealed stops at its next row group."""
-        self._given_up = True
+        self._stopped = True
         self._wake.set()
 
     def end(self) -> None:
-        """Return when all segments are sealed or sealing was stopped. Blocks: not for the event
-        loop."""
+        """Return when all segments are sealed, or sealing was stopped. Blocks: do not call it on
+        the event loop."""
         self._ending = True
         self._wake.set()
         if self._thread.ident is not None:
@@ -269,21 +271,21 @@ class Sealer:
         self.stop_waiting()
         self._thread.join(_SEALER_STOP_TIMEOUT)
 
-    def _has_given_up(self) -> bool:
-        return self._given_up
+    def _is_stopped(self) -> bool:
+        return self._stopped
 
     def _run(self) -> None:
         try:
             others = self._others()
         except (OSError, ConfigError) as error:
-            self._tell(error)
+            self._log_unsealed(error)
             others = ()
         for session in others:
-            self._try(partial(seal_session, session, self._has_given_up))
-        while not self._given_up:
+            self._try(partial(seal_session, session, self._is_stopped))
+        while not self._stopped:
             if self._wanted:
                 segment = self._wanted.popleft()
-                self._try(partial(seal, segment, self._has_given_up))
+                self._try(partial(seal, segment, self._is_stopped))
             elif self._ending:
                 return
             else:
@@ -291,14 +293,14 @@ class Sealer:
                 self._wake.clear()
 
     def _try(self, work: Callable[[], object]) -> None:
-        if self._given_up:
+        if self._stopped:
             return
         try:
             work()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the log is complete
-            self._tell(error)
+        except Exception as error:  # noqa: BLE001 - the log has all rows
+            self._log_unsealed(error)
 
-    def _tell(self, error: Exception) -> None:
+    def _log_unsealed(self, error: Exception) -> None:
         self._log.warning(
             "journal segment not sealed; audits read its log instead",
             error=str(error),

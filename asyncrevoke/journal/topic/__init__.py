@@ -1,1 +1,1 @@
-"""A journal in a topic: how it is sent there, and how it is collected from there."""
+"""A journal in a topic: sending and collecting it."""

@@ -1,7 +1,7 @@
-"""The folder that ``asyncrevoke journal collect`` writes from pieces of logs in a topic.
+"""Writes the folder of ``asyncrevoke journal collect``, from pieces of logs in a topic.
 
-The topic is not trusted. A piece is written only if it is complete, belongs to one session with a
-valid id, repeats no row, and is no larger than what ``KafkaSink`` sends. So no name from the topic
+The topic is untrusted. A piece is written only if it is complete, belongs to one session with a
+valid id, repeats no row, and is no larger than what ``KafkaSink`` sends. So no name in the topic
 leads out of the folder, and the folder is no larger than the topic.
 """
 
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 
     from asyncrevoke.journal.format.arrow import RecordBatch
 
-# Sessions: more than a group starts in years.
+# Limit for sessions: more than a group starts in years.
 MOST_SESSIONS: Final = 10_000
-# Whose committed offsets are asked for.
+# Limit for groups whose committed offsets are requested.
 _MOST_GROUPS: Final = 100
-# Files that are written at the same time.
+# Limit for files that are open for writing.
 _MOST_OPEN: Final = 100
-# Gaps in the rows of a session, which retention or an attacker may have left.
+# Limit for gaps in the rows of a session, which retention or an attacker may leave.
 _MOST_RANGES: Final = 10_000
 
 
 class CollectedFolder:
-    """Writes pieces; :meth:`seal` ends it. ``sessions`` and ``rows`` count what was written, and
-    ``groups`` are those of the sessions."""
+    """Writes pieces to files; :meth:`seal` completes them. ``sessions`` and ``rows`` count what was
+    written; ``groups`` are those of the sessions."""
 
     def __init__(self, folder: Path, most_sessions: int = MOST_SESSIONS) -> None:
         self._folder = folder
         self._most_sessions = most_sessions
-        # In the order of their last piece.
+        # Ordered by the time of the last piece.
         self._open: OrderedDict[SessionId, SealedFile] = OrderedDict()
         self._segments: dict[SessionId, int] = {}
         self._known: dict[SessionId, RowRanges] = {}
@@ -49,7 +49,7 @@ class CollectedFolder:
 
     @property
     def sessions(self) -> int:
-        """Sessions of which rows were written."""
+        """The number of sessions of which rows were written."""
         return len(self._known)
 
     def begin(self) -> None:
@@ -57,9 +57,9 @@ class CollectedFolder:
         self._folder.mkdir(folder_mode(PRIVATE), parents=True, exist_ok=True)
 
     def take(self, piece: bytes) -> bool:
-        """Write the rows of a piece; False, and nothing is written, if it is none.
+        """Write the rows of a piece. Returns False, and writes nothing, for an invalid piece.
 
-        JournalError if there are more sessions than may be; OSError.
+        Raises JournalError if there are too many sessions; OSError.
         """
         content = read_piece(piece)
         if problem_of_piece(content) is not None or content.about is None:
@@ -70,9 +70,8 @@ class CollectedFolder:
         if known is None:
             if len(self._known) >= self._most_sessions:
                 raise JournalError(
-                    f"the topic has more than {self._most_sessions:,} sessions: nothing is "
-                    "collected of the others; has somebody else written to it? max_sessions=N "
-                    "sets the limit"
+                    f"the topic has more than {self._most_sessions:,} sessions: max_sessions=N "
+                    "sets the limit, unless another program has written to the topic"
                 )
             known = self._known[name] = RowRanges()
         if not known.add(first, end):
@@ -103,27 +102,27 @@ class CollectedFolder:
         file.seal(About(name, self._segments[name], None, None, VERSION))
 
     def seal(self) -> None:
-        """Seal all files: the topic was read to its end."""
+        """Seal all files, after the topic was read to its end."""
         while self._open:
             self._seal(*self._open.popitem())
 
     def abandon(self) -> None:
-        """Remove the files that were not sealed."""
+        """Remove the files that are not sealed."""
         while self._open:
             _, file = self._open.popitem()
             file.abandon()
 
 
 class RowRanges:
-    """The row numbers of a session that were seen, as sorted ranges that do not touch."""
+    """The row numbers of a session that were added, as sorted ranges that do not touch."""
 
     def __init__(self) -> None:
         self._firsts: list[int] = []
         self._ends: list[int] = []
 
     def add(self, first: int, end: int) -> bool:
-        """Add the numbers from ``first`` up to, not including, ``end``. False if one of them was
-        added before, or if there are too many gaps."""
+        """Add the numbers from ``first`` up to, not including, ``end``. Returns False if one of
+        them was added before, or there are too many gaps."""
         firsts, ends = self._firsts, self._ends
         at = bisect_right(firsts, first)
         if (at and ends[at - 1] > first) or (at < len(firsts) and firsts[at] < end):
@@ -146,7 +145,8 @@ class RowRanges:
 
 
 def _rows_of(batches: list[RecordBatch]) -> tuple[int, int]:
-    """The number of the first row, and the one after the last: they follow one another."""
+    """The number of the first row, and the number after the last row. Row numbers are
+    consecutive."""
     first = batches[0].column("seq")[0].as_py()
     rows = sum(batch.num_rows for batch in batches)
     return first, first + rows

@@ -1,6 +1,6 @@
-"""A journal in a topic, for members whose disks are lost with them.
+"""A journal in a topic, for members whose disks do not last.
 
-Each record is a piece of a session's log that can be read alone; its key is the session's id.
+Each record is a piece of a session's log that can be read alone. Its key is the session id.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     from asyncrevoke.model import TopicPartition as Partition
 
-    # What a group has committed.
+    # Returns the committed offsets of a group.
     CommittedOffsets: TypeAlias = Callable[[str], Awaitable[Mapping[Partition, int]]]
 
-# Half of the default max.message.bytes, which leaves room for the batch around it.
+# Half of the default max.message.bytes, which leaves room for the record batch.
 _MOST_BYTES = 500_000
 _TIMEOUT = 30.0
 _STOP = 2.0
@@ -39,23 +39,23 @@ _STOP = 2.0
 class KafkaSink:
     """Also sends a journal to a topic: ``Journal(path, sink=KafkaSink("billing-journal", ...))``.
 
-    The rows of what a commit covers are then also in this topic, on all in-sync replicas, before
-    the commit is sent. ``options`` are those of aiokafka's producer, such as ``bootstrap_servers``
-    and for security. If rows cannot be sent within 30 s, the consumer ends with a JournalError, as
-    it does on a full disk.
+    Before the consumer sends a commit, the rows of the committed records are also in this topic, on
+    all in-sync replicas. ``options`` are those of aiokafka's producer, such as
+    ``bootstrap_servers`` and its security options. If rows cannot be sent within 30 s, the consumer
+    fails with a JournalError, as it does on a full disk.
 
     The topic's retention decides how long rows are kept. ``asyncrevoke journal collect`` writes a
-    folder from it.
+    folder from the topic.
     """
 
     def __init__(self, topic: str, **options: object) -> None:
         if not topic:
-            raise ConfigError("KafkaSink: name the topic that takes the journal")
+            raise ConfigError("KafkaSink needs the name of a topic")
         rejected = {"acks", "enable_idempotence", "transactional_id"} & options.keys()
         if rejected:
             raise ConfigError(
                 f"KafkaSink({shown_option(topic)}): {', '.join(sorted(rejected))} cannot be set: "
-                "what is committed has to be in the topic once, on all replicas"
+                "the sink needs acks=all and idempotence without transactions"
             )
         if "bootstrap_servers" in options:
             addresses("bootstrap_servers", options["bootstrap_servers"])
@@ -67,11 +67,11 @@ class KafkaSink:
         return f"KafkaSink({self.topic!r})"
 
     def copy(self) -> Self:
-        """One for a session of its own."""
+        """A sink with the same options, for one session."""
         return type(self)(self.topic, **self._options)
 
     async def send(self, session: str, pieces: list[bytes]) -> None:
-        """Return when these are in the topic, in their order. Raises JournalError."""
+        """Return when these pieces are in the topic, in their order. Raises JournalError."""
         try:
             async with asyncio.timeout(_TIMEOUT):
                 if self._producer is None:
@@ -83,16 +83,16 @@ class KafkaSink:
                 await asyncio.gather(*sent)
         except TimeoutError as error:
             raise JournalError(
-                f"topic {self.topic!r} has not taken the journal within {_TIMEOUT:g} s: does it "
-                "exist, and has it enough replicas in sync?"
+                f"the brokers have not acknowledged the journal in topic {self.topic!r} within "
+                f"{_TIMEOUT:g} s: check that it exists and has enough in-sync replicas"
             ) from error
         except KafkaError as error:
             raise JournalError(
-                f"topic {self.topic!r} does not take the journal: {error}"
+                f"the journal cannot be sent to topic {self.topic!r}: {error}"
             ) from error
 
     async def aclose(self) -> None:
-        """Disconnect; takes 2 seconds at most."""
+        """Disconnect. Takes at most 2 seconds."""
         producer, self._producer = self._producer, None
         if producer is None:
             return
@@ -100,7 +100,7 @@ class KafkaSink:
             async with asyncio.timeout(_STOP):
                 await producer.stop()
         except (TimeoutError, KafkaError):
-            # After a failure, it would wait for what it has not sent.
+            # After a failure, stop() would wait for the unsent records.
             await producer.client.close()
 
 
@@ -124,11 +124,12 @@ def _log(header: SegmentHeader, frames: list[Frame]) -> bytes:
 
 
 class Collected(NamedTuple):
-    """What was in a topic: sessions, rows, and records that are no piece of a journal."""
+    """What a topic has: sessions, rows, and ``invalid``, the number of records that are no valid
+    piece of a journal."""
 
     sessions: int
     rows: int
-    strange: int
+    invalid: int
 
 
 async def collect(
@@ -139,34 +140,35 @@ async def collect(
     committed_by: CommittedOffsets | None = None,
     **options: object,
 ) -> Collected:
-    """Make a journal's folder of a topic that ``KafkaSink`` has written to.
+    """Write a journal's folder from a topic that ``KafkaSink`` has written to.
 
-    Reads it once, to where it ended when that began. With ``committed_by``, then asks it for the
-    offsets that the groups of the journals have committed, which are written into the folder, and
-    reads on to where the topic ends then: the rows of what a commit covers are in it before the
-    commit is sent. ``options`` are those of aiokafka's consumer.
-    Pieces that are not whole, that repeat rows, or that are of a session with an id that this
-    library does not generate are not written, but counted. Raises ConfigError if there is no such
-    topic, or the folder has something in it; JournalError if there are more than ``max_sessions``.
+    Reads the topic up to its end at the time of the call. With ``committed_by``, it then requests
+    the committed offsets of the journals' groups, writes them into the folder, and reads up to the
+    new end of the topic: a commit is sent only after its rows are in the topic. ``options`` are
+    those of aiokafka's consumer.
+
+    Counts, but does not write, incomplete pieces, repeated rows, and pieces with invalid session
+    ids. Raises ConfigError if the topic does not exist or the folder is not empty, and JournalError
+    if there are more than ``max_sessions`` sessions.
     """
     if not await asyncio.to_thread(_is_free, folder):
-        raise ConfigError(f"{folder} is not empty: name a new folder for what is collected")
+        raise ConfigError(f"{folder} is not empty: use a new folder")
     consumer = kafka_consumer(
         **options, group_id=None, enable_auto_commit=False, isolation_level="read_committed"
     )
     collected = CollectedFolder(folder, max_sessions)
-    strange = 0
+    invalid = 0
     try:
         await consumer.start()
         partitions = await _partitions(topic, options)
         await asyncio.to_thread(collected.begin)
         async for value in _values(consumer, partitions):
-            strange += value is None or not collected.take(value)
+            invalid += value is None or not collected.take(value)
         if committed_by is not None:
             at = time.time_ns() // 1000
             committed = {group: await committed_by(group) for group in sorted(collected.groups)}
             async for value in _until_end(consumer, partitions):
-                strange += value is None or not collected.take(value)
+                invalid += value is None or not collected.take(value)
             await asyncio.to_thread(write_snapshot, folder, at, committed)
         collected.seal()
     except KafkaError as error:
@@ -174,7 +176,7 @@ async def collect(
     finally:
         collected.abandon()
         await consumer.stop()
-    return Collected(collected.sessions, collected.rows, strange)
+    return Collected(collected.sessions, collected.rows, invalid)
 
 
 def _is_free(folder: Path) -> bool:
@@ -191,7 +193,7 @@ async def _partitions(topic: str, options: dict[str, object]) -> list[TopicParti
     numbers = sorted(each["partition"] for each in described["partitions"])
     if not numbers:
         raise ConfigError(
-            f"the broker has no topic {shown_option(topic)}, or it may not be described"
+            f"there is no topic {shown_option(topic)}, or this user may not describe it"
         )
     return [TopicPartition(topic, number) for number in numbers]
 
@@ -210,7 +212,7 @@ async def _until_end(
     consumer: Any,  # noqa: ANN401 - half typed
     partitions: list[TopicPartition],
 ) -> AsyncIterator[bytes | None]:
-    """All values from the consumer's positions to where the partitions end now."""
+    """All values from the consumer's positions up to the current ends of the partitions."""
     ends = await consumer.end_offsets(partitions)
     left = {tp for tp in partitions if await consumer.position(tp) < ends[tp]}
     while left:

@@ -1,6 +1,6 @@
-"""The offsets that groups had committed when their journals were collected, in a file beside them.
+"""A file with the committed offsets of groups at the time when their journals were collected.
 
-The file is not trusted: what is no snapshot says nothing.
+The file is untrusted: an invalid one is ignored.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 SNAPSHOT: Final = "committed.json"
 """The name of the file."""
 LONGEST_SNAPSHOT: Final = 2**23
-"""Its largest size in bytes, of 100,000 partitions: what is longer says nothing."""
+"""The largest size of the file in bytes, for about 100,000 partitions. Larger files are ignored."""
 
 
 class OffsetsSnapshot(NamedTuple):
-    """Committed offsets of one group and one topic, by partition, at a time in microseconds."""
+    """Committed offsets of one group and topic, by partition, at a time in microseconds."""
 
     offsets: Mapping[int, int]
     at_us: int
@@ -33,7 +33,7 @@ class OffsetsSnapshot(NamedTuple):
 def write_snapshot(
     folder: Path, at_us: int, committed: Mapping[str, Mapping[TopicPartition, int]]
 ) -> None:
-    """Write what these groups have committed into a journal's folder. OSError."""
+    """Write the committed offsets of these groups into a journal's folder. Raises OSError."""
     groups: dict[str, dict[str, dict[int, int]]] = {}
     for group, offsets in committed.items():
         topics = groups.setdefault(group, {})
@@ -45,8 +45,8 @@ def write_snapshot(
 
 
 def read_snapshot(folder: Path, group: str, topic: str) -> OffsetsSnapshot | None:
-    """What a journal's folder has of this group and topic; None if it has nothing. ConfigError for
-    a link; OSError."""
+    """The committed offsets of this group and topic in a journal's folder; None if it has none.
+    Raises ConfigError for a link; OSError."""
     try:
         with open_file(folder / SNAPSHOT) as file:
             text = file.read(LONGEST_SNAPSHOT + 1)
@@ -56,7 +56,7 @@ def read_snapshot(folder: Path, group: str, topic: str) -> OffsetsSnapshot | Non
 
 
 def parse_snapshot(text: bytes, group: str, topic: str) -> OffsetsSnapshot | None:
-    """What a snapshot says of this group and topic; None if it says nothing."""
+    """The committed offsets of this group and topic in a snapshot; None if it has none."""
     if len(text) > LONGEST_SNAPSHOT:
         return None
     try:

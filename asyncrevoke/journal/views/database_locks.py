@@ -1,10 +1,10 @@
-"""Keeps queries away from files, extensions and the variables of Python."""
+"""Prevents queries from using files, extensions and variables of Python."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-# No query changes these settings, nor those after them.
+# lock() prevents queries from changing these settings.
 DATABASE_SETTINGS: Final = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -13,7 +13,7 @@ DATABASE_SETTINGS: Final = {
 
 
 def lock(database: Any) -> None:  # noqa: ANN401 - of an extra
-    """From now on queries of this connection of DuckDB read and write no other file than before,
-    and change no setting."""
+    """Prevent queries of this DuckDB connection from opening files that are not open yet, and from
+    changing settings."""
     database.execute("SET enable_external_access = false")
     database.execute("SET lock_configuration = true")

@@ -1,8 +1,8 @@
-"""The views of a journal as SQL that DuckDB and Spark both read.
+"""The views of a journal, in SQL that both DuckDB and Spark can run after two replacements.
 
-Each is made of ``journal`` (the columns of ``journal/format/schema.py``) and of views before it.
-Names are in double quotes, and ``timestamp(...)`` is a time from microseconds since the epoch: an
-engine that writes these differently replaces them.
+Each view reads ``journal`` (the columns of ``journal/format/schema.py``) and earlier views. Names
+are in double quotes, and ``timestamp(...)`` converts microseconds since the epoch: an engine
+replaces both by its own syntax.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OWNERSHIP: Final = """
     WHERE kind = 'ASSIGN'
 """
 
-# A change begins a rebalance if it follows another kind of step, or one of another generation.
+# A change begins a rebalance if it follows a change of another kind, or of another generation.
 _REBALANCES: Final = """
     SELECT session_id, "group", max(member) AS member, max(generation) AS generation,
            timestamp(min(at_us)) AS began, timestamp(max(at_us)) AS ended,
@@ -83,4 +83,4 @@ VIEWS: Final[Mapping[str, str]] = {
     "handler_durations": _HANDLER_DURATIONS,
     "stalls": _STALLS,
 }
-"""The query of each view by its name, each after those that it reads."""
+"""The query of each view. A view follows those that it reads."""

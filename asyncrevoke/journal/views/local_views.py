@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 def open_views(path: Path, max_memory: int | None = None) -> Any:  # noqa: ANN401 - of an extra
-    """A connection of DuckDB (extra ``audit``) that has the rows of a journal as ``journal``, and
-    the views ``ownership``, ``rebalances``, ``handler_durations`` and ``stalls``. Times are in UTC.
+    """A DuckDB connection (extra ``audit``) with the rows of a journal as ``journal``, and the
+    views ``ownership``, ``rebalances``, ``handler_durations`` and ``stalls``. Times are in UTC.
 
-    The rows are those at the time of the call, and are kept in memory, as for
-    :func:`~asyncrevoke.journal.reading.read_journal`. Queries of the connection read and write no
-    files; take results out as Arrow tables, for example. Raises ConfigError, and
-    DamagedJournalError if a file was changed or rows are not those that were written.
+    The rows are those at the time of the call, in memory; for ``max_memory`` see
+    :func:`~asyncrevoke.journal.reading.read_journal`. Queries cannot read or write files; export
+    results, for example, as Arrow tables. Raises ConfigError, and DamagedJournalError if rows were
+    lost or changed.
     """
     content = read_journal(path, max_memory)
     check_damage(content.sessions)

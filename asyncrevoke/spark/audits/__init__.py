@@ -1,1 +1,1 @@
-"""Audits of journals and topics that one machine does not hold."""
+"""Audits on Spark, for journals and topics that are too large for one machine."""

@@ -1,4 +1,4 @@
-"""Runs an audit's queries with Spark, and those over small tables with DuckDB in this process."""
+"""Runs an audit's queries: with Spark, or with DuckDB in this process if the tables are small."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ if TYPE_CHECKING:
     from asyncrevoke.audit.sql.text import Text
     from asyncrevoke.journal.format.arrow import Table
 
-# What comes here, and all that is made of it alone: for Spark, each query of a few rows is several
-# jobs, and more work to plan than to do.
-_GATHERED = frozenset({"events", "buckets", "tenures", "noted"})
-# Unless there are more rows than these.
-MOST_GATHERED = 500_000
-# Only Spark's dialect has it.
+# Tables that are collected into this process if they are small. Spark needs several jobs for each
+# query, and takes longer to plan than to run it.
+_SMALL_TABLES = frozenset({"events", "buckets", "tenures", "noted"})
+# Larger tables stay in Spark.
+MOST_LOCAL_ROWS = 500_000
+# Only Spark's dialect defines this table.
 _PIECES = "covering_pieces"
-# What Python has made, and is asked for many times.
-_KEPT = frozenset({"source", "batches"})
+# Tables that Python tasks compute and several queries read.
+_PERSISTED = frozenset({"source", "batches"})
 _TYPES = {"INT": pa.int32(), "BIGINT": pa.int64(), "DOUBLE": pa.float64(), "STRING": pa.string()}
 _NAMES = {kind: name for name, kind in _TYPES.items()}
 
 
-def over(spark: SparkSession, query: Text, tables: Mapping[str, DataFrame]) -> DataFrame:
-    """The result of a query over these DataFrames. Lazy; registers no view in the session."""
-    # What Spark has kept it finds again in plans without WITH alone; and it drops the names that it
-    # gives to frames, and with a name what is kept of the very same frame: hence ``where``.
+def run_query(spark: SparkSession, query: Text, tables: Mapping[str, DataFrame]) -> DataFrame:
+    """The result of a query over these DataFrames. Lazy. Registers no view in the session."""
+    # Spark matches persisted plans only in queries without WITH. It also drops the names that it
+    # gives to DataFrames, and with them what is persisted of the same DataFrame: where() makes
+    # another one.
     used = {name: tables[name].where("true") for name in tables_of(query) if name in tables}
     asked: Any = spark
     return cast("DataFrame", asked.sql(with_places(query, used), **used))
@@ -46,14 +47,14 @@ def over(spark: SparkSession, query: Text, tables: Mapping[str, DataFrame]) -> D
 def small_frame(
     spark: SparkSession, columns: Mapping[str, str], rows: Sequence[Sequence[object]]
 ) -> DataFrame:
-    """A DataFrame of local rows that Spark does not ask Python for again."""
+    """A DataFrame of local rows, which Spark does not compute in Python again."""
     return frame_of(spark, _table(columns, rows))
 
 
 def frame_of(spark: SparkSession, table: Table) -> DataFrame:
     """A DataFrame of an Arrow table."""
     if not table.num_rows:
-        # Spark Connect makes nothing of an empty table of Arrow, whose columns have types as well.
+        # Spark Connect cannot create a DataFrame from an empty Arrow table.
         empty = [F.lit(None).cast(_NAMES[each.type]).alias(each.name) for each in table.schema]
         return spark.range(0).select(*empty)
     made: Any = spark
@@ -66,115 +67,116 @@ def _table(columns: Mapping[str, str], rows: Sequence[Sequence[object]]) -> Tabl
 
 
 class SparkDatabase:
-    """See :class:`asyncrevoke.audit.comparison.Database`. :meth:`close` frees what it has kept.
+    """Implements :class:`asyncrevoke.audit.sql.database.Database`. :meth:`close` frees what is
+    persisted.
 
-    A table is computed when a query needs it: in this process if all of its inputs are here, else
-    by Spark.
+    A query computes a table when it needs it: in this process if all inputs of the table are in
+    this process, otherwise with Spark.
     """
 
     def __init__(self, spark: SparkSession) -> None:
         self.dialect = SparkDialect()
         self._spark = spark
-        self._here = LocalDatabase()
-        self._is_here: dict[str, bool] = {_PIECES: False}
+        self._local = LocalDatabase()
+        self._is_local: dict[str, bool] = {_PIECES: False}
         self._queries: dict[str, Text] = {_PIECES: COVERING_PIECES}
         self._frames: dict[str, DataFrame] = {}
         self._kept: list[DataFrame] = []
 
     def keep(self, frame: DataFrame) -> DataFrame:
-        """Compute it once, when it is first needed."""
+        """Persist a DataFrame, which is computed when it is first needed."""
         kept = frame.persist()
         self._kept.append(kept)
         return kept
 
     def put(self, name: str, columns: Mapping[str, str], rows: Sequence[Sequence[object]]) -> None:
-        """A small table."""
-        self._take(name, _table(columns, rows))
+        """Add a small table."""
+        self._add_local(name, _table(columns, rows))
 
     def define(self, name: str, query: Text) -> None:
-        """Define a table by a query. Computed when it is needed."""
+        """Define a table by a query, which runs when the table is needed."""
         self._queries[name] = query
 
     def add(self, name: str, frame: DataFrame) -> None:
         """Add an existing DataFrame as a table."""
-        self._is_here[name] = False
-        self._frames[name] = self.keep(frame) if name in _KEPT else frame
+        self._is_local[name] = False
+        self._frames[name] = self.keep(frame) if name in _PERSISTED else frame
 
-    def gather(self, name: str, frame: DataFrame, rows: int) -> None:
-        """Define a table of at most ``most`` rows, which is collected into this process if it is
-        small."""
-        if rows > MOST_GATHERED:
+    def add_bounded(self, name: str, frame: DataFrame, rows: int) -> None:
+        """Add a table of at most ``rows`` rows. Collect it into this process if that is a small
+        number."""
+        if rows > MOST_LOCAL_ROWS:
             self.add(name, self.keep(frame))
         else:
-            self._take(name, _arrow_of(frame))
+            self._add_local(name, _arrow_of(frame))
 
     def rows(self, query: Text) -> list[tuple[Any, ...]]:
-        """What it gives."""
-        if self._all_here(tables_of(query)):
-            return self._here.rows(query)
+        """The rows that a query returns."""
+        if self._all_local(tables_of(query)):
+            return self._local.rows(query)
         return [tuple(row) for row in self._over(query).collect()]
 
     def close(self) -> None:
-        """Free it."""
-        self._here.close()
+        """Free the persisted DataFrames and the local tables."""
+        self._local.close()
         for frame in self._kept:
             frame.unpersist()
 
-    def _take(self, name: str, table: Table) -> None:
-        self._here.add(name, table)
-        self._is_here[name] = True
+    def _add_local(self, name: str, table: Table) -> None:
+        self._local.add(name, table)
+        self._is_local[name] = True
 
     def _over(self, query: Text) -> DataFrame:
         frames = {name: self._frame(name) for name in tables_of(query)}
-        return over(self._spark, query, frames)
+        return run_query(self._spark, query, frames)
 
     def _frame(self, name: str) -> DataFrame:
         if name not in self._frames:
-            if self._all_here((name,)):
-                self._frames[name] = frame_of(self._spark, self._here.table(name))
+            if self._all_local((name,)):
+                self._frames[name] = frame_of(self._spark, self._local.table(name))
             else:
                 self._frames[name] = self._over(self._queries[name])
         return self._frames[name]
 
-    def _all_here(self, names: Sequence[str]) -> bool:
-        """Whether all of these tables are in this process, after collecting what can be
-        collected."""
-        self._gather_for(names)
-        return all(self._made_here(name) for name in names)
+    def _all_local(self, names: Sequence[str]) -> bool:
+        """Collect the small inputs of these tables. True if all of the tables are then in this
+        process."""
+        self._collect_inputs(names)
+        return all(self._is_made_locally(name) for name in names)
 
-    def _made_here(self, name: str) -> bool:
-        if name not in self._is_here:
+    def _is_made_locally(self, name: str) -> bool:
+        if name not in self._is_local:
             query = self._queries[name]
-            self._is_here[name] = all(self._made_here(each) for each in tables_of(query))
-            if self._is_here[name]:
-                self._here.define(name, query)
-        return self._is_here[name]
+            self._is_local[name] = all(self._is_made_locally(each) for each in tables_of(query))
+            if self._is_local[name]:
+                self._local.define(name, query)
+        return self._is_local[name]
 
-    def _gather_for(self, names: Sequence[str]) -> None:
+    def _collect_inputs(self, names: Sequence[str]) -> None:
         while missing := self._missing(names):
-            # Some are made of others.
+            # Some of the tables are inputs of others.
             first = [name for name in missing if not self._missing(tables_of(self._queries[name]))]
             frames = [self._over(self._queries[name]) for name in first]
-            limited = [frame.limit(MOST_GATHERED + 1) for frame in frames]
-            tables = _at_once(self._spark, [_gathering(each) for each in limited])
+            limited = [frame.limit(MOST_LOCAL_ROWS + 1) for frame in frames]
+            tables = _in_threads(self._spark, [_collecting(each) for each in limited])
             for name, frame, table in zip(first, frames, tables, strict=True):
-                if table.num_rows > MOST_GATHERED:
+                if table.num_rows > MOST_LOCAL_ROWS:
                     self.add(name, self.keep(frame))
                 else:
-                    self._take(name, table)
+                    self._add_local(name, table)
 
     def _missing(self, names: Sequence[str]) -> set[str]:
-        """The inputs of these tables that can be collected and are not yet."""
+        """The inputs of these tables that can be collected and are not collected yet."""
         missing: set[str] = set()
         for name in names:
-            if name not in self._is_here:
+            if name not in self._is_local:
                 missing |= self._missing(tables_of(self._queries[name]))
-                if name in _GATHERED:
+                if name in _SMALL_TABLES:
                     missing.add(name)
         return missing
 
 
-def _gathering(frame: DataFrame) -> Callable[[], Table]:
+def _collecting(frame: DataFrame) -> Callable[[], Table]:
     return lambda: _arrow_of(frame)
 
 
@@ -183,10 +185,10 @@ def _arrow_of(frame: DataFrame) -> Table:
     return asked.toArrow()
 
 
-def _at_once(spark: SparkSession, works: Sequence[Callable[[], Table]]) -> list[Table]:
+def _in_threads(spark: SparkSession, works: Sequence[Callable[[], Table]]) -> list[Table]:
     """Run each in a thread that inherits this thread's job group and tags."""
     pyspark: Any = import_module("pyspark")
     with ThreadPoolExecutor(len(works)) as pool:
-        # One by one: what each is given is its own to change.
+        # One wrapper for each thread: a wrapper changes what it wraps.
         started = [pool.submit(pyspark.inheritable_thread_target(spark)(work)) for work in works]
         return [each.result() for each in started]

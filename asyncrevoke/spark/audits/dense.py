@@ -1,4 +1,4 @@
-"""A topic without gaps, audited by offsets alone: each offset is a record."""
+"""Audits a topic without gaps by its offsets: each offset is a record."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from asyncrevoke.audit.anomalies import AnomalyKind
 from asyncrevoke.audit.comparison import Bounds, Range
-from asyncrevoke.spark.audits.database import over
+from asyncrevoke.spark.audits.database import run_query
 from asyncrevoke.spark.reading.dense import check_all, check_dense, dense_offsets
 from asyncrevoke.spark.reading.offsets import OffsetRange, resolve_ranges
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from asyncrevoke.audit.sql.text import Text
     from asyncrevoke.config import ConsumerConfig
 
-# Represents a record's content, on both sides.
+# Takes the place of a hash of a record's content, in the journal and in the topic.
 _HASH = "xxhash64(off) AS record_hash"
 _UNKNOWN = ("CAST(NULL AS BIGINT) AS timestamp_us", "CAST(NULL AS BIGINT) AS key_hash")
-# The kinds of anomalies that a gap would cause.
+# Kinds of anomalies that a gap in the topic would cause.
 _ABSENCES = frozenset({AnomalyKind.LOST, AnomalyKind.NOT_RECORDED, AnomalyKind.SOUGHT_PAST})
 
 
 class DenseSource:
-    """See :class:`asyncrevoke.spark.audits.sources.TopicRecords`. Reads only what shows that the
-    topic has no gaps. Raises ConfigError if it has any."""
+    """Implements :class:`asyncrevoke.spark.audits.sources.TopicRecords`. Reads only the offsets
+    that show whether the topic has gaps. Raises ConfigError if it has any."""
 
     compacted = False
     has_keys = False
@@ -55,26 +55,25 @@ class DenseSource:
         ranges: Sequence[Range],
         query: Text,
         *,
-        hashless: Sequence[int],  # noqa: ARG002 - all of them are
+        hashless: Sequence[int],  # noqa: ARG002 - no partition has hashes
     ) -> DataFrame:
         """See :class:`~asyncrevoke.spark.audits.sources.TopicRecords`."""
-        return over(spark, query, {"records": self.records(spark, ranges)})
+        return run_query(spark, query, {"records": self.records(spark, ranges)})
 
     def records(self, spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
-        """See :class:`~asyncrevoke.spark.audits.sources.TopicRecords`. When they were written is
-        not known."""
+        """See :class:`~asyncrevoke.spark.audits.sources.TopicRecords`. Timestamps are null."""
         parts = [self._range(each.partition, each.lo, each.hi) for each in ranges]
         offsets = dense_offsets(spark, self._bootstrap, parts, check=False)
         named = offsets.selectExpr("partition AS part", "offset AS off")
         return named.selectExpr("part", "off", *_UNKNOWN, _HASH)
 
     def without_content(self, journal: DataFrame) -> DataFrame:
-        """A journal with the column names of the rules, without the content of records."""
+        """A journal with the column names of the rules, whose hashes are made of offsets."""
         hashed = F.when(F.col("record_hash").isNotNull(), F.xxhash64("off"))
         return journal.withColumn("record_hash", hashed)
 
     def confirm(self, anomalies: Sequence[Anomaly]) -> None:
-        """Check that the offsets reported as lost are records and not gaps."""
+        """Raise ConfigError if an offset that an anomaly reports as lost is a gap."""
         check_all(
             self._bootstrap,
             [

@@ -1,6 +1,6 @@
 """Tasks that compute the hashes or the fingerprints of a topic's records.
 
-Both are made of whole record batches, with no object for any record.
+They read whole record batches and create no object for a record.
 """
 
 from __future__ import annotations
@@ -39,15 +39,18 @@ FINGERPRINTS: Final = {
 
 
 class HashTask(NamedTuple):
-    """A task that reads ranges of a topic: hashes of its records if ``hashless`` is None, else
-    fingerprints, which are made of offsets alone in the partitions ``hashless``."""
+    """A task that reads ranges of a topic.
+
+    It computes hashes of records if ``hashless`` is None, otherwise fingerprints. In the partitions
+    ``hashless``, fingerprints are made of offsets alone.
+    """
 
     options: SourceOptions
     parts: Sequence[OffsetRange]
     hashless: frozenset[int] | None
 
     def run(self, batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordBatch]:
-        """Read the ranges that the identifiers name."""
+        """Read the ranges whose indices are in the column ``id``."""
         for batch in batches:
             for number in batch.column("id").to_pylist():
                 part = self.parts[int(number)]
@@ -61,7 +64,7 @@ class HashTask(NamedTuple):
             hashes = offset_hashes(offsets.tolist()) if hashless else content_hashes(data, fields)
             marks = np.frombuffer(hashes, np.uint64)
             numbers = offsets // BUCKET
-            # Offsets rise.
+            # Offsets are in ascending order.
             first, last = int(numbers[0]), int(numbers[-1])
             ends = numbers.searchsorted(np.arange(first, last + 1), "right").tolist()
             begin = 0

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class HeaderTask(NamedTuple):
-    """A task that reads the headers of all batches with an offset in its ranges, and perhaps of
+    """A task that reads the headers of all batches that have an offset in its ranges. It may return
     some batches after them."""
 
     options: SourceOptions
     parts: Sequence[OffsetRange]
 
     def run(self, batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordBatch]:
-        """Read the ranges that the identifiers name."""
+        """Read the ranges whose indices are in the column ``id``."""
         for batch in batches:
             for number in batch.column("id").to_pylist():
                 part = self.parts[int(number)]

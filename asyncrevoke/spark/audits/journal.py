@@ -1,4 +1,4 @@
-"""A journal as Spark reads it: sealed segments and logs, from any storage that Spark knows."""
+"""Reads a journal with Spark: sealed segments and logs, from any storage that Spark can read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from asyncrevoke.journal.segments import (
 from asyncrevoke.journal.session_id import is_session_id, not_a_session_id
 from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.spark.arrow import map_in_arrow
-from asyncrevoke.spark.audits.database import frame_of, over, small_frame
+from asyncrevoke.spark.audits.database import frame_of, run_query, small_frame
 from asyncrevoke.spark.audits.segments import check_files, find_files
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _TYPES = {"string": "STRING", "long": "BIGINT", "int": "INT"}
 SCHEMA = ", ".join(f"`{column.name}` {_TYPES[column.type]}" for column in COLUMNS)
 """The columns of a journal."""
 
-# What the rules call it.
+# The column names of the rules.
 _NAMES = {"session_id": "session", "partition": "part", "offset": "off"}
 
 
@@ -51,11 +51,11 @@ def checked_journal(
     journal: str | os.PathLike[str] | DataFrame,
     keep: Callable[[DataFrame], DataFrame] = lambda frame: frame,
 ) -> tuple[DataFrame, Overview]:
-    """The rows of a journal's folder without those of damaged files, or a DataFrame of rows; and
-    its sessions, with what is wrong with them.
+    """The rows of a journal, and its sessions with the damage that was found.
 
-    The rows are lazy, the sessions take a pass over all files and one over all rows. Raises
-    ConfigError if the folder has no journal.
+    ``journal`` is a folder, of which rows in damaged files are left out, or a DataFrame of rows.
+    The rows are lazy. The sessions take one pass over all files and one over all rows. ``keep``
+    persists a DataFrame. Raises ConfigError if the folder has no journal.
     """
     if not isinstance(journal, (str, os.PathLike)):
         return journal, overview(spark, journal, frozenset())
@@ -72,8 +72,9 @@ def rows_of_files(
 ) -> DataFrame:
     """All rows of these segments. Lazy.
 
-    An unsealed log is read up to its last complete frame; if it is damaged, a row of the kind
-    ``DAMAGED`` says so. Such rows are decoded in Python, so their DataFrame goes to ``keep``.
+    Reads an unsealed log up to its last complete frame. A damaged log has a row of the kind
+    ``DAMAGED`` that describes the damage. Logs are decoded in Python, so ``keep`` persists their
+    DataFrame.
     """
     frames: list[DataFrame] = []
     if files.sealed:
@@ -88,19 +89,19 @@ def rows_of_files(
 
 
 def blobs_frame(frame: DataFrame, column: str = "value") -> DataFrame:
-    """The rows of a journal from the values of a topic that ``KafkaSink`` has written to. Lazy.
+    """The rows of a journal, from the values that ``KafkaSink`` has written to a topic. Lazy.
 
-    Each value is checked as ``asyncrevoke journal collect`` does. One that is damaged, or larger
-    than any that ``KafkaSink`` writes, has no rows: the task logs a warning. If it names its
-    session, a row of the kind ``DAMAGED`` says what is wrong, so that an audit of the rows is
-    INCONCLUSIVE, and ``journal_views`` raises an error.
+    Checks each value as ``asyncrevoke journal collect`` does. A value that is damaged, or larger
+    than any that ``KafkaSink`` writes, has no rows, and the task logs a warning. If such a value
+    names its session, a row of the kind ``DAMAGED`` describes the damage: an audit of the rows is
+    then INCONCLUSIVE, and ``journal_views`` raises an error.
     """
     values = frame.select(F.col(column).alias("value")).where("value IS NOT NULL")
     return map_in_arrow(values, rows_of_pieces, SCHEMA)
 
 
 def rows_of_pieces(batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordBatch]:
-    """A task: the rows of the column ``value``, which anybody may have written to a topic."""
+    """A task: the rows of a journal in the column ``value``. The values are untrusted."""
     for batch in batches:
         for blob in batch.column("value").to_pylist():
             piece = read_piece(blob)
@@ -108,13 +109,13 @@ def rows_of_pieces(batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordB
             if problem is None:
                 yield from piece.batches
                 continue
-            EventLog().warning("journal value damaged; its rows are left out", problem=problem)
+            EventLog().warning("journal value damaged; skipping its rows", problem=problem)
             if piece.about is not None and is_session_id(piece.about.session):
                 yield damaged_row(piece.about.session, f"a value of its topic: {problem}")
 
 
 def rows_of_logs(batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordBatch]:
-    """A task: the rows of the column ``content``, a whole log in each. See
+    """A task: the rows of the column ``content``, each value of which is a whole log. See
     :func:`~asyncrevoke.journal.segments.rows_of_log`."""
     for batch in batches:
         paths, logs = batch.column("path").to_pylist(), batch.column("content").to_pylist()
@@ -123,7 +124,7 @@ def rows_of_logs(batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordBat
 
 
 def live_sessions(path: str | os.PathLike[str]) -> frozenset[str]:
-    """The sessions that are being written, if the folder is on this machine."""
+    """The sessions that a consumer is writing now. Empty if the folder is not on this machine."""
     folder = Path(str(path).removeprefix("file://"))
     if not folder.is_dir():
         return frozenset()
@@ -131,7 +132,7 @@ def live_sessions(path: str | os.PathLike[str]) -> frozenset[str]:
 
 
 def with_checks(known: Overview, checked: CheckedFiles) -> Overview:
-    """The sessions with what is wrong with their files; also those that no row is left of."""
+    """Add the damage of files to the sessions, and the sessions that have no readable row."""
     states = {state.name: state for state in known.sessions}
     for chain in checked.chains.values():
         if chain.name not in states and not chain.damaged:
@@ -154,7 +155,7 @@ class Overview(NamedTuple):
 
 
 def overview(spark: SparkSession, journal: DataFrame, live: frozenset[str]) -> Overview:
-    """Compute the overview, in one pass over all rows."""
+    """Compute the overview in one pass over all rows."""
     tables = {"journal": journal}
     query = compose(
         """
@@ -172,7 +173,7 @@ def overview(spark: SparkSession, journal: DataFrame, live: frozenset[str]) -> O
         end=literal(RowKind.END),
         topic=literal(RowKind.TOPIC),
     )
-    rows = over(spark, query, tables).collect()
+    rows = run_query(spark, query, tables).collect()
     for row in rows:
         if not is_session_id(row["session_id"]):
             raise _unknown_session(journal, row["session_id"])
@@ -181,13 +182,13 @@ def overview(spark: SparkSession, journal: DataFrame, live: frozenset[str]) -> O
     for row in rows:
         of_session.setdefault(row["session_id"], []).append(row)
     for row in rows:
-        # A damaged log may not say of which group it is.
+        # A damaged log may not name its group.
         is_damaged = any(each["damaged"] for each in of_session[row["session_id"]])
         if row["topic"] is not None and (row["group"] is not None or not is_damaged):
             name = row["topic"], row["group"]
             topics[name] = topics.get(name, frozenset()) | frozenset(row["orders"])
     read = [_state(name, every, live) for name, every in of_session.items()]
-    # Their row numbers are not those from 0 on: rows are missing, or are there more than once.
+    # Sessions with missing or repeated row numbers.
     uneven = {state.name for state, ends, last in read if ends.rows != last + 1}
     missing = _missing(spark, tables, uneven) if uneven else {}
     repeated = _repeated(spark, tables, uneven) if uneven else {}
@@ -202,12 +203,12 @@ def overview(spark: SparkSession, journal: DataFrame, live: frozenset[str]) -> O
 def _state(
     name: str, rows: list[Any], live: frozenset[str]
 ) -> tuple[SessionState, SessionEnds, int]:
-    """The state without missing and repeated rows, what its ends say, and the highest row
+    """The state without missing and repeated rows, the first and last row, and the highest row
     number."""
     damaged = tuple(sorted(text for row in rows for text in row["damaged"]))
     rows = [row for row in rows if row["n"]]
     if not rows:
-        # Nothing of it can be read.
+        # No row of the session can be read.
         state = SessionState(name, {}, 0, 0, 0, None, None, False, name in live, damaged=damaged)
         return state, SessionEnds(False, {}, None, 0), -1
     count = sum(row["n"] for row in rows)
@@ -235,7 +236,7 @@ def _missing(
     spark: SparkSession, tables: Mapping[str, DataFrame], names: set[str]
 ) -> dict[str, tuple[tuple[int, int], ...]]:
     incomplete = small_frame(spark, {"name": "STRING"}, [(name,) for name in sorted(names)])
-    rows = over(
+    rows = run_query(
         spark,
         """
         SELECT session_id, before + 1 AS first, seq - 1 AS last
@@ -256,7 +257,7 @@ def _repeated(
     spark: SparkSession, tables: Mapping[str, DataFrame], names: set[str]
 ) -> dict[str, list[str]]:
     uneven = small_frame(spark, {"name": "STRING"}, [(name,) for name in sorted(names)])
-    rows = over(
+    rows = run_query(
         spark,
         """
         SELECT session_id, sum(n - 1) AS repeated, min(seq) AS first
@@ -272,13 +273,13 @@ def _repeated(
 
 
 def _unknown_session(journal: DataFrame, name: str | None) -> ConfigError:
-    """The error for a journal with rows of an invalid session; names the file if Spark knows it."""
+    """The error for rows with an invalid session id. It names the file if Spark knows it."""
     found = journal.where(F.col("session_id").eqNullSafe(F.lit(name)))
     row = found.select(F.input_file_name()).limit(1).collect()
     file = unquote(row[0][0]) if row and row[0][0] else "the journal"
     return not_a_session_id(name, file)
 
 
-def for_the_rules(journal: DataFrame) -> DataFrame:
+def with_rule_names(journal: DataFrame) -> DataFrame:
     """The journal with the column names of the rules."""
     return journal.withColumnsRenamed(_NAMES)

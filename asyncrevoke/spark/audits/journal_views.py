@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 def journal_views(spark: SparkSession, journal: str | os.PathLike[str] | DataFrame) -> None:
     """Create the temporary views ``journal``, ``ownership``, ``rebalances``, ``handler_durations``
-    and ``stalls`` of a journal's folder, or of a DataFrame of its rows. Replaces views of before.
+    and ``stalls`` of a journal's folder, or of a DataFrame of its rows. Replaces existing views.
 
-    Reads the journal once, to check its files and row numbers, and raises DamagedJournalError if
-    they are not those that were written. Each query reads it again: the files of a folder, and what
-    a DataFrame has, at the time of the query. Raises ConfigError if the folder has no journal.
+    Reads the journal once to check its files and row numbers, and raises DamagedJournalError if
+    they are damaged. Each query then reads the folder or DataFrame as it is at the time of the
+    query. Raises ConfigError if the folder has no journal.
     """
     frame, known = checked_journal(spark, journal)
     check_damage(known.sessions)

@@ -1,4 +1,4 @@
-"""An audit on Spark: for journals and topics that one machine does not hold."""
+"""Runs an audit on Spark, for journals and topics that are too large for one machine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.runtime.net.single_request import run_blocking
 from asyncrevoke.spark.audits.database import SparkDatabase
 from asyncrevoke.spark.audits.dense import DenseSource
-from asyncrevoke.spark.audits.journal import checked_journal, for_the_rules
+from asyncrevoke.spark.audits.journal import checked_journal, with_rule_names
 from asyncrevoke.spark.audits.segments import read_snapshot
 from asyncrevoke.spark.audits.sources import FrameSource, TopicSource
 from asyncrevoke.spark.reading.offsets import configured
@@ -71,25 +71,27 @@ def audit(
     out: str | os.PathLike[str] | None = None,
     **settings: Unpack[AuditOptions],
 ) -> AuditResult:
-    """Compare what a journal says of a topic with the topic. Blocks.
+    """Compare the journal of a group with a topic, by the rules of ``asyncrevoke audit``. Blocks.
 
-    ``journal`` is the folder that consumers wrote to, of any storage that Spark reads, or a
-    DataFrame of its rows. ``source`` has the options of ``spark.read.format("asyncrevoke")``, with
-    ``topic`` and ``bootstrap_servers`` at least: tasks read the topic and give Spark fingerprints
-    of it. Or it is a DataFrame with ``partition, offset, timestamp, key, value`` of all its
-    records; then ``topic`` is needed. Or it is ``"dense"``, with ``topic`` and ``bootstrap`` (the
-    brokers, or a consumer's configuration): each offset is a record. Then the topic is not read,
-    and neither content nor stalls are checked. Raises ConfigError if the topic has gaps.
+    ``journal`` is the folder that consumers wrote to, on any storage that Spark can read, or a
+    DataFrame of its rows.
 
-    The offsets that the group has committed are compared with the journal if the brokers are known:
-    by the options of the topic, or by ``bootstrap``.
+    ``source`` is one of these. A mapping has the options of ``spark.read.format("asyncrevoke")``,
+    with at least ``topic`` and ``bootstrap_servers``: tasks read the topic and return fingerprints
+    of it. A DataFrame has the columns ``partition, offset, timestamp, key, value`` of all records,
+    and needs ``topic``. ``"dense"`` needs ``topic`` and ``bootstrap`` (the brokers, or the
+    configuration of a consumer) and takes each offset for a record: the topic is not read, and
+    neither content nor stalls are checked.
 
-    ``compacted``: whether the topic is compacted; read from the broker by default. ``out`` is a
+    The audit also compares the committed offsets of the group if the brokers are known, by the
+    options of the topic or by ``bootstrap``.
+
+    ``compacted`` says whether the topic is compacted; by default the broker is asked. ``out`` is a
     folder of this machine for ``report.html`` and ``report.json``. For ``settings`` see
     :class:`AuditOptions`.
 
-    The rules are those of ``asyncrevoke audit``, and so is what is returned. Raises ConfigError;
-    TopicError where the topic cannot be read.
+    Raises ConfigError, also if a topic that was given as ``"dense"`` has gaps, and TopicError if
+    the topic cannot be read.
     """
     check_spark(more=["duckdb"])
     from pyspark.errors import PySparkException
@@ -135,13 +137,14 @@ def _audit(
         if group is not None and isinstance(journal, (str, os.PathLike)):
             offsets = known_offsets(offsets, read_snapshot(spark, journal, group, name))
         if any(s.live for s in states):
-            # What a commit covers is on disk before the commit is sent, and so it is read now.
+            # Read again: live sessions write rows to disk before they commit, so the rows of each
+            # commit read above exist now.
             rows, known = checked_journal(spark, journal, database.keep)
             states = sessions_of_group(known.sessions, group)
         orders = handler_order_of(known.topics[name, group], states)
         about = rows.where(rows["topic"] == name)
         about = about.where(about["group"].isNull() if group is None else about["group"] == group)
-        about = for_the_rules(about)
+        about = with_rule_names(about)
         if isinstance(source, str):
             dense = _dense(source, name, bootstrap, states)
             database.add("journal", dense.without_content(about))
@@ -186,7 +189,7 @@ def _group_offsets(
     topic: str,
     group: str | None,
 ) -> GroupOffsets | None:
-    """What the broker has; None if none is named, or it does not answer."""
+    """The committed offsets; None without a group or brokers, or if no broker responds."""
     if group is None:
         return None
     if isinstance(source, Mapping):
@@ -198,7 +201,7 @@ def _group_offsets(
     try:
         return run_blocking(read_group_offsets(config, group, topic))
     except GroupsError as error:
-        EventLog().warning("offsets of the group not compared", error=str(error))
+        EventLog().warning("committed offsets not audited", error=str(error))
         return None
 
 
@@ -226,13 +229,13 @@ def _compared(
 def differing(
     spark: SparkSession, database: SparkDatabase, comparison: Comparison, source: TopicRecords
 ) -> tuple[int, list[Range]]:
-    """The number of records read for fingerprints, and the ranges in which the journal's
-    fingerprints differ."""
+    """The number of records of which fingerprints were read, and the ranges in which they differ
+    from the journal's."""
     windows = comparison.windows()
     query = comparison.fingerprints("records")
     found = source.fingerprints(spark, windows, query, hashless=comparison.hashless_partitions)
     buckets = sum((window.hi - window.lo) // BUCKET + 2 for window in windows)
-    database.gather("read_fingerprints", found, buckets)
+    database.add_bounded("read_fingerprints", found, buckets)
     database.define("source_fingerprints", MERGED)
     return comparison.differing(windows)
 
@@ -253,7 +256,7 @@ def _dense(
 ) -> DenseSource:
     if source != "dense":
         raise ConfigError(
-            f"source={shown_option(source)}: give the options of the topic, a DataFrame of it, or "
+            f"source={shown_option(source)}: use the options of the topic, a DataFrame of it, or "
             '"dense"'
         )
     if bootstrap is None:

@@ -1,4 +1,4 @@
-"""The files of a journal on Spark, and what tasks find when they check them."""
+"""Finds the files of a journal on Spark and checks them in tasks."""
 
 from __future__ import annotations
 
@@ -44,13 +44,14 @@ _CHECKED: Final = "path STRING, torn STRING, damaged STRING, about STRING, sessi
 
 
 class JournalFiles(NamedTuple):
-    """Segments: ``sealed`` are Parquet. Of a log that was sealed, only the Parquet file."""
+    """The segments of a journal. ``sealed`` are Parquet files. ``logs`` are those that are not
+    sealed."""
 
     sealed: Sequence[str]
     logs: Sequence[str]
 
     def without(self, names: frozenset[str]) -> JournalFiles:
-        """Those that do not have these names."""
+        """The files without those of these names."""
         return JournalFiles(
             [name for name in self.sealed if name not in names],
             [name for name in self.logs if name not in names],
@@ -58,20 +59,20 @@ class JournalFiles(NamedTuple):
 
 
 def find_files(spark: SparkSession, path: str | os.PathLike[str]) -> JournalFiles:
-    """The segments in a journal's folder, of any storage that Spark knows. Raises ConfigError if
+    """The segments in a journal's folder, on any storage that Spark can read. Raises ConfigError if
     there are none."""
     root = str(path)
     files = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
     files = files.option("pathGlobFilter", f"*{{{SEALED},{LOG},{ARROW_LOG}}}")
     try:
-        # What planning knows: no job.
+        # Spark lists the files when it plans: this runs no job.
         found = {unquote(name) for name in files.load(root).inputFiles()}
     except Exception as error:
         if _condition(error) != "PATH_NOT_FOUND":
             raise
         raise ConfigError(
-            f"there is no folder {root}: give the path that Journal(path) was given, as the "
-            "cluster's workers know it"
+            f"there is no folder {root}: use the path of Journal(path), as the cluster's "
+            "workers know it"
         ) from error
     found = {name for name in found if _NUMBERED.fullmatch(PurePosixPath(name).stem)}
     sealed = sorted(name for name in found if name.endswith(SEALED))
@@ -83,22 +84,24 @@ def find_files(spark: SparkSession, path: str | os.PathLike[str]) -> JournalFile
         if name.endswith(suffix) and name.removesuffix(suffix) not in stems
     )
     if not sealed and not logs:
-        raise ConfigError(f"{root} holds no journal: give the path that Journal(path) was given")
+        raise ConfigError(f"{root} has no journal: use the path of Journal(path)")
     return JournalFiles(sealed, logs)
 
 
 class CheckedFiles(NamedTuple):
-    """``chains``: of each session's folder. ``damaged``: the sealed files of which no row is to be
-    read."""
+    """``chains`` has the segments of each session, by folder. ``damaged`` are the sealed files
+    whose rows must not be read."""
 
     chains: Mapping[str, SegmentChain]
     damaged: frozenset[str]
 
 
 def check_files(spark: SparkSession, files: JournalFiles) -> CheckedFiles:
-    """Check the digest, the pages and the sessions of each file in tasks, and here that each
-    segment follows the one before it. A task has one whole file in memory at a time. Raises
-    ConfigError for a session's id that is none."""
+    """Check all files of a journal. Tasks check the digest, the pages and the session ids of each
+    file; this process checks that each segment follows the one before it.
+
+    A task holds one whole file in memory. Raises ConfigError for an invalid session id.
+    """
     blobs = spark.read.format("binaryFile").load([*files.sealed, *files.logs])
     checked = map_in_arrow(blobs.select("path", "content"), check_each, _CHECKED)
     by_folder: dict[str, list[tuple[str, Content]]] = defaultdict(list)
@@ -122,7 +125,7 @@ def check_files(spark: SparkSession, files: JournalFiles) -> CheckedFiles:
 
 
 def check_each(batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordBatch]:
-    """A task: a row about each file, whose bytes are the column ``content``."""
+    """A task: one row about each file, whose bytes are the column ``content``."""
     schema = pa.schema([(each.split()[0], pa.string()) for each in _CHECKED.split(", ")])
     for batch in batches:
         contents: Any = batch.column("content")
@@ -140,15 +143,15 @@ def check_each(batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordBatch
 
 
 def _few(sessions: Sequence[str]) -> list[str]:
-    """The driver gets the first ones: a whole file has one."""
+    """The first session ids, shortened. A valid file has one; a crafted one may have many."""
     return [name[:_LONGEST_SESSION] for name in sessions[:_MOST_SESSIONS]]
 
 
 def read_snapshot(
     spark: SparkSession, path: str | os.PathLike[str], group: str, topic: str
 ) -> OffsetsSnapshot | None:
-    """What the folder's snapshot of committed offsets says of this group and topic; None if it says
-    nothing, or there is none."""
+    """The committed offsets of this group and topic in the folder's snapshot. None if there is no
+    snapshot, or it has none of them."""
     files = spark.read.format("binaryFile").option("pathGlobFilter", SNAPSHOT).load(str(path))
     small = files.where(f"length <= {LONGEST_SNAPSHOT}").select("content").limit(1)
     found = cast("list[tuple[bytes]]", small.collect())
@@ -156,7 +159,7 @@ def read_snapshot(
 
 
 def _path(name: str) -> str:
-    """Spark writes one slash after a scheme, or three."""
+    """A path with one slash after ``file:``, where Spark writes one or three."""
     return _SCHEME.sub("/", name)
 
 

@@ -1,4 +1,4 @@
-"""The topic that an audit on Spark compares with: a DataFrame, or a topic that tasks read."""
+"""The topic of an audit on Spark: a DataFrame of it, or a topic that tasks read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from asyncrevoke.audit.topic.topic import is_compacted
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.runtime.net.single_request import run_blocking
 from asyncrevoke.spark.arrow import map_in_arrow
-from asyncrevoke.spark.audits.database import over, small_frame
+from asyncrevoke.spark.audits.database import run_query, small_frame
 from asyncrevoke.spark.audits.hash_tasks import FINGERPRINTS, HashTask
 from asyncrevoke.spark.audits.header_tasks import HeaderTask
 from asyncrevoke.spark.reading.offsets import OffsetRange, find_ranges
@@ -34,7 +34,7 @@ class TopicRecords(Protocol):
 
     @property
     def bounds(self) -> Mapping[int, Bounds]:
-        """Of each partition."""
+        """The bounds of each partition's log."""
         ...
 
     @property
@@ -44,34 +44,35 @@ class TopicRecords(Protocol):
 
     @property
     def has_keys(self) -> bool:
-        """Whether it has hashes of keys."""
+        """Whether the records have hashes of keys."""
         ...
 
     @property
     def batches(self) -> Callable[[SparkSession, Sequence[Range]], DataFrame] | None:
-        """Gives the batches that have an offset in these ranges: the columns
-        ``batch_headers.BATCHES``. None if there is nothing known of batches."""
+        """Returns the batches that have an offset in these ranges, with the columns
+        ``batch_headers.BATCHES``. None if batches are unknown."""
         ...
 
     def fingerprints(
         self, spark: SparkSession, ranges: Sequence[Range], query: Text, *, hashless: Sequence[int]
     ) -> DataFrame:
-        """The columns ``part, bucket, records, mixed, total`` of these ranges. A bucket may be in
-        several rows. ``query`` computes the same from the table ``records``.
+        """The columns ``part, bucket, records, mixed, total`` of these ranges. Several rows may
+        have the same bucket.
 
-        ``hashless`` are the partitions of which the journal has no hashes: their fingerprints are
-        made of offsets alone."""
+        ``query`` computes the same from the table ``records``. In the partitions ``hashless`` the
+        journal has no hashes, so fingerprints are made of offsets alone.
+        """
         ...
 
     def records(self, spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
-        """``part, off, timestamp_us, key_hash, record_hash`` of these ranges."""
+        """The columns ``part, off, timestamp_us, key_hash, record_hash`` of these ranges."""
         ...
 
 
 class FrameSource:
-    """A DataFrame with the columns of Spark's or of this library's Kafka source, of one topic.
+    """A DataFrame of one topic, with the columns of Spark's Kafka source or of this library's.
 
-    It must be read after the journal was written: offsets beyond its last record count as missing.
+    Read it after the journal was written: offsets after its last record count as missing.
     """
 
     has_keys = True
@@ -81,8 +82,8 @@ class FrameSource:
         missing = [name for name in _NEEDED if name not in frame.columns]
         if missing:
             raise ConfigError(
-                f"source= has no column {', '.join(missing)}: give what "
-                'spark.read.format("asyncrevoke") or format("kafka") gives of the topic'
+                f"source= has no column {', '.join(missing)}: pass the DataFrame of "
+                'spark.read.format("asyncrevoke") or format("kafka")'
             )
         self.compacted = compacted
         self._records = frame.selectExpr(
@@ -102,16 +103,16 @@ class FrameSource:
         ranges: Sequence[Range],
         query: Text,
         *,
-        hashless: Sequence[int],  # noqa: ARG002 - the query knows
+        hashless: Sequence[int],  # noqa: ARG002 - query has them
     ) -> DataFrame:
         """See :class:`TopicRecords`."""
-        return over(spark, query, {"records": self.records(spark, ranges)})
+        return run_query(spark, query, {"records": self.records(spark, ranges)})
 
     def records(self, spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
         """See :class:`TopicRecords`."""
         wanted = small_frame(spark, {"p": "INT", "lo": "BIGINT", "hi": "BIGINT"}, ranges)
         tables = {"records": self._records, "wanted": wanted}
-        return over(
+        return run_query(
             spark,
             "SELECT /*+ BROADCAST(wanted) */ records.* FROM records JOIN wanted "
             "ON records.part = wanted.p AND records.off >= wanted.lo AND records.off < wanted.hi",
@@ -128,7 +129,7 @@ def _micros(frame: DataFrame) -> LiteralString:
 class TopicSource:
     """A topic that tasks read, with the options of ``spark.read.format("asyncrevoke")``.
 
-    The fingerprints are made where the records are read: nothing but them reaches Spark.
+    Tasks compute the fingerprints, so that no record reaches Spark.
     """
 
     has_keys = True
@@ -146,7 +147,7 @@ class TopicSource:
         self,
         spark: SparkSession,
         ranges: Sequence[Range],
-        query: Text,  # noqa: ARG002 - made in Python
+        query: Text,  # noqa: ARG002 - tasks compute them in Python
         *,
         hashless: Sequence[int],
     ) -> DataFrame:
@@ -177,7 +178,7 @@ class TopicSource:
         if not parts:
             return small_frame(spark, schema, [])
         task = HashTask(self.options, parts, hashless)
-        # The identifier says which ranges a task has: one or more.
+        # Each id is the index of a range. A task may have several.
         tasks = min(len(parts), _MOST_TASKS)
         return map_in_arrow(spark.range(0, len(parts), 1, tasks), task.run, _ddl(schema))
 
@@ -186,5 +187,5 @@ def _ddl(columns: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in columns.items())
 
 
-# Reading begins anew for each range, so that many of them are done one after another by a task.
+# Opening a range costs requests: with many ranges, a task reads several one after another.
 _MOST_TASKS = 200

@@ -20,10 +20,10 @@ _VERSION = "v1"
 
 
 class CheckpointOffsets(NamedTuple):
-    """The offsets after the last completed batch: the next record of each partition.
+    """The offsets after the last completed batch: the next record to read of each partition.
 
-    ``pending`` is the number of a batch that was started and not completed, None if there is none.
-    ``topic_ids`` are those of topics whose id the checkpoint has, as Kafka's tools write them.
+    ``pending`` is the number of a batch that began and has not completed, or None. ``topic_ids``
+    are the topic ids that the checkpoint has, in the notation of Kafka's tools.
     """
 
     batch: int
@@ -37,20 +37,20 @@ def read_checkpoint(
 ) -> CheckpointOffsets:
     """Read the offsets after a streaming query's last completed batch.
 
-    ``topic`` chooses one of several topics, and is needed where the offsets do not name it. The
-    folder is the query's ``checkpointLocation``, on this machine.
+    ``folder`` is the query's ``checkpointLocation``, on this machine. ``topic`` chooses one of
+    several topics, and is required if the offsets do not name their topic.
 
-    Spark writes the rows of a batch before it marks the batch as completed. ``sink`` is the folder
-    to which the query wrote its files, with Spark's folder ``_spark_metadata``: a batch whose rows
-    are in it counts as completed, too, so that no group processes its records again. Raises
-    HandoverError.
+    ``sink`` is the folder to which the query wrote its files, with Spark's folder
+    ``_spark_metadata``. Spark writes the rows of a batch before it marks the batch as completed.
+    With ``sink``, a batch whose rows are in that folder counts as completed, so that the group does
+    not process its records again. Raises HandoverError.
     """
     root = _checked_root(Path(folder))
     committed, begun = _numbers(root / "commits"), _numbers(root / "offsets")
     if not committed:
         raise HandoverError(
-            f"no batch of the query in {root} has completed: let "
-            "one end, or commit the start yourself"
+            f"no batch of the query in {root} has completed: wait until one has, or commit "
+            "the first offsets yourself"
         )
     batch = committed[-1]
     if batch not in begun:
@@ -73,20 +73,20 @@ def read_checkpoint(
 def _checked_root(root: Path) -> Path:
     if "://" in str(root) or ":/" in str(root)[1:8]:
         raise HandoverError(f"{root} is not on this machine: copy the folders offsets and commits "
-                            "of the checkpoint here first, and name that copy")  # fmt: skip
+                            "of the checkpoint here, and pass the copy")  # fmt: skip
     if (root / "offsets").is_dir() and (root / "commits").is_dir():
         return root
     if not root.is_dir():
-        raise HandoverError(f"there is no folder {root}: name the query's checkpointLocation")
+        raise HandoverError(f"there is no folder {root}: pass the query's checkpointLocation")
     if root.name in ("offsets", "commits", "sources", "state"):
-        raise HandoverError(f"{root} is a part of a checkpoint: name {root.parent}")
+        raise HandoverError(f"{root} is a part of a checkpoint: pass {root.parent}")
     inside = [
         each for each in sorted(root.iterdir()) if each.is_dir() and (each / "offsets").is_dir()
     ]
     hint = (
         f"do you mean {inside[0]}?"
         if inside
-        else "name the query's checkpointLocation, which has the folders offsets and commits"
+        else "pass the query's checkpointLocation, which has the folders offsets and commits"
     )
     raise HandoverError(f"{root} is no checkpoint of a streaming query: {hint}")
 
@@ -96,14 +96,14 @@ def _numbers(folder: Path) -> list[int]:
 
 
 def _written(sink: Path) -> frozenset[int]:
-    """The batches whose files are in a folder, by Spark's log of them."""
+    """The batches whose files are in a folder, according to Spark's ``_spark_metadata``."""
     log = sink / "_spark_metadata"
     if not log.is_dir():
         raise HandoverError(
             f"{sink} has no folder _spark_metadata, which Spark writes beside the files of a "
-            "query: name the folder of its rows (of replay_stream: the folder stream in sink=)"
+            "query: pass the folder of its rows (for replay_stream, the folder stream below sink=)"
         )
-    # Spark merges several of them into NUMBER.compact.
+    # Spark merges several of these files into NUMBER.compact.
     names = (each.name.removesuffix(".compact") for each in log.iterdir())
     return frozenset(int(name) for name in names if name.isdecimal())
 
@@ -112,7 +112,7 @@ def _offsets(file: Path, topic: str | None) -> StreamOffsets:
     lines = file.read_text(encoding="utf-8").splitlines()
     if len(lines) < 3 or lines[0] != _VERSION:
         raise HandoverError(
-            f"{file} is no offset log of the form {_VERSION}, which Spark 4 writes: it begins with "
+            f"{file} is no offset log of version {_VERSION}, which Spark 4 writes: it begins with "
             f"{lines[0][:40]!r}" if lines else f"{file} is empty: the checkpoint is damaged"
         )  # fmt: skip
     found: dict[TopicPartition, int] = {}
@@ -123,8 +123,8 @@ def _offsets(file: Path, topic: str | None) -> StreamOffsets:
         for partition, offset in of_source.offsets.items():
             if partition in found:
                 raise HandoverError(
-                    f"two sources of the query read {partition.topic}: their offsets differ, and a "
-                    "group has one; commit the ones you mean yourself"
+                    f"two sources of the query read {partition.topic}, and a group has one offset "
+                    "for each partition: commit the right ones yourself"
                 )
             found[partition] = offset
     return StreamOffsets(topic_ids, found)
@@ -138,10 +138,8 @@ def _sources(lines: Sequence[str], file: Path) -> list[str]:
 
 
 def parse_offsets(line: str, topic: str | None, where: str) -> StreamOffsets:
-    """One source's offsets in the forms of :meth:`StreamOffsets.from_json`, of ``topic`` if given.
-
-    Raises HandoverError.
-    """
+    """The offsets of one source, in a form that :meth:`StreamOffsets.from_json` reads. With
+    ``topic``, only those of that topic. Raises HandoverError."""
     try:
         given = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -165,5 +163,5 @@ def parse_offsets(line: str, topic: str | None, where: str) -> StreamOffsets:
 
 def _no_kafka(line: str, where: str) -> HandoverError:
     return HandoverError(
-        f"{where} has no Kafka offsets but {line[:80]!r}: the query has another kind of source"
+        f"{where} has no Kafka offsets: {line[:80]!r}. The query has another kind of source"
     )

@@ -40,10 +40,12 @@ _RETRIABLE = (
 
 
 class OffsetMove(NamedTuple):
-    """One partition. ``before`` is what the group has committed, None if nothing.
+    """What a handover changes in one partition.
 
-    ``skipped`` counts the offsets that the group would not process, ``repeated`` those that it
-    would process again. Some of them may be gaps.
+    ``before`` is the offset that the group has committed, or None; ``after`` the offset to commit.
+    ``begins`` and ``ends`` are the first offset and the end of the log. ``skipped`` counts offsets
+    that the group would not process, ``repeated`` those that it would process again. Some of them
+    may be gaps.
     """
 
     partition: TopicPartition
@@ -54,32 +56,32 @@ class OffsetMove(NamedTuple):
 
     @property
     def skipped(self) -> int:
-        """How far the group moves ahead."""
+        """The number of offsets by which the group moves ahead."""
         return max(0, self.after - (self.begins if self.before is None else self.before))
 
     @property
     def repeated(self) -> int:
-        """How far the group moves back."""
+        """The number of offsets by which the group moves back."""
         return 0 if self.before is None else max(0, self.before - self.after)
 
     @property
     def problem(self) -> str | None:
-        """Why this cannot be committed sensibly."""
+        """The reason why this offset must not be committed, or None."""
         if self.after < self.begins:
             return (
-                f"offset {self.after} is gone, the log begins at {self.begins}: the group would "
-                "begin by its auto_offset_reset"
+                f"offset {self.after} was deleted, and the log begins at {self.begins}: the group "
+                "would begin where its auto_offset_reset says"
             )
         if self.after > self.ends:
             return (
-                f"offset {self.after} lies behind the log's end {self.ends}: the topic was made "
-                "anew, or this is another cluster"
+                f"offset {self.after} is beyond the log's end {self.ends}: the topic was deleted "
+                "and created again, or this is another cluster"
             )
         return None
 
 
 class Handover(NamedTuple):
-    """What :func:`plan_handover` found. ``members`` describes the members of the group."""
+    """The result of :func:`plan_handover`. ``members`` describes the members of the group."""
 
     group: str
     moves: tuple[OffsetMove, ...]
@@ -97,21 +99,20 @@ def handover(
     sink: str | Path | None = None,
     dry_run: bool = True,
 ) -> dict[TopicPartition, int]:
-    """Commit the offsets at which a query or a replay ended for ``group``, which then continues
-    there.
+    """Commit the offsets at which a query or a replay ended, so that ``group`` continues there.
 
-    ``source`` is the query's checkpoint folder on this machine, offsets by partition (the next
-    record to read), or the ranges of a replay, whose ends count. ``topic`` chooses a topic of the
+    ``source`` is the query's checkpoint folder on this machine, the next offset to read of each
+    partition, or the ranges of a replay, whose ends are committed. ``topic`` chooses a topic of the
     checkpoint, and ``sink`` is the folder of the query's rows: see
-    :func:`~asyncrevoke.spark.handovers.checkpoint.read_checkpoint`. Returns these offsets; commits
-    them only with ``dry_run=False``. Stop the query first: the group repeats what the query
-    processes later.
+    :func:`~asyncrevoke.spark.handovers.checkpoint.read_checkpoint`. Returns these offsets, and
+    commits them only with ``dry_run=False``. Stop the query first: the group would process again
+    what the query processes later.
 
-    The group must have no members: otherwise the broker rejects the commit. A killed member counts
+    The group must have no members: the broker rejects the commit otherwise. A killed member counts
     until its session timeout. Consumers that use ``assign`` are not members, so they are not
     detected.
 
-    Raises HandoverError, GroupsError if no broker answers, ConfigError.
+    Raises HandoverError, GroupsError if no broker responds, and ConfigError.
     """
     config = configured(bootstrap)
     plan = plan_handover(source, group=group, bootstrap=config, topic=topic, sink=sink)
@@ -150,39 +151,39 @@ def _offsets_of(source: Source, topic: str | None, sink: str | Path | None) -> C
     )
 
 
-async def _plan(config: ConsumerConfig, standing: CheckpointOffsets, group: str) -> Handover:
-    if not standing.offsets:
-        raise HandoverError("there are no offsets to hand over")
+async def _plan(config: ConsumerConfig, found: CheckpointOffsets, group: str) -> Handover:
+    if not found.offsets:
+        raise HandoverError("there are no offsets to commit")
     async with consumer_of(config) as consumer:
         log = await LogBounds.of(
-            consumer, TopicSelection(tuple(sorted({tp.topic for tp in standing.offsets})))
+            consumer, TopicSelection(tuple(sorted({tp.topic for tp in found.offsets})))
         )
-    for topic, topic_id in sorted(standing.topic_ids.items()):
+    for topic, topic_id in sorted(found.topic_ids.items()):
         now = log.topic_ids[topic]
         if now not in (None, topic_id):
             raise HandoverError(
                 f"topic {topic} was deleted and created again (its id was {topic_id}, and is "
-                f"{now}): the offsets to hand over are of the deleted topic"
+                f"{now}): the offsets are those of the deleted topic"
             )
     async with GroupsClient(config) as cluster:
         facts = await _describe(cluster, group)
         before = await committed_offsets(cluster, group)
-    unknown = sorted(set(standing.offsets) - set(log.first))
+    unknown = sorted(set(found.offsets) - set(log.first))
     if unknown:
         raise HandoverError(
-            f"{unknown[0].topic} has no partition {unknown[0].partition} any more: the topic was "
-            "made anew, or this is another cluster"
+            f"{unknown[0].topic} has no partition {unknown[0].partition}: the topic was deleted "
+            "and created again, or this is another cluster"
         )
     moves = tuple(
         OffsetMove(tp, before.get(tp), offset, log.first[tp], log.last[tp])
-        for tp, offset in sorted(standing.offsets.items())
+        for tp, offset in sorted(found.offsets.items())
     )
     return Handover(
         group,
         moves,
         "missing" if facts is None else facts.state,
         members_of(facts),
-        standing.pending,
+        found.pending,
     )
 
 
@@ -194,13 +195,13 @@ async def _describe(cluster: GroupsClient, group: str) -> GroupFacts | None:
 
 
 def members_of(facts: GroupFacts | None) -> tuple[str, ...]:
-    """The members: client id, host and member id."""
+    """The client id, host and member id of each member."""
     if facts is None:
         return ()
     return tuple(f"{each.client_id} at {each.host} ({each.member_id})" for each in facts.members)
 
 
-def reject_group_with_members(plan: Handover) -> None:
+def check_committable(plan: Handover) -> None:
     """Raise HandoverError if the group has members, or an offset cannot be committed."""
     if plan.members:
         raise HandoverError(
@@ -216,18 +217,16 @@ def reject_group_with_members(plan: Handover) -> None:
 async def _apply(config: ConsumerConfig, plan: Handover) -> dict[TopicPartition, int]:
     offsets = {move.partition: move.after for move in plan.moves}
     async with GroupsClient(config) as cluster:
-        # The plan may be outdated.
-        reject_group_with_members(
-            plan._replace(members=members_of(await _describe(cluster, plan.group)))
-        )
+        # Members may have joined since the plan was made.
+        check_committable(plan._replace(members=members_of(await _describe(cluster, plan.group))))
         await retry_until_settled(lambda: _commit(cluster, plan.group, offsets))
         committed = await committed_offsets(cluster, plan.group)
     wrong = {tp: committed.get(tp) for tp in offsets if committed.get(tp) != offsets[tp]}
     if wrong:
         found = ", ".join(f"{tp}: {at}" for tp, at in sorted(wrong.items()))
         raise HandoverError(
-            f"group {plan.group!r} was committed, and has other offsets ({found}): another client "
-            "commits for it; stop that, and hand over again"
+            f"group {plan.group!r} has other offsets than those just committed ({found}): another "
+            "client commits for it; stop that client and try again"
         )
     return offsets
 
@@ -241,11 +240,11 @@ async def _commit(cluster: GroupsClient, group: str, offsets: Mapping[TopicParti
     code = next(iter(errors.values()))
     if code in _RETRIABLE:
         raise CoordinatorUnavailableError(
-            f"committing for group {group!r}: the broker answers {code.name}"
+            f"committing for group {group!r}: the broker responds {code.name}"
         )
     if code in (ErrorCode.unknown_member_id, ErrorCode.illegal_generation):
         raise HandoverError(
-            f"group {group!r} has got a member meanwhile, so the broker rejects the commit "
+            f"a member has joined group {group!r}, so the broker rejects the commit "
             f"({code.name}): stop it and try again"
         )
     if code in (ErrorCode.group_authorization_failed, ErrorCode.topic_authorization_failed):
@@ -256,6 +255,6 @@ async def _commit(cluster: GroupsClient, group: str, offsets: Mapping[TopicParti
     failed = ", ".join(f"{tp}: {each.name}" for tp, each in errors.items())
     done = len(offsets) - len(errors)
     raise HandoverError(
-        f"the broker has rejected {len(errors)} of {len(offsets)} partitions ({failed}); "
-        f"{done} were committed"
+        f"the broker has rejected the offsets of {len(errors)} of {len(offsets)} partitions "
+        f"({failed}); {done} were committed"
     )

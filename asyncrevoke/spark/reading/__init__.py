@@ -1,1 +1,1 @@
-"""How tasks read a topic: ranges of offsets, read as records or as whole batches."""
+"""Reads ranges of offsets in tasks, as records or as whole batches."""

@@ -1,4 +1,5 @@
-"""Record batches as Arrow columns, with no object for any record. Content is copied once."""
+"""Makes Arrow columns of record batches. Creates no object for a record, and copies content
+once."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ class BatchColumns:
             "topic": lambda _, fields: pa.repeat(topic, len(fields.offset)),
             "partition": lambda _, fields: pa.repeat(number, len(fields.offset)),
             "offset": lambda _, fields: pa.array(fields.offset),
-            # Safely: what has no place among microseconds is an error.
+            # A safe cast: a timestamp that does not fit into microseconds is an error.
             "timestamp": lambda _, fields: (
                 pa.array(fields.timestamp).cast(_MILLISECONDS).cast(ARROW_TYPES["timestamp"])
             ),
@@ -47,10 +48,8 @@ class BatchColumns:
         self._schema: Schema = pa.schema([(name, ARROW_TYPES[name]) for name in names])
 
     def rows(self, batches: Sequence[Buffer]) -> Iterator[ArrowRecordBatch]:
-        """The columns of uncompressed batches, within the range.
-
-        Raises CorruptRecordError for what contradicts itself.
-        """
+        """The columns of uncompressed batches, for the records within the range. Raises
+        CorruptRecordError for a batch that contradicts itself."""
         wanted = range(self._range.start, self._range.end)
         for data, fields in fields_of(self._range.topic_partition, wanted, batches):
             columns = [make(data, fields) for make in self._makers]
@@ -68,10 +67,10 @@ def _payloads(data: Joined, values: Places) -> Places:
 
 
 def _framing(data: Joined, values: Places) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The schema ids, and of which values they are any. See ``registry_framing``."""
+    """The schema ids, and which values have one. See ``registry_framing``."""
     content = np.frombuffer(data, np.uint8)
     framed = ~values.null & (values.end - values.begin >= FRAMING_SIZE)
-    # The other values may end where the data does.
+    # An unframed value may lie at the end of the data: read at 0 instead.
     begin = np.where(framed, values.begin, 0)
     framed &= (content[begin] == 0) & (content[begin + 1] < 0x80)
     ids = np.zeros(len(begin), np.int64)
@@ -81,7 +80,8 @@ def _framing(data: Joined, values: Places) -> tuple[NDArray[np.int64], NDArray[n
 
 
 def _binary(data: Joined, places: Places) -> Array:
-    """A column of these bytes: of an array that has what is between them, too, each second one."""
+    """A column of the bytes at these places. The column is taken from an array whose elements are,
+    in turn, a place and the gap after it."""
     count = len(places.begin)
     bounds = np.empty(2 * count, np.int32)
     bounds[::2], bounds[1::2] = places.begin, places.end

@@ -1,4 +1,4 @@
-"""Reads one range in whole record batches, to make columns of them."""
+"""Reads one range as whole record batches."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from asyncrevoke.spark.reading.consumer_pool import ConsumerPool
     from asyncrevoke.spark.reading.offsets import OffsetRange
 
-# Of record batches that come at once, about.
+# About how many bytes of batches one read returns.
 _BYTES = 4 * 1024 * 1024
 _FIRST = 8
 _MOST = 2000
 
 
 class BatchReader(RangeReader):
-    """Like :class:`RangeReader`, but each of its records is a whole batch."""
+    """A :class:`RangeReader` whose records are whole batches."""
 
     def __init__(
         self,
@@ -41,10 +41,10 @@ class BatchReader(RangeReader):
         self._at_once = _FIRST
 
     async def read_batches(self) -> Sequence[bytes | memoryview]:
-        """The next batches, decompressed; empty only at the end of the range.
+        """The next batches, decompressed. Empty only at the end of the range.
 
-        The first may begin before the range, and the last end after it. If cancelled, no batch is
-        lost.
+        The first batch may begin before the range, and the last may end after it. If cancelled, no
+        batch is lost.
         """
         records = await self._next(self._at_once)
         batches = [each.value for each in records if each.value is not None]

@@ -1,4 +1,4 @@
-"""Consumers that stay connected between the tasks of a Python worker of Spark."""
+"""Keeps consumers connected between the tasks of one Python worker of Spark."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ if TYPE_CHECKING:
     from asyncrevoke.ranges.range_consumer import RangeConsumer
 
 IDLE_SECONDS: Final = 30.0
-"""How long a consumer without a range stays connected."""
+"""Seconds for which a consumer without a range stays connected."""
 _MOST: Final = 4
 
 
 class ConsumerKind(NamedTuple):
-    """What :func:`~asyncrevoke.ranges.consumers.consumer_of` is given, and the topic that the
-    consumer reads: one that knows a topic by a former id would take another for deleted. Without a
-    ``topic_id`` it is not kept."""
+    """The arguments of :func:`~asyncrevoke.ranges.consumers.consumer_of`, and the topic that the
+    consumer reads.
+
+    A consumer that knows a former id of a topic would report it as deleted, so consumers are reused
+    only for the same ``topic_id``. Without an id they are not reused.
+    """
 
     config: ConsumerConfig
     whole_batches: bool
@@ -38,10 +41,10 @@ class _Idle:
 
 
 class ConsumerPool:
-    """Gives each range a consumer of its own, connected. Used on one event loop.
+    """Connected consumers, one for each range that is being read. Used on one event loop.
 
-    A consumer that was given back is closed after ``idle_seconds``, at once if there are four
-    others, or by :meth:`aclose`.
+    The pool closes a consumer ``idle_seconds`` after it was given back, at once if four others are
+    idle, or in :meth:`aclose`.
     """
 
     def __init__(self, idle_seconds: float = IDLE_SECONDS) -> None:
@@ -50,7 +53,8 @@ class ConsumerPool:
         self._closing: set[asyncio.Task[None]] = set()
 
     async def take(self, kind: ConsumerKind) -> RangeConsumer:
-        """A consumer of this kind, without partitions. The caller gives it back, or closes it."""
+        """A connected consumer of this kind, without partitions. The caller gives it back or closes
+        it."""
         for each in [each for each in self._idle if each.kind == kind]:
             self._idle.remove(each)
             each.timer.cancel()
@@ -64,13 +68,13 @@ class ConsumerPool:
         return consumer
 
     async def give_back(self, kind: ConsumerKind, consumer: RangeConsumer) -> None:
-        """Keep a consumer for the next range. It has raised no error."""
+        """Keep a consumer for the next range. It must not have raised an error."""
         if not self._idle_seconds or kind.topic_id is None or len(self._idle) >= _MOST:
             await consumer.aclose()
             return
         consumer.assign(())
-        # One poll announces the revocation, the next one completes the records of the last batch,
-        # for which it would wait otherwise.
+        # The first poll announces the revocation. The second one completes the records of the last
+        # batch; without it, the revocation would wait for them.
         for _ in range(2):
             await consumer.poll(0)
         loop = asyncio.get_running_loop()
@@ -78,7 +82,7 @@ class ConsumerPool:
         self._idle.append(_Idle(kind, consumer, timer))
 
     async def aclose(self) -> None:
-        """Close the consumers that were given back."""
+        """Close the idle consumers."""
         idle, self._idle = self._idle, []
         for each in idle:
             each.timer.cancel()

@@ -1,4 +1,4 @@
-"""Topics without gaps, whose offsets are known without reading them."""
+"""Offsets of topics without gaps, without reading the topics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from asyncrevoke.spark.reading.offsets import OffsetRange
 
 _SAMPLE = 1000
-_FIX = "read the topic instead of giving it as dense: the source knows which offsets are records"
+_FIX = "read the topic instead: its offsets are not dense"
 
 
 def dense_offsets(
@@ -35,9 +35,9 @@ def dense_offsets(
 ) -> DataFrame:
     """Rows (topic, partition, offset) for *each* offset of the ranges, without reading the topic.
 
-    Correct only if the topic has no gaps. Raises ConfigError for a compacted topic, and if the
-    first or last thousand offsets of a range have a gap, as every transaction leaves one. Offsets
-    between these are not checked: old gaps there become rows. Lazy, except for these checks, which
+    Correct only if the topic has no gaps. Raises ConfigError for a compacted topic, and for a gap
+    in the first or last thousand offsets of a range. Each transaction leaves a gap. The offsets
+    between are not checked: gaps there become rows. Lazy, except for these checks, which
     ``check=False`` skips.
     """
     if check:
@@ -61,14 +61,14 @@ def dense_offsets(
 def check_dense(
     bootstrap: str | Sequence[str] | ConsumerConfig, ranges: Sequence[OffsetRange]
 ) -> None:
-    """Raise ConfigError if the topic is compacted or the ends of its ranges have gaps."""
+    """Raise ConfigError if the topic is compacted, or a range begins or ends with a gap."""
     run_blocking(_check(configured(bootstrap, "read_committed"), ranges))
 
 
 def check_all(
     bootstrap: str | Sequence[str] | ConsumerConfig, ranges: Sequence[OffsetRange]
 ) -> None:
-    """Read these ranges; raise ConfigError if they have gaps."""
+    """Read these ranges. Raise ConfigError if they have gaps."""
 
     async def check() -> None:
         config = configured(bootstrap, "read_committed")

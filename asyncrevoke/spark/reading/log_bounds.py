@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class LogBounds(NamedTuple):
-    """The first offset of each partition, and the end for this isolation level.
+    """The first offset and the end of each partition, for one isolation level.
 
-    ``topic_ids`` has the selected topics that exist. Their ids (KIP-516) are written as Kafka's
-    tools do, and None from brokers that have none.
+    ``topic_ids`` has the selected topics that exist, with their ids (KIP-516) in the notation of
+    Kafka's tools. An id is None if the broker has none.
     """
 
     topic_ids: Mapping[str, str | None]
@@ -34,7 +34,7 @@ class LogBounds(NamedTuple):
 
     @classmethod
     async def of(cls, consumer: RangeConsumer, selection: TopicSelection) -> LogBounds:
-        """Ask the brokers. ConfigError if a topic of the selection does not exist."""
+        """Ask the brokers. Raises ConfigError if a topic of the selection does not exist."""
         known = await cls.of_existing(consumer, selection)
         missing = [name for name in selection.names if name not in known.topic_ids]
         if missing or not known.topic_ids:
@@ -47,7 +47,7 @@ class LogBounds(NamedTuple):
 
     @classmethod
     async def of_existing(cls, consumer: RangeConsumer, selection: TopicSelection) -> LogBounds:
-        """Like :meth:`of`, without topics that do not exist."""
+        """Like :meth:`of`, but skips topics that do not exist."""
         topics = await consumer.describe_topics(selection.described)
         numbers = selection.partitions_of(topics)
         partitions = [TopicPartition(name, number) for name in numbers for number in numbers[name]]

@@ -1,4 +1,4 @@
-"""Plans which offsets of a topic are read, before anything is read."""
+"""Plans which offsets of a topic are read."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class OffsetRange(NamedTuple):
     """Offsets of one partition, from ``start`` up to, not including, ``end``.
 
     Some offsets have no record: aborted transactions, compaction and control markers leave gaps.
-    ``missing`` counts the requested offsets before ``start`` that were deleted; ``unstable`` the
-    requested ones from ``end`` on that are beyond the last stable offset. ``topic_id`` is the id
-    that the topic had when the range was planned, as Kafka's tools write it: reading the range
-    fails if the topic was deleted and created again. None: not compared.
+    ``missing`` counts the requested offsets before ``start``, which were deleted; ``unstable`` the
+    requested ones from ``end`` on, which are beyond the last stable offset. ``topic_id`` is the id
+    of the topic when the range was planned, in the notation of Kafka's tools: reading the range
+    fails if the topic was deleted and created again since. None: the id is not compared.
     """
 
     topic: str
@@ -52,7 +52,7 @@ class OffsetRange(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many offsets it has."""
+        """The number of its offsets."""
         return self.end - self.start
 
 
@@ -68,21 +68,22 @@ def resolve_ranges(
     """Find the offsets of a topic between two places; one range per partition.
 
     A place is ``"earliest"``, ``"latest"``, an offset, a time (an aware ``datetime``: the first
-    record that is not older), or ``GroupOffsets("billing")``: the committed offsets of a group, and
-    the earliest offset where it has committed none. Offsets and times of single partitions are
-    given as ``{0: 17, 1: -1}`` or ``{"orders": {0: 17, 1: -1}}``, for all partitions that are read:
-    -2 is the earliest and -1 the latest offset. No range goes
-    beyond the last stable offset, where an open transaction begins (``read_uncommitted``: the high
-    watermark), because reading on would wait for it. So ``"latest"`` is the end at the time of this
-    call.
+    record with this timestamp or a later one), or ``GroupOffsets("billing")``: the committed
+    offsets of a group, and the earliest offset of partitions without one. A place for each
+    partition is ``{0: 17, 1: -1}`` or ``{"orders": {0: 17, 1: -1}}``; it must have all partitions
+    that are read. -2 is the earliest and -1 the latest offset.
+
+    A range ends at the last stable offset at most, where the first open transaction begins
+    (``read_uncommitted``: at the high watermark), because reading further would wait. ``"latest"``
+    is the end at the time of this call.
 
     ``bootstrap`` may be the configuration of a consumer, for its security options. Blocks; may be
     called while an event loop runs in this thread.
 
-    Raises DataLossError if a start lies before the log's, with ``missing="clip"`` a log line says
-    so and the range begins where the log does, or if a group has committed offsets beyond the log's
-    end; ConfigError for a place or a topic that is none, for a start offset beyond the log's end
-    and for a start after the end; RequestTimeoutError if no broker answers.
+    Raises DataLossError if a start was deleted (with ``missing="clip"`` it logs a warning, and the
+    range begins at the earliest offset), or if committed offsets of a group are beyond the log's
+    end. Raises ConfigError for an invalid place, a topic that does not exist, a start offset beyond
+    the log's end, and a start after the end. Raises RequestTimeoutError if no broker responds.
     """
     config = configured(bootstrap, isolation_level)
     return run_blocking(find_ranges(config, TopicSelection((topic,)), start, end, missing))
@@ -92,7 +93,7 @@ def configured(
     bootstrap: str | Sequence[str] | ConsumerConfig,
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed",
 ) -> ConsumerConfig:
-    """The configuration to plan with: it has no group."""
+    """A configuration for planning and reading, without a group."""
     given = (
         bootstrap
         if isinstance(bootstrap, ConsumerConfig)
@@ -124,7 +125,7 @@ async def find_ranges(
         starts = await known.offsets(consumer, config, start, "start")
         ends = await known.offsets(consumer, config, end, "end")
     if is_beyond(start, "start", starts, known.last) or is_beyond(end, "end", ends, known.last):
-        # The log goes on beyond the last stable offset while a transaction is open.
+        # While a transaction is open, the log has offsets beyond the last stable one.
         last = await _high_watermarks(config, topics)
         check_within_log("start", start, starts, last)
         check_within_log("end", end, ends, last)
@@ -141,8 +142,8 @@ async def find_ranges(
 async def begin_at_time(
     config: ConsumerConfig, ranges: Sequence[OffsetRange], milliseconds: int
 ) -> list[OffsetRange]:
-    """These ranges without the offsets before the first record that has this timestamp or a later
-    one; empty where there is none."""
+    """These ranges without the offsets before the first record with this timestamp or a later one.
+    A range without such a record becomes empty."""
     wanted = {each.topic_partition: milliseconds for each in ranges if each.size}
     async with consumer_of(config) as consumer:
         found = await consumer.offsets_for_times(wanted)
@@ -167,17 +168,18 @@ def plan_range(
 
 
 def log_missing_offsets(ranges: Sequence[OffsetRange], missing: Missing) -> None:
-    """Raise or log which requested offsets were deleted; log which are not stable yet."""
+    """Raise DataLossError or log a warning for requested offsets that were deleted; log a warning
+    for those that are beyond the last stable offset."""
     log = EventLog()
     lost = [each for each in ranges if each.missing]
     if lost and missing == "error":
         raise DataLossError(
             f"{describe_lost(lost)}: retention has removed them; start at or after the log's "
-            'start, or pass missing="clip" (--missing clip) to read what is left'
+            'start, or pass missing="clip" to read the remaining records'
         )
     for each in lost:
         log.warning(
-            "requested start was deleted; reading from the earliest offset",
+            "requested start deleted; reading from the earliest offset",
             topic=each.topic,
             partition=each.partition,
             start=each.start,
@@ -186,7 +188,7 @@ def log_missing_offsets(ranges: Sequence[OffsetRange], missing: Missing) -> None
     for each in ranges:
         if each.unstable:
             log.warning(
-                "requested end is beyond the last stable offset; reading up to that",
+                "requested end is beyond the last stable offset; reading up to that offset",
                 topic=each.topic,
                 partition=each.partition,
                 end=each.end,
@@ -195,10 +197,10 @@ def log_missing_offsets(ranges: Sequence[OffsetRange], missing: Missing) -> None
 
 
 def describe_lost(ranges: Sequence[OffsetRange]) -> str:
-    """A sentence about deleted offsets."""
+    """A sentence that names the deleted offsets."""
     return "; ".join(
         f"{each.topic}-{each.partition} begins at offset {each.start}, and "
-        f"{each.missing} offsets before it were asked for"
+        f"{each.missing} offsets before it were requested"
         for each in ranges
     )
 

@@ -1,4 +1,4 @@
-"""Places in a topic from which or up to which it is read: offsets, times, a group's offsets."""
+"""Places at which reading begins or ends: offsets, times, and committed offsets of a group."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
     from asyncrevoke.model import TopicPartition
 
-# Offsets of single partitions with a meaning of their own, as in ListOffsets.
+# Special offsets of single partitions, as in ListOffsets.
 EARLIEST = -2
 LATEST = -1
 
-# Epoch milliseconds of 2001-09-09, and of the year 9999, which datetime still knows.
+# Milliseconds since the epoch, from 2001-09-09 to the year 9999, the last that datetime has.
 _EPOCH_MILLISECONDS = range(10**12, 253_370_764_800_000)
 
 
@@ -56,11 +56,11 @@ def check_place(name: str, place: object) -> None:
         else:
             _check_one(name, shown, value, EARLIEST)
     if name == "end" and EARLIEST in _values(by_partition):
-        raise ConfigError(f"{name}={shown}: -2 is the earliest offset: no record lies before it")
+        raise ConfigError(f"{name}={shown}: -2 is the earliest offset, and no record is before it")
 
 
 def _check_one(name: str, shown: str, value: object, least: int) -> None:
-    """Raise ConfigError if ``value``, of all partitions or of one, is no place."""
+    """Raise ConfigError if ``value``, for one partition or all, is not a place."""
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise ConfigError(
@@ -95,10 +95,8 @@ def offsets_by_topic(
     topics: Sequence[str],
     name: str,
 ) -> Mapping[str, Mapping[int, int | datetime]]:
-    """A place that is given by partition, by topic and partition.
-
-    Raises ConfigError if it names no topic and there are several.
-    """
+    """A place by partition, as a place by topic and partition. Raises ConfigError if it names no
+    topic and several are read."""
     by_topic: dict[str, Mapping[int, int | datetime]] = {}
     of_one_topic: dict[int, int | datetime] = {}
     for key, value in place.items():
@@ -117,21 +115,21 @@ def offsets_by_topic(
 
 
 def check_start_before_end(start: Place, end: Place) -> None:
-    """Raise ConfigError if two offsets or two times are in the wrong order."""
+    """Raise ConfigError if the start is an offset or a time after the end."""
     offsets = isinstance(start, int) and isinstance(end, int) and start > end
     times = isinstance(start, datetime) and isinstance(end, datetime) and start > end
     if offsets or times:
-        raise ConfigError(
-            f"start={_shown(start)} is after end={_shown(end)}: no record lies between them; "
-            "exchange them"
-        )
+        raise ConfigError(f"start={_shown(start)} is after end={_shown(end)}: swap them")
 
 
 def is_beyond(
     place: Place, name: str, found: Mapping[TopicPartition, int], last: Mapping[TopicPartition, int]
 ) -> bool:
-    """Whether offsets that were asked for lie beyond the log's end: of an offset for all
-    partitions in each of them, of others in one. An end may, unless it may be a time."""
+    """Whether requested offsets are beyond the log's end, and must not be.
+
+    An offset for all partitions is beyond if it is so in each of them, other places if they are so
+    in one. An end may be beyond, unless its number looks like a time in milliseconds.
+    """
     beyond = [found[tp] > last[tp] for tp in last]
     if isinstance(place, int):
         return all(beyond) and (name == "start" or place in _EPOCH_MILLISECONDS)
@@ -144,7 +142,7 @@ def check_within_log(
     found: Mapping[TopicPartition, int],
     last: Mapping[TopicPartition, int],
 ) -> None:
-    """Raise ConfigError or DataLossError if :func:`is_beyond` holds for high watermarks."""
+    """Raise ConfigError or DataLossError if :func:`is_beyond` holds with high watermarks."""
     if not is_beyond(place, name, found, last):
         return
     tp = next(tp for tp in sorted(last) if found[tp] > last[tp])

@@ -1,4 +1,4 @@
-"""Reads the records of one range, and no others."""
+"""Reads the records of one range of offsets."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ MOST_RECORDS = 1000
 NO_PROGRESS_TIMEOUT = 120.0
 
 FETCH_BYTES = 8 * 1024 * 1024
-# Bytes of one partition that are fetched ahead.
+# Bytes of a partition that are buffered in advance.
 AHEAD = 32 * 1024 * 1024
 
 
 class RangeReader:
     """Reads one range; an async context manager.
 
-    ``config`` has the addresses, security and the isolation level; its group is not used, and
+    ``config`` has the addresses, the security and the isolation level. Its group is not used, and
     nothing is committed. A read returns at most ``most`` records. Raises DataLossError if an offset
     of the range was deleted, and StalledReadError after ``no_progress_timeout`` seconds without
     progress. For a record that cannot be read it raises UnreadableRecordError; with ``unreadable``
     it returns an ``UnreadableRecord`` as the last record of a read.
 
-    ``consumers`` has the connections, and gets them back when the range was read to its end. By
-    default they are closed.
+    ``consumers`` provides the connected consumer, and gets it back when the range was read to its
+    end. By default the consumer is closed.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class RangeReader:
         return self
 
     async def _check_log(self, consumer: RangeConsumer) -> None:
-        """Raise DataLossError if the topic or its first offset is not what was planned."""
+        """Raise DataLossError if the topic was created again, or the first offset was deleted."""
         wanted = self._range
         if wanted.topic_id is not None:
             topics = await consumer.describe_topics([wanted.topic])
@@ -90,9 +90,8 @@ class RangeReader:
         first = (await consumer.beginning_offsets(self._partition))[self._partition]
         if wanted.start < first and wanted.size:
             raise DataLossError(
-                f"{self._name} begins at offset {first}, and is to be read from "
-                f"{wanted.start}: retention has removed what was planned; plan the ranges "
-                "again"
+                f"{self._name} begins at offset {first}, after the planned start {wanted.start}: "
+                "retention has removed the records between; plan the ranges again"
             )
 
     async def __aexit__(self, *_error: object) -> None:
@@ -103,16 +102,16 @@ class RangeReader:
 
     @property
     def ended(self) -> bool:
-        """Whether all of the range was read."""
+        """Whether the range was read to its end."""
         return not self._reader.left
 
     @property
     def position(self) -> int:
-        """The offset that is read next."""
+        """The next offset to read."""
         return self._reader.positions[self._partition]
 
     async def read(self) -> Sequence[Record]:
-        """The next records; empty only at the end of the range.
+        """The next records. Empty only at the end of the range.
 
         If cancelled, no record is lost.
         """
@@ -122,31 +121,30 @@ class RangeReader:
         return records
 
     async def _next(self, most: int | None) -> Sequence[Record]:
-        """The next records, some perhaps beyond the end of the range; empty only if the end was
-        reached."""
+        """The next records. Some may be beyond the end of the range. Empty only at its end."""
         if self.ended:
             return ()
         try:
             step = await self._reader.next(most)
         except OffsetOutOfRangeError as error:
             raise DataLossError(
-                f"{self._name} has no offset {self.position} any more (or not yet, if the topic "
-                "was made anew): retention was faster than this reader; plan the ranges again"
+                f"{self._name} has no offset {self.position}: retention has removed it, or the "
+                "topic was created again; plan the ranges again"
             ) from error
         if step is None:
             raise StalledReadError(self._stalled())
         if step.lost:
             raise DataLossError(
-                f"{self._name} was deleted, or its topic made anew, while it was read at "
-                f"offset {self.position}: plan the ranges again"
+                f"the topic of {self._name} was deleted, and perhaps created again, while offset "
+                f"{self.position} was read: plan the ranges again"
             )
         return step.records
 
     def _stalled(self) -> str:
         return (
-            f"{self._name} is at offset {self.position} of {self._range.end} for "
-            f"{self._no_progress_timeout:g} s: no broker gives its records (see the log), or a "
-            "transaction is open there; plan ends with resolve_ranges(), which stops before it"
+            f"{self._name} has made no progress at offset {self.position} of {self._range.end} for "
+            f"{self._no_progress_timeout:g} s: no broker returns its records (see the log), or a "
+            "transaction is open; resolve_ranges() plans ends before open transactions"
         )
 
     @property
@@ -155,8 +153,8 @@ class RangeReader:
 
 
 def check_topic_id(topic: str, planned: str, found: TopicDescription | None) -> None:
-    """Raise DataLossError if a topic was deleted since its ranges were planned. Brokers without
-    topic ids are believed."""
+    """Raise DataLossError if a topic was deleted since its ranges were planned. Not checked if the
+    broker reports no topic id."""
     now = None if found is None else shown_topic_id(found.topic_id)
     if found is None or now not in (None, planned):
         happened = "deleted" if found is None else "deleted and created again"

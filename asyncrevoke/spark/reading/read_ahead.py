@@ -1,4 +1,4 @@
-"""Reads on the worker's event loop while the task's thread processes what was read before."""
+"""Reads on the worker's event loop while the thread of the task processes earlier results."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ def read_ahead(
     reader: AbstractAsyncContextManager[object],
     read: Callable[[], Coroutine[object, object, Sequence[T]]],
 ) -> Generator[Sequence[T]]:
-    """The results of ``read`` until one is empty, with ``reader`` entered and one read ahead."""
+    """The results of ``read``, up to an empty one. Enters ``reader``, and reads one result
+    ahead."""
     worker = PythonWorker.current()
-    worker.do(_enter(reader))
+    worker.run(_enter(reader))
     coming = None
     try:
         coming = worker.start(read())
@@ -29,7 +30,7 @@ def read_ahead(
     finally:
         if coming is not None:
             coming.cancel()
-        worker.do(_leave(reader))
+        worker.run(_leave(reader))
 
 
 async def _enter(reader: AbstractAsyncContextManager[object]) -> None:

@@ -1,4 +1,4 @@
-"""Records as Arrow columns for Spark; only the requested columns are built."""
+"""Makes Arrow columns of records. Builds the requested columns only."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ UNREADABLE = "unreadable struct<next_offset: bigint, reason: string>"
 SCHEMA_ID = "schema_id int, payload binary"
 """Null for a value without the framing of a schema registry."""
 
-# As Spark writes them.
+# In the notation of Spark.
 _TYPES = {
     "key": "binary",
     "value": "binary",
@@ -116,19 +116,19 @@ class RecordColumns:
         self._schema: Schema = pa.schema([(name, _COLUMNS[name][0]) for name in names])
 
     def batch(self, records: Records) -> ArrowRecordBatch:
-        """At least one record of one partition, of which only the last may be unreadable."""
+        """The columns of one or more records of one partition. Only the last may be unreadable."""
         columns = [make(records) for make in self._makers]
         return cast("ArrowRecordBatch", pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
 
 def check_columns(schema: StructType) -> list[str]:
-    """The names of a schema's columns. Raises ConfigError for unknown columns."""
+    """The names of the requested columns. Raises ConfigError for unknown columns."""
     for field in schema.fields:
         given = field.dataType.simpleString()
         if _TYPES.get(field.name) != given:
             known = ", ".join(f"{name} {kind}" for name, kind in _TYPES.items())
             raise ConfigError(
-                f"the source asyncrevoke has no column {field.name} {given}: .schema(...) chooses "
-                f"among {known}"
+                f"the source asyncrevoke has no column {field.name} {given}: in .schema(...) use "
+                f"columns of {known}"
             )
     return [field.name for field in schema.fields]

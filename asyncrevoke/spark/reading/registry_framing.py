@@ -1,5 +1,5 @@
-"""Values that begin as a schema registry's serializers write them: a zero byte, the schema's id in
-four bytes (big-endian), and the payload."""
+"""The framing that the serializers of a schema registry write: a zero byte, the schema id in four
+bytes (big-endian), and the payload."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _FRAMING: Final = struct.Struct(">xi")
 
 
 class FramedValue(NamedTuple):
-    """Both are None for a value that does not begin in this way."""
+    """Both are None for a value without this framing."""
 
     schema_id: int | None
     payload: bytes | None
 
 
 def framed_value(value: bytes | None) -> FramedValue:
-    """The id and the payload of a value. An id that is negative is none."""
+    """The schema id and the payload of a value. A negative id is no framing."""
     if value is None or len(value) < FRAMING_SIZE or value[0] != 0:
         return FramedValue(None, None)
     (schema_id,) = _FRAMING.unpack_from(value)

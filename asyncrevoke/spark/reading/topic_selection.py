@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class TopicSelection(NamedTuple):
-    """``names`` are topics; or ``pattern`` is a regular expression that matches whole names of
-    topics, not of internal ones. ``partitions`` has the numbers to read of topics of ``names``;
-    without it, all partitions are read. Picklable."""
+    """Topics, by ``names`` or by ``pattern``: a regular expression for whole names, which never
+    selects internal topics. ``partitions`` limits topics of ``names`` to these partitions.
+    Picklable."""
 
     names: tuple[str, ...] = ()
     pattern: str | None = None
@@ -24,13 +24,14 @@ class TopicSelection(NamedTuple):
 
     @property
     def described(self) -> tuple[str, ...] | None:
-        """The topics to ask the brokers about; None: all."""
+        """The topics to describe. None: all."""
         return self.names if self.pattern is None else None
 
     def partitions_of(self, topics: Mapping[str, TopicDescription]) -> dict[str, tuple[int, ...]]:
         """The selected partitions of each selected topic that exists, in ascending order.
 
-        Raises ConfigError if ``partitions`` names a partition that an existing topic does not have.
+        Raises ConfigError if ``partitions`` has a partition that does not exist in an existing
+        topic.
         """
         if self.pattern is not None:
             matches = re.compile(self.pattern).fullmatch
@@ -46,15 +47,15 @@ class TopicSelection(NamedTuple):
             unknown = sorted(set(wanted) - set(found.get(name, wanted)))
             if unknown:
                 raise ConfigError(
-                    f"there is no partition {unknown[0]} of topic {shown_option(name)}, which has "
-                    f"{len(found[name])}: correct assign="
+                    f"topic {shown_option(name)} has {len(found[name])} partitions, none with the "
+                    f"number {unknown[0]}: correct assign="
                 )
             if name in found:
                 found[name] = tuple(sorted(set(wanted)))
         return found
 
     def __str__(self) -> str:
-        """As messages name it."""
+        """The selection, for messages."""
         if self.pattern is not None:
             return f"topic that matches {shown_option(self.pattern)}"
         return f"topic {', '.join(map(shown_option, self.names))}"

@@ -1,4 +1,4 @@
-"""What a Python worker of Spark keeps between tasks: an event loop and the opened handlers."""
+"""Keeps an event loop and opened handlers between the tasks of one Python worker of Spark."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-# Of malloc.h.
+# Constants of malloc.h.
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
-# The most that glibc takes.
-_LARGEST_KEPT = 32 * 1024 * 1024
-_MOST_KEPT = 128 * 1024 * 1024
-# Objects between two looks of the garbage collector.
-_GARBAGE = 50_000
+# The largest value that glibc accepts.
+_MMAP_THRESHOLD = 32 * 1024 * 1024
+_TRIM_THRESHOLD = 128 * 1024 * 1024
+# Allocations between two garbage collections of the youngest generation.
+_GC_THRESHOLD = 50_000
 _DISCONNECT_SECONDS = 5.0
 
 
@@ -45,18 +45,18 @@ class PythonWorker:
         self.pid = os.getpid()
         self._loop = new_event_loop()
         self.consumers = ConsumerPool()
-        """The connections of tasks that read ranges."""
+        """The consumers of tasks that read ranges."""
         self._opened: dict[Target, OpenedHandlers] = {}
-        # Spark kills workers without notice, so handlers are never closed.
+        # Spark kills workers, so handlers are never closed.
         self._stack = AsyncExitStack()
-        # Spark collects garbage after each task: what is imported by now need not be looked at.
+        # Spark collects garbage after each task: exclude the modules that are loaded now.
         gc.freeze()
-        # Thousands of records are alive at once: by the default, each hundred of them would have
-        # the collector look through all that is young.
-        gc.set_threshold(_GARBAGE, *gc.get_threshold()[1:])
+        # Thousands of records are alive at once. With the default threshold, the collector would
+        # scan them after each few hundred.
+        gc.set_threshold(_GC_THRESHOLD, *gc.get_threshold()[1:])
         keep_freed_memory()
         Thread(target=self._loop.run_forever, name="asyncrevoke replay", daemon=True).start()
-        # Where Python ends by itself, as a driver does: Spark kills its workers.
+        # For processes that exit normally, as a driver does.
         atexit.register(self._disconnect)
 
     def _disconnect(self) -> None:
@@ -64,11 +64,11 @@ class PythonWorker:
             self.start(self.consumers.aclose()).result(_DISCONNECT_SECONDS)
 
     def start(self, work: Coroutine[object, object, T]) -> Future[T]:
-        """Run this on the loop."""
+        """Run a coroutine on the event loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    def do(self, work: Coroutine[object, object, T]) -> T:
-        """Run this on the loop, and wait for its result."""
+    def run(self, work: Coroutine[object, object, T]) -> T:
+        """Run a coroutine on the event loop and wait for its result."""
         future = self.start(work)
         try:
             return future.result()
@@ -77,11 +77,11 @@ class PythonWorker:
             raise
 
     def open(self, target: Target) -> OpenedHandlers:
-        """The handlers of a target: imported and opened by the first task that needs them."""
+        """The handlers of a target. The first task that needs them imports and opens them."""
         opened = self._opened.get(target)
         if opened is None:
-            consumer = imported(target.name)
-            opened = self._opened[target] = self.do(self._open(consumer, target))
+            consumer = import_consumer(target.name)
+            opened = self._opened[target] = self.run(self._open(consumer, target))
         return opened
 
     async def _open(self, consumer: Consumer, target: Target) -> OpenedHandlers:
@@ -97,7 +97,7 @@ class PythonWorker:
 
     @classmethod
     def current(cls) -> PythonWorker:
-        """The worker of this process, created after the fork."""
+        """The worker of this process. A forked process gets a new one."""
         worker = _current[0] if _current else None
         if worker is None or worker.pid != os.getpid():
             worker = cls()
@@ -109,15 +109,15 @@ _current: list[PythonWorker] = []
 
 
 def keep_freed_memory() -> None:
-    """Let malloc keep the freed memory of large fetches for the next one.
+    """Let malloc keep the freed memory of large fetches for the next fetch.
 
-    By default glibc returns such memory to the kernel, which has to clear each page again. Does
-    nothing with other C libraries.
+    By default glibc returns this memory to the kernel, which has to clear each page again. No
+    effect with other C libraries.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT)
-        mallopt(_M_TRIM_THRESHOLD, _MOST_KEPT)
+        mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD)
+        mallopt(_M_TRIM_THRESHOLD, _TRIM_THRESHOLD)
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -129,13 +129,13 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-def imported(name: str) -> Consumer:
+def import_consumer(name: str) -> Consumer:
     """Import the consumer of a target. Raises ReplayError if that fails in this process."""
     try:
         return find_consumer(name)
     except Exception as error:
         raise ReplayError(
             f"{name} cannot be imported on a worker ({type(error).__name__}: {error}). Workers "
-            "need your code and what it imports: name files with py_files=..., or "
-            f"install your package where they run. Python there is {sys.executable}"
+            "need your code and what it imports: send files with py_files=, or install your "
+            f"package where they run. Their Python is {sys.executable}"
         ) from error

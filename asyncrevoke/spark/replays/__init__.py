@@ -1,1 +1,1 @@
-"""Replays: the handlers of a consumer on records of the past."""
+"""Replays: run the handlers of a consumer on records of the past."""

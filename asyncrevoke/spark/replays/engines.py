@@ -1,4 +1,4 @@
-"""How the records of a replay reach its handlers."""
+"""The engines of replays: how tasks read the records of a range."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 Engine: TypeAlias = Literal["direct", "source", "jvm"]
 
 _SPLITTING = ("minpartitions", "maxrecordsperpartition")
-# Options that a replay sets itself, by their names in both readers.
-_DECIDED = (
+# Options that a replay sets itself, by their names in this library's reader and in Spark's.
+_SET_BY_REPLAY = (
     "assign", "subscribe", "subscribepattern", "subscribe_pattern", "topic", "ranges", "start",
     "end",
     "startingoffsets", "endingoffsets", "startingtimestamp", "endingtimestamp",
@@ -43,7 +43,8 @@ _DECIDED = (
 
 @dataclass(frozen=True, slots=True)
 class ReplayJob:
-    """The settings that all tasks of a replay share. ``source_options`` are for Spark's reader."""
+    """The settings that all tasks of a replay share. ``source_options`` are options of Spark's
+    reader."""
 
     target: Target
     isolation_level: IsolationLevel
@@ -64,12 +65,12 @@ class ReplayJob:
                 'source_options= is for engine="source" and "jvm": "direct" reads with the '
                 "options of the consumer"
             )
-        decided = [name for name in self.source_options if name.lower() in _DECIDED]
+        decided = [name for name in self.source_options if name.lower() in _SET_BY_REPLAY]
         if decided:
             raise ConfigError(
-                f"source_options= has {decided[0]}, which a replay decides by its ranges and its "
-                "own arguments (bootstrap_servers=, isolation_level=, no_progress_timeout=): "
-                "leave it out; records that are gone are always an error"
+                f"source_options= has {decided[0]}, which a replay sets by its ranges and its "
+                "arguments (bootstrap_servers=, isolation_level=, no_progress_timeout=): "
+                "leave it out; deleted records are always an error"
             )
         splitting = [name for name in self.source_options if name.lower() in _SPLITTING]
         if splitting and self.target.order_by is not None:
@@ -80,13 +81,13 @@ class ReplayJob:
 
     @property
     def order_of_ranges(self) -> RangeOrder:
-        """How the ranges of a partition follow one another."""
+        """How the ranges of a partition are kept in order."""
         if self.engine == "direct":
             return None if self.target.order_by is None else "in a task"
         return None if self.target.order_by is None and self.engine == "source" else "in stages"
 
     def reporting_to(self, address: Address) -> ReplayJob:
-        """This job, reporting progress to ``address``."""
+        """A copy of this job whose tasks report progress to ``address``."""
         return replace(self, report_to=address)
 
     def apply(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
@@ -130,15 +131,16 @@ class ReplayJob:
         return frame.withColumn("timestamp", _millis(frame))
 
     def options_of_source(self, topic: str) -> dict[str, str]:
-        """The options of this library's data source: the consumer's connection and
+        """The options of this library's data source: the connection of the consumer and
         ``source_options``.
 
-        Raises ConfigError if the consumer's ``ssl_context`` would be lost.
+        Raises ConfigError if the consumer has an ``ssl_context`` and ``source_options`` no
+        ``ssl_cafile``.
         """
         config = self._config()
         if config.ssl_context is not None and "ssl_cafile" not in self.source_options:
             raise ConfigError(
-                "the consumer's ssl_context cannot travel to Spark's reader: pass "
+                "the consumer's ssl_context cannot be sent to Spark's reader: pass "
                 'source_options={"ssl_cafile": ...}, or use engine="direct"'
             )
         options = {
@@ -177,8 +179,8 @@ class ReplayJob:
             "kafka.security.protocol" not in {name.lower() for name in options}
         ):
             raise ConfigError(
-                f"the consumer connects by {config.security_protocol}, for which Spark's connector "
-                'has options of its own: pass source_options={"kafka.security.protocol": ...}, or '
+                f"the consumer uses {config.security_protocol}, which Spark's connector configures "
+                'by other options: pass source_options={"kafka.security.protocol": ...}, or '
                 'use engine="direct"'
             )
         try:
@@ -187,7 +189,7 @@ class ReplayJob:
             raise ConfigError(
                 'engine="jvm" needs the jars of Spark\'s Kafka connector: start Spark with '
                 "--packages org.apache.spark:spark-sql-kafka-0-10_2.13:<version of Spark>, or use "
-                f'engine="direct", which needs none ({error.getCondition()})'
+                f'engine="direct", which needs no jars ({error.getCondition()})'
             ) from error
         renamed = frame.withColumnRenamed("timestampType", "timestamp_type")
         # Spark's connector fails a task whose records it cannot read.

@@ -1,4 +1,4 @@
-"""Plans which ranges a replay still has to do, and in which stages."""
+"""Plans which ranges a replay still has to do, and in which order."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def unfinished_ranges(
     planned: Iterable[OffsetRange], done: Iterable[tuple[str, int, int, int]]
 ) -> list[OffsetRange]:
-    """The planned ranges without the offsets of those that are done: (topic, partition, start,
-    end)."""
+    """The planned ranges without the offsets of finished ranges, which are given as (topic,
+    partition, start, end)."""
     by_partition: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for topic, partition, start, end in done:
         by_partition.setdefault((topic, partition), []).append((start, end))
@@ -35,50 +35,52 @@ def unfinished_ranges(
 def stages(
     ranges: Sequence[OffsetRange], most: int | None, *, order: RangeOrder
 ) -> list[list[OffsetRange]]:
-    """Split ranges into at most ``most`` offsets each, and group them into stages, whose ranges are
-    replayed in parallel unless ``order`` says more.
+    """Split ranges into at most ``most`` offsets each (None: not split), and group them into
+    stages.
 
-    With ``"in stages"`` each stage has at most one range of a partition, in the order of offsets;
-    with ``"in a task"`` as many as have ``most`` offsets together.
+    The ranges of a stage are replayed in parallel. With ``order="in stages"`` a stage has at most
+    one range of a partition, in the order of offsets. With ``"in a task"`` it has ranges of a
+    partition with at most ``most`` offsets together, which one task replays in order.
     """
     by_partition: dict[tuple[str, int], list[OffsetRange]] = {}
     for each in sorted(ranges, key=lambda each: each[:3]):
-        pieces = by_partition.setdefault((each.topic, each.partition), [])
+        parts = by_partition.setdefault((each.topic, each.partition), [])
         step = most or max(1, each.size)
-        pieces.extend(
+        parts.extend(
             each._replace(start=at, end=min(at + step, each.end))
             for at in range(each.start, each.end, step)
         )
     if order is None:
-        everything = [piece for pieces in by_partition.values() for piece in pieces]
+        everything = [part for parts in by_partition.values() for part in parts]
         return [everything] if everything else []
     groups = [
-        _together(pieces, most) if order == "in a task" else [[piece] for piece in pieces]
-        for pieces in by_partition.values()
+        _grouped(parts, most) if order == "in a task" else [[part] for part in parts]
+        for parts in by_partition.values()
     ]
     return [
-        [piece for group in stage if group is not None for piece in group]
+        [part for group in stage if group is not None for part in group]
         for stage in zip_longest(*groups)
     ]
 
 
-def _together(pieces: Sequence[OffsetRange], most: int | None) -> list[list[OffsetRange]]:
+def _grouped(parts: Sequence[OffsetRange], most: int | None) -> list[list[OffsetRange]]:
     groups: list[list[OffsetRange]] = []
     size = 0
-    for piece in pieces:
-        if groups and (most is None or size + piece.size <= most):
-            groups[-1].append(piece)
-            size += piece.size
+    for part in parts:
+        if groups and (most is None or size + part.size <= most):
+            groups[-1].append(part)
+            size += part.size
         else:
-            groups.append([piece])
-            size = piece.size
+            groups.append([part])
+            size = part.size
     return groups
 
 
 def tasks(ranges: Iterable[OffsetRange], *, ordered: bool) -> list[list[OffsetRange]]:
-    """The ranges of each task, which it replays one after another.
+    """The ranges of each task, which replays them one after another.
 
-    ``ordered``: all of a partition, in the order of offsets. Otherwise each range has a task.
+    If ``ordered``, a task has all ranges of a partition, in the order of offsets. Otherwise a task
+    has one range.
     """
     if not ordered:
         return [[each] for each in ranges]

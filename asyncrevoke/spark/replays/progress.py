@@ -1,7 +1,8 @@
-"""Progress of a running replay: tasks report to the driver over a socket, which may stop them.
+"""Progress of a running replay: tasks report to the driver over a socket.
 
-Spark itself reports tasks only when they end. A task that cannot reach the driver (a client of
-Spark Connect elsewhere) runs without reporting; its numbers count when its stage ends.
+Spark reports a task only when it ends. The driver's responses can stop a task. A task that cannot
+reach the driver (with a remote client of Spark Connect) runs without reporting; its records count
+when its stage ends.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ if TYPE_CHECKING:
 _INTERVAL = 0.5
 _TIMEOUT = 2.0
 _LONGEST_LINE = 4096
-# Connections that have not sent the secret yet; one more closes the oldest.
-_MOST_UNKNOWN = 64
+# Connections that have not sent the secret yet. One more closes the oldest of them.
+_MOST_UNAUTHENTICATED = 64
 
 
 class Address(NamedTuple):
-    """Where a driver listens, and the secret that identifies its tasks."""
+    """Where a driver listens, and the secret by which it recognizes its tasks."""
 
     host: str
     port: int
@@ -42,11 +43,8 @@ class Address(NamedTuple):
 
 
 class ReplayProgress(NamedTuple):
-    """``records`` are done, of about ``total``: that counts offsets, some of which may be gaps.
-
-    ``rate`` is records per second since the start of this run, ``seconds_left`` an estimate by it,
-    None before the first record.
-    """
+    """How far a replay is. ``records`` of about ``total`` are done: ``total`` counts offsets, some
+    of which may be gaps. ``seconds`` is the time since the start of this run."""
 
     records: int
     errors: int
@@ -55,17 +53,17 @@ class ReplayProgress(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """Records per second."""
+        """Records per second since the start of this run."""
         return self.records / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def seconds_left(self) -> float | None:
-        """By the rate so far."""
+        """An estimate by the rate so far; None before the first record."""
         return max(0, self.total - self.records) / self.rate if self.rate else None
 
 
 class ProgressServer:
-    """The driver's side; a context manager. ``on_progress`` is called from its thread."""
+    """The driver's side; a context manager. Calls ``on_progress`` from another thread."""
 
     def __init__(
         self,
@@ -83,10 +81,10 @@ class ProgressServer:
         self._on_progress = on_progress
         self._max_errors = max_errors
         self._lock = threading.Lock()
-        self._unknown: dict[socket.socket, None] = {}
-        # By range: of a task that was started again, the last numbers count.
+        self._unauthenticated: dict[socket.socket, None] = {}
+        # By range: a task that Spark starts again replaces its numbers.
         self._reported: dict[str, tuple[int, int]] = {}
-        self._settled = 0, 0
+        self._counted = 0, 0
         self._began = time.monotonic()
         self._closed = threading.Event()
 
@@ -98,18 +96,18 @@ class ProgressServer:
         self._closed.set()
         self._listener.close()
 
-    def settle(self, records: int, errors: int) -> None:
-        """Replace what tasks have reported so far by these numbers, counted from the results."""
+    def set_counted(self, records: int, errors: int) -> None:
+        """Replace the numbers that tasks have reported by those counted from the results."""
         with self._lock:
             self._reported.clear()
-            self._settled = records, errors
+            self._counted = records, errors
         self._show()
 
     def progress(self) -> ReplayProgress:
         """The progress now."""
         with self._lock:
-            records = self._settled[0] + sum(each[0] for each in self._reported.values())
-            errors = self._settled[1] + sum(each[1] for each in self._reported.values())
+            records = self._counted[0] + sum(each[0] for each in self._reported.values())
+            errors = self._counted[1] + sum(each[1] for each in self._reported.values())
         return ReplayProgress(records, errors, self._total, time.monotonic() - self._began)
 
     def _show(self) -> None:
@@ -125,47 +123,47 @@ class ProgressServer:
                 continue
             except OSError:
                 return  # closed
-            self._admit(connection)
+            self._limit_unauthenticated(connection)
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
-    def _admit(self, connection: socket.socket) -> None:
+    def _limit_unauthenticated(self, connection: socket.socket) -> None:
         with self._lock:
-            oldest = next(iter(self._unknown), None)
-            full = len(self._unknown) >= _MOST_UNKNOWN
-            self._unknown[connection] = None
+            oldest = next(iter(self._unauthenticated), None)
+            full = len(self._unauthenticated) >= _MOST_UNAUTHENTICATED
+            self._unauthenticated[connection] = None
             if full and oldest is not None:
-                del self._unknown[oldest]
-                with suppress(OSError):  # it has gone by itself
-                    oldest.shutdown(socket.SHUT_RDWR)  # its thread ends
+                del self._unauthenticated[oldest]
+                with suppress(OSError):  # already disconnected
+                    oldest.shutdown(socket.SHUT_RDWR)  # ends its thread
 
     def _is_task(self, connection: socket.socket) -> bool:
         """Whether the client sends the secret in time. Raises OSError."""
-        word, heard = f"{self.address.secret}\n".encode(), b""
+        expected, received = f"{self.address.secret}\n".encode(), b""
         until = time.monotonic() + _TIMEOUT
-        while len(heard) < len(word) and b"\n" not in heard:
+        while len(received) < len(expected) and b"\n" not in received:
             left = until - time.monotonic()
             if left <= 0:
                 return False
             connection.settimeout(left)
-            part = connection.recv(len(word) - len(heard))
+            part = connection.recv(len(expected) - len(received))
             if not part:
                 return False
-            heard += part
+            received += part
         connection.settimeout(None)
-        return hmac.compare_digest(heard, word)
+        return hmac.compare_digest(received, expected)
 
     def _serve(self, connection: socket.socket) -> None:
         with connection:
             try:
                 if self._is_task(connection):
                     with self._lock:
-                        self._unknown.pop(connection, None)
+                        self._unauthenticated.pop(connection, None)
                     self._listen(connection)
             except OSError:
-                return  # it has sent nothing in time, or has gone
+                return  # timed out or disconnected
             finally:
                 with self._lock:
-                    self._unknown.pop(connection, None)
+                    self._unauthenticated.pop(connection, None)
 
     def _listen(self, connection: socket.socket) -> None:
         with connection.makefile("rw", encoding="utf-8") as lines:
@@ -203,7 +201,7 @@ class ProgressReporter:
             try:
                 self._connection = socket.create_connection(self._address[:2], _TIMEOUT)
                 self._connection.sendall(f"{self._address.secret}\n".encode())
-                self._answers = self._connection.makefile("r", encoding="utf-8")
+                self._responses = self._connection.makefile("r", encoding="utf-8")
             except OSError:
                 self._disconnect()
         return self
@@ -212,14 +210,14 @@ class ProgressReporter:
         self._disconnect()
 
     def report(self, records: int, errors: int, *, at_once: bool = False) -> None:
-        """Report the numbers of this task, at most twice a second unless they are the last ones."""
+        """Report the numbers of this task, at most twice a second unless ``at_once``."""
         now = time.monotonic()
         if self._connection is None or (now < self._next and not at_once):
             return
         self._next = now + _INTERVAL
         try:
             self._connection.sendall(f"{json.dumps([self._name, records, errors])}\n".encode())
-            self.stopped = self._answers.readline(_LONGEST_LINE).strip()
+            self.stopped = self._responses.readline(_LONGEST_LINE).strip()
         except (OSError, ValueError):
             self._disconnect()
 

@@ -1,4 +1,4 @@
-"""A Spark task that reads ranges itself and runs the handlers on their records."""
+"""A Spark task that reads ranges and runs the handlers on their records."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RESULT_SCHEMA = (
     "error_type string, error string, result binary, "
     "origin struct<topic string, partition int, offset bigint>"
 )
-"""The rows of a replay's results, without ``run_id``, which is the folder that they stand in."""
+"""The columns of a replay's rows, without ``run_id``, which is in the name of their folder."""
 
 _ORIGIN = pa.struct([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
 _ARROW: Schema = pa.schema(
@@ -57,17 +57,17 @@ _ARROW: Schema = pa.schema(
     ]
 )
 UNKNOWN = -1
-"""The end of a range of which only the start is known; in rows it is null."""
+"""The end of a range whose end is not known yet. It is null in rows."""
 
 _ROWS = 8_000
-_PATIENCE = 0.5
+_MAX_WAIT = 0.5
 
 
 class RangeTask:
-    """Called by ``mapInArrow`` in each task, with rows whose ``id`` is the number of a task:
-    the index in ``ranges`` of the ranges that it replays, one after another.
+    """Spark's ``mapInArrow`` calls it in each task, with rows whose ``id`` is the index of a task
+    in ``ranges``. The task replays these ranges one after another.
 
-    Pickled by reference: a task gets the values and imports the class.
+    Pickled by reference: the worker imports this class.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class RangeTask:
         self._report_to = report_to
 
     def __call__(self, batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordBatch]:
-        """The result rows of the ranges that ``batches`` name."""
+        """The result rows of the ranges whose indices are in ``batches``."""
         for batch in batches:
             for number in cast("list[int]", batch.column("id").to_pylist()):
                 for wanted in self._ranges[number]:
@@ -122,7 +122,7 @@ class RangeTask:
 
 
 def result_rows(target: Target, dead_letters: DeadLetterFilter | None) -> ResultRows:
-    """The rows of one task."""
+    """An empty buffer for the result rows of one task."""
     return ResultRows(EventLog(), target.failed_as, origins=dead_letters is not None)
 
 
@@ -134,8 +134,8 @@ async def handle_range(
     outcomes: ResultRows,
     dead_letters: DeadLetterFilter | None,
 ) -> None:
-    """Run the handlers on all records of ``read``; with ``dead_letters`` on the records of which
-    the selected dead letters were made."""
+    """Run the handlers on all records of ``read``. With ``dead_letters``, run them on the original
+    records of the selected dead letters."""
     if dead_letters is None:
         await handle_all(opened, wanted.topic_partition, read, outcomes)
         return
@@ -153,8 +153,10 @@ def emit(
     max_errors: int | None,
     report_to: Address | None,
 ) -> Generator[ArrowRecordBatch]:
-    """Arrow batches of result rows while ``handle`` runs on the worker's loop. Raises what it
-    raises."""
+    """Arrow batches of result rows, while ``handle`` runs on the worker's event loop.
+
+    Raises ReplayError for too many errors or on the driver's request, and the error of ``handle``.
+    """
     attempt = task_attempt()
 
     async def run() -> None:
@@ -168,10 +170,10 @@ def emit(
         try:
             while True:
                 ended = job.done()
-                taken = worker.do(outcomes.rows(_ROWS, _PATIENCE))
+                taken = worker.run(outcomes.rows(_ROWS, _MAX_WAIT))
                 reporter.report(outcomes.done, outcomes.errors)
                 if max_errors is not None and outcomes.errors > max_errors:
-                    raise ReplayError(over_budget(max_errors, outcomes))
+                    raise ReplayError(too_many_errors(max_errors, outcomes))
                 if reporter.stopped:
                     raise ReplayError(reporter.stopped)
                 if taken.quick:
@@ -188,17 +190,17 @@ def emit(
             job.cancel()
 
 
-def over_budget(max_errors: int, outcomes: ResultRows) -> str:
+def too_many_errors(max_errors: int, outcomes: ResultRows) -> str:
     """The message of a replay with too many errors."""
     return (
         f"more than max_errors={max_errors} records have failed, for example "
-        f"{'; '.join(outcomes.examples)}. Mend the handler and run the same run_id again, which "
-        "goes on where it stopped, or raise max_errors"
+        f"{'; '.join(outcomes.examples)}. Correct the handler and run the same run_id again, which "
+        "resumes the replay, or raise max_errors"
     )
 
 
 def fast_path_to_arrow(quick: FastPathRows, wanted: OffsetRange, attempt: int) -> ArrowRecordBatch:
-    """Rows as Spark takes them."""
+    """Arrow rows of records whose handler succeeded at the first attempt."""
     count = len(quick)
     no_text = pa.nulls(count, pa.string())
     rest = [
@@ -215,7 +217,7 @@ def fast_path_to_arrow(quick: FastPathRows, wanted: OffsetRange, attempt: int) -
 
 
 def to_arrow(rows: Sequence[Row], wanted: OffsetRange, attempt: int) -> ArrowRecordBatch:
-    """Rows as Spark takes them."""
+    """Arrow rows of other records."""
     _, offsets, *rest = (list(column) for column in zip(*rows, strict=True))
     types = [field.type for field in _ARROW][-len(rest) :]
     columns = [pa.array(column, kind) for column, kind in zip(rest, types, strict=True)]
@@ -259,4 +261,4 @@ def _task_error(failure: BaseException) -> Exception:
         return failure
     notes = "; ".join(getattr(failure, "__notes__", ()))
     what = f"{type(failure).__name__}: {failure}" + (f" ({notes})" if notes else "")
-    return ReplayError(f"a replay has failed by {what}")
+    return ReplayError(f"the replay has failed: {what}")

@@ -1,4 +1,4 @@
-"""The report of a replay, counted by Spark from its result rows."""
+"""The report of a replay, which Spark counts from its result rows."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ _PERCENTILES = (0.5, 0.9, 0.99, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """``outcomes`` counts rows, ``errors`` those that failed by the type of their error.
+    """The results of a replay.
 
-    ``latency`` has seconds of the last call by percentile (0.5, 0.9, 0.99, 1.0), ``histogram``
-    calls by upper bound, in seconds. ``seconds`` is how long this call of ``replay`` took; rows of
-    earlier ones with the same ``run_id`` count in all but that and ``resumed`` is true.
-    ``results`` is the folder of the rows.
+    ``outcomes`` counts rows by outcome, ``errors`` failed rows by the type of their error.
+    ``latency`` has the percentiles (0.5, 0.9, 0.99, 1.0) of the last call's duration in seconds;
+    ``histogram`` counts calls by the upper bound of their duration, in seconds. ``seconds`` is the
+    duration of this call of ``replay``. If ``resumed`` is true, all other numbers include the rows
+    of earlier calls with the same ``run_id``. ``results`` is the folder of the rows.
     """
 
     run_id: str
@@ -38,7 +39,7 @@ class ReplayReport:
 
     @property
     def failed(self) -> int:
-        """Rows whose outcome is ``"error"``."""
+        """The number of rows whose outcome is ``"error"``."""
         return self.outcomes.get("error", 0)
 
 
@@ -65,7 +66,7 @@ def read_report(
             "outcome",
             "error_type",
             "finished_us - started_us AS took",
-            # Four buckets to each doubling.
+            # Four buckets for each doubling of the duration.
             "CAST(ceil(4 * log2(greatest(1, finished_us - started_us))) AS INT) AS bucket",
         )
         for row in took.groupBy("outcome", "error_type").count().collect():

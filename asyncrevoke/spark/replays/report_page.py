@@ -1,4 +1,4 @@
-"""The report of a replay as one page of HTML, which needs no network."""
+"""Renders the report of a replay as one self-contained page of HTML."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WIDTH, _HEIGHT, _MARGIN = 720, 220, 34
 
 
 def report_page(report: ReplayReport) -> str:
-    """The whole page."""
+    """The page."""
     return render(
         "spark/replays/report_page.html",
         report=report,
@@ -29,11 +29,11 @@ def report_page(report: ReplayReport) -> str:
 
 
 def _calls(histogram: Mapping[float, int]) -> Drawing:
-    """Calls by how long they took: bars on a logarithmic axis, four to a doubling."""
+    """A histogram of call durations, with four bars for each doubling."""
     most = max(histogram.values())
     bounds = sorted(histogram)
     width = (_WIDTH - 2 * _MARGIN) / len(bounds)
-    drawing = Drawing(_WIDTH, _HEIGHT, role="img", aria_label="Calls by how long they took")
+    drawing = Drawing(_WIDTH, _HEIGHT, role="img", aria_label="Calls by duration")
     for index, bound in enumerate(bounds):
         height = (_HEIGHT - 2 * _MARGIN) * histogram[bound] / most
         x = _MARGIN + index * width

@@ -24,16 +24,17 @@ if TYPE_CHECKING:
 
 _PLAIN = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value")
 COLUMNS = (*_PLAIN, "headers", "unreadable")
-"""The columns of the rows, ``timestamp`` as milliseconds. A row whose ``unreadable`` (next offset,
-reason) is not null represents a record that cannot be read."""
+"""The columns of the rows; ``timestamp`` is in milliseconds. A row whose ``unreadable`` (next
+offset, reason) is not null is a record that cannot be read."""
 
 _TOO_MANY_HEADERS = f"the record has more than {MAX_RECORD_HEADERS} headers"
 
 
 class RowsTask:
-    """Called by ``mapInArrow`` in each task, with the rows of one range in their order.
+    """Spark's ``mapInArrow`` calls it in each task, with the rows of one range in the order of
+    offsets.
 
-    ``ranges`` is None in a stream, where the range is known only when its task reads it.
+    ``ranges`` is None in a stream, where a task learns its range from its first row.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class RowsTask:
         opened = worker.open(self._target)
         outcomes = result_rows(self._target, self._dead_letters)
         waiting: list[list[Record]] = [first]
-        # Spark's stream blocks, and the loop has handlers to run.
+        # Reading Spark's rows blocks, and the event loop runs the handlers.
         thread = ThreadPoolExecutor(1, thread_name_prefix="asyncrevoke rows")
 
         async def read() -> Sequence[Record]:
@@ -76,8 +77,8 @@ class RowsTask:
             records = await loop.run_in_executor(thread, next, coming, None)
             if records and records[0].topic_partition != wanted.topic_partition:
                 raise ReplayError(
-                    f"a task has rows of partition {records[0].partition} behind those of "
-                    f"{wanted.partition}: do not repartition what a replay reads"
+                    f"a task has rows of partition {records[0].partition} after rows of "
+                    f"{wanted.partition}: do not repartition the rows of a replay"
                 )
             return cast("Sequence[Record]", records or ())
 
@@ -113,7 +114,7 @@ class RowsTask:
 def to_records(batch: ArrowRecordBatch) -> Iterator[list[Record]]:
     """Rows as records, in lists of which only the last record may be unreadable.
 
-    A record with more headers than a consumer accepts is unreadable; no objects are made of them.
+    A record with more headers than a consumer accepts is unreadable. Its headers are never decoded.
     """
     headers = batch.column("headers")
     too_long = pc.greater(pc.list_value_length(headers), MAX_RECORD_HEADERS)

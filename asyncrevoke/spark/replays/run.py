@@ -46,19 +46,19 @@ def replay(
     """Call the handlers of ``target`` (``"app:consumer"``) for all records of the ranges.
 
     A Spark action: returns when all rows are written. Each worker imports the consumer, opens its
-    ``resources`` once, reads a range and runs the handlers with its own order, concurrency, retries
-    and limits; it is no member of any group, and commits nothing. For ``options`` see
+    ``resources`` once, reads a range and runs the handlers with their configured order,
+    concurrency, retries and limits. It joins no group and commits nothing. For ``options`` see
     :class:`~asyncrevoke.spark.replays.settings.ReplayOptions`.
 
-    ``sink`` is a folder that Spark can write (``/data/replay``, ``s3a://...``). Below it,
-    ``results/run_id=.../`` has a row for each record, as Parquet: topic, partition, offset, the
+    ``sink`` is a folder that Spark can write to (``/data/replay``, ``s3a://...``). Parquet files in
+    ``results/run_id=.../`` below it have a row for each record: topic, partition, offset, the
     range, attempts, when the last call began and ended (microseconds since the epoch), the outcome
     (``ok``, ``error``, ``skipped``, ``sent_to_retry_topic``, ``dead_lettered``), the error, and
     what the handler returned.
 
-    ``run_id`` names the run, a new one by default. With an existing one, the replay resumes the
-    ranges *of that run*, without those that are done. A range is written completely or not at all,
-    so after a failure unfinished ranges are repeated: effects happen at least once.
+    ``run_id`` names the run; the default is a new one. With the id of an existing run, the replay
+    resumes the unfinished ranges *of that run*. Each range is written completely or not at all, and
+    an unfinished range is repeated, so effects happen at least once.
     ``HandlerContext.idempotency_key`` identifies repeated records.
 
     ``on_progress`` is called about twice a second, from another thread. If cancelled or
@@ -91,7 +91,7 @@ def _run_stages(
     checkpoint_every: int | None,
     on_progress: Callable[[ReplayProgress], None] | None,
 ) -> float:
-    """Write the rows of all ranges that are not done; returns the seconds that it took."""
+    """Write the rows of all unfinished ranges. Returns the duration in seconds."""
     left = unfinished_ranges(run.ranges, run.done())
     total = sum(each.size for each in left)
     host = driver_host(run.spark)
@@ -101,7 +101,7 @@ def _run_stages(
         for stage in stages(left, checkpoint_every, order=job.order_of_ranges):
             run.write(job.apply(run.spark, stage))
             if job.max_errors is not None or host is None:
-                progress.settle(*run.counts_of(left))
+                progress.set_counted(*run.counts_of(left))
             failed = progress.progress().errors
             if job.max_errors is not None and failed > job.max_errors:
                 raise ReplayError(
@@ -117,17 +117,16 @@ def new_run_id() -> str:
 
 
 def check_target(target: str) -> None:
-    """Raise ConfigError if this does not name a consumer."""
+    """Raise ConfigError if this is not the import path of a consumer."""
     if not isinstance(cast("object", target), str) or ":" not in target:
         raise ConfigError(
-            f"target={shown_option(target)}: name the consumer by its import path, as "
-            '"app:consumer"; a '
-            "Consumer itself cannot travel to the workers"
+            f"target={shown_option(target)}: use the import path of the consumer, for example "
+            '"app:consumer"; a Consumer object cannot be sent to the workers'
         )
 
 
 def check_plan(ranges: Sequence[OffsetRange], run_id: str | None) -> None:
-    """Raise ConfigError for a run id or ranges that no run can have."""
+    """Raise ConfigError for an invalid run id, ranges of several topics, or ranges that overlap."""
     if run_id is not None and not _RUN_ID.fullmatch(run_id):
         raise ConfigError(
             f"run_id={shown_option(run_id)} names a folder: use letters, digits, '.', '_', '-'"
@@ -145,20 +144,20 @@ def check_plan(ranges: Sequence[OffsetRange], run_id: str | None) -> None:
 def check_same_topic(
     run_id: str, stored: Sequence[OffsetRange], planned: Sequence[OffsetRange]
 ) -> None:
-    """Raise ReplayError if the topic of a run was deleted and created again since its plan."""
+    """Raise ReplayError if the topic was deleted and created again since the run was planned."""
     before = {each.topic_id for each in stored} - {None}
     now = {each.topic_id for each in planned} - {None}
     if before and now and before != now:
         raise ReplayError(
-            f"run {run_id} is of a topic {stored[0].topic} that was deleted and created again (its "
-            f"id was {', '.join(map(str, before))}, and is {', '.join(map(str, now))}): its "
-            "offsets are of other records; name another run_id"
+            f"topic {stored[0].topic} of run {run_id} was deleted and created again (its id was "
+            f"{', '.join(map(str, before))}, and is {', '.join(map(str, now))}), so the offsets of "
+            "the run have other records: use another run_id"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayRun:
-    """One run of a replay: its plan and its finished ranges, stored in its output folder."""
+    """One run of a replay. Its folder has its plan and the rows of its finished ranges."""
 
     spark: SparkSession
     sink: str
@@ -168,7 +167,7 @@ class ReplayRun:
 
     @property
     def results(self) -> str:
-        """The folder of all runs' rows."""
+        """The folder with the rows of all runs."""
         return f"{self.sink.rstrip('/')}/results"
 
     @property
@@ -179,10 +178,8 @@ class ReplayRun:
     def begin(
         cls, spark: SparkSession, sink: str, run_id: str, target: str, planned: list[OffsetRange]
     ) -> ReplayRun:
-        """Write the plan of a new run, or read that of one that exists.
-
-        Raises ReplayError if that run has another target or topic.
-        """
+        """Write the plan of a new run, or read the plan of an existing one. Raises ReplayError if
+        the existing run has another target or topic."""
         folder = f"{sink.rstrip('/')}/runs/run_id={run_id}"
         stored = read_lines(spark, folder)
         if stored is None:
@@ -195,18 +192,18 @@ class ReplayRun:
         topics = {each.topic for each in planned} - {each.topic for each in ranges}
         if plan["target"] != target or topics:
             raise ReplayError(
-                f"run {run_id} in {sink} is of {plan['target']} and topic "
-                f"{ranges[0].topic if ranges else '(none)'}: name another run_id for another replay"
+                f"run {run_id} in {sink} has the target {plan['target']} and the topic "
+                f"{ranges[0].topic if ranges else '(none)'}: use another run_id"
             )
         check_same_topic(run_id, ranges, planned)
         if ranges != planned:
             EventLog().info(
-                "run exists; resuming its own ranges and ignoring those given", run_id=run_id
+                "run exists; resuming its planned ranges and ignoring the given ones", run_id=run_id
             )
         return cls(spark, sink, run_id, ranges, resumed=True)
 
     def done(self) -> list[tuple[str, int, int, int]]:
-        """The ranges that were written."""
+        """The ranges whose rows are written, as (topic, partition, start, end)."""
         rows = self._written()
         if rows is None:
             return []
@@ -214,7 +211,7 @@ class ReplayRun:
         return [(each[0], each[1], each[2], each[3]) for each in found]
 
     def counts_of(self, ranges: Sequence[OffsetRange]) -> tuple[int, int]:
-        """The number of rows and of errors in these ranges."""
+        """The number of rows and of failed rows in these ranges."""
         rows = self._written()
         if rows is None or not ranges:
             return 0, 0
@@ -234,7 +231,7 @@ class ReplayRun:
 
         writer = (
             rows.write.mode("append")
-            # By the other algorithm nothing of a job counts if one of its tasks fails.
+            # With version 1, a failed task discards the rows of all tasks of the job.
             .option("mapreduce.fileoutputcommitter.algorithm.version", "2")
             .option("maxRecordsPerFile", 0)
         )
@@ -251,7 +248,7 @@ class ReplayRun:
 
         try:
             rows = self.spark.read.parquet(self._rows)
-            rows.schema  # noqa: B018 - a client of Connect asks now
+            rows.schema  # noqa: B018 - Spark Connect is lazy and raises here
         except AnalysisException as error:
             if error.getCondition() in ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"):
                 return None

@@ -24,17 +24,17 @@ CHECKPOINT_EVERY = 1_000_000
 
 
 class StreamReplayOptions(TypedDict, total=False):
-    """The options of :func:`~asyncrevoke.spark.replays.streaming_query.replay_stream`, and of each
-    replay."""
+    """The options of :func:`~asyncrevoke.spark.replays.streaming_query.replay_stream` and of
+    ``replay``."""
 
     concurrency: int | None
-    """Handlers that a task runs at once. None (default): the consumer's."""
+    """Handlers that a task runs at once. None (default): as the consumer is configured."""
     order_by: ReplayOrder
     """``"key"``, ``"partition"`` or None. INHERIT (default): the consumer's."""
     errors: Errors
-    """``"record"`` (default): a record whose retries failed becomes a row with its error, and
+    """``"record"`` (default): a record whose retries have failed becomes a row with its error, and
     nothing is sent to other topics. ``"policy"``: the handlers' dead letter topics, retry topics
-    and ``on_error`` apply as in a live consumer. ``"fail"``: the replay ends."""
+    and ``on_error`` apply as in a live consumer. ``"fail"``: the first failure ends the replay."""
     bootstrap_servers: str | None
     """``host:port,...``. None (default): the consumer's."""
     no_progress_timeout: float
@@ -44,30 +44,30 @@ class StreamReplayOptions(TypedDict, total=False):
     py_files: Sequence[str]
     """Files and archives that are sent to the workers."""
     dead_letters: DeadLetterFilter | None
-    """The topic is a dead letter topic: handlers get the records of which the selected dead letters
-    were made, with the topic, partition and offset of their origin. None (default): the topic's
-    records."""
+    """The topic is a dead letter topic: handlers get the original records of the selected dead
+    letters, with the topic, partition and offset that these had. None (default): handlers get the
+    topic's records."""
 
 
 class ReplayOptions(StreamReplayOptions, total=False):
     """The options of :func:`~asyncrevoke.spark.replays.run.replay`."""
 
     engine: Engine
-    """``"direct"`` (default) reads inside the task, ``"source"`` by Spark through this library's
-    source, ``"jvm"`` through the Kafka connector of Spark, whose jars you bring."""
+    """Who reads the records. ``"direct"`` (default): the tasks. ``"source"``: Spark, with this
+    library's data source. ``"jvm"``: Spark's Kafka connector, whose jars you provide."""
     isolation_level: IsolationLevel
-    """``"read_committed"`` (default), or ``"read_uncommitted"``: aborted records, too."""
+    """``"read_committed"`` (default), or ``"read_uncommitted"``, which includes aborted records."""
     max_errors: int | None
-    """The replay ends when more rows than these are errors; unfinished tasks then write nothing.
-    None (default): no limit."""
+    """The replay fails when more records than this have failed; the rows of unfinished tasks are
+    lost. None (default): no limit."""
     checkpoint_every: int | None
-    """Ranges are split into pieces of this many offsets (1,000,000). None: not split."""
+    """The replay splits ranges into at most this many offsets (1,000,000). None: it does not
+    split."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamReplaySettings:
-    """The options of a streaming replay with their defaults. Raises ConfigError for values that
-    cannot work."""
+    """The options of a streaming replay with their defaults. Raises ConfigError for a bad value."""
 
     concurrency: int | None = None
     order_by: ReplayOrder = INHERIT
@@ -86,8 +86,7 @@ class StreamReplaySettings:
         if self.order_by not in ("key", "partition", None, INHERIT):
             raise ConfigError(
                 f'order_by={shown_option(self.order_by)}: use "key", "partition", None, or INHERIT '
-                "for the "
-                "order of the consumer"
+                "for the order of the consumer"
             )
         check_least("concurrency", self.concurrency, 1)
         if not isinstance(cast("object", self.dead_letters), DeadLetterFilter | None):
@@ -97,7 +96,7 @@ class StreamReplaySettings:
             )
 
     def target(self, name: str) -> Target:
-        """The handlers of this consumer, as tasks open them."""
+        """The handlers of this consumer, for the tasks to open."""
         return Target(name, self.errors, self.bootstrap_servers, self.concurrency, self.order_by)
 
     def send_files(self, spark: SparkSession) -> None:
@@ -108,8 +107,7 @@ class StreamReplaySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySettings(StreamReplaySettings):
-    """The options of a replay with their defaults. Raises ConfigError for values that cannot
-    work."""
+    """The options of a replay with their defaults. Raises ConfigError for a bad value."""
 
     engine: Engine = "direct"
     isolation_level: IsolationLevel = "read_committed"
@@ -117,13 +115,13 @@ class ReplaySettings(StreamReplaySettings):
     checkpoint_every: int | None = CHECKPOINT_EVERY
 
     def __post_init__(self) -> None:
-        # By name: with slots, super() has the class before its slots were added.
+        # slots=True replaces the class, so that super() without arguments fails.
         StreamReplaySettings.__post_init__(self)
         check_least("max_errors", self.max_errors, 0)
         check_least("checkpoint_every", self.checkpoint_every, 1)
 
 
 def check_least(name: str, value: int | None, least: int) -> None:
-    """Raise ConfigError if a number is less than this."""
+    """Raise ConfigError if a number is less than ``least``."""
     if value is not None and value < least:
         raise ConfigError(f"{name}={value}: use at least {least}, or None")

@@ -1,4 +1,4 @@
-"""Runs a consumer's handlers on a topic as a streaming query, with a checkpoint."""
+"""Runs a consumer's handlers on a topic as a streaming query with a checkpoint."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ def replay_stream(
     max_offsets_per_trigger: int | None = None,
     **options: Unpack[StreamReplayOptions],
 ) -> StreamingQuery:
-    """Call the handlers of ``target`` (``"app:consumer"``) for a topic, batch by batch.
+    """Call the handlers of ``target`` (``"app:consumer"``) for a topic, in micro-batches.
 
     Starts the query and returns it: ``awaitTermination()`` waits for its end, ``stop()`` ends it.
-    ``trigger`` is ``"availableNow"``: the query ends with the records that the topic has now; or an
-    interval of batches, for example ``"10 seconds"``. ``checkpoint`` is a folder in which Spark
-    keeps the offsets. Without any, the query begins at ``start`` (see
+    With ``trigger="availableNow"`` the query ends after the records that the topic has now; an
+    interval such as ``"10 seconds"`` starts a batch at each interval. Spark keeps the offsets in
+    the folder ``checkpoint``; without one, the query begins at ``start`` (see
     :func:`~asyncrevoke.spark.source.place_option.to_place`). ``handover`` commits its offsets for a
     group. For ``options`` see :class:`~asyncrevoke.spark.replays.settings.StreamReplayOptions`.
 
-    Rows are those of :func:`~asyncrevoke.spark.replays.run.replay`, as Parquet in ``sink/stream``,
-    each exactly once. Effects of handlers happen *at least* once: Spark repeats a batch that was
-    interrupted; ``HandlerContext.idempotency_key`` identifies repeated records. The order of a key
-    is kept within and between batches. ``query.lastProgress.observedMetrics["replay"]`` has
-    ``records`` and ``errors`` of the last batch.
+    Parquet files in ``sink/stream`` have the rows of :func:`~asyncrevoke.spark.replays.run.replay`,
+    each exactly once. Effects of handlers happen *at least* once, because Spark repeats an
+    interrupted batch: see ``HandlerContext.idempotency_key``. Records of one key stay in order.
+    ``query.lastProgress.observedMetrics["replay"]`` has ``records`` and ``errors`` of the last
+    batch.
 
-    Raises ConfigError and SparkSetupError; the query raises the error of a failed task.
+    Raises ConfigError and SparkSetupError. The query raises the error of a failed task.
     """
     check_spark()
     settings = StreamReplaySettings(**options)
@@ -85,7 +85,7 @@ def replay_stream(
 
 
 def _results(rows: DataFrame, task: RowsTask) -> DataFrame:
-    """The rows that the handlers make of records, with their number observed."""
+    """The result rows of records, with ``records`` and ``errors`` as observed metrics."""
     from pyspark.sql import functions as F  # noqa: N812
 
     rows = rows.withColumn("timestamp", F.unix_millis("timestamp")).select(*COLUMNS)

@@ -1,1 +1,1 @@
-"""What a replay's handlers have returned, as typed tables."""
+"""Reads what the handlers of a replay have returned, as typed tables."""

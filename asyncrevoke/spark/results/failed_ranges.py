@@ -1,4 +1,4 @@
-"""The records of a replay whose handler has failed, as ranges for another replay."""
+"""The ranges of a replay's failed records, for another replay."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _MOST = 10_000
 def failed_ranges(
     spark: SparkSession, report: ReplayReport, *, most: int = _MOST
 ) -> list[OffsetRange]:
-    """The offsets of the rows whose outcome is ``"error"``, to be given to ``replay`` with another
-    run id.
+    """The offsets of the rows whose outcome is ``"error"``, to pass to ``replay`` with another run
+    id.
 
-    No record that did not fail is in them. A topic that was deleted and created again since is an
-    error of that replay. Raises ReplayError if there are more than ``most`` ranges.
+    The ranges have no other records. If the topic was deleted and created again, that replay raises
+    an error. Raises ReplayError if there are more than ``most`` ranges.
     """
     from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql.window import Window
 
     failed = spark.read.parquet(report.results).where("outcome = 'error'")
     places = failed.select("topic", "partition", "offset").distinct()
-    # Of consecutive offsets, the difference to their rank is the same.
+    # Consecutive offsets have the same difference to their row number.
     ranks = F.row_number().over(Window.partitionBy("topic", "partition").orderBy("offset"))
     islands = places.withColumn("island", F.col("offset") - ranks)
     found = (
@@ -43,7 +43,7 @@ def failed_ranges(
     if len(rows) > most:
         raise ReplayError(
             f"the failed records of run {report.run_id} are in more than {most:,} ranges: replay "
-            "all of its ranges again, or allow more by most="
+            "all of its ranges again, or raise most="
         )
     topic_ids = {each.topic: each.topic_id for each in report.ranges}
     return [

@@ -1,4 +1,4 @@
-"""The rows of a replay as two tables: typed results, and what has no result."""
+"""Reads the rows of a replay as two tables: typed results, and all other rows."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ _MISFIT: Final = "ResultSchemaError"
 
 class ResultTables(NamedTuple):
     """``results`` has ``run_id``, ``topic``, ``partition``, ``offset``, ``finished`` (a timestamp)
-    and ``result`` of the given type, null where the handler returned None. ``quarantine`` has all
-    other rows with ``outcome``, ``error_type``, ``error`` and the raw ``result``."""
+    and ``result``, which has the given type and is null if the handler returned None.
+    ``quarantine`` has all other rows, with ``outcome``, ``error_type``, ``error`` and the undecoded
+    ``result``."""
 
     results: DataFrame
     quarantine: DataFrame
 
 
 def result_tables(spark: SparkSession, report: ReplayReport, schema: object) -> ResultTables:
-    """Read what a replay's handlers have returned, typed by ``schema``. Lazy.
+    """Read what the handlers of a replay have returned, typed by ``schema``. Lazy.
 
-    ``schema`` is a type as Spark writes types (``"struct<order:bigint,total:double>"``), or what
-    it can be derived from: a handler with a return annotation, or the class that it returns.
-    Each row is in one of the two tables: a result that is not JSON of this type is in quarantine,
-    with the error type ``ResultSchemaError``. Raises ConfigError.
+    ``schema`` is a type in Spark's notation (``"struct<order:bigint,total:double>"``), a handler
+    with a return annotation, or the class that it returns. Each row is in one of the two tables. A
+    result that is not JSON of this type is in ``quarantine``, with the error type
+    ``ResultSchemaError``. Raises ConfigError.
     """
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F  # noqa: N812
@@ -49,7 +50,7 @@ def result_tables(spark: SparkSession, report: ReplayReport, schema: object) -> 
         )
     except AnalysisException as error:
         raise ConfigError(
-            f"schema={shown_option(kind)} is no type of Spark: {error.getCondition()}"
+            f"schema={shown_option(kind)} is not a type of Spark: {error.getCondition()}"
         ) from error
     misfit = "outcome = 'ok'"
     quarantine = read.where(f"NOT ({fits})").selectExpr(
@@ -63,13 +64,13 @@ def result_tables(spark: SparkSession, report: ReplayReport, schema: object) -> 
 
 
 def _decoded(kind: str) -> Column:
-    """A struct of the typed ``result`` and of ``invalid``, which is null if it fits."""
+    """A struct of the typed ``result`` and of ``invalid``, which is null for a valid result."""
     from pyspark.sql import functions as F  # noqa: N812
 
     if kind in ("binary", "string"):
         value = F.expr("result" if kind == "binary" else "CAST(result AS string)")
         return F.struct(value.alias("result"), F.expr("CAST(NULL AS string)").alias("invalid"))
-    # from_json takes no single number, and says of no value but of the whole text that it is wrong.
+    # from_json accepts objects only, and marks only the whole text as corrupt.
     text = F.expr("concat('{\"result\":', CAST(result AS string), '}')")
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "invalid"}
     return F.from_json(text, f"result {kind}, invalid string", options)

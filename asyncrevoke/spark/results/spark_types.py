@@ -1,4 +1,4 @@
-"""The Spark type of what a handler returns, from its annotation."""
+"""Derives the Spark type of a handler's results from its return annotation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SCALARS: Final[dict[type[inspect.Type], str]] = {
     inspect.StrType: "string",
     inspect.DateType: "date",
     inspect.DateTimeType: "timestamp",
-    # Text in JSON.
+    # JSON has these as text.
     inspect.BytesType: "string",
     inspect.ByteArrayType: "string",
     inspect.DecimalType: "string",
@@ -39,11 +39,12 @@ _FALLBACK: Final = 'give the schema as Spark writes types, for example "struct<o
 
 
 def spark_type(returned: object) -> str:
-    """The type of a value with this annotation, as Spark writes types: of bytes ``binary``, of text
-    ``string``, of all else that of its JSON. ``returned`` may be a function, whose return
-    annotation counts; of one that yields, that of a list.
+    """The type of a handler's results in Spark's notation.
 
-    Raises ConfigError for an annotation that says too little, and names the way out.
+    Bytes are ``binary`` and text is ``string``; any other value has the type of its JSON.
+    ``returned`` is the class of the results, or a function with a return annotation. For a
+    generator the type is a list. Raises ConfigError for an annotation that determines no type; the
+    message says what to pass instead.
     """
     annotation = _returned_by(returned)
     found = _type_of(annotation)
@@ -60,7 +61,7 @@ def _returned_by(given: object) -> object:
         hints = typing.get_type_hints(cast("Callable[..., object]", given))
     except NameError as error:
         raise ConfigError(
-            f"its return annotation cannot be resolved ({error}): {_FALLBACK}"
+            f"the return annotation cannot be resolved ({error}): {_FALLBACK}"
         ) from error
     if "return" not in hints:
         raise ConfigError(f"{shown_option(given)} has no return annotation: {_FALLBACK}")
@@ -85,7 +86,8 @@ def _alternatives(kind: inspect.Type) -> Iterable[inspect.Type]:
 
 
 def _written(kind: inspect.Type, inside: tuple[object, ...], annotation: object) -> str:
-    """``inside`` are the classes around it, which it may not be."""
+    """The type in Spark's notation. ``inside`` are the classes that contain it: none of them may
+    occur in it again."""
     kinds = [each for each in _alternatives(kind) if not isinstance(each, inspect.NoneType)]
     if len(kinds) == 1:
         (kind,) = kinds
@@ -110,7 +112,7 @@ def _written(kind: inspect.Type, inside: tuple[object, ...], annotation: object)
             around = (*inside, getattr(kind, "cls", None))
             return f"struct<{','.join(_field(*each, around, annotation) for each in fields)}>"
     raise ConfigError(
-        f"{shown_option(str(annotation))} has no one type in Spark (because of "
+        f"{shown_option(str(annotation))} has no single type in Spark (because of "
         f"{shown_option(str(kind))}): {_FALLBACK}"
     )
 
@@ -120,7 +122,7 @@ def _field(name: str, kind: inspect.Type, inside: tuple[object, ...], annotation
 
 
 def _fields(kind: inspect.Type) -> list[tuple[str, inspect.Type]] | None:
-    """The fields of an object in JSON; None if it is something else."""
+    """The fields of a JSON object; None for a type that is no object."""
     if isinstance(kind, inspect.StructType) and not kind.array_like:
         tag = (
             [] if kind.tag_field is None else [(kind.tag_field, inspect.type_info(type(kind.tag)))]

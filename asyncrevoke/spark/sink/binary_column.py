@@ -1,4 +1,4 @@
-"""A column of bytes or text, as numpy sees it."""
+"""A column of bytes or text as numpy arrays."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Flags: TypeAlias = NDArray[np.bool_]
 
 
 class BinaryColumn(NamedTuple):
-    """``array`` has bytes without nulls; row r is ``content[begin[r]:begin[r] + length[r]]``, empty
-    if ``null[r]``."""
+    """``array`` has bytes without nulls. Row ``r`` is ``content[begin[r]:begin[r] + length[r]]``,
+    which is empty if ``null[r]``."""
 
     array: Array
     content: NDArray[np.uint8]

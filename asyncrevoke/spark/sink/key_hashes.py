@@ -1,4 +1,5 @@
-"""The hashes by which Java's producer chooses the partitions of keys, of many keys at a time."""
+"""Computes the hashes (murmur2) by which Java's producer chooses partitions, of many keys at
+once."""
 
 from __future__ import annotations
 
@@ -17,18 +18,19 @@ if TYPE_CHECKING:
 
 _M: Final = np.uint32(0x5BD1E995)
 _SEED: Final = np.uint32(0x9747B28C)
-# Longer keys are hashed one by one: else each word of a single one would take a turn of the loop.
+# Longer keys are hashed one by one, because the loop below runs once for each word of the longest
+# key.
 _LONG: Final = 256
 
 
 def murmur2_of(keys: BinaryColumn) -> Hashes:
-    """The hash of each key; that of a null is the one of an empty key."""
+    """The hash of each key. A null has the hash of an empty key."""
     length = keys.length.astype(np.uint32)
     hashes = _SEED ^ length
     content = keys.content
     longest = int(length.max(initial=0))
     if longest >= 4:
-        # Each four bytes as a number, from any position on.
+        # The four bytes from each position on, as numbers.
         words = np.ndarray((len(content) - 3,), "<u4", content, strides=(1,))
         for number in range(min(longest, _LONG) // 4):
             rows = np.flatnonzero(length >= 4 * number + 4)

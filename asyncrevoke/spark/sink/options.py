@@ -1,4 +1,4 @@
-"""The options of ``df.write.format("asyncrevoke")``: strings, as all options of Spark."""
+"""The options of ``df.write.format("asyncrevoke")``. Spark passes all options as strings."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _NAMES: Final = (
     "request_timeout",
     *(name for name in CONNECTION if name != "isolation_level"),
 )
-# Of every sink, in lower case; Spark passes them on.
+# Options of every sink, in lower case. Spark passes them on.
 _SPARKS: Final = ("path", "checkpointlocation")
-# Options of Spark's Kafka connector, in lower case as Spark passes them, that mean the same.
+# The same options in Spark's Kafka connector. Spark passes names in lower case.
 _CONNECTORS: Final = {"kafka.compression.type": "compression", **CONNECTORS}
 _JAAS: Final = "use sasl_plain_username and sasl_plain_password"
-_STORES: Final = "only PEM is read: name its files by ssl_cafile, ssl_certfile and ssl_keyfile"
+_STORES: Final = "only PEM is read: pass its files as ssl_cafile, ssl_certfile and ssl_keyfile"
 _BATCHES: Final = "record batches are made of whole Arrow batches, and sent when they are full"
-_TIMES: Final = "use request_timeout, in seconds; a record is given up after three times that"
+_TIMES: Final = "use request_timeout, in seconds; a record fails after three times that"
 _REJECTED: Final = {
     "includeheaders": "leave it out: headers are written if the DataFrame has the column headers",
     "kafka.acks": "leave it out: a record is written when all in-sync replicas have it",
     "kafka.enable.idempotence": "leave it out: a task always writes with idempotence",
-    "kafka.transactional.id": "a retried task writes its records again; consumers have to "
-    "tell a repetition by a key or an id",
+    "kafka.transactional.id": "leave it out: a retried task writes its records again; "
+    "consumers recognize them by a key or an id",
     "kafka.max.in.flight.requests.per.connection": "leave it out: each broker gets one request at "
     "a time",
     "kafka.retries": _TIMES,
@@ -86,13 +86,13 @@ class SinkOptions:
             config = replace(config, compression=cast("Compression", given["compression"]))
         if "request_timeout" in given:
             seconds = _seconds(given["request_timeout"])
-            # Nothing is fetched, and fetches may not wait longer than requests.
+            # fetch_max_wait must be less than request_timeout, although the sink fetches nothing.
             config = replace(config, request_timeout=seconds, fetch_max_wait=seconds / 2)
         return config
 
 
 def _known(name: str) -> str | None:
-    """This option's name here; None for Spark's own. Raises ConfigError."""
+    """The name of this option in this library; None for Spark's options. Raises ConfigError."""
     if name in _NAMES:
         return name
     if name in _SPARKS:
@@ -102,7 +102,7 @@ def _known(name: str) -> str | None:
     if name in _REJECTED:
         raise ConfigError(f"the sink asyncrevoke has no option {name}: {_REJECTED[name]}")
     close = difflib.get_close_matches(name.removeprefix("kafka.").replace(".", "_"), _NAMES, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(_NAMES)}"
+    hint = f"did you mean {close[0]}?" if close else f"its options are {', '.join(_NAMES)}"
     raise ConfigError(f"the sink asyncrevoke has no option {shown_option(name)}: {hint}")
 
 

@@ -1,4 +1,4 @@
-"""Chooses the partition of each row: the column's, else by the key as in Java's producer."""
+"""Chooses the partition of each row: the one in its column, otherwise by key as Java's producer."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ if TYPE_CHECKING:
 
 
 class PartitionChoice:
-    """Of one topic, in one task. Rows without a key go to one partition until they fill a batch,
-    then to the next one that has a leader. Tasks begin with different partitions."""
+    """Chooses partitions of one topic, in one task. Rows without a key go to one partition until
+    they fill a batch, then to the next partition that has a leader. Tasks begin at random
+    partitions."""
 
     def __init__(self) -> None:
-        self._first = random.randrange(2**31)  # noqa: S311 - it spreads load
+        self._first = random.randrange(2**31)  # noqa: S311 - not a secret
         self._without_key = 0
 
     def of(
         self, key: BinaryColumn, sizes: Numbers, column: Array | None, known: TopicPartitions
     ) -> Numbers:
-        """The partition of each row, whose record takes about ``sizes`` bytes.
-
-        Raises RejectedRow for a partition that the topic does not have.
-        """
+        """The partition of each row. ``sizes`` are about the bytes of its record. Raises
+        RejectedRow for a partition that does not exist."""
         chosen = (murmur2_of(key) & np.uint32(0x7FFFFFFF)).astype(np.int64) % known.count
         without_key = np.flatnonzero(key.null)
         if without_key.size:
@@ -45,6 +44,6 @@ class PartitionChoice:
             wrong = np.flatnonzero(named & ((given < 0) | (given >= known.count)))
             if wrong.size:
                 row = int(wrong[0])
-                raise RejectedRow(row, f"there is no partition {given[row]}: it has {known.count}")
+                raise RejectedRow(row, f"there is no partition {given[row]} of {known.count}")
             chosen = np.where(named, given, chosen)
         return chosen

@@ -1,7 +1,7 @@
-"""Encodes rows as records of message format 2 (KIP-98), with no object for any record.
+"""Encodes rows as records of message format 2 (KIP-98). Creates no object for a record.
 
-Lengths and deltas are varints, which numpy makes of all rows at a time; Arrow joins them with the
-keys and values.
+numpy encodes the varints (lengths and deltas) of all rows at once; Arrow joins them with the keys
+and values.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _NOTHING: Final = pa.scalar(b"")
 _NULL_LENGTH: Final = -1
 
 
-class RejectedRow(Exception):  # noqa: N818 - the row is rejected, whoever raises it
-    """Row ``row`` of those given cannot be written."""
+class RejectedRow(Exception):  # noqa: N818 - names the rejected row
+    """The row with index ``row`` cannot be written."""
 
     def __init__(self, row: int, reason: str) -> None:
         super().__init__(reason)
@@ -36,7 +36,7 @@ class RejectedRow(Exception):  # noqa: N818 - the row is rejected, whoever raise
 
 
 class Rows(NamedTuple):
-    """The fields of rows; ``timestamp`` is in milliseconds since the epoch. ``headers`` are lists
+    """The fields of rows. ``timestamp`` is in milliseconds since the epoch. ``headers`` are lists
     of structs with the fields key and value."""
 
     key: BinaryColumn
@@ -46,10 +46,9 @@ class Rows(NamedTuple):
 
 
 def encode_rows(rows: Rows, starts: Numbers) -> list[EncodedRecords]:
-    """The records of these rows; a batch of them begins at each of the rows ``starts``, the first
-    of which is 0.
+    """The records of these rows. Each of the row indices ``starts`` begins a batch; the first is 0.
 
-    Raises RejectedRow for a record that no broker takes, or whose header has no name.
+    Raises RejectedRow for a record that is too large for Kafka, or has a header without a key.
     """
     count = len(rows.timestamp)
     sizes = np.diff(starts, append=count)
@@ -70,7 +69,7 @@ def encode_rows(rows: Rows, starts: Numbers) -> list[EncodedRecords]:
     body = body + rows.key.length + rows.value.length
     if (too_large := np.flatnonzero(body > LARGEST_RECORD)).size:
         row = int(too_large[0])
-        raise RejectedRow(row, f"the record has {body[row]} bytes, which no broker takes")
+        raise RejectedRow(row, f"the record has {body[row]} bytes, which no broker accepts")
     joined = _joined(
         _varints([body, *head]), rows.key.array, _varints([value_length]), rows.value.array, tails
     )
@@ -101,16 +100,14 @@ def headers_size(headers: StructListArray) -> Numbers:
 
 
 def _headers(headers: StructListArray) -> tuple[Array, Numbers]:
-    """The headers of each row with their number, and the bytes of that."""
+    """The encoded headers of each row with their count, and the sizes of these in bytes."""
     lengths = _list_lengths(headers)
     flat = headers.flatten()
     missing = pc.or_(pc.is_null(flat), pc.is_null(flat.field("key")))
     if pc.any(missing).as_py():
         at: int = pc.index(missing, True).as_py()
         row = int(np.cumsum(lengths).searchsorted(at, side="right"))
-        raise RejectedRow(
-            row, "one of its headers has no key: each needs one, the value may be null"
-        )
+        raise RejectedRow(row, "one of its headers has no key: only the value may be null")
     name, value = BinaryColumn.of(flat.field("key")), BinaryColumn.of(flat.field("value"))
     value_length = np.where(value.null, _NULL_LENGTH, value.length)
     encoded = _joined(_varints([name.length]), name.array, _varints([value_length]), value.array)
@@ -130,7 +127,7 @@ def _numbers(column: Array) -> Numbers:
 
 
 def _joined(*columns: Array) -> Array:
-    """The bytes of these columns, row by row."""
+    """The concatenated bytes of these columns, row by row."""
     return cast("Array", pc.binary_join_element_wise(*columns, _NOTHING))
 
 
@@ -150,7 +147,7 @@ def _width(numbers: Numbers) -> Numbers:
 
 
 def _varints(fields: Sequence[Numbers]) -> Array:
-    """Several numbers of each row as varints, one after another."""
+    """The varints of several numbers of each row, concatenated."""
     columns: list[NDArray[np.uint8]] = []
     used: list[NDArray[np.bool_]] = []
     sizes = np.zeros(len(fields[0]), np.int32)

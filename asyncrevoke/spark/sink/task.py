@@ -1,4 +1,4 @@
-"""What a task does with the rows of its partition."""
+"""Writes the rows of one task to their topics."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from asyncrevoke.spark.arrow import pa, pc
 from asyncrevoke.spark.reading.worker import PythonWorker
 from asyncrevoke.spark.sink.binary_column import BinaryColumn
 from asyncrevoke.spark.sink.partition_choice import PartitionChoice
-from asyncrevoke.spark.sink.pieces import pieces
 from asyncrevoke.spark.sink.record_encoding import RejectedRow, Rows, encode_rows, headers_size
+from asyncrevoke.spark.sink.row_batches import resized
 from asyncrevoke.spark.sink.topic_writer import EncodedBatch, TopicWriter, sink_error
 
 if TYPE_CHECKING:
@@ -26,37 +26,37 @@ if TYPE_CHECKING:
     from asyncrevoke.spark.sink.binary_column import Numbers
     from asyncrevoke.spark.sink.options import SinkOptions
 
-# Each costs memory and requests for metadata.
+# Each topic costs memory and metadata requests.
 MOST_TOPICS: Final = 1000
-# What a record takes besides its key, value and headers, at most.
+# The most bytes of a record besides its key, value and headers.
 _OVERHEAD: Final = 32
 _MILLISECOND: Final = 1000
 
 
 def write_rows(options: SinkOptions, task: str, batches: Iterable[ArrowRecordBatch]) -> int:
-    """Write all rows, and return their number when all are acknowledged.
+    """Write all rows. Returns their number when all are acknowledged.
 
-    ``task`` names the task in errors. Raises SinkError. Rows that were acknowledged before an
-    error stay in their topics. The event loop sends while this thread encodes the next rows; at
-    most the memory of the producer and two pieces are kept.
+    ``task`` names the task in errors. Raises SinkError; rows that were acknowledged before stay in
+    their topics. The event loop sends while this thread encodes the next rows. The task keeps at
+    most the buffer memory of the producer and two batches of rows.
     """
     worker = PythonWorker.current()
     writer = TopicWriter(options.config(), task)
     encoder = RowEncoder(options.topic, task)
-    worker.do(writer.__aenter__())
+    worker.run(writer.__aenter__())
     try:
-        for piece in pieces(batches):
-            for topic, rows, numbers in encoder.by_topic(piece):
-                known = worker.do(writer.partitions(topic, int(numbers[0])))
-                worker.do(writer.queue(encoder.encode(topic, known, rows, numbers)))
-        worker.do(writer.finish())
+        for batch in resized(batches):
+            for topic, rows, numbers in encoder.by_topic(batch):
+                known = worker.run(writer.partitions(topic, int(numbers[0])))
+                worker.run(writer.queue(encoder.encode(topic, known, rows, numbers)))
+        worker.run(writer.finish())
     finally:
-        worker.do(writer.__aexit__())
+        worker.run(writer.__aexit__())
     return encoder.rows
 
 
 class RowEncoder:
-    """Makes batches of rows, which are numbered from 0 in the order of the task."""
+    """Encodes rows as batches. Rows are numbered from 0 in the order of the task."""
 
     def __init__(self, topic: str | None, task: str) -> None:
         self._topic = topic
@@ -64,29 +64,30 @@ class RowEncoder:
         self._choices: dict[str, PartitionChoice] = {}
         self.rows = 0
 
-    def by_topic(self, piece: ArrowRecordBatch) -> Iterator[tuple[str, ArrowRecordBatch, Numbers]]:
-        """The rows for each topic, and their numbers."""
-        numbers = np.arange(self.rows, self.rows + piece.num_rows)
-        self.rows += piece.num_rows
+    def by_topic(self, batch: ArrowRecordBatch) -> Iterator[tuple[str, ArrowRecordBatch, Numbers]]:
+        """The rows of each topic, and their numbers."""
+        numbers = np.arange(self.rows, self.rows + batch.num_rows)
+        self.rows += batch.num_rows
         if self._topic is not None:
-            yield self._topic, piece, numbers
+            yield self._topic, batch, numbers
             return
-        column = pc.dictionary_encode(piece.column("topic"))
+        column = pc.dictionary_encode(batch.column("topic"))
         if column.null_count:
             row = numbers[pc.index(pc.is_null(column), True).as_py()]
             raise sink_error(self._task, row, ValueError("its topic is null"))
         if len(column.dictionary) == 1:
-            yield column.dictionary[0].as_py(), piece, numbers
+            yield column.dictionary[0].as_py(), batch, numbers
             return
         indices = column.indices.to_numpy()
         for index, topic in enumerate(column.dictionary.to_pylist()):
             chosen = np.flatnonzero(indices == index)
-            yield topic, piece.take(pa.array(chosen)), numbers[chosen]
+            yield topic, batch.take(pa.array(chosen)), numbers[chosen]
 
     def encode(
         self, topic: str, known: TopicPartitions, rows: ArrowRecordBatch, numbers: Numbers
     ) -> list[EncodedBatch]:
-        """Batches of these rows by partition, in which their order stays. Raises SinkError."""
+        """Batches of these rows by partition. Rows of a partition stay in order. Raises
+        SinkError."""
         choice = self._choices.get(topic)
         if choice is None:
             if len(self._choices) >= MOST_TOPICS:
@@ -141,7 +142,7 @@ def _batches(
 
 
 def _starts(partitions: Numbers, sizes: Numbers) -> Numbers:
-    """The rows at which batches begin: of each partition one for each BATCH_BYTES."""
+    """The row indices at which batches begin: each partition, and within it each BATCH_BYTES."""
     before = np.cumsum(sizes) - sizes
     changes = np.flatnonzero(np.diff(partitions, prepend=-1))
     within = before - before[changes].repeat(np.diff(changes, append=len(partitions)))
@@ -163,14 +164,12 @@ def _headers(rows: ArrowRecordBatch) -> StructListArray | None:
 
 
 def _timestamps(rows: ArrowRecordBatch) -> Numbers:
-    """In milliseconds since the epoch; the present time for rows that have none."""
+    """Milliseconds since the epoch; the current time for rows without a timestamp."""
     now = int(time.time() * _MILLISECOND)
     if "timestamp" not in rows.schema.names:
         return np.full(rows.num_rows, now)
     micros = pc.cast(rows.column("timestamp"), pa.timestamp("us", tz="UTC")).cast(pa.int64())
     given = micros.fill_null(now * _MILLISECOND).to_numpy().astype(np.int64) // _MILLISECOND
     if (early := np.flatnonzero(given < 0)).size:
-        raise RejectedRow(
-            int(early[0]), "its timestamp is before 1970, which Kafka has no number for"
-        )
+        raise RejectedRow(int(early[0]), "its timestamp is before 1970, which Kafka cannot store")
     return cast("Numbers", given)

@@ -1,4 +1,4 @@
-"""Writes the encoded records of one task, and learns which rows were not written."""
+"""Sends the encoded records of one task, and reports the first row that was not written."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class EncodedBatch(NamedTuple):
 
 
 class TaskDelivery(Delivery):
-    """Waits until all rows are acknowledged or one has failed; names the first row that has."""
+    """Waits until all rows are acknowledged or one has failed. ``failure`` names the first row that
+    has failed."""
 
     def __init__(self, task: str) -> None:
         super().__init__()
@@ -46,9 +47,9 @@ class TaskDelivery(Delivery):
 
 
 class TopicWriter:
-    """A producer for one task, which ``task`` names in errors; an async context manager.
+    """The producer of one task; an async context manager. ``task`` names the task in errors.
 
-    What is not acknowledged when the context is left was perhaps not written.
+    Batches that are not acknowledged when the context exits may have been written.
     """
 
     def __init__(self, config: ConsumerConfig, task: str) -> None:
@@ -68,8 +69,7 @@ class TopicWriter:
         await self._stack.aclose()
 
     async def partitions(self, topic: str, row: int) -> TopicPartitions:
-        """The partitions of a topic, which ``row`` is the first to be written to. Raises
-        SinkError."""
+        """The partitions of a topic. ``row`` is the first row for it. Raises SinkError."""
         assert self._opened is not None
         try:
             return await self._opened[0].partitions(topic)
@@ -77,7 +77,7 @@ class TopicWriter:
             raise sink_error(self._task, row, error) from error
 
     async def queue(self, batches: Sequence[EncodedBatch]) -> None:
-        """Queue batches, each when there is memory. Raises SinkError, also if rows of before have
+        """Queue batches; waits for buffer memory. Raises SinkError, also if an earlier row has
         failed."""
         assert self._opened is not None
         producer, delivery = self._opened
@@ -92,14 +92,14 @@ class TopicWriter:
                 raise sink_error(self._task, rows[0], error) from error
 
     async def finish(self) -> None:
-        """Wait until all are acknowledged. Raises SinkError."""
+        """Wait until all rows are acknowledged. Raises SinkError."""
         assert self._opened is not None
         await self._opened[1].wait()
 
 
 def sink_error(task: str, row: object, error: Exception) -> SinkError:
-    """That a row was not written."""
+    """The error for a row that was not written."""
     if not isinstance(error, PublishError):
         return SinkError(f"row {row} of {task} is not written: {error}")
-    doubt = "; it may have been written all the same" if error.in_doubt else ""
+    doubt = "; it may nevertheless have been written" if error.in_doubt else ""
     return SinkError(f"row {row} of {task} is not written to {error.topic}: {error.reason}{doubt}")

@@ -1,4 +1,4 @@
-"""What Spark asks for: the writers of a table and of a stream."""
+"""Spark's interfaces of the sink: the writers of a table and of a stream."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class WrittenRows(WriterCommitMessage):
     rows: int
 
 
-class _Writing:
-    """What both writers do. Raises ConfigError for options and columns that cannot work."""
+class _RowWriter:
+    """The common part of both writers. Raises ConfigError for invalid options and columns."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = SinkOptions.of(options)
@@ -49,7 +49,7 @@ class _Writing:
         )
 
 
-class TableWriter(_Writing, DataSourceArrowWriter):
+class TableWriter(_RowWriter, DataSourceArrowWriter):
     """Appends the rows of a DataFrame. Raises ConfigError."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
@@ -58,7 +58,7 @@ class TableWriter(_Writing, DataSourceArrowWriter):
             raise ConfigError('a topic cannot be overwritten: use .mode("append")')
 
 
-class StreamWriter(_Writing, DataSourceStreamArrowWriter):
+class StreamWriter(_RowWriter, DataSourceStreamArrowWriter):
     """Appends the rows of micro-batches. Raises ConfigError."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
@@ -73,4 +73,4 @@ class StreamWriter(_Writing, DataSourceStreamArrowWriter):
         """Does nothing: rows are in their topics when they are acknowledged."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Does nothing: what is acknowledged stays, and is written again by the next attempt."""
+        """Does nothing: acknowledged rows stay, and the next attempt writes them again."""

@@ -1,4 +1,4 @@
-"""Options of Spark's Kafka connector, in lower case as Spark passes them."""
+"""Maps options of Spark's Kafka connector to those of this library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from asyncrevoke.spark.source.option_values import boolean
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-# Names of the same options here.
+# Options with the same meaning here. Spark passes names in lower case.
 _SAME = {
     "subscribe": "topic",
     "subscribepattern": "subscribe_pattern",
@@ -34,36 +34,39 @@ _SAME = {
     **CONNECTORS,
 }
 _IN_ORDER = (
-    "one range of a partition is read by one task, in order: leave it out, and repartition() "
-    "afterwards where order does not matter"
+    "one task reads each partition in order: leave it out, and call repartition() on the "
+    "DataFrame if order does not matter"
 )
 _STORES = (
-    "only PEM is read: convert the store, and name its files by ssl_cafile, ssl_certfile and "
+    "only PEM is read: convert the store, and pass its files as ssl_cafile, ssl_certfile and "
     "ssl_keyfile"
 )
-_RETRIES = "requests are repeated until they are answered: leave it out; no_progress_timeout ends a"
+_RETRIES = (
+    "requests are retried until a broker responds: leave it out; no_progress_timeout ends a read "
+    "without progress"
+)
 _REJECTED = {
-    "kafka.group.id": "Spark keeps its offsets in the checkpoint and never commits to a group; to "
-    'begin at its offsets use start="group:NAME", and to commit offsets for it `asyncrevoke '
-    "handover`",
+    "kafka.group.id": "Spark keeps its offsets in the checkpoint and never commits for a group; to "
+    'begin at the offsets of a group use start="group:NAME"; `asyncrevoke handover` commits'
+    " offsets for a group",
     "groupidprefix": "the source joins no group: leave it out",
     "minpartitions": _IN_ORDER,
     "maxrecordsperpartition": _IN_ORDER,
-    "kafkaconsumer.polltimeoutms": f"{_RETRIES} read that stands still",
-    "fetchoffset.numretries": f"{_RETRIES} read that stands still",
-    "fetchoffset.retryintervalms": f"{_RETRIES} read that stands still",
-    "kafka.auto.offset.reset": "use start=, and missing= for records that are gone",
+    "kafkaconsumer.polltimeoutms": _RETRIES,
+    "fetchoffset.numretries": _RETRIES,
+    "fetchoffset.retryintervalms": _RETRIES,
+    "kafka.auto.offset.reset": "use start=, and missing= for deleted records",
     "kafka.ssl.truststore.password": _STORES,
     "kafka.ssl.keystore.password": _STORES,
-    "kafka.ssl.truststore.certificates": "write them to a file, and name it by ssl_cafile",
-    "kafka.ssl.keystore.certificate.chain": "write it to a file, and name it by ssl_certfile",
-    "kafka.ssl.keystore.key": "write it to a file, and name it by ssl_keyfile",
-    "kafka.sasl.login.callback.handler.class": "it is a class of Java: use "
+    "kafka.ssl.truststore.certificates": "write them to a file, and pass it as ssl_cafile",
+    "kafka.ssl.keystore.certificate.chain": "write it to a file, and pass it as ssl_certfile",
+    "kafka.ssl.keystore.key": "write it to a file, and pass it as ssl_keyfile",
+    "kafka.sasl.login.callback.handler.class": "it names a Java class: use "
     'sasl_oauth_token_provider="MODULE:ATTRIBUTE"',
     "kafka.sasl.oauthbearer.token.endpoint.url": "use "
-    'sasl_oauth_token_provider="MODULE:ATTRIBUTE", whose token() asks there',
+    'sasl_oauth_token_provider="MODULE:ATTRIBUTE", whose token() requests a token there',
 }
-# Options that change nothing here if they have this value.
+# Options for which only this value is allowed, and changes nothing.
 _ONLY = {
     "kafka.ssl.truststore.type": ("PEM", _STORES),
     "kafka.ssl.keystore.type": ("PEM", _STORES),
@@ -81,8 +84,8 @@ _JAAS_MODULES = ("PlainLoginModule", "ScramLoginModule")
 
 
 def without_connector_names(given: Mapping[str, str]) -> dict[str, str]:
-    """The options by their names here. Raises ConfigError for options of the connector that have
-    no meaning here, and for two names of one option."""
+    """The options by their names in this library. Raises ConfigError for options of the connector
+    that this source does not have, and if two names mean one option."""
     ours: dict[str, str] = {}
     names: dict[str, str] = {}
     for name, value in given.items():
@@ -109,7 +112,7 @@ def _translated(name: str, value: str, given: Mapping[str, str]) -> dict[str, st
         return _from_jaas(value)
     store = name.removesuffix("location") + "type"
     if name.startswith("kafka.ssl.") and store in _ONLY and store not in given:
-        raise ConfigError(f"{name} is a store of Java without {store}={_ONLY[store][0]}: {_STORES}")
+        raise ConfigError(f"{name} needs {store}={_ONLY[store][0]}: {_STORES}")
     if name not in _SAME:
         return {name: value}
     convert = _CONVERTED.get(name)
@@ -117,7 +120,7 @@ def _translated(name: str, value: str, given: Mapping[str, str]) -> dict[str, st
 
 
 def _moment(name: str, milliseconds: object) -> str:
-    """A time in milliseconds since the epoch, in ISO 8601."""
+    """Milliseconds since the epoch as a time in ISO 8601."""
     try:
         return datetime.fromtimestamp(int(cast("str", milliseconds)) / 1000, UTC).isoformat()
     except (ValueError, TypeError, OverflowError, OSError) as error:
@@ -155,12 +158,12 @@ _CONVERTED: dict[str, Callable[[str, str], str]] = {
 
 
 def _from_jaas(text: str) -> dict[str, str]:
-    """User and password; no message has the text."""
+    """User and password. No message contains ``text``."""
     found = _JAAS.fullmatch(text)
     module = "" if found is None else found[1].rpartition(".")[2]
     if found is None or module not in _JAAS_MODULES:
         raise ConfigError(
-            "kafka.sasl.jaas.config is read with PlainLoginModule and ScramLoginModule alone: use "
+            "kafka.sasl.jaas.config may name PlainLoginModule or ScramLoginModule only: use "
             "sasl_plain_username and sasl_plain_password, for OAUTHBEARER "
             "sasl_oauth_token_provider, and for Kerberos sasl_kerberos_service_name"
         )

@@ -1,4 +1,4 @@
-"""``format("asyncrevoke")``: reads topics as tables and streams and writes them, without jars."""
+"""The data source ``format("asyncrevoke")``: reads and writes topics, as tables and streams."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def register(spark: SparkSession) -> None:
 
 
 class KafkaSource(DataSource):
-    """Reads topics; for its options see :mod:`asyncrevoke.spark.source.options`. Writes by
-    :mod:`asyncrevoke.spark.sink`.
+    """Reads topics (for its options see :mod:`asyncrevoke.spark.source.options`) and writes them
+    (:mod:`asyncrevoke.spark.sink.options`).
 
-    The user's schema selects columns; columns that it leaves out are not built.
+    A schema that the user sets selects columns; other columns are not built.
     """
 
     @classmethod

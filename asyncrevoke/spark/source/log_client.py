@@ -1,4 +1,4 @@
-"""The connections by which a stream asks for the ends of its topics."""
+"""The connection by which a stream learns the ends of its topics."""
 
 from __future__ import annotations
 
@@ -15,26 +15,24 @@ if TYPE_CHECKING:
 
 
 class LogClient:
-    """Connects with the first question, and stays connected until :meth:`close`. Picklable before.
-
-    Questions block, and raise the errors of a consumer.
-    """
+    """Connects at the first call of :meth:`bounds`, and stays connected until :meth:`close`.
+    Picklable before. Blocks, and raises the errors of a consumer."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._consumer: RangeConsumer | None = None
 
     def bounds(self) -> LogBounds:
-        """The selected topics that exist, with the first and last offsets that they have now."""
+        """The selected topics that exist, with their current first and last offsets."""
         worker = PythonWorker.current()
         if self._consumer is None:
             consumer = consumer_of(replace(self._options.config(), group_id=None))
-            worker.do(consumer.start())
+            worker.run(consumer.start())
             self._consumer = consumer
-        return worker.do(LogBounds.of_existing(self._consumer, self._options.topics))
+        return worker.run(LogBounds.of_existing(self._consumer, self._options.topics))
 
     def close(self) -> None:
         """Disconnect."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
-            PythonWorker.current().do(consumer.aclose())
+            PythonWorker.current().run(consumer.aclose())

@@ -1,4 +1,4 @@
-"""Values of options: Spark passes texts."""
+"""Parses option values, which Spark passes as strings."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def seconds(name: str, text: str) -> float:
 
 
 def duration(name: str, text: str) -> float:
-    """The seconds of a time as Spark writes it: ``90s``, ``15m``, ``2h``. Raises ConfigError."""
+    """The seconds of a duration in Spark's notation: ``90s``, ``15m``, ``2h``. Raises
+    ConfigError."""
     found = _DURATION.fullmatch(text.strip().lower())
     if found is None:
         raise ConfigError(f'{name}={shown_option(text)}: use a time like "90s", "15m" or "2h"')

@@ -1,4 +1,4 @@
-"""The options of ``spark.read.format("asyncrevoke")``: strings, as all options of Spark."""
+"""The options of ``spark.read.format("asyncrevoke")``. Spark passes all options as strings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OURS = (
     "no_progress_timeout", "ranges", "push_filters",
 )  # fmt: skip
 _NAMES = (*_OURS, *CONNECTION)
-# Of the connector, too.
+# Seconds; the default of Spark's Kafka connector.
 _MAX_TRIGGER_DELAY = 15 * 60.0
 
 
@@ -100,23 +100,23 @@ class SourceOptions:
     def _check_together(self) -> None:
         if self.ranges is not None and (both := self.given.reveal().keys() & {"start", "end"}):
             raise ConfigError(
-                f"ranges= says from where to where, and {min(both)}= too: leave one of them out"
+                f"ranges= and {min(both)}= both set where reading begins or ends: leave one out"
             )
         least, most = self.min_offsets_per_trigger, self.max_offsets_per_trigger
         if least is not None and most is not None and least > most:
             raise ConfigError(
                 f"min_offsets_per_trigger={least} is more than max_offsets_per_trigger={most}: "
-                "exchange them"
+                "swap them"
             )
         self.config()
 
     def check_stream(self) -> None:
-        """Raise ConfigError for options that only a table has."""
+        """Raise ConfigError for options that only tables have."""
         given = self.given.reveal()
         if "end" in given:
             raise ConfigError(
-                "end= is for tables (spark.read): a stream reads on until it is stopped, or with "
-                "trigger(availableNow=True) up to the end that the topic has when it starts"
+                "end= is for tables (spark.read): a stream reads until it is stopped, or with "
+                "trigger(availableNow=True) up to the topic's end at the start of the query"
             )
         if "ranges" in given:
             raise ConfigError(
@@ -124,11 +124,13 @@ class SourceOptions:
                 "offsets in the checkpoint"
             )
         if self.push_filters:
-            raise ConfigError("push_filters= is for tables (spark.read): Spark has no filters for "
-                              "the source of a stream; use assign= for partitions")  # fmt: skip
+            raise ConfigError(
+                "push_filters= is for tables (spark.read): Spark passes no filters to the source "
+                "of a stream; select partitions with assign="
+            )
 
     def config(self) -> ConsumerConfig:
-        """The configuration to connect with. Raises ConfigError."""
+        """The configuration for connecting. Raises ConfigError."""
         return connection_config(self.given.reveal())
 
 
@@ -139,9 +141,9 @@ def _check_name(name: str) -> None:
     if close:
         hint = f"did you mean {close[0]}?"
     elif name.startswith("kafka."):
-        hint = "it configures Kafka's Java client, which this source does not use: leave it out"
+        hint = "leave it out: it configures Kafka's Java client, which this source does not use"
     else:
-        hint = f"there are {', '.join(_NAMES)}"
+        hint = f"its options are {', '.join(_NAMES)}"
     raise ConfigError(f"the source asyncrevoke has no option {shown_option(name)}: {hint}")
 
 
@@ -150,7 +152,7 @@ def _topics(given: Mapping[str, str]) -> TopicSelection:
     if not chosen:
         raise ConfigError('which topic? .option("topic", "orders")')
     if len(chosen) > 1:
-        raise ConfigError(f"{' and '.join(chosen)} both say what is read: leave one of them out")
+        raise ConfigError(f"{' and '.join(chosen)} all select topics: leave all but one out")
     if "topic" in given:
         names = tuple(dict.fromkeys(name.strip() for name in given["topic"].split(",")))
         if not all(names):
@@ -163,7 +165,7 @@ def _topics(given: Mapping[str, str]) -> TopicSelection:
         re.compile(given["subscribe_pattern"])
     except re.error as error:
         raise ConfigError(
-            f"subscribe_pattern={shown_option(given['subscribe_pattern'])} is no regular "
+            f"subscribe_pattern={shown_option(given['subscribe_pattern'])} is not a valid regular "
             f"expression of Python: {error}"
         ) from error
     return TopicSelection(pattern=given["subscribe_pattern"])
@@ -190,19 +192,19 @@ def _ranges(text: str | None, topics: TopicSelection) -> tuple[OffsetRange, ...]
     if text is None:
         return None
     if topics.pattern is not None or topics.partitions is not None:
-        raise ConfigError("ranges= names its partitions: give the topics with topic=")
+        raise ConfigError("ranges= selects partitions: select the topics with topic=")
     try:
         ranges = tuple(_range(*each) for each in json.loads(text))
     except (ValueError, TypeError, RecursionError) as error:
         raise ConfigError(
             f'ranges={shown_option(text)}: as JSON, [["topic", partition, start, end], ...], '
-            "with no end before its start; a topic id may follow"
+            "each start at most its end; a topic id may follow"
         ) from error
     for each in ranges:
         if each.topic not in topics.names:
             raise ConfigError(
                 f"ranges= has a range of topic {shown_option(each.topic)}, and the source reads "
-                f"{topics}: name it there, too"
+                f"{topics}: add the topic there"
             )
     return ranges
 

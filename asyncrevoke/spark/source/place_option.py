@@ -1,4 +1,4 @@
-"""Places in topics as texts: of options, and of the command line."""
+"""Parses places in topics, of options and of the command line."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 def to_place(name: str, text: str) -> Place:
-    """``earliest``, ``latest``, ``now``, an offset, ``{"0": 17}``, ``{"orders": {"0": 17}}``,
+    """Parse ``earliest``, ``latest``, ``now``, an offset, ``{"0": 17}``, ``{"orders": {"0": 17}}``,
     ``group:NAME``, or a time.
 
-    Times are in ISO 8601; without an offset from UTC they are in this machine's time zone. In JSON
-    a text is a time, -2 the earliest offset and -1 the latest. Raises ConfigError.
+    Times are in ISO 8601; without an offset from UTC they are in this machine's time zone. In JSON,
+    a string is a time, -2 the earliest offset and -1 the latest. Raises ConfigError.
     """
     place: object = text
     if text in ("latest", "now"):

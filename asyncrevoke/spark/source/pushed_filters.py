@@ -1,4 +1,4 @@
-"""Filters of a query on topic, partition, offset and timestamp, as narrower ranges of offsets."""
+"""Applies a query's filters on topic, partition, offset and timestamp to ranges of offsets."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Whole numbers from ``least`` to ``most``, both included."""
+    """Whole numbers from ``least`` to ``most``, inclusive."""
 
     least: int = 0
     most: int = _LARGEST
 
     def cut(self, each: Filter) -> Interval | None:
-        """The numbers for which a comparison holds; None if it is another filter."""
+        """The numbers for which a comparison holds; None if the filter is no such comparison."""
         value: object = getattr(each, "value", None)
         if type(value) is not int:
             return None
@@ -56,15 +56,15 @@ class Interval:
                 return None
 
     def hull(self, values: Iterable[int]) -> Interval:
-        """From the least to the most of these numbers."""
+        """The smallest interval with those of these numbers that are in this one."""
         found = [each for each in values if self.least <= each <= self.most]
         return Interval(min(found), max(found)) if found else Interval(0, -1)
 
 
 @dataclass(frozen=True, slots=True)
 class PushedFilters:
-    """What is read. ``since``: no record before the first one with a timestamp of so many
-    milliseconds or more. Picklable."""
+    """The filters that the source applies itself. ``since``, in milliseconds: reading begins at the
+    first record with this timestamp or a later one. Picklable."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
@@ -73,7 +73,7 @@ class PushedFilters:
     since: int | None = None
 
     def narrow(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-        """The parts of these ranges that are read, by all but ``since``."""
+        """The parts of these ranges that pass all filters but ``since``."""
         return [
             self._cut(each)
             for each in ranges
@@ -88,7 +88,7 @@ class PushedFilters:
 
 
 def push(filters: Sequence[Filter]) -> tuple[PushedFilters, list[Filter]]:
-    """What is read if all of these hold, and the filters that Spark still has to apply."""
+    """The filters that the source applies, and those that Spark still has to apply."""
     pushed, left = PushedFilters(), list[Filter]()
     for each in filters:
         pushed, applied = _add(pushed, each)
@@ -98,7 +98,7 @@ def push(filters: Sequence[Filter]) -> tuple[PushedFilters, list[Filter]]:
 
 
 def _add(pushed: PushedFilters, each: Filter) -> tuple[PushedFilters, bool]:
-    """With one filter more, and whether it then holds for all that is read."""
+    """Add one filter. True if the source then returns only rows for which it holds."""
     column = ".".join(getattr(each, "attribute", ()))
     value: object = getattr(each, "value", None)
     if isinstance(each, IsNotNull):
@@ -141,7 +141,7 @@ def _with_topics(pushed: PushedFilters, names: set[str]) -> PushedFilters:
 
 
 def _since(each: Filter) -> int | None:
-    """The least timestamp, in milliseconds, for which a filter holds; None if there is none."""
+    """The least timestamp, in milliseconds, for which a filter holds; None for other filters."""
     value: object = getattr(each, "value", None)
     if not isinstance(value, datetime) or value.tzinfo is None or value < _EPOCH:
         return None

@@ -51,7 +51,7 @@ class RangeRows:
         consumers = PythonWorker.current().consumers
         unreadable = "unreadable" in self._columns
         if unreadable or "headers" in self._columns or find_spec("numpy") is None:
-            # Whole batches give neither headers nor a placeholder for one record.
+            # BatchReader has neither headers nor unreadable records.
             singly = RangeReader(
                 config,
                 part,

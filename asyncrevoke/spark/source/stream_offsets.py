@@ -20,8 +20,8 @@ _OFFSETS = "offsets"
 class StreamOffsets(NamedTuple):
     """The next record to read of each partition, as in commits of a consumer group.
 
-    ``topic_ids`` has all topics of ``offsets``; an id is None if the checkpoint was written without
-    it, or the brokers have none.
+    ``topic_ids`` has all topics of ``offsets``. An id is None if the checkpoint has none, or the
+    broker has none.
     """
 
     topic_ids: Mapping[str, str | None]
@@ -29,10 +29,10 @@ class StreamOffsets(NamedTuple):
 
     @classmethod
     def from_json(cls, given: object, topic: str | None = None) -> StreamOffsets:
-        """``{"orders": {"topic_id": "xtzWWN4bTjitpL3kfd9s5g", "offsets": {"0": 4800}}}``.
+        """Parse ``{"orders": {"topic_id": "xtzWWN4bTjitpL3kfd9s5g", "offsets": {"0": 4800}}}``.
 
-        Also read are ``{"orders": {"0": 4800}}``, as Spark's Kafka connector writes it, and for a
-        source of one ``topic`` ``{"0": 4800}``. Raises ConfigError.
+        Also parses ``{"orders": {"0": 4800}}``, which Spark's Kafka connector writes, and with
+        ``topic`` also ``{"0": 4800}``. Raises ConfigError.
         """
         topic_ids: dict[str, str | None] = {}
         offsets: dict[TopicPartition, int] = {}
@@ -48,7 +48,7 @@ class StreamOffsets(NamedTuple):
                 if not valid:
                     raise ConfigError(
                         f"the checkpoint has {shown_option({number: offset})} of topic "
-                        f"{shown_option(name)}, which is no offset: it is of another source"
+                        f"{shown_option(name)}, which is no offset: another source wrote it"
                     )
                 offsets[TopicPartition(name, int(number))] = cast("int", offset)
         if not topic_ids and given:
@@ -56,7 +56,7 @@ class StreamOffsets(NamedTuple):
         return cls(topic_ids, offsets)
 
     def to_json(self) -> dict[str, dict[str, object]]:
-        """In the order of topics and partitions: Spark compares texts."""
+        """In the order of topics and partitions, because Spark compares the JSON text."""
         found: dict[str, dict[str, object]] = {
             topic: {_TOPIC_ID: self.topic_ids[topic], _OFFSETS: {}}
             for topic in sorted(self.topic_ids)
@@ -66,7 +66,7 @@ class StreamOffsets(NamedTuple):
         return found
 
     def without(self, topics: frozenset[str]) -> StreamOffsets:
-        """The offsets of other topics than these."""
+        """The offsets of all topics but these."""
         return StreamOffsets(
             {name: each for name, each in self.topic_ids.items() if name not in topics},
             {tp: offset for tp, offset in self.offsets.items() if tp.topic not in topics},
@@ -82,7 +82,7 @@ def _of_topic(value: object) -> tuple[str | None, Mapping[str, object]]:
 
 
 def _of_another_source(given: object) -> ConfigError:
-    return ConfigError(f"the checkpoint has {shown_option(given)}: it is of another source")
+    return ConfigError(f"the checkpoint has {shown_option(given)}: another source wrote it")
 
 
 def _fields(value: object) -> dict[str, object]:
@@ -90,23 +90,24 @@ def _fields(value: object) -> dict[str, object]:
 
 
 class Loss(NamedTuple):
-    """Records that a query has not read and never will, in ``why``. ``topics`` are to be read from
-    the beginning of what exists now, or not at all if they do not exist; so are ``partitions``."""
+    """Records that a query has not read and can never read; ``why`` describes them. ``topics`` and
+    ``partitions`` must be read again from the beginning, if they exist."""
 
     why: tuple[str, ...]
     topics: frozenset[str]
     partitions: frozenset[TopicPartition]
 
     def apply(self, offsets: StreamOffsets) -> StreamOffsets:
-        """The offsets without those that have no meaning any more."""
+        """The offsets without those of lost topics and partitions."""
         left = offsets.without(self.topics)
         kept = {tp: at for tp, at in left.offsets.items() if tp not in self.partitions}
         return left._replace(offsets=kept)
 
 
 def find_loss(start: StreamOffsets, log: LogBounds) -> Loss:
-    """What a query at ``start`` has lost: topics that were deleted, also if they were created again
-    (by their ids), partitions that do not exist any more, and logs that end before its offset."""
+    """The records that a query at ``start`` has lost: topics that were deleted, and perhaps created
+    again (by their ids), partitions that were deleted, and logs that end before the query's
+    offset."""
     why: list[str] = []
     topics: set[str] = set()
     partitions: set[TopicPartition] = set()
@@ -114,7 +115,7 @@ def find_loss(start: StreamOffsets, log: LogBounds) -> Loss:
         now = log.topic_ids.get(name)
         at = {tp.partition: offset for tp, offset in start.offsets.items() if tp.topic == name}
         if name not in log.topic_ids:
-            why.append(f"topic {name} does not exist any more, and the query is at offsets {at}")
+            why.append(f"topic {name} was deleted, and the query is at offsets {at}")
             topics.add(name)
         elif topic_id is not None and now is not None and topic_id != now:
             why.append(
@@ -126,7 +127,7 @@ def find_loss(start: StreamOffsets, log: LogBounds) -> Loss:
         if tp.topic in topics:
             continue
         if tp not in log.last:
-            why.append(f"{tp} does not exist any more, and the query is at its offset {offset}")
+            why.append(f"{tp} was deleted, and the query is at its offset {offset}")
             partitions.add(tp)
         elif log.last[tp] < offset:
             why.append(f"{tp} ends at offset {log.last[tp]}, and the query is at {offset}")
@@ -134,23 +135,23 @@ def find_loss(start: StreamOffsets, log: LogBounds) -> Loss:
     return Loss(tuple(why), frozenset(topics), frozenset(partitions))
 
 
-def reject(loss: Loss) -> None:
+def check_no_loss(loss: Loss) -> None:
     """Raise DataLossError if anything is lost."""
     if loss.why:
         raise DataLossError(
             f'{"; ".join(loss.why)}: begin with a new checkpoint, or set missing="clip" '
-            '(failOnDataLoss="false") to go on from the earliest offset that there is'
+            '(failOnDataLoss="false") to continue at the earliest offset'
         )
 
 
 def advance(
     start: Mapping[TopicPartition, int], log: LogBounds, most: int | None
 ) -> dict[TopicPartition, int]:
-    """The end of the batch that begins at ``start``: the log's end, or about ``most`` offsets
-    later.
+    """The end of the batch that begins at ``start``: the log's end, or about ``most`` offsets after
+    it.
 
-    Each partition gets a share in proportion to its lag, and at least one offset if it has any.
-    New partitions begin at the log's first offset.
+    Each partition gets offsets in proportion to its lag, and at least one if it has any. New
+    partitions begin at the first offset of their log.
     """
     begins = {tp: start.get(tp, log.first[tp]) for tp in log.last}
     waiting = {tp: max(0, log.last[tp] - begins[tp]) for tp in log.last}
@@ -168,5 +169,5 @@ def advance(
 def count_between(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], log: LogBounds
 ) -> int:
-    """How many offsets a batch from ``start`` to ``end`` has."""
+    """The number of offsets of a batch from ``start`` to ``end``."""
     return sum(max(0, at - start.get(tp, log.first[tp])) for tp, at in end.items())

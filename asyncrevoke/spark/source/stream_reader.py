@@ -26,9 +26,9 @@ from asyncrevoke.spark.source.range_rows import Part, RangeRows, parts_of
 from asyncrevoke.spark.source.stream_offsets import (
     StreamOffsets,
     advance,
+    check_no_loss,
     count_between,
     find_loss,
-    reject,
 )
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ Json: TypeAlias = "dict[str, dict[str, object]]"
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads micro-batches; for the form of its offsets see :meth:`StreamOffsets.from_json`.
+    """Reads micro-batches. For the form of its offsets see :meth:`StreamOffsets.from_json`.
 
     Spark calls all methods but :meth:`read` in one process, one after another.
     """
@@ -52,7 +52,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._rows = RangeRows(options, columns)
         self._client = LogClient(options)
         self._log: LogBounds | None = None
-        # The end of the last batch, for which these bounds of the log were asked.
+        # The end of the batch that was planned last, from the bounds in _log.
         self._end: Json | None = None
         self._target: LogBounds | None = None
         self._last_batch: float | None = None
@@ -76,10 +76,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
-        """The end of the next batch: at most the last stable offset. ``start`` if no batch is due.
-
-        Raises DataLossError if records from ``start`` on were deleted.
-        """
+        """The end of the next batch, at most the last stable offset. Returns ``start`` if no batch
+        is due. Raises DataLossError if records from ``start`` on were deleted."""
         log = self._ask()
         at = self._without_lost(self._parsed(start), log)
         if self._target is not None:
@@ -92,18 +90,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return cast("dict[str, object]", self._end)
 
     def reportLatestOffset(self) -> Json | None:  # noqa: N802
-        """The end of the topics when a batch was planned last, for the progress of a query."""
+        """The ends of the topics when the last batch was planned, for the query's progress."""
         log = self._log
         return None if log is None else StreamOffsets(log.topic_ids, log.last).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """The query ends at the current end of the topics."""
+        """Let the query end at the current ends of the topics."""
         self._target = self._ask()
 
     def partitions(
         self, start: dict[str, object], end: dict[str, object]
     ) -> Sequence[InputPartition]:
-        """The ranges between two offsets. Raises DataLossError if records of them were deleted."""
+        """The ranges between two offsets. Raises DataLossError if some of their records were
+        deleted."""
         log = self._log if self._log is not None and end == self._end else self._ask()
         stop = self._without_lost(self._parsed(end), log)
         begin = self._parsed(start)
@@ -117,7 +116,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for tp, last in sorted(stop.offsets.items()):
             first = log.first[tp]
             at = begin.offsets.get(tp, first)
-            # What lay before was lost, which latestOffset() has logged.
+            # latestOffset() has logged the records that are lost before.
             at = first if at > last else at
             part = plan_range(tp, at, last, first, max(log.last[tp], last))
             parts.append(part._replace(topic_id=log.topic_ids[tp.topic]))
@@ -146,11 +145,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _without_lost(self, at: StreamOffsets, log: LogBounds) -> StreamOffsets:
         loss = find_loss(at, log)
         if self._options.missing == "error":
-            reject(loss)
+            check_no_loss(loss)
         for why in loss.why:
-            EventLog().warning(
-                "records were lost; reading from the earliest offset that exists", reason=why
-            )
+            EventLog().warning("records lost; reading from the earliest offset", reason=why)
         return loss.apply(at)
 
     def _is_too_small(self, at: StreamOffsets, log: LogBounds) -> bool:
@@ -170,7 +167,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _limited(log: LogBounds, target: LogBounds) -> LogBounds:
-    """Up to the offsets of ``target``, without topics and partitions that did not exist then."""
+    """The bounds up to the offsets of ``target``, without later topics and partitions."""
     same = {name for name, each in target.topic_ids.items() if log.topic_ids.get(name) == each}
     last = {
         tp: min(log.last[tp], end)

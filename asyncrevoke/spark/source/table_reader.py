@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TableReader(DataSourceReader):
-    """Reads from ``start`` to ``end``, which are resolved to offsets before tasks start."""
+    """Reads from ``start`` to ``end``. Offsets are resolved before tasks start."""
 
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         self._options = options
@@ -29,7 +29,7 @@ class TableReader(DataSourceReader):
         self._filters = PushedFilters()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One for each partition of the topics whose range has offsets within the filters."""
+        """One for each partition whose range has offsets within the filters."""
         options = self._options
         ranges: Sequence[OffsetRange] | None = options.ranges
         if ranges is None:
@@ -53,10 +53,10 @@ class TableReader(DataSourceReader):
 
 
 class FilteringTableReader(TableReader):
-    """Reads no more than the filters of a query need.
+    """A reader that skips what the filters of a query exclude.
 
-    A reader of its own, because Spark 4.2 gives all queries of one ``load()`` the ranges of the
-    query that was planned last, of other filters, too.
+    It is a separate class, because Spark 4.2 shares the ranges of a reader with filters between all
+    queries of one ``load()``, even if their filters differ.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name

@@ -1,4 +1,4 @@
-"""Brokers: which leads each partition, which coordinates the group, and what each answers."""
+"""Simulated brokers: their partitions, their group, and their responses."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _PORT = 9092
 
 
 class Brokers:
-    """A cluster of ``count`` brokers with one group; topics are by name."""
+    """A cluster of ``count`` brokers with one group. Topics are by name."""
 
     def __init__(
         self, clock: Clock, rng: Random, count: int, group: Group, topics: Topics | None = None
@@ -65,7 +65,7 @@ class Brokers:
         self.group = group
         self.topics = Topics() if topics is None else topics
         self._leaders = Leaders(clock, self.topics, self._address)
-        # Cleared whenever a topic, or a leader, changes.
+        # Cleared when a topic or a leader changes.
         self._described: dict[str, TopicMetadata] = {}
         self.coordinator = 0
         self.count = count
@@ -75,19 +75,19 @@ class Brokers:
         self._stalled = [0.0] * count
         self._loading_until = 0.0
         self._load_count = 0
-        # The broker that was loaded last; whether it is loaded again, and was away meanwhile, so
-        # that all connections to it broke.
+        # The broker that loaded the group last; whether it loads the group again, and was stopped
+        # meanwhile, so that all connections to it were closed.
         self._loaded_on = 0
         self.loads_again = self.was_away = False
-        # Topics whose commits are rejected, and until when.
+        # Topics whose commits are rejected, with the time until which they are.
         self._rejected: dict[str, float] = {}
-        # The other brokers learn of a new coordinator a little later.
+        # The former coordinator, which the other brokers report until this time.
         self._previous_coordinator: tuple[float, int] = (0.0, 0)
 
     # --- topics ----------------------------------------------------------------------------------
 
     def create_topic(self, name: str, partitions: int) -> None:
-        """Create a topic with so many partitions, or add partitions to it."""
+        """Create a topic with this number of partitions, or add partitions to it."""
         self._described.clear()
         self.topics.create(name, partitions, self.count)
 
@@ -128,11 +128,11 @@ class Brokers:
         return self._stalled[broker]
 
     def stall(self, broker: int, until: float) -> None:
-        """Pause a broker: it reads nothing and answers nothing until then."""
+        """Pause a broker: it reads nothing and sends no response until then."""
         self._stalled[broker] = max(self._stalled[broker], until)
 
     def stop(self, broker: int) -> None:
-        """Kill a broker. Another broker, if there is one, gets its partitions and the group."""
+        """Kill a broker. Other running brokers get its partitions and the group."""
         self._up[broker] = False
         self._described.clear()
         for logs in self.topics.values():
@@ -146,7 +146,7 @@ class Brokers:
             self._become_coordinator(self._rng.choice(others) if others else broker, others != [])
 
     def start(self, broker: int) -> None:
-        """Start a broker again; it leads partitions that no other broker could lead."""
+        """Start a broker again. It leads the partitions that no other broker could lead."""
         self._up[broker] = True
         self._described.clear()
         for logs in self.topics.values():
@@ -174,11 +174,12 @@ class Brokers:
 
     @property
     def loads(self) -> bool:
-        """Whether the coordinator is loading the group, and does not know it yet."""
+        """Whether the coordinator is still loading the group."""
         return self._clock.now < self._loading_until
 
     def move_coordinator(self, load_time: float) -> None:
-        """Move the group to another broker (or load it again on the same), which takes a while."""
+        """Move the group to another broker, or load it again on the same one, which takes
+        ``load_time`` seconds."""
         former = {self.coordinator, self._loaded_on if self.count > 2 else None}
         others = [n for n in range(self.count) if self._up[n] and n not in former]
         self.group.unload()
@@ -239,7 +240,7 @@ class Brokers:
             case ConsumerGroupHeartbeatRequest():
                 reply(group.consumer_heartbeat(client, message))
             case _ if isinstance(group, ConsumerGroup):
-                raise TypeError(f"no member by epochs sends a {type(message).__name__}")
+                raise TypeError(f"a member of a KIP-848 group sends no {type(message).__name__}")
             case JoinGroupRequest():
                 group.join_group(client, message, reply)
             case SyncGroupRequest():
@@ -249,12 +250,12 @@ class Brokers:
             case LeaveGroupRequest():
                 reply(group.leave_group(message))
             case _:
-                raise TypeError(f"no broker answers a {type(message).__name__}")
+                raise TypeError(f"the simulated broker does not support {type(message).__name__}")
 
     def _denied(
         self, partitions: Iterable[TopicPartition], ids: dict[str, bytes] | None
     ) -> dict[TopicPartition, ErrorCode]:
-        """Those whose topics do not exist, or have other ids."""
+        """The partitions whose topics do not exist, or have other ids."""
         denied: dict[TopicPartition, ErrorCode] = {}
         for partition in partitions:
             if not self.topics.has(partition.topic, ids):
@@ -349,7 +350,7 @@ def _coordinator_error(message: Request, error: ErrorCode) -> Response:
         case SyncGroupRequest():
             return SyncGroupResponse(error=error)
         case HeartbeatRequest():
-            # A broker that still loads the group answers that all is well.
+            # A broker that is loading the group responds to heartbeats without an error.
             blind = error is ErrorCode.coordinator_load_in_progress
             return HeartbeatResponse(error=ErrorCode.none if blind else error)
         case LeaveGroupRequest():
@@ -363,4 +364,4 @@ def _coordinator_error(message: Request, error: ErrorCode) -> Response:
         case OffsetFetchRequest():
             return OffsetFetchResponse(error=error)
         case _:
-            raise TypeError(f"no coordinator answers a {type(message).__name__}")
+            raise TypeError(f"the simulated coordinator does not support {type(message).__name__}")

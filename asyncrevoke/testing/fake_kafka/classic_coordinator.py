@@ -1,7 +1,7 @@
-"""The coordinator of a classic group: its members, its offsets, and what it writes to the log.
+"""The coordinator of a classic group: its members, its offsets, and its log.
 
-After a restart or a move, a coordinator knows only what was written: the last generation that
-became STABLE or EMPTY, with the metadata of the chosen protocol alone, and the offsets.
+After a restart or a move, a coordinator knows only what the log has: the last generation that
+became STABLE or EMPTY, with the metadata of the chosen protocol only, and the offsets.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 
 class ClassicCoordinator(ClassicGroup):
-    """Answers all requests of the group."""
+    """Handles all requests of the group."""
 
     def consumer_heartbeat(
         self, _client: int, _request: ConsumerGroupHeartbeatRequest
     ) -> ConsumerGroupHeartbeatResponse:
-        """Answer like a coordinator that supports only the classic protocol."""
+        """Respond like a coordinator that supports only the classic protocol."""
         return ConsumerGroupHeartbeatResponse(error=ErrorCode.unsupported_version)
 
     # --- offsets ---------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ class ClassicCoordinator(ClassicGroup):
         )
 
     def accepts(self, client: int, identity: GroupMetadata) -> bool:
-        """Whether a commit of this client with this identity would be stored."""
+        """Whether the coordinator would store a commit of this client with this identity."""
         member = self.members.get(identity.member_id)
         return (
             self.state in (GroupState.STABLE, GroupState.PREPARING)
@@ -85,18 +85,18 @@ class ClassicCoordinator(ClassicGroup):
         return error
 
     def offset_fetch(self, client: int, request: OffsetFetchRequest) -> OffsetFetchResponse:
-        """Read offsets; -1 where there is none."""
+        """Read offsets; -1 for partitions without one."""
         self.events.offsets_fetched(client, request.partitions)
         return self._offsets.fetch(request)
 
     # --- loading and unloading -------------------------------------------------------------------
 
     def unload(self) -> None:
-        """The broker is not the coordinator any more: delayed requests get NOT_COORDINATOR."""
+        """The broker is no longer the coordinator: respond NOT_COORDINATOR to delayed requests."""
         self.end(ErrorCode.not_coordinator)
 
     def end(self, error: ErrorCode) -> None:
-        """Answer all delayed requests with ``error``, and stop."""
+        """Respond to all delayed requests with ``error``, and stop."""
         for member in self.members.values():
             if member.join is not None:
                 answer, member.join = member.join, None
@@ -107,7 +107,7 @@ class ClassicCoordinator(ClassicGroup):
         self._forget()
 
     def crash(self) -> None:
-        """The broker ends; delayed requests get no answer."""
+        """The broker ends. Delayed requests get no response."""
         self._forget()
 
     def _forget(self) -> None:
@@ -121,7 +121,7 @@ class ClassicCoordinator(ClassicGroup):
             member.join = member.sync = None
 
     def load(self) -> None:
-        """Restore the group from the log; the sessions of all members begin anew."""
+        """Restore the group from the log. The sessions of all members restart."""
         self.events.loaded()
         stored = self.stored
         if stored.generation < self.generation:
@@ -160,7 +160,7 @@ class ClassicCoordinator(ClassicGroup):
     def adopt(
         self, generation: int, members: Iterable[GroupMember], *, rebalance: bool = True
     ) -> None:
-        """Become a group with these members and assignments; ``rebalance``: at once."""
+        """Become a group with these members and assignments. ``rebalance``: rebalance at once."""
         self._forget()
         self._group = GroupMembers()
         self.pending_sync = {}

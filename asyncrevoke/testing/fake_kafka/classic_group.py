@@ -1,11 +1,11 @@
 """The membership of a classic group, by the rules of Kafka's coordinator (4.x).
 
 A group is EMPTY, PREPARING (collecting JoinGroups), COMPLETING (waiting for the leader's
-assignment) or STABLE. Any change of its members begins a rebalance. The join phase ends when all
-members have rejoined, or after the longest rebalance timeout among them; members that have not
-rejoined are removed then, unless they are static. The tables in :mod:`.group_state` have the
-answers to valid members of the current generation in each state; invalid members and generations
-are rejected before.
+assignment) or STABLE. Each change of its members begins a rebalance. The join phase ends when all
+members have rejoined, or after their longest rebalance timeout; then members that have not rejoined
+are removed, unless they are static. The tables in :mod:`.group_state` have the responses to valid
+members of the current generation in each state; requests of other members and generations are
+rejected before.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _NEW_MEMBER_JOIN_TIMEOUT = 300.0
 
 @dataclass
 class ClassicGroup:
-    """The membership of one group, until its coordinator ends. ``initial_delay`` is the broker's
+    """The membership of one group. ``initial_delay`` is the broker's
     group.initial.rebalance.delay."""
 
     clock: Clock
@@ -70,7 +70,7 @@ class ClassicGroup:
         self._sync_timer: Alarm | None = None
         self._new_member_added = False
         self._member_ids = 0
-        self._epoch = 0  # grows with each load, and invalidates what was scheduled before
+        self._epoch = 0  # grows with each load, and invalidates earlier alarms
 
     @property
     def members(self) -> dict[str, GroupMember]:
@@ -79,7 +79,7 @@ class ClassicGroup:
 
     @property
     def leader(self) -> str | None:
-        """The id of the member that assigns."""
+        """The member id of the leader."""
         return self._group.leader
 
     @property
@@ -90,7 +90,7 @@ class ClassicGroup:
     # --- JoinGroup -------------------------------------------------------------------------------
 
     def join_group(self, client: int, request: JoinGroupRequest, reply: Reply) -> None:
-        """Answer a JoinGroup, mostly when the join phase ends."""
+        """Respond to a JoinGroup, usually at the end of the join phase."""
         member_id = request.member_id
         if not member_id:
             self._join_as_new(client, request, reply)
@@ -132,7 +132,7 @@ class ClassicGroup:
             self.state is GroupState.COMPLETING
             or (self.state is GroupState.STABLE and member.member_id != self.leader)
         ):
-            # Its first answer may be lost.
+            # The first response may be lost.
             reply(self._joined(member))
         elif self.state is GroupState.EMPTY:
             reply(rejected(ErrorCode.unknown_member_id, member.member_id))
@@ -157,7 +157,7 @@ class ClassicGroup:
         self._rebalance()
 
     def _update(self, member: GroupMember, request: JoinGroupRequest, reply: Reply) -> None:
-        # An earlier JoinGroup of it gets no answer: its connection is closed.
+        # An earlier JoinGroup of the member gets no response, because its connection is closed.
         member.join = reply
         self._group.offer(member, request.protocols)
         member.session_timeout = request.session_timeout
@@ -244,7 +244,7 @@ class ClassicGroup:
         for member in self.members.values():
             if member.join is None:
                 self.events.member_removed(
-                    member.client, member.member_id, "the group went on without it"
+                    member.client, member.member_id, "the group continued without it"
                 )
         if self.members and not self._group.elect():
             self._join_timer = self.clock.after(
@@ -262,7 +262,8 @@ class ClassicGroup:
         self._enter(GroupState.COMPLETING)
         for member in self.members.values():
             self.pending_sync[member.member_id] = None
-        # A member may react before the others get their answers, but not before the state is final.
+        # A member may react before the others get their responses, but not before the state is
+        # final.
         for member in self.members.values():
             answer, member.join = member.join, None
             if answer is not None:
@@ -295,7 +296,7 @@ class ClassicGroup:
     # --- SyncGroup -------------------------------------------------------------------------------
 
     def sync_group(self, request: SyncGroupRequest, reply: Reply) -> None:
-        """Answer a SyncGroup, at once or when the leader has sent the assignment."""
+        """Respond to a SyncGroup, at once or when the leader has sent the assignment."""
         error: ErrorCode | None = self._check_running(
             request.member_id, request.group_instance_id, request.generation
         )
@@ -361,7 +362,7 @@ class ClassicGroup:
     # --- Heartbeat, LeaveGroup, sessions ---------------------------------------------------------
 
     def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
-        """Answer a Heartbeat; a valid one renews the session in every state."""
+        """Respond to a Heartbeat. A valid one renews the session in each state."""
         error = self._check_running(
             request.member_id, request.group_instance_id, request.generation
         )
@@ -372,7 +373,7 @@ class ClassicGroup:
         return HeartbeatResponse(error=error)
 
     def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
-        """Remove a member, also one that got an id and has not joined."""
+        """Remove a member, also one that has an id and has not joined."""
         member_id = request.member_id
         if not member_id and request.group_instance_id is not None:
             member_id = self._group.static.get(request.group_instance_id, "")
@@ -456,5 +457,5 @@ class ClassicGroup:
 
 
 def rejected(error: ErrorCode, member_id: str) -> JoinGroupResponse:
-    """The answer to a rejected JoinGroup."""
+    """The response to a rejected JoinGroup."""
     return JoinGroupResponse(error=error, member_id=member_id)

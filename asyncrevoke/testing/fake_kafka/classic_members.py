@@ -1,4 +1,4 @@
-"""What brokers need of a group whose members may use the classic protocol."""
+"""The requests of groups whose members may use the classic protocol."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 
 class ServesClassicMembers(Protocol):
-    """A group whose coordinator answers JoinGroup, SyncGroup, Heartbeat and LeaveGroup."""
+    """A group whose coordinator handles JoinGroup, SyncGroup, Heartbeat and LeaveGroup. Implemented
+    by :class:`~asyncrevoke.testing.fake_kafka.classic_coordinator.ClassicCoordinator`."""
 
     @property
     def events(self) -> CoordinatorEvents:
@@ -76,19 +77,19 @@ class ServesClassicMembers(Protocol):
     def consumer_heartbeat(
         self, client: int, request: ConsumerGroupHeartbeatRequest, /
     ) -> ConsumerGroupHeartbeatResponse:
-        """Answer a ConsumerGroupHeartbeat."""
+        """Respond to a ConsumerGroupHeartbeat."""
         ...
 
     def join_group(self, client: int, request: JoinGroupRequest, reply: Reply) -> None:
-        """Answer a JoinGroup, at once or when the join phase ends."""
+        """Respond to a JoinGroup, at once or at the end of the join phase."""
         ...
 
     def sync_group(self, request: SyncGroupRequest, reply: Reply) -> None:
-        """Answer a SyncGroup, at once or when the leader has sent the assignment."""
+        """Respond to a SyncGroup, at once or when the leader has sent the assignment."""
         ...
 
     def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
-        """Answer a Heartbeat."""
+        """Respond to a Heartbeat."""
         ...
 
     def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
@@ -104,11 +105,11 @@ class ServesClassicMembers(Protocol):
         ...
 
     def unload(self) -> None:
-        """The broker is not the coordinator any more."""
+        """The broker is no longer the coordinator."""
         ...
 
     def crash(self) -> None:
-        """The broker ends; delayed requests get no answer."""
+        """The broker ends. Delayed requests get no response."""
         ...
 
     def load(self) -> None:

@@ -1,4 +1,4 @@
-"""Virtual time. The order of alarms depends on the calls made and nothing else."""
+"""Virtual time. The order of alarms depends only on the calls."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _MOST_AT_ONCE = 100_000
 
 
 class StandstillError(Exception):
-    """Alarms set alarms for the same moment without end, so that time does not advance."""
+    """Alarms set alarms for the same time without end, so that time does not advance."""
 
 
 class Alarm:
-    """An action at the time ``at``, unless it is cancelled before."""
+    """An action at the time ``at``, unless it is cancelled."""
 
     __slots__ = ("action", "at")
 
@@ -25,12 +25,12 @@ class Alarm:
         self.action: Action | None = action
 
     def cancel(self) -> None:
-        """Cancel the action. Does nothing if it was cancelled before or has run."""
+        """Cancel the action. Does nothing if it was cancelled or has run."""
         self.action = None
 
 
 class Clock:
-    """A queue of alarms. Alarms of the same moment run in the order in which they were set."""
+    """A queue of alarms. Alarms of the same time run in the order in which they were set."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -64,7 +64,7 @@ class Clock:
                 continue
             self._at_once = self._at_once + 1 if when == self.now else 0
             if self._at_once > _MOST_AT_ONCE:
-                raise StandstillError(f"{_MOST_AT_ONCE} alarms at {when:.4f}, and no end")
+                raise StandstillError(f"more than {_MOST_AT_ONCE} alarms at {when:.4f}")
             self.now = when
             self.happened += 1
             alarm.action = None
@@ -74,7 +74,7 @@ class Clock:
         return False
 
     def run_until(self, until: float, done: Callable[[], bool] | None = None) -> bool:
-        """Run all alarms that are due by ``until``; returns True as soon as ``done()`` is true."""
+        """Run all alarms that are due by ``until``. Returns True as soon as ``done()`` is true."""
         while self.step(until):
             if done is not None and done():
                 return True

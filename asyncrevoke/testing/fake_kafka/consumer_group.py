@@ -1,10 +1,10 @@
 """A KIP-848 group, whose coordinator assigns partitions, by the rules of Kafka 4.x.
 
 A heartbeat may change the member's subscription. Then the group epoch grows, and the coordinator
-computes a new target assignment. Each heartbeat moves its member one step towards the target: first
-the member has to revoke partitions, and nothing else changes until it reports that it does not own
-them any more; then it gets partitions that others have released. Everything is written to the log
-before it is answered, so that a coordinator that loads the group knows all of it.
+computes a new target assignment. Each heartbeat moves its member one step towards the target. First
+the member must revoke partitions, and nothing else changes until it reports that it no longer owns
+them. Then it gets partitions that others have released. The coordinator writes to the log before it
+responds, so that a coordinator that loads the group knows all changes.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class ConsumerGroup:
 
     @property
     def state(self) -> GroupState:
-        """The state of the group, as that of a classic group."""
+        """The state of the group, in terms of a classic group."""
         if not self.members:
             return GroupState.EMPTY
         settled = self._target_epoch == self.generation and all(
@@ -117,7 +117,7 @@ class ConsumerGroup:
     def consumer_heartbeat(
         self, client: int, request: ConsumerGroupHeartbeatRequest
     ) -> ConsumerGroupHeartbeatResponse:
-        """Answer a heartbeat."""
+        """Respond to a heartbeat."""
         if request.member_epoch < JOIN_EPOCH:
             return self._leave(request)
         member = self._find(client, request)
@@ -157,10 +157,7 @@ class ConsumerGroup:
         may_assign: bool = True,
     ) -> None:
         """Update a member's subscription and owned partitions, and move it one step towards its
-        target.
-
-        Without ``may_assign`` no new target assignment is computed.
-        """
+        target. Without ``may_assign``, no new target assignment is computed."""
         if (topics, regex) != (member.topics, member.regex) or self._topics_have_changed():
             member.topics, member.regex = topics, regex
             self._bump()
@@ -231,7 +228,7 @@ class ConsumerGroup:
     def _is_valid(member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest) -> bool:
         if request.member_epoch == member.epoch:
             return True
-        # The response with its newest epoch may be lost.
+        # The response with the newest epoch may be lost.
         return (
             request.member_epoch == member.previous_epoch
             and request.member_epoch < member.epoch
@@ -294,7 +291,7 @@ class ConsumerGroup:
         plan: dict[str, set[TopicPartition]] = {member_id: set() for member_id in self.members}
         for topic, (key, count) in self._assigned_by.items():
             readers = [m.member_id for m in members if topic in self._subscribed(m)]
-            # Each member's load when it was compared last; it only grows.
+            # Each reader's number of partitions at its last comparison; it only grows.
             loads = [(len(plan[reader]), place) for place, reader in enumerate(readers)]
             heapq.heapify(loads)
             of_topic = dict.fromkeys(readers, 0)
@@ -319,7 +316,8 @@ class ConsumerGroup:
                     self._step(member, member.epoch, owned)
             case BrokerMemberState.UNREVOKED:
                 if owned is not None and not owned & member.pending:
-                    # Brokers before 4.3 advance its epoch although it has more to revoke.
+                    # Brokers before 4.3 advance the member epoch although more partitions must be
+                    # revoked.
                     self._step(member, member.epoch + (not self.lenient), owned)
             case BrokerMemberState.UNRELEASED:
                 self._step(member, member.epoch, owned)
@@ -356,7 +354,7 @@ class ConsumerGroup:
     def _tell(self, member: ConsumerGroupMember, before: frozenset[TopicPartition]) -> None:
         now = member.assigned | member.pending
         for partition in before - now:
-            # One client may be two members, if its LeaveGroup was lost.
+            # One client may be two members if its LeaveGroup was lost.
             self._owners.pop(partition, None)
         self._owners |= dict.fromkeys(now - before, member.client)
         self.events.owned(self._owners)
@@ -447,7 +445,7 @@ class ConsumerGroup:
         return ErrorCode.illegal_generation if member.is_classic else ErrorCode.stale_member_epoch
 
     def offset_fetch(self, client: int, request: OffsetFetchRequest) -> OffsetFetchResponse:
-        """Read offsets; -1 where there is none."""
+        """Read offsets; -1 for partitions without one."""
         if request.member_id is not None:
             member = self.members.get(request.member_id)
             if member is None:
@@ -460,7 +458,7 @@ class ConsumerGroup:
     # --- loading and unloading -------------------------------------------------------------------
 
     def unload(self) -> None:
-        """The broker is not the coordinator any more; no delayed requests are answered."""
+        """The broker is no longer the coordinator. It delays no requests."""
         for member in self.members.values():
             member.cancel()
 
@@ -469,7 +467,7 @@ class ConsumerGroup:
         self.unload()
 
     def load(self) -> None:
-        """Restore the group from the log; sessions and revocations have their full time again."""
+        """Restore the group from the log. Sessions and revocations get their full time again."""
         self.events.loaded()
         for member in self.members.values():
             self.arm_session(member)
@@ -479,7 +477,7 @@ class ConsumerGroup:
     # --- becoming another kind of group ----------------------------------------------------------
 
     def share_offsets(self, offsets: CommittedGroupOffsets) -> None:
-        """Use these offsets: they belong to the group and survive its conversion."""
+        """Use these offsets, which belong to the group and survive its conversion."""
         self._offsets = offsets
 
     def adopt(self, generation: int, members: Iterable[ConsumerGroupMember]) -> None:

@@ -1,4 +1,4 @@
-"""The members of a KIP-848 group, as their coordinator has them, and the keys of topics.
+"""The members of a KIP-848 group as their coordinator stores them, and the keys of topics.
 
 A topic's *key* is its name, with a number if it was deleted and created again. A topic's id is
 derived from its key, so that a new topic of the same name has another id.
@@ -30,11 +30,8 @@ class BrokerMemberState(enum.Enum):
 
 @dataclass(slots=True)
 class ConsumerGroupMember:
-    """One member. A member with ``protocols`` uses the classic protocol and has a
-    ``session_timeout`` of its own.
-
-    Partitions have the keys of their topics, not the names.
-    """
+    """One member. A member with ``protocols`` uses the classic protocol, with a separate
+    ``session_timeout``. Partitions have the keys of their topics, not the names."""
 
     member_id: str
     client: int
@@ -61,7 +58,7 @@ class ConsumerGroupMember:
 
     @property
     def waits_for(self) -> str:
-        """For reports."""
+        """The state, for reports."""
         kind = "classic, " if self.is_classic else ""
         return f"{kind}{self.state.value} at epoch {self.epoch}, pending {sorted(self.pending)}"
 

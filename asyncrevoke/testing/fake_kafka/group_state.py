@@ -1,4 +1,4 @@
-"""What a group coordinator stores for a classic group, and its answers in each state."""
+"""The stored state of a classic group, and the coordinator's responses in each state."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Reply: TypeAlias = Callable[[Response], None]
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
 
 MAX_METADATA_CHARACTERS = 4096
-# Why a member is removed.
+# The reason for removing a member.
 NO_SYNC = "it sent no SyncGroup in time"
 
 
@@ -61,8 +61,8 @@ ON_SYNC: dict[GroupState, ErrorCode | None] = {
 
 @dataclass(slots=True)
 class GroupMember:
-    """One member. ``client`` identifies its connection in the simulation; the protocol does not
-    have it."""
+    """One member. ``client`` identifies its connection in the simulation; it is not part of the
+    protocol."""
 
     member_id: str
     client: int
@@ -78,17 +78,17 @@ class GroupMember:
 
     @property
     def waits_for(self) -> str:
-        """For reports."""
+        """What the member waits for, for reports."""
         return "join" if self.join else "sync" if self.sync else "nothing"
 
     def vote(self, candidates: set[str]) -> str:
-        """Its most preferred protocol among those that all members support."""
+        """The member's most preferred protocol among those that all members support."""
         return next(name for name, _ in self.protocols if name in candidates)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredMember:
-    """A member as it is in the log: with the metadata of the chosen protocol alone."""
+    """A member in the log, with the metadata of the chosen protocol only."""
 
     member_id: str
     client: int
@@ -110,8 +110,8 @@ class StoredGroup:
 
 
 class CoordinatorEvents:
-    """Events for the invariants of a simulation; each method is called after the event. Override
-    those that are needed."""
+    """Events for the invariants of a simulation. Each method is called after its event. Subclasses
+    override the methods that they need."""
 
     def commit_accepted(
         self, client: int, partition: TopicPartition, old: int | None, new: OffsetAndMetadata
@@ -125,24 +125,21 @@ class CoordinatorEvents:
         """Offsets were fetched."""
 
     def member_removed(self, client: int, member_id: str, reason: str) -> None:
-        """A timer has removed a member, or has ended the wait for a static one, which stays a
+        """A timer has removed a member, or has ended the wait for a static member, which stays a
         member."""
 
     def member_replaced(self, old: int, new: int) -> None:
         """A static member has returned, with the assignment that it had before."""
 
     def stable(self, generation: int, assignments: dict[int, bytes]) -> None:
-        """A generation has got its assignments, which are by client."""
+        """A generation has its assignments, which are by client."""
 
     def owned(self, owners: dict[TopicPartition, int]) -> None:
         """The coordinator of a KIP-848 group has changed the owners of partitions."""
 
     def converted(self, owners: dict[TopicPartition, int], behind: tuple[int, ...]) -> None:
-        """The group was converted to the other type.
-
-        ``owners`` are by client, as the coordinator has them. Members in ``behind`` had not reached
-        the group epoch, and are not valid any more.
-        """
+        """The group was converted to the other type. ``owners`` are by client. Members in
+        ``behind`` had not reached the group epoch, and are no longer valid."""
 
     def loaded(self) -> None:
         """A coordinator has loaded the group."""
@@ -157,14 +154,14 @@ class GroupMembers:
     def __init__(self) -> None:
         self.by_id: dict[str, GroupMember] = {}
         self.static: dict[str, str] = {}
-        # Members that got an id and have not joined; the join phase waits for them.
+        # Members that have an id and have not joined. The join phase waits for them.
         self.pending: dict[str, Alarm] = {}
         self.leader: str | None = None
-        # The number of members that support each protocol; needed for each JoinGroup.
+        # The number of members that support each protocol. Each JoinGroup needs it.
         self._offered: Counter[str] = Counter()
 
     def check(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Whether such a member exists and has not been replaced."""
+        """The error for a member that does not exist or was replaced."""
         if instance_id is not None:
             known = self.static.get(instance_id)
             if known is None:
@@ -207,7 +204,7 @@ class GroupMembers:
         self._offered.update(dict(protocols).keys())
 
     def elect(self) -> bool:
-        """Choose a leader among those that have joined; False if none has."""
+        """Choose a leader among the members that have joined. False if no member has joined."""
         leader = self.by_id.get(self.leader or "")
         if leader is not None and leader.join is not None:
             return True
@@ -247,7 +244,7 @@ class GroupMembers:
 
 
 class CommittedGroupOffsets:
-    """The committed offsets. Like Kafka, it does not check who owns a partition."""
+    """The committed offsets. As in Kafka, owners of partitions are not checked."""
 
     def __init__(self) -> None:
         self.stored: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -263,7 +260,7 @@ class CommittedGroupOffsets:
         return ErrorCode.none
 
     def fetch(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
-        """Read offsets; -1 where there is none."""
+        """Read offsets; -1 for partitions without one."""
         nothing = OffsetAndMetadata(-1)
         found = [(tp, self.stored.get(tp, nothing)) for tp in request.partitions]
         return OffsetFetchResponse(

@@ -1,5 +1,5 @@
-"""The requests that only the leader of a partition answers: ListOffsets, OffsetsForLeaderEpoch,
-Fetch."""
+"""The requests to which only the leader of a partition responds: ListOffsets,
+OffsetsForLeaderEpoch, Fetch."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _LEADER_ERRORS = frozenset((ErrorCode.not_leader_or_follower, ErrorCode.fenced_l
 
 
 class Leaders:
-    """Answers these requests from the logs that ``broker`` leads.
+    """Responds to these requests from the logs that ``broker`` leads.
 
-    ``address`` gives the address of a broker that is up, else None. A broker with an even number
-    names the leader of a partition that has moved (KIP-951). One with an odd number does not, as
-    brokers before Apache Kafka 3.7.
+    ``address`` returns the address of a running broker, otherwise None. A broker with an even
+    number reports the new leader of a partition that has moved (KIP-951). A broker with an odd
+    number does not, as before Apache Kafka 3.7.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Leaders:
         self._address = address
 
     def list_offsets(self, broker: int, message: ListOffsetsRequest) -> ListOffsetsResponse:
-        """Answer ListOffsets."""
+        """Respond to ListOffsets."""
         return ListOffsetsResponse(
             offsets=tuple(self._list_offset(broker, query) for query in message.queries)
         )
@@ -71,7 +71,7 @@ class Leaders:
     def epoch_ends(
         self, broker: int, message: OffsetsForLeaderEpochRequest
     ) -> OffsetsForLeaderEpochResponse:
-        """Answer OffsetsForLeaderEpoch."""
+        """Respond to OffsetsForLeaderEpoch."""
         return OffsetsForLeaderEpochResponse(
             ends=tuple(self._epoch_end(broker, query) for query in message.queries)
         )
@@ -98,7 +98,7 @@ class Leaders:
         return log, ErrorCode.none
 
     def fetch(self, broker: int, message: FetchRequest, reply: Reply) -> None:
-        """Answer a Fetch, when there are records or its ``max_wait`` is over."""
+        """Respond to a Fetch when there are records, or after its ``max_wait``."""
         ids, find = message.topic_ids, self._topics.log
         named = self._named_leaders
         _Fetch(
@@ -138,13 +138,13 @@ class Leaders:
         )
 
     def _named_leaders(self, found: Iterable[FetchedPartition]) -> tuple[BrokerMetadata, ...]:
-        """The addresses of the leaders that these name."""
+        """The addresses of the leaders in these partitions."""
         named = sorted({each.leader_id for each in found if each.leader_id >= 0})
         return tuple(address for number in named if (address := self._address(number)) is not None)
 
 
 class _Fetch:
-    """One Fetch that waits at most ``max_wait`` for records."""
+    """One Fetch, which waits for records for at most ``max_wait``."""
 
     __slots__ = ("_answered", "_message", "_named_leaders", "_read", "_reply")
 

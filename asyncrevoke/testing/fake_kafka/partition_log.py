@@ -23,7 +23,7 @@ _KEYS = tuple(f"key-{number}".encode() for number in range(7))
 
 class LoggedBatch(NamedTuple):
     """A batch of ``records`` records from ``base`` on. Its other offsets up to ``end`` have no
-    records, as after compaction, or in a control batch."""
+    records, as after compaction or in a control batch."""
 
     base: int
     end: int
@@ -51,8 +51,8 @@ class PartitionLog:
         self._epochs: list[tuple[int, int]] = [(0, 0)]
 
     def append(self, count: int, hole: int = 0) -> None:
-        """Append a batch of ``count`` records (0: a control batch) and ``hole`` offsets without
-        records."""
+        """Append a batch of ``count`` records (0: a control batch), followed by ``hole`` offsets
+        without records."""
         base = self.end
         self.end = base + count + hole
         self._batches.append(LoggedBatch(base, self.end, count, self.leader_epoch))
@@ -67,14 +67,14 @@ class PartitionLog:
             retry()
 
     def begin_epoch(self) -> None:
-        """Begin a leader epoch: a leader was elected."""
+        """Begin a leader epoch after an election."""
         self.leader_epoch += 1
         while self._epochs and self._epochs[-1][1] >= self.end:
             self._epochs.pop()
         self._epochs.append((self.leader_epoch, self.end))
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch up to this one, and where it ends; (-1, -1) if there was none yet."""
+        """The largest epoch up to this one, and its end; (-1, -1) if there is none."""
         if epoch > self.leader_epoch:
             return -1, -1
         if epoch == self.leader_epoch:
@@ -97,7 +97,7 @@ class PartitionLog:
         self.start = max(self.start, min(offset, self.end))
 
     def read(self, offset: int, max_bytes: int) -> bytes:
-        """Whole batches, from the one that contains ``offset``; at least one if there is any."""
+        """Whole batches from the one that contains ``offset`` on; at least one if there is any."""
         first = bisect_right(self._ends, offset)
         taken: list[bytes] = []
         size = 0
@@ -109,7 +109,7 @@ class PartitionLog:
         return b"".join(taken)
 
     def first_record_at_or_after(self, offset: int) -> int:
-        """The first offset from there on that has a record, or the end of the log."""
+        """The first offset with a record from ``offset`` on, or the end of the log."""
         index = bisect_left(self.offsets, offset)
         return self.offsets[index] if index < len(self.offsets) else self.end
 
@@ -129,7 +129,7 @@ def _fields(batch: LoggedBatch) -> tuple[int, int, int, int]:
 
 
 class SimulatedBatch:
-    """A batch as the core expects it; its records are created when it is decoded."""
+    """A batch in the form that the core uses. Its records are created when it is decoded."""
 
     __slots__ = ("base_offset", "count", "leader_epoch", "next_offset", "size")
 
@@ -142,16 +142,16 @@ class SimulatedBatch:
 
     @property
     def unpacked_size(self) -> int:
-        """Its size: it is not compressed."""
+        """The same as ``size``, because the batch is not compressed."""
         return self.size
 
     @property
     def viewed_size(self) -> int:
-        """Zero: it is no view of a response."""
+        """Zero, because the batch is no view of a response."""
         return 0
 
     def copy(self) -> None:
-        """Do nothing: it is no view of a response."""
+        """Do nothing, because the batch is no view of a response."""
 
     @property
     def checksum(self) -> int:
@@ -171,5 +171,5 @@ def decode_simulated(fetched: FetchedPartition, read_committed: bool) -> list[Re
     del read_committed  # there are no transactions here
     data = fetched.records
     if len(data) % _HEADER.size:
-        raise CorruptBatch(f"{len(data)} bytes are no whole batches")
+        raise CorruptBatch(f"{len(data)} bytes are not a whole number of batches")
     return [SimulatedBatch(*header) for header in _HEADER.iter_unpack(data)]

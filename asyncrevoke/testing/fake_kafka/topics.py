@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 class Topics(Mapping[str, list[PartitionLog]]):
     """Logs by topic name and partition.
 
-    ``make_log`` creates a log, given the id of the broker that leads it. A topic that was deleted
-    and created again has the same name, but another key and another id.
+    ``make_log`` creates a log, given the id of its leader. A topic that was deleted and created
+    again has the same name, but another key and another id.
     """
 
     def __init__(self, make_log: Callable[[int], PartitionLog] = PartitionLog) -> None:
         self._make_log = make_log
         self._logs: dict[str, list[PartitionLog]] = {}
-        # How many times each topic was deleted.
+        # The number of deletions of each topic.
         self._deleted: dict[str, int] = {}
         self._partitions: list[TopicPartition] = []
 
@@ -40,14 +40,14 @@ class Topics(Mapping[str, list[PartitionLog]]):
         return len(self._logs)
 
     def create(self, name: str, partitions: int, brokers: int) -> None:
-        """Create a topic with so many partitions, or add some; ``brokers`` lead them in turn."""
+        """Create a topic with this number of partitions, or add some. Brokers lead them in turn."""
         logs = self._logs.setdefault(name, [])
         while len(logs) < partitions:
             logs.append(self._make_log(len(logs) % brokers))
         self._list_partitions()
 
     def delete(self, name: str) -> None:
-        """Delete a topic; fetches that wait for its records are answered."""
+        """Delete a topic. Fetches that wait for its records get a response."""
         logs = self._logs.pop(name)
         self._deleted[name] = self._deleted.get(name, 0) + 1
         self._list_partitions()
@@ -75,17 +75,17 @@ class Topics(Mapping[str, list[PartitionLog]]):
         return logs[partition.partition] if 0 <= partition.partition < len(logs) else None
 
     def key(self, topic: str) -> str:
-        """The key of the topic that has this name, or of the next one that gets it."""
+        """The key of the topic of this name, or of the next one with this name."""
         deleted = self._deleted.get(topic, 0)
         return f"{topic}+{deleted}" if deleted else topic
 
     def id_of(self, topic: str) -> bytes:
-        """The id of the existing topic of that name."""
+        """The id of the existing topic of this name."""
         return topic_id(self.key(topic))
 
     def has(self, topic: str, ids: Mapping[str, bytes] | None) -> bool:
-        """Whether a topic of that name exists with the id that ``ids`` have for it; without
-        ``ids``, with any id."""
+        """Whether a topic of this name exists, with the id in ``ids``. Without ``ids``, each id is
+        right."""
         return ids is None or (topic in self._logs and ids[topic] == self.id_of(topic))
 
     def by_name(self, partitions: Iterable[TopicIdPartitions]) -> frozenset[TopicPartition]:

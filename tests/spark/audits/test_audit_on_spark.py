@@ -28,7 +28,7 @@ from asyncrevoke.journal.segments import seal_session, sessions
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from asyncrevoke.spark.audits import database as audit_database
-from asyncrevoke.spark.audits.database import frame_of, over
+from asyncrevoke.spark.audits.database import frame_of, run_query
 from asyncrevoke.spark.audits.journal import checked_journal
 from asyncrevoke.spark.audits.run import audit
 from asyncrevoke.spark.audits.sources import FrameSource, TopicSource
@@ -124,7 +124,7 @@ def test_what_is_too_much_for_the_driver_is_judged_alike(
     both: Both, quick: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comparison, "EXACT_BELOW", 1)
-    monkeypatch.setattr(audit_database, "MOST_GATHERED", 0)
+    monkeypatch.setattr(audit_database, "MOST_LOCAL_ROWS", 0)
     monkeypatch.setattr(FrameSource, "batches", staticmethod(batches_of(both.topic)))
     again = audit(quick, journal=both.folder, source=both.source, topic=TOPIC)
     assert again == both.there
@@ -133,9 +133,9 @@ def test_what_is_too_much_for_the_driver_is_judged_alike(
 def test_what_is_kept_stays_kept_whatever_is_made_of_it(quick: SparkSession) -> None:
     kept = quick.range(30).selectExpr("id", "id % 3 AS third").persist()
     query = "SELECT b.third, count(*) AS n FROM kept AS b GROUP BY b.third"
-    few = over(quick, query, {"kept": kept})
+    few = run_query(quick, query, {"kept": kept})
     tables = {"kept": kept, "few": few}
-    both = over(quick, "SELECT few.n FROM kept JOIN few ON few.third = kept.id", tables)
+    both = run_query(quick, "SELECT few.n FROM kept JOIN few ON few.third = kept.id", tables)
     assert [row["n"] for row in both.collect()] == [10, 10, 10]
     assert kept.storageLevel.useMemory
     kept.unpersist()
@@ -155,12 +155,12 @@ def test_missing_rows_are_reported(tmp_path: Path, quick: SparkSession) -> None:
 def test_what_is_no_journal_is_named(tmp_path: Path, quick: SparkSession) -> None:
     with pytest.raises(ConfigError, match=r"there is no folder .*as the cluster's workers know it"):
         checked_journal(quick, tmp_path / "nothing")
-    with pytest.raises(ConfigError, match="holds no journal: give the path"):
+    with pytest.raises(ConfigError, match="has no journal: use the path"):
         checked_journal(quick, tmp_path)
 
 
 def test_a_source_without_what_is_compared_is_named(both: Both, quick: SparkSession) -> None:
-    with pytest.raises(ConfigError, match=r'no column key: give what spark.read.format\("async'):
+    with pytest.raises(ConfigError, match=r"no column key: pass the DataFrame of"):
         audit(quick, journal=both.folder, source=both.source.drop("key"), topic=TOPIC)
     with pytest.raises(ConfigError, match="which topic"):
         audit(quick, journal=both.folder, source=both.source)
@@ -198,10 +198,10 @@ def test_tasks_read_of_a_topic_what_spark_would_hash(
     expected = (tuple(row[name] for name in columns) for row in hashed.collect())
     assert rows == sorted(expected, key=str)
     query = fingerprints(SparkDialect(), "records")
-    by_spark = over(quick, query, {"records": read}).collect()
+    by_spark = run_query(quick, query, {"records": read}).collect()
     assert source.fingerprints(quick, whole, query, hashless=()).collect() == by_spark
     query = fingerprints(SparkDialect(), "records", [0])
-    by_spark = over(quick, query, {"records": read}).collect()
+    by_spark = run_query(quick, query, {"records": read}).collect()
     assert source.fingerprints(quick, whole, query, hashless=[0]).collect() == by_spark
 
 

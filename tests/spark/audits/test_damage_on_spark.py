@@ -101,9 +101,9 @@ def without_consumer(rows: list[dict[str, Any]]) -> None:
     ("change", "at", "sentence"),
     [
         (give_to_other, 1, f"segment 000002.parquet has rows of session {B}"),
-        (repeat, 1, "1 rows are there more than once, row "),
-        (lose_last, -1, "its end says that it has 1000 rows, and there are "),
-        (without_consumer, 0, "its beginning does not say of what consumer it is"),
+        (repeat, 1, "1 rows occur more than once, first row "),
+        (lose_last, -1, "its END row declares 1000 rows, and it has "),
+        (without_consumer, 0, "its BEGIN row has no facts about the consumer"),
     ],
 )
 def test_rows_that_do_not_fit_their_session_are_named_by_both_engines(
@@ -134,7 +134,7 @@ def test_a_value_of_a_topic_that_was_changed_makes_its_session_incomplete(
     rows = blobs_frame(cast("Any", quick).createDataFrame(columns, "value BINARY"))
     (state,) = overview(quick, rows, frozenset()).sessions
     assert state.name == A
-    assert state.damaged[0].startswith("a value of its topic: rows 11 to 20 have changed since")
+    assert state.damaged[0].startswith("a value of its topic: rows 11 to 20 were changed after")
     with pytest.raises(DamagedJournalError, match=f"{A} is damaged: a value of its topic"):
         journal_views(quick, rows)
 
@@ -153,7 +153,7 @@ def test_a_flipped_bit_of_a_sealed_file_makes_both_audits_inconclusive(
     assert gaps[0] == gaps[1]
     ((name,), reason), *_ = gaps[1]
     assert name == A
-    assert str(reason).startswith("segment 000002.parquet: its bytes have changed")
+    assert str(reason).startswith("segment 000002.parquet: its bytes were changed")
     assert there.status == here.status == "INCONCLUSIVE"
 
 

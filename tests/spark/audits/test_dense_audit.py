@@ -119,7 +119,7 @@ def test_a_topic_with_gaps_given_as_dense_is_rejected(
     # The marker of the transaction is at 6: the group has passed it, and nobody has done it.
     folder = journal(tmp_path, kafka_topic, [*range(6), *range(7, 12)], 12)
     address = kafka_broker.bootstrap_servers
-    rejected = r"-0 has no record at offset 6, .* read the topic instead of giving it as dense"
+    rejected = r"-0 has no record at offset 6, .* read the topic instead"
     with pytest.raises(ConfigError, match=rejected):
         audit(spark, journal=folder, source="dense", topic=kafka_topic, bootstrap=address)
     # Where its ends show nothing, what would be called lost does.
@@ -132,5 +132,5 @@ def test_dense_without_brokers_is_rejected(spark: SparkSession, tmp_path: Path) 
     folder = journal(tmp_path, "orders", [0], 1)
     with pytest.raises(ConfigError, match=r'audit\(\.\.\., bootstrap="localhost:9092"\)'):
         audit(spark, journal=folder, source="dense", topic="orders")
-    with pytest.raises(ConfigError, match="source='sparse': give the options"):
+    with pytest.raises(ConfigError, match="source='sparse': use the options"):
         audit(spark, journal=folder, source="sparse", topic="orders")  # type: ignore[arg-type]

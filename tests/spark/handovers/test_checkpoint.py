@@ -71,7 +71,7 @@ def test_the_connectors_offsets_name_their_topic(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("17", "has no Kafka offsets but '17'"),
+        ("17", "has no Kafka offsets: '17'"),
         ('{"logOffset":0}', "has no Kafka offsets"),
         ("{", "has no Kafka offsets"),
         ('{"orders":{"topic_id":"xtzWWN4bTjitpL3kfd9s5g","offsets":[0]}}', "has no Kafka offsets"),
@@ -104,11 +104,11 @@ def test_two_sources_of_one_topic_are_rejected(tmp_path: Path) -> None:
 
 def test_the_error_of_a_wrong_folder_names_the_right_one(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "query", {0: '{"0": 7}'}, (0,))
-    with pytest.raises(HandoverError, match=r"is a part of a checkpoint: name .*query$"):
+    with pytest.raises(HandoverError, match=r"is a part of a checkpoint: pass .*query$"):
         read_checkpoint(folder / "offsets", "orders")
     with pytest.raises(HandoverError, match=r"do you mean .*query\?"):
         read_checkpoint(tmp_path, "orders")
-    with pytest.raises(HandoverError, match="name the query's checkpointLocation"):
+    with pytest.raises(HandoverError, match="pass the query's checkpointLocation"):
         read_checkpoint(tmp_path / "none")
     with pytest.raises(HandoverError, match="is not on this machine: copy the folders"):
         read_checkpoint("s3a://bucket/query", "orders")

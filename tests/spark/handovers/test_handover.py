@@ -113,11 +113,11 @@ async def test_the_broker_itself_rejects_what_no_look_has_seen(
     async with Consumer(kafka_topic, group_id=kafka_topic, bootstrap_servers=address) as consumer:
         await anext(consumer)
         async with GroupsClient(configured(address)) as cluster:
-            with pytest.raises(HandoverError, match="has got a member meanwhile"):
+            with pytest.raises(HandoverError, match="a member has joined group"):
                 await _commit(cluster, kafka_topic, {TopicPartition(kafka_topic, 0): 4})
 
 
-@pytest.mark.parametrize(("offset", "sentence"), [(21, "lies behind the log's end 10"), (0, "")])
+@pytest.mark.parametrize(("offset", "sentence"), [(21, "is beyond the log's end 10"), (0, "")])
 async def test_offsets_that_the_topic_does_not_have_are_rejected(
     offset: int, sentence: str, kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
@@ -147,5 +147,5 @@ async def test_offsets_of_a_topic_that_was_created_again_are_rejected(
     ranges = resolve_ranges(address, kafka_topic, end=4)
     await asyncio.to_thread(create_again, kafka_broker, kafka_topic, 2)
     await fill(kafka_broker, kafka_topic)
-    with pytest.raises(HandoverError, match=r"created again .* are of the deleted topic"):
+    with pytest.raises(HandoverError, match=r"created again .* are those of the deleted topic"):
         handover(ranges, group=kafka_topic, bootstrap=address)

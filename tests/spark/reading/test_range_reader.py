@@ -159,5 +159,5 @@ async def test_a_start_that_is_gone_is_an_error_at_once(
 ) -> None:
     await produce(config, kafka_topic, 10)
     await delete_before(config, kafka_topic, 6)
-    with pytest.raises(DataLossError, match="begins at offset 6, and is to be read from 2"):
+    with pytest.raises(DataLossError, match="begins at offset 6, after the planned start 2"):
         await all_offsets(config, OffsetRange(kafka_topic, 0, 2, 10))

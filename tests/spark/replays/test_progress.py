@@ -17,11 +17,11 @@ FIRST, SECOND = OffsetRange("t", 0, 0, 50), OffsetRange("t", 1, 0, 50)
 
 
 def test_tasks_report_and_the_driver_sums_up() -> None:
-    heard = threading.Event()
+    received = threading.Event()
 
     def on_progress(now: ReplayProgress) -> None:
         if now.records == 30:
-            heard.set()
+            received.set()
 
     with (
         ProgressServer("127.0.0.1", 100, on_progress, None) as server,
@@ -32,7 +32,7 @@ def test_tasks_report_and_the_driver_sums_up() -> None:
         second.report(15, 1, at_once=True)
         first.report(15, 1, at_once=True)
         assert server.progress()[:3] == (30, 2, 100)
-        assert heard.wait(10)
+        assert received.wait(10)
         assert not first.stopped
 
 

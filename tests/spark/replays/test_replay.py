@@ -340,7 +340,7 @@ def test_a_run_neither_begins_nor_resumes_with_a_topic_that_was_created_again(
 
     with pytest.raises(DataLossError, match=f"{topic} was deleted and created again after its"):
         run(ranges)
-    with pytest.raises(ReplayError, match=r"run again is of a topic .* name another run_id"):
+    with pytest.raises(ReplayError, match=r"of run again was deleted .* use another run_id"):
         run(resolve_ranges(address, topic))
 
 
@@ -369,7 +369,7 @@ def test_a_run_id_belongs_to_one_replay(
     ranges = resolve_ranges(address, topic)
     options = {"sink": str(tmp_path), "run_id": "one", "bootstrap_servers": address}
     replay(spark, TARGET, ranges, **options)  # type: ignore[arg-type]
-    with pytest.raises(ReplayError, match=r"run one in .* name another run_id"):
+    with pytest.raises(ReplayError, match=r"run one in .* use another run_id"):
         replay(spark, "replayed_app:empty", ranges, **options)  # type: ignore[arg-type]
 
 

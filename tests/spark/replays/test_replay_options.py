@@ -53,7 +53,7 @@ def test_an_unknown_engine_is_an_error_and_so_are_options_without_a_reader() -> 
 
 @pytest.mark.parametrize("name", ["failOnDataLoss", "startingOffsets", "isolation_level"])
 def test_what_a_replay_decides_itself_is_no_option_of_its_reader(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"has {name}, which a replay decides .*leave it out"):
+    with pytest.raises(ConfigError, match=f"has {name}, which a replay sets .*leave it out"):
         job("jvm", "key", **{name: "x"})
 
 
@@ -81,7 +81,7 @@ def test_a_stream_has_no_options_of_a_run() -> None:
 
 @pytest.mark.parametrize(
     ("target", "sentence"),
-    [("app", "name the consumer by its import path"), (object(), "cannot travel to the workers")],
+    [("app", "use the import path of the consumer"), (object(), "cannot be sent to the workers")],
 )
 def test_a_target_that_is_no_import_path_is_rejected(target: Any, sentence: str) -> None:
     check_target("app:consumer")

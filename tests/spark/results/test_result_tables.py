@@ -105,5 +105,5 @@ def test_each_record_is_a_typed_result_or_in_quarantine_and_appends_are_idempote
     text = result_tables(spark, report, "string")
     assert text.results.count() == 36
     assert text.quarantine.count() == 4
-    with pytest.raises(ConfigError, match="is no type of Spark"):
+    with pytest.raises(ConfigError, match="is not a type of Spark"):
         result_tables(spark, report, "struct<order")

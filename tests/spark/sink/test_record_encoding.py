@@ -18,7 +18,7 @@ from asyncrevoke.producing.record_batch import BATCH_BYTES
 from asyncrevoke.spark.arrow import pa
 from asyncrevoke.spark.sink.binary_column import BinaryColumn
 from asyncrevoke.spark.sink.key_hashes import murmur2_of
-from asyncrevoke.spark.sink.pieces import pieces
+from asyncrevoke.spark.sink.row_batches import resized
 from asyncrevoke.spark.sink.task import RowEncoder
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -80,7 +80,7 @@ def test_every_field_of_every_row_is_read_again(seed: int) -> None:
     )
     encoder = RowEncoder("t", TASK)
     records: dict[int, list[tuple[Any, ...]]] = {}
-    for piece in pieces(batch.slice(first, 150) for first in range(0, count, 150)):
+    for piece in resized(batch.slice(first, 150) for first in range(0, count, 150)):
         for topic, part, numbers in encoder.by_topic(piece):
             for partition, found in read(encoder.encode(topic, KNOWN, part, numbers)).items():
                 records.setdefault(partition, []).extend(found)
@@ -196,7 +196,7 @@ def test_pieces_join_small_batches_and_split_large_ones() -> None:
         pa.RecordBatch.from_arrays([column.slice(first, size)], names=["value"])
         for first, size in ((0, 3), (3, 2), (5, 0), (5, 900), (905, 95))
     ]
-    parts = list(pieces(batches, 8000))
+    parts = list(resized(batches, 8000))
     assert [value for part in parts for value in part.column("value").to_pylist()] == values
     assert all(part.nbytes < 16_000 for part in parts)
     assert all(part.nbytes >= 8000 for part in parts[:-1])

@@ -17,7 +17,7 @@ from asyncrevoke.broker import KafkaBroker, Security
 from asyncrevoke.producing.partitioner import Partitioner
 from asyncrevoke.spark.arrow import pa
 from asyncrevoke.spark.errors import SinkError
-from asyncrevoke.spark.sink.pieces import PIECE_BYTES
+from asyncrevoke.spark.sink.row_batches import TARGET_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -180,6 +180,6 @@ def test_a_broker_that_answers_no_more_bounds_memory_and_ends_the_task() -> None
                 write(broker, "stalled", batches(), request_timeout="2")
         finally:
             broker.resume()
-        assert handed <= _MEMORY + 8 * 1_000_000 + 2 * 2 * PIECE_BYTES
+        assert handed <= _MEMORY + 8 * 1_000_000 + 2 * 2 * TARGET_BYTES
         found = asyncio.run(read_topic(broker, "stalled"))
         assert len(found) * len(body) <= handed

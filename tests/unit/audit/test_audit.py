@@ -398,12 +398,12 @@ def test_the_page_shows_untrusted_names_and_evidence_as_text(tmp_path: Path) -> 
 def test_a_topic_that_the_journal_does_not_know_is_named(tmp_path: Path) -> None:
     for member in clean_run():
         member.write(tmp_path)
-    with pytest.raises(ConfigError, match="says nothing of topic 'bills'; it knows orders"):
+    with pytest.raises(ConfigError, match="has no rows of topic 'bills'; it has rows of orders"):
         local_engine.group_and_sessions(read_journal(tmp_path), "bills", None)
 
 
 def test_an_empty_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="holds no journal"):
+    with pytest.raises(ConfigError, match="has no journal"):
         read_journal(tmp_path)
     with pytest.raises(ConfigError, match="there is no folder"):
         read_journal(tmp_path / "nothing")

@@ -139,8 +139,8 @@ def test_nothing_is_left_of_an_empty_range() -> None:
 @pytest.mark.parametrize(
     ("steps", "told"),
     [
-        ([], "orders-1 gives nothing beyond offset 3, and the journal goes to 9"),
-        ([Step({}, lost=frozenset({B}))], "orders was deleted, or made anew"),
+        ([], "orders-1 returns no record from offset 3 on, and the journal has records up to 9"),
+        ([Step({}, lost=frozenset({B}))], "orders was deleted, and perhaps created again"),
     ],
 )
 async def test_an_audit_says_why_it_cannot_read_batches(

@@ -47,7 +47,7 @@ def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("mine")
     code, output = init(str(tmp_path))
     assert code == 2
-    assert "README.md already" in " ".join(output.split())
+    assert "already has README.md" in " ".join(output.split())
     assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
     assert (tmp_path / "README.md").read_text() == "mine"
 
@@ -59,7 +59,7 @@ def test_a_link_that_leads_to_no_file_yet_is_there_too(tmp_path: Path) -> None:
     (project / "app.py").symlink_to(tmp_path / "elsewhere.py")
     code, output = init(str(project))
     assert code == 2
-    assert "app.py already" in " ".join(output.split())
+    assert "already has app.py" in " ".join(output.split())
     assert not (tmp_path / "elsewhere.py").exists()
 
 

@@ -155,7 +155,7 @@ def test_a_project_that_exists_gets_the_files_of_its_deployment_alone(tmp_path: 
     assert not (tmp_path / "pyproject.toml").exists()
     again = CliRunner().invoke(app, ["init", str(tmp_path), "--docker", "--k8s"])
     assert again.exit_code == 2
-    assert "Dockerfile and .dockerignore already" in " ".join(again.output.split())
+    assert "already has Dockerfile and .dockerignore" in " ".join(again.output.split())
     assert not (tmp_path / "kubernetes").exists()
 
 

@@ -170,7 +170,7 @@ def test_a_mistake_ends_workers_too_with_one_line_and_two(app: str, tmp_path: Pa
 def test_reload_and_workers_exclude_each_other(app: str, tmp_path: Path) -> None:
     result = run(tmp_path, f"{app}:consumer", "--reload", "--workers", "2")
     assert result.returncode == 2
-    assert "leave --workers away" in result.stderr
+    assert "leave --workers out" in result.stderr
 
 
 @pytest.mark.parametrize("options", [(), ("--workers", "2")])
@@ -183,7 +183,7 @@ def test_a_health_port_in_use_is_an_error_of_one_line(
     assert result.returncode == 1
     assert result.stderr == (
         f"error: --health-port {port}: another process listens on this port of 127.0.0.1; "
-        "choose another one\n"
+        "use another port\n"
     )
 
 

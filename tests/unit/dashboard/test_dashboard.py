@@ -346,6 +346,6 @@ async def test_more_dashboard_clients_than_the_limit_get_an_error() -> None:
         viewer.__enter__()
     async with AsyncClient(transport=ASGITransport(app), base_url="http://page") as client:
         answer = await client.get("/dashboard/live")
-    assert (answer.status_code, answer.text) == (503, "the page has 32 viewers already")
+    assert (answer.status_code, answer.text) == (503, "the page already has 32 viewers")
     for viewer in viewers:
         viewer.__exit__(None, None, None)

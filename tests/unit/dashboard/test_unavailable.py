@@ -65,8 +65,8 @@ def test_missing_and_rejected_topics_and_silent_brokers_are_named() -> None:
         ["name", "reason", "member"],
         ["orders.dlq", "the topic does not exist", "till"],
         ["refunds", "the topic does not exist", "till"],
-        ["payments", "the brokers refuse access to the topic", "till"],
-        ["kafka-2:9092", "the broker does not answer", "till"],
+        ["payments", "the brokers reject requests for the topic", "till"],
+        ["kafka-2:9092", "the broker does not respond", "till"],
         ["orders-1", "the partition is paused", "till"],
     ]
     watch.on_close()

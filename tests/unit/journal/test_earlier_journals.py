@@ -113,21 +113,21 @@ def test_a_compressed_log_of_version_1_is_rejected_before_it_is_unpacked(
 ) -> None:
     content = damaged_log(tmp_path, lambda batch: batch, compression=compression)
     assert content.batches == []
-    assert content.damaged == "it is compressed, which no version has written"
+    assert content.damaged == "it is compressed, and no version writes compressed logs"
 
 
 def test_rows_of_a_log_of_version_1_without_bytes_are_rejected_before_they_are_made(
     tmp_path: Path,
 ) -> None:
     content = damaged_log(tmp_path, lambda batch: in_one_run(batch, "at_us", 1, 2**31 - 1))
-    assert (content.batches, content.damaged) == ([], "it is larger than any that is written")
+    assert (content.batches, content.damaged) == ([], "it is larger than a journal writes")
 
 
 def test_a_text_of_a_log_of_version_1_that_is_repeated_for_ever_is_rejected(tmp_path: Path) -> None:
     content = damaged_log(
         tmp_path, lambda batch: in_one_run(batch, "error", "x" * 2**18, 2**16 - 1)
     )
-    assert (content.batches, content.damaged) == ([], "it is larger than any that is written")
+    assert (content.batches, content.damaged) == ([], "it is larger than a journal writes")
 
 
 def test_a_column_of_another_type_in_a_log_of_version_1_is_rejected(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ async def test_a_folder_that_exists_keeps_its_permissions(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("mode", [0o400, 0o700, 0o1600, 0, 0o060])
 def test_unusable_permissions_are_rejected(tmp_path: Path, mode: int) -> None:
-    with pytest.raises(ConfigError, match="owner has to read and write"):
+    with pytest.raises(ConfigError, match="owner must be able to read and write"):
         Journal(tmp_path, mode=mode)
 
 

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 def test_a_path_that_is_a_file_is_rejected(tmp_path: Path) -> None:
     file = tmp_path / "journal"
     file.touch()
-    with pytest.raises(ConfigError, match="a folder is needed"):
+    with pytest.raises(ConfigError, match="needs a folder"):
         Journal(file)
 
 
 def test_an_unknown_content_is_rejected(tmp_path: Path) -> None:
     other: Any = True
-    with pytest.raises(ConfigError, match='content=True: "batches"'):
+    with pytest.raises(ConfigError, match='content=True: use "batches"'):
         Journal(tmp_path, content=other)
 
 

@@ -14,7 +14,14 @@ from asyncrevoke.journal.format.hashing import key_hash, key_hashes, record_hash
 from asyncrevoke.journal.format.schema import CallOutcome, RowKind
 from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.journal.recording.encoding import rows_of
-from asyncrevoke.journal.recording.entries import Attempts, Entry, Fact, Fetched, Notes, Starts
+from asyncrevoke.journal.recording.entries import (
+    Attempts,
+    Entry,
+    Fact,
+    Fetched,
+    ReceivedBatches,
+    Starts,
+)
 from asyncrevoke.journal.recording.log_file import LogFile
 from asyncrevoke.journal.segments import JournalSession, read
 from asyncrevoke.model import Record
@@ -189,7 +196,7 @@ class JournalMember:
             facts=json.dumps(facts(strict=self.strict, content=self.content))
         )
         notes = (
-            [Notes(self.fetched, self.begin[0].at)]
+            [ReceivedBatches(self.fetched, self.begin[0].at)]
             if self.content == "batches" and self.fetched
             else []
         )

@@ -74,7 +74,7 @@ async def test_published_values_are_encoded_as_bytes(value: object, written: byt
 
 async def test_publishing_a_value_that_json_cannot_encode_raises_an_error() -> None:
     async with TestConsumer(billing().consumer) as t:
-        with pytest.raises(TypeError, match="cannot be published: give bytes, str, None"):
+        with pytest.raises(TypeError, match="cannot be published: use bytes, str, None"):
             await t.publish("orders", object())
 
 

@@ -1,1 +1,1 @@
-"""What the demo shows: the live view, the timeline and the report."""
+"""The display of the demo: the live view, the timeline and the report."""

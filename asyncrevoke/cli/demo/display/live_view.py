@@ -28,7 +28,8 @@ STILL = 0.5
 
 
 class View:
-    """A context manager that shows the run: live on a terminal, else one line for each step."""
+    """A context manager that shows the run: live on a terminal, otherwise as one line for each
+    step."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The picture of one rebalance: when handlers were called, before and after a member joined."""
+"""Draws one rebalance: handler calls before and after a member joined."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from asyncrevoke.cli.demo.display.timeline import Panel
     from asyncrevoke.cli.demo.judge import ObservedCall
 
-_BEFORE, _AFTER = 2.0, 8.0  # seconds that are shown, at most
+_BEFORE, _AFTER = 2.0, 8.0  # at most, in seconds
 _WIDTH, _LEFT, _RIGHT = 900, 96, 16
 _ROW, _GAP, _HEAD, _FOOT = 14, 3, 62, 34
 _STYLE: Final = """
@@ -33,8 +33,8 @@ svg { font-family: system-ui, sans-serif; font-size: 13px }
 
 
 class _Rebalance(NamedTuple):
-    """The calls of one group around the second member's join, which was at ``at``, and ``after``
-    seconds from then on. ``stall``: of the whole run."""
+    """The calls of one group around the join of the second member at ``at``, until ``after``
+    seconds later. ``stall`` is that of the whole run."""
 
     title: str
     at: float
@@ -43,16 +43,16 @@ class _Rebalance(NamedTuple):
     stall: float
 
     def x(self, at: float) -> float:
-        """The coordinate of a moment on the shared clock."""
+        """The coordinate of a time on the shared clock."""
         share = (at - self.at + _BEFORE) / (_BEFORE + self.after)
         return _LEFT + share * (_WIDTH - _LEFT - _RIGHT)
 
 
 def draw_rebalance(panels: Sequence[Panel], begin: float) -> str:
-    """One part for each group, in the order of the panels; SVG with colours for light and dark.
+    """Draw the rebalance when the second member joins: SVG with colours for light and dark pages.
 
-    ``begin`` is the start of the run on the shared clock. What is shown is the rebalance of the
-    second member that joins.
+    Groups are below each other, in the order of the panels. ``begin`` is the start of the run on
+    the shared clock.
     """
     groups = [_rebalance(panel, begin) for panel in panels]
     heights = [_HEAD + len(group.calls) * (_ROW + _GAP) + _FOOT for group in groups]

@@ -40,7 +40,7 @@ class RunSummary(TypedDict):
 
 
 def faults(result: GroupResult, *, max_stall: float | None) -> list[str]:
-    """What was lost, repeated, out of order or too slow: one phrase for each."""
+    """One phrase for each fault: records lost, repeated or out of order, and long stalls."""
     found: list[str] = []
     counts = {
         "lost": result.lost,
@@ -52,14 +52,14 @@ def faults(result: GroupResult, *, max_stall: float | None) -> list[str]:
     found += [f"{len(each)} {name}" for name, each in counts.items() if each]
     if max_stall is not None and result.longest_stall > max_stall:
         found.append(
-            f"a kept partition stood still for {result.longest_stall:.2f} s (at most "
-            f"{max_stall:g} s are allowed)"
+            f"a kept partition stalled for {result.longest_stall:.2f} s (at most {max_stall:g} s "
+            "are allowed)"
         )
     return found
 
 
 def facts(result: GroupResult, *, ok: bool) -> RunSummary:
-    """The result as ``--json`` prints it."""
+    """The result in the form of ``--json``."""
     return RunSummary(
         ok=ok,
         produced=result.produced,
@@ -113,7 +113,7 @@ def table(results: Mapping[Client, GroupResult]) -> Table:
 
 
 def print_result(results: Mapping[Client, GroupResult], found: list[str], picture: Path) -> None:
-    """Print the results, where the timeline is, and what is wrong with the first group."""
+    """Print the results, the path of the timeline, and the faults of the first group."""
     console = Console()
     console.print(table(results))
     print_line(console, f"timeline: {picture}")
@@ -127,7 +127,7 @@ def print_json(
     picture: Path,
     audited: AuditResult | None,
 ) -> None:
-    """Print the same as one JSON object. Only the first group can fail the demo."""
+    """Print the results as one JSON object. Only the first group can fail the demo."""
     first = next(iter(results))
     printed: dict[str, object] = {
         "ok": not found,

@@ -1,4 +1,4 @@
-"""The timeline of a run: handler calls of each partition, and which member made them."""
+"""Draws the timeline of a run: handler calls of each partition, by member."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 COLOURS = {"A": "#0e7490", "B": "#b45309", "C": "#15803d", "D": "#a21caf"}
 LONG = 1.0
-"""Handlers that take longer, in seconds, are drawn as lines."""
+"""Calls that take longer, in seconds, are drawn as lines."""
 MARKED = 0.25
 """Stalls that take longer, in seconds, are marked."""
 
@@ -71,7 +71,7 @@ class _Scale:
     seconds: float
 
     def x(self, at: float) -> float:
-        """The coordinate of a moment on the shared clock."""
+        """The coordinate of a time on the shared clock."""
         share = (at - self.begin) / self.seconds
         return _LEFT + min(1.0, max(0.0, share)) * (_WIDTH - _LEFT - _RIGHT)
 

@@ -1,1 +1,1 @@
-"""Members of the demo's groups: processes that use this library or aiokafka."""
+"""The member processes of the demo's groups, with this library or aiokafka."""

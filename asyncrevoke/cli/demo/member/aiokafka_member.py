@@ -1,8 +1,8 @@
-"""A member that uses aiokafka, written as carefully as its interface allows.
+"""A member that uses aiokafka, as carefully as its interface allows.
 
-Handlers run concurrently, those of one key one after the other. The first offset that is not done
-is committed every second, when partitions are revoked, and at the end. The rebalance listener waits
-for running handlers, drops records that were not started, and commits, before it returns.
+Handlers run concurrently, except those of one key. The member commits the first offset that is not
+done every second, when partitions are revoked, and at the end. Its rebalance listener waits for
+running handlers, drops records that were not started, and commits.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -37,7 +37,7 @@ MAX_POLL_RECORDS = 500
 
 
 class Tracker:
-    """Which records of a partition were fetched, started and completed."""
+    """The fetched, started and completed records of a partition."""
 
     def __init__(self) -> None:
         self.taken: dict[int, bool] = {}  # offset -> done, in offset order
@@ -121,7 +121,7 @@ class AiokafkaMember:
         await self._release(list(revoked))
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        """Track the new assignment from its beginning."""
+        """Begin to track the new assignment."""
         self._trackers = {partition: Tracker() for partition in assigned}
         self._log.assigned(partition.partition for partition in self._trackers)
 

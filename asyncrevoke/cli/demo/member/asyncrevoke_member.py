@@ -1,4 +1,4 @@
-"""A member that uses this library: a handler, and ``run()``."""
+"""A member that uses this library."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _options(config: MemberConfig) -> ConsumerOptions:
         "heartbeat_interval": config.heartbeat_interval,
     }
     if config.protocol == "consumer":
-        options["group_protocol"] = "consumer"  # the session is the broker's
+        options["group_protocol"] = "consumer"  # the broker sets the session timeout
     else:
         options["session_timeout"] = config.session_timeout
         options["assignors"] = ("range" if config.protocol == "eager" else "cooperative-sticky",)

@@ -30,6 +30,6 @@ class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_in_flight: int = 2000
     commit_interval: float = 1.0
     heartbeat_interval: float = 1.0
-    # The folder of its journal, if it writes one; ``strict`` if it may be killed.
+    # The folder of the member's journal, or None. ``strict`` is for members that may be killed.
     journal: str | None = None
     strict: bool = False

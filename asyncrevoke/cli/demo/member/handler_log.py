@@ -1,4 +1,4 @@
-"""A member's log of handler calls and assignments: a file of its own, one JSON object per line."""
+"""A member's log of handler calls and assignments: a file with one JSON object per line."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class Owning(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Assigned(Owning, frozen=True, kw_only=True, tag="assigned"):
-    """Partitions that were assigned to it."""
+    """Partitions that were assigned to the member."""
 
 
 class Released(Owning, frozen=True, kw_only=True, tag="released"):
-    """Partitions that it released or lost."""
+    """Partitions that the member released or lost."""
 
 
 class Draining(msgspec.Struct, frozen=True, kw_only=True, tag="draining"):
@@ -68,9 +68,8 @@ _decode = msgspec.json.Decoder(Event).decode
 
 
 class HandlerLog:
-    """Writes the log. Each line is passed to the operating system at once, so that a killed member
-    has written all of them.
-    """
+    """Writes the log. Each line goes to the operating system at once, so that a killed member
+    leaves a complete log."""
 
     def __init__(self, path: Path, member: str) -> None:
         self._member = member
@@ -135,14 +134,14 @@ class LogReader:
         self._offset = 0
 
     def read(self) -> list[Event]:
-        """New events in the order of the log; none while there is no file."""
+        """New events in the order of the log. None of them while the file does not exist."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
                 data = file.read()
         except FileNotFoundError:
             return []
-        # An incomplete line is left to the next call.
+        # The next call reads an incomplete line.
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
         return [_decode(line) for line in whole.splitlines()]

@@ -1,6 +1,6 @@
-"""The process of a member of the demo's group. SIGTERM ends it, and so does the end of its parent.
+"""The process of a demo member. It ends on SIGTERM, and when its parent ends.
 
-Usage: python -m asyncrevoke.cli.demo.member.main CONFIG   (CONFIG is a MemberConfig as JSON)
+Usage: python -m asyncrevoke.cli.demo.member.main CONFIG (CONFIG is a MemberConfig as JSON)
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from asyncrevoke.cli.demo.member.handler_log import HandlerLog
 
 
 def end_with_parent() -> None:
-    """Exit when standard input, a pipe from the parent, is closed: the parent has ended."""
+    """Exit when the parent ends, which closes the pipe of the standard input."""
 
     def watch() -> None:
         while os.read(0, 64):

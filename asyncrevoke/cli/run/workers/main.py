@@ -1,4 +1,5 @@
-"""A worker: ``python -m asyncrevoke.cli.run.workers.main ORDERS``, started by a supervisor."""
+"""A worker process: ``python -m asyncrevoke.cli.run.workers.main START``, started by a
+supervisor."""
 
 from __future__ import annotations
 
@@ -28,16 +29,16 @@ EVERY = 1.0
 
 
 class StatusReporter:
-    """Reports the consumer's health to the supervisor. If the supervisor is gone, drains the
-    consumer and ends."""
+    """Reports the consumer's health to the supervisor. Drains the consumer and ends if the
+    supervisor has ended."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
 
     @asynccontextmanager
     async def around(self, consumer: Consumer) -> AsyncGenerator[None]:
-        """Reports while this is entered."""
-        # A socket of its own, which asyncio closes: the last report is sent after the loop.
+        """Report while this context is entered."""
+        # A duplicate socket, because asyncio closes it and the last report is sent afterwards.
         reader, writer = await asyncio.open_connection(sock=self._connection.dup())
         tasks = [
             asyncio.create_task(self._report(consumer, writer)),
@@ -54,16 +55,16 @@ class StatusReporter:
             writer.close()
 
     def end(self, error: ServingError) -> None:
-        """The last report."""
+        """Send the last report."""
         final = isinstance(error.cause, FencedInstanceError)
         try:
             self._connection.sendall(Report(imported=False, live=False, final=final).line())
         except OSError:
-            return  # the supervisor is gone
+            return  # the supervisor has ended
 
     async def _report(self, consumer: Consumer, writer: asyncio.StreamWriter) -> None:
         while not writer.is_closing():
-            if writer.transport.get_write_buffer_size() == 0:  # else the last one is unread
+            if writer.transport.get_write_buffer_size() == 0:  # the last report was read
                 probe = consumer.probe()
                 writer.write(Report(True, probe.live, probe.ready, dict(probe.facts())).line())
             await asyncio.sleep(EVERY)
@@ -71,12 +72,12 @@ class StatusReporter:
     async def _stop_with_supervisor(self, consumer: Consumer, reader: asyncio.StreamReader) -> None:
         with suppress(ConnectionError):  # the supervisor was killed
             await reader.read()
-        # Entered by run() before this task has begun.
+        # run() has entered the consumer before this task runs.
         consumer.stop()
 
 
 def _with_own_id(number: int, config: ConsumerConfig) -> ConsumerConfig:
-    """Give each worker its own static id: with one for all, each would fence the one before
+    """Give each worker another static id: workers with the same id would fence each other
     (KIP-345)."""
     if config.group_instance_id is None:
         return config

@@ -1,4 +1,4 @@
-"""Messages between a worker and its supervisor: JSON objects, one a line."""
+"""Messages between a worker and its supervisor: one JSON object per line."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import msgspec
 
 
 class Report(msgspec.Struct, frozen=True):
-    """A worker's health, sent about once a second after its application was ``imported``. ``final``
-    is set in the last one if a restart would fail the same way.
-    """
+    """A worker's health, sent about once a second after its application was ``imported``. In the
+    last report, ``final`` says that a restart would fail in the same way."""
 
     imported: bool
     live: bool = True
@@ -17,17 +16,17 @@ class Report(msgspec.Struct, frozen=True):
     final: bool = False
 
     def line(self) -> bytes:
-        """As it is sent."""
+        """The message as bytes."""
         return msgspec.json.encode(self) + b"\n"
 
     @staticmethod
     def of(line: bytes) -> Report:
-        """What was sent. Raises msgspec.DecodeError."""
+        """Parse a message. Raises msgspec.DecodeError."""
         return msgspec.json.decode(line, type=Report)
 
 
 class WorkerStart(msgspec.Struct, frozen=True):
-    """The arguments of a worker. ``number`` counts from 1, None if there is only one."""
+    """The arguments of a worker. ``number`` counts from 1; None if there is only one worker."""
 
     target: str
     number: int | None

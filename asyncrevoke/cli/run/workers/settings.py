@@ -8,7 +8,8 @@ from asyncrevoke.cli.run.log_output import LogFormat, LogLevel
 
 
 class WorkerSettings(NamedTuple):
-    """``workers`` is None if the process itself is to handle records. Times are seconds."""
+    """The options. ``workers`` is None if this process handles records itself. Times are in
+    seconds."""
 
     target: str
     workers: int | None
@@ -21,5 +22,5 @@ class WorkerSettings(NamedTuple):
 
     @property
     def processes(self) -> int:
-        """How many workers there are."""
+        """The number of workers."""
         return 1 if self.workers is None or self.reload else self.workers

@@ -18,18 +18,18 @@ from asyncrevoke.runtime.hooks.event_log import EventLog
 
 FIRST_BACKOFF = 0.5
 LONGEST_BACKOFF = 30.0
-# A worker that has run for so long starts with the first backoff again (seconds).
+# A worker that has run for this many seconds restarts with the first backoff.
 GOOD_RUN = 60.0
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Supervisor:
-    """Runs from :meth:`run` to its end, once.
+    """Starts, restarts and stops the workers. :meth:`run` can be called once.
 
     The first worker imports the application before the others start, so that an import error is
-    logged once. All workers end if the first start fails, or if one fails in a way that a restart
-    would repeat.
+    logged once. All workers end if the first start fails, or if a worker fails in a way that a
+    restart would repeat.
     """
 
     def __init__(self, settings: WorkerSettings) -> None:
@@ -42,7 +42,7 @@ class Supervisor:
         self._code = 0
 
     async def run(self) -> int:
-        """Keep the workers running until SIGINT or SIGTERM; returns the exit code."""
+        """Keep the workers running until SIGINT or SIGTERM. Returns the exit code."""
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._signalled, number)
@@ -53,7 +53,7 @@ class Supervisor:
             return print_user_error(error, FAILED).code
         finally:
             for worker in self._workers.values():
-                worker.kill()  # what has ended is left alone
+                worker.kill()  # does nothing if it has ended
             for number in _SIGNALS:
                 loop.remove_signal_handler(number)
         return self._code
@@ -131,7 +131,7 @@ class Supervisor:
         return worker
 
     async def _ended(self, worker: WorkerProcess) -> int:
-        """Wait for the worker's end; stop it when a signal or a file change asks for that."""
+        """Wait for the worker's end. Stop it on a signal or a file change."""
         ending = asyncio.create_task(worker.wait())
         events = [
             asyncio.create_task(each.wait())
@@ -157,13 +157,13 @@ class Supervisor:
         finally:
             for event in events:
                 event.cancel()
-        # Before it can drain, SIGTERM ends it as any process.
+        # SIGTERM ends a worker that has not installed its signal handler yet.
         if self._stopping.is_set() and code not in (0, -signal.SIGTERM):
             self._code = self._code or FAILED
         return code
 
     async def _should_restart(self, worker: WorkerProcess, code: int) -> bool:
-        """Whether to restart a worker that ended by itself."""
+        """Whether to restart a worker that has ended without a signal."""
         if code == 0:
             self._log.info("worker exited", pid=worker.pid)
             return False

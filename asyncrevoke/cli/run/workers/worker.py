@@ -1,4 +1,4 @@
-"""A worker's process, seen from its supervisor."""
+"""A worker's process, as its supervisor sees it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import msgspec
 
 from asyncrevoke.cli.run.workers.report import Report, WorkerStart
 
-# A worker that has not reported for so long is not alive: its event loop is blocked (seconds).
+# A worker that has not reported for this many seconds is not alive: its event loop is blocked.
 SILENCE = 15.0
 
 
 class WorkerProcess:
-    """A process from its start to its end. It drains by itself when the supervisor is gone."""
+    """One worker process. It drains and ends if the supervisor has ended."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class WorkerProcess:
     async def start(
         cls, target: str, number: int | None, log_level: str, log_format: str
     ) -> WorkerProcess:
-        """Start one. Ctrl-C does not reach it: the supervisor handles signals."""
+        """Start a process. Ctrl-C does not reach it: the supervisor handles signals."""
         ours, theirs = socket.socketpair()
         with theirs:
             orders = WorkerStart(target, number, log_level, log_format, theirs.fileno())
@@ -70,19 +70,20 @@ class WorkerProcess:
 
     @property
     def live(self) -> bool:
-        """Whether it has reported recently, and is alive."""
+        """Whether the worker has reported recently, and its consumer is live."""
         fresh = time.monotonic() - self._reported_at < SILENCE
         return fresh and (self.report is None or self.report.live)
 
     @property
     def ready(self) -> bool:
-        """Whether it is ready."""
+        """Whether the worker's consumer is ready."""
         return self.live and self.report is not None and self.report.ready
 
     async def wait(self) -> int:
-        """Wait for its end; the exit code, negative for a signal."""
+        """Wait for the end of the process. Returns the exit code, negative for a signal."""
         code = await self._process.wait()
-        # The last report may be there still; a process of the application may hold the socket.
+        # The last report may be unread, and a child process of the application may keep the socket
+        # open.
         await asyncio.wait((self._reading,), timeout=1)
         self._reading.cancel()
         self._writer.close()
@@ -94,9 +95,9 @@ class WorkerProcess:
             self._process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill it and its child processes."""
+        """Kill the process and its child processes."""
         if self._process.returncode is None:
             try:
                 os.killpg(self.pid, signal.SIGKILL)
             except ProcessLookupError:
-                return  # it has ended just now
+                return  # already ended

@@ -194,7 +194,7 @@ class TestReport:
                 {"disorder": (Disorder(RecordId(P0, 1), RecordId(P0, 2), "k", "A"),)},
                 "1 out of order",
             ),
-            ({"stall": Stall(P0, "A", 1.0, 1.5)}, "a kept partition stood still for 1.50 s"),
+            ({"stall": Stall(P0, "A", 1.0, 1.5)}, "a kept partition stalled for 1.50 s"),
         ],
     )
     def test_each_fault_is_reported(self, changes: dict[str, object], fault: str) -> None:

@@ -55,7 +55,7 @@ def test_what_would_lose_rows_is_rejected(option: str) -> None:
 
 
 def test_a_sink_without_a_topic_is_rejected() -> None:
-    with pytest.raises(ConfigError, match="name the topic"):
+    with pytest.raises(ConfigError, match="needs the name of a topic"):
         KafkaSink("")
 
 

@@ -1,4 +1,4 @@
-"""Rows by pieces of a size that bounds the memory of a task."""
+"""Resizes Arrow batches to bound the memory of a task."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
     from asyncrevoke.spark.arrow import ArrowRecordBatch
 
-PIECE_BYTES: Final = 4 * 1024 * 1024
+TARGET_BYTES: Final = 4 * 1024 * 1024
 
 
-def pieces(
-    batches: Iterable[ArrowRecordBatch], most: int = PIECE_BYTES
+def resized(
+    batches: Iterable[ArrowRecordBatch], most: int = TARGET_BYTES
 ) -> Iterator[ArrowRecordBatch]:
-    """The same rows in the same order: small batches are joined, large ones are split.
+    """The same rows in the same order: joins small batches and splits large ones.
 
-    A piece has fewer than twice ``most`` bytes, or a single row.
+    A resulting batch has fewer than twice ``most`` bytes, or a single row.
     """
     waiting: list[ArrowRecordBatch] = []
     size = 0
