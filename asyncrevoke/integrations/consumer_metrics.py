@@ -43,6 +43,8 @@ class ConsumerMetrics(Observer):
         self._failures: Counter[tuple[str, str, str]] = Counter()
         # By handler and topic.
         self._results: Counter[tuple[str, str]] = Counter()
+        # The handlers and topics of calls that were in flight when somebody asked.
+        self._called: dict[tuple[str, str], None] = {}
         self._revocations: Counter[str] = Counter()
         self._drains = Histogram(names.DRAIN_BUCKETS)
         self._rebalances = 0
@@ -192,9 +194,18 @@ class ConsumerMetrics(Observer):
         except TimeoutError:
             return []
         every = [(self.of({}, *s.partition), s) for s in facts.partitions]
+        calls = Counter((call.handler, call.topic) for call in facts.health.running)
+        self._called.update(dict.fromkeys(calls))
         pending = max((record.seconds for record in facts.health.blocking_records), default=0.0)
         return [
             (names.IN_FLIGHT, [(of, s.in_flight) for of, s in every]),
+            (
+                names.CALLS_IN_FLIGHT,
+                [
+                    (self.of({names.HANDLER: handler}, topic), calls[handler, topic])
+                    for handler, topic in list(self._called)
+                ],
+            ),
             (names.LAG, [(of, s.lag) for of, s in every if s.lag is not None]),
             (names.ASSIGNED, [(self.of({}), facts.health.assigned)]),
             (names.DELAYED, [(self.of({}), facts.health.revoking)]),

@@ -83,6 +83,13 @@ IN_FLIGHT: Final = Metric(
     "Records delivered and not done.",
     (TOPIC, PARTITION),
 )
+CALLS_IN_FLIGHT: Final = Metric(
+    "asyncrevoke.calls.in_flight",
+    "gauge",
+    "{call}",
+    "Calls of a handler that have not ended.",
+    (TOPIC, HANDLER),
+)
 LAG: Final = Metric(
     "asyncrevoke.lag",
     "gauge",
@@ -147,6 +154,7 @@ METRICS: Final = (
     COMMIT,
     FAILURES,
     IN_FLIGHT,
+    CALLS_IN_FLIGHT,
     LAG,
     ASSIGNED,
     DELAYED,

@@ -22,12 +22,11 @@ from jgo.constants import MAVEN_CENTRAL_URL
 from jgo.maven import Dependency, MavenContext, PythonResolver
 
 VERSIONS = ("3.9.1", "4.0.0", "4.1.1", "4.3.1", "4.4.0")
-# Folders by the first version that offers what their tests use: 4.0 has groups of KIP-848, and 4.1
-# commits by topic ids.
+# Folders by the first version that offers what their tests use: 4.0 has groups of KIP-848.
 TESTS = {
     "tests/broker/records": (3, 9),
     "tests/broker/groups": (4, 0),
-    "tests/broker/requests": (4, 1),
+    "tests/broker/requests": (4, 0),
 }
 ROOT = Path(__file__).parents[2]
 

@@ -9,7 +9,7 @@ from asyncrevoke.core.io.effects import Channel, Failed, ResetConnection
 from asyncrevoke.core.io.fatal_error import FATAL_FAILURES, fatal_error
 from asyncrevoke.core.io.wait_log import WaitLog
 from asyncrevoke.core.metadata.known_brokers import KnownBrokers
-from asyncrevoke.core.metadata.missing_topics import LISTED_TOPICS, MissingTopics
+from asyncrevoke.core.metadata.missing_topics import MissingTopics
 from asyncrevoke.core.metadata.topic import NO_ID, KnownTopic, read_topics
 from asyncrevoke.errors import BrokerError, TopicAuthorizationError
 from asyncrevoke.model import TopicPartition
@@ -43,7 +43,6 @@ _LONGEST_TOPIC_BACKOFF = 2.0
 _SPACING = 0.1
 # While a broker that leads a partition does not respond: its leader may move at any moment.
 _LOOK_AGAIN = 1.0
-_OF_OTHERS = "topics of other members"
 # Java's default of metadata.recovery.rebootstrap.trigger.ms (KIP-1102), in seconds.
 _REBOOTSTRAP_AFTER = 300.0
 # While no broker has responded yet.
@@ -66,6 +65,7 @@ class ClusterMetadata:
         self.brokers = KnownBrokers(bootstrap)
         self._log = WaitLog(outbox)
         self._missing = MissingTopics(outbox, bootstrap[0])
+        self._missing_of_others = MissingTopics(outbox, None)
         self._reactions = reactions
         self.cluster_id: str | None = None
         self._wanted: frozenset[str] | None = frozenset()
@@ -464,17 +464,13 @@ class ClusterMetadata:
         """Log one line for all, and one for all of other members."""
         if (line := self._missing.line_due(now, missing)) is not None:
             self._outbox.emit("warning", "waiting for topics that do not exist", **line)
-        if of_others:
-            self._log.waiting(
-                now,
-                _OF_OTHERS,
+        if (line := self._missing_of_others.line_due(now, of_others)) is not None:
+            self._outbox.emit(
+                "warning",
                 "other members subscribe to topics that do not exist or that this member may not "
                 "see; these are not assigned",
-                topics=of_others[:LISTED_TOPICS],
-                count=len(of_others),
+                **line,
             )
-        else:
-            self._log.forget(_OF_OTHERS)
 
     def _topic_error(self, now: float, name: str, error: ErrorCode) -> None:
         if name in self._of_others:

@@ -17,17 +17,18 @@ if TYPE_CHECKING:
 _FIRST_REPEAT: Final = 10.0
 _LONGEST_REPEAT: Final = 300.0
 # How many topics a line names.
-LISTED_TOPICS: Final = 10
+_LISTED_TOPICS: Final = 10
 
 
 class MissingTopics:
     """Remembers since when topics are missing, and when a line about them is due: at once when a
     further topic is missing, and then after 10 s, 20 s and so on, at most every 5 minutes.
 
-    ``bootstrap`` is the address that the command in the line names.
+    ``bootstrap`` is the address in the line's command that creates the topics; None: the line has
+    no command.
     """
 
-    def __init__(self, outbox: Outbox, bootstrap: Node) -> None:
+    def __init__(self, outbox: Outbox, bootstrap: Node | None) -> None:
         self._outbox = outbox
         self._bootstrap = bootstrap
         self._since: dict[str, float] = {}
@@ -48,13 +49,12 @@ class MissingTopics:
         elif now < self._next:
             return None
         self._next = now + self._repeat.failed()
-        listed = names[:LISTED_TOPICS]
-        return {
-            "topics": listed,
-            "count": len(names),
-            "create": create_topics_command(self._bootstrap.host, self._bootstrap.port, listed),
-            "seconds": round(now - min(self._since.values()), 1),
-        }
+        listed = names[:_LISTED_TOPICS]
+        line: dict[str, object] = {"topics": listed, "count": len(names)}
+        if (bootstrap := self._bootstrap) is not None:
+            line["create"] = create_topics_command(bootstrap.host, bootstrap.port, listed)
+        line["seconds"] = round(now - min(self._since.values()), 1)
+        return line
 
     def found(self, now: float, topic: str) -> None:
         """A response describes this topic: log that it is available, if it was missing."""

@@ -1,6 +1,6 @@
 """OffsetCommit.
 
-From version 10 on (Kafka 4.1) topics are identified by id: offsets of a deleted topic are not
+From version 10 on (Kafka 4.2) topics are identified by id: offsets of a deleted topic are not
 committed for a new topic of that name.
 """
 

@@ -1,6 +1,6 @@
 """OffsetFetch.
 
-From version 10 on (Kafka 4.1) topics are identified by id: committed offsets of a deleted topic are
+From version 10 on (Kafka 4.2) topics are identified by id: committed offsets of a deleted topic are
 not used for a new topic of that name.
 """
 

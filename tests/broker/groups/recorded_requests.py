@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.io.effects import Replied
@@ -59,3 +60,55 @@ def change_answers(monkeypatch: pytest.MonkeyPatch, change: Callable[[Response],
 
     monkeypatch.setattr(Channels, "request", changing)
     monkeypatch.setattr(Channels, "begin", changing_at_once)
+
+
+class HeldResponses:
+    """Keeps responses of one type from the consumers of this process while :meth:`hold` applies.
+
+    ``count`` says how many are held.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, kind: type[Response]) -> None:
+        self._kind = kind
+        self._released: asyncio.Future[None] | None = None
+        self.count = 0
+        request, begin = Channels.request, Channels.begin
+
+        async def holding(channels: Channels, send: Send) -> Replied | Failed:
+            answer = await request(channels, send)
+            if (released := self._until(answer)) is not None:
+                await asyncio.shield(released)
+            return answer
+
+        def holding_at_once(
+            channels: Channels, send: Send, then: Callable[[Replied | Failed], object]
+        ) -> bool:
+            def deliver(answer: Replied | Failed) -> None:
+                if (released := self._until(answer)) is None:
+                    then(answer)
+                else:
+                    released.add_done_callback(lambda _: then(answer))
+
+            return begin(channels, send, deliver)
+
+        monkeypatch.setattr(Channels, "request", holding)
+        monkeypatch.setattr(Channels, "begin", holding_at_once)
+
+    def hold(self) -> None:
+        """Hold the responses that arrive from now on."""
+        self._released = asyncio.get_running_loop().create_future()
+
+    def release(self) -> None:
+        """Hand over what is held, and hold no more."""
+        if self._released is not None:
+            self._released.set_result(None)
+        self._released = None
+        self.count = 0
+
+    def _until(self, answer: Replied | Failed) -> asyncio.Future[None] | None:
+        if self._released is None or not isinstance(answer, Replied):
+            return None
+        if not isinstance(answer.message, self._kind):
+            return None
+        self.count += 1
+        return self._released

@@ -6,16 +6,18 @@ The simulated coordinator follows it (``tests/simulation/cluster/test_converting
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from broker.groups.members_by_request import (
     GroupRequests,
+    Partitions,
     RequestedClassicMember,
     RequestedKip848Member,
     connected,
     until,
 )
+from broker.kafka_release import kafka_release
 
 from asyncrevoke.broker import KafkaBroker
 from asyncrevoke.protocol.messages import ErrorCode
@@ -34,9 +36,18 @@ async def kafka(kafka_broker: RunningBroker, kafka_topic: str) -> AsyncIterator[
         yield kafka
 
 
-async def test_a_partition_that_a_member_awaits_when_the_group_is_converted_has_no_owner(
-    kafka: GroupRequests,
-) -> None:
+class ConvertedGroup(NamedTuple):
+    """A group that a static member made a classic one, and one by KIP-848 again."""
+
+    static: RequestedKip848Member
+    static_owns: Partitions
+    waiting: RequestedClassicMember
+    """It sent no heartbeat since the static member released the other partitions for it."""
+    generation: int
+    """Of all members, before the group is converted the second time."""
+
+
+async def group_that_was_converted_twice(kafka: GroupRequests) -> ConvertedGroup:
     everything = frozenset(range(4))
     static, waiting = (
         RequestedKip848Member(kafka, "by-epochs", "static"),
@@ -49,11 +60,9 @@ async def test_a_partition_that_a_member_awaits_when_the_group_is_converted_has_
     kept = static.assigned
     while await waiting.beat() is ErrorCode.rebalance_in_progress:
         assert await waiting.join() == frozenset()
-    # It waits; what it waits for becomes free, and it has not asked again.
     await static.beat(kept)
     assert static.epoch == waiting.generation
 
-    # The group becomes a classic one, without a rebalance, and one by KIP-848 again.
     await static.leave(for_good=False)
     back = RequestedClassicMember(kafka, "static")
     assert await back.join() == kept
@@ -62,12 +71,35 @@ async def test_a_partition_that_a_member_awaits_when_the_group_is_converted_has_
     again = RequestedKip848Member(kafka, "by-epochs-again", "static")
     await again.beat()
     assert again.assigned == kept
-    assert again.epoch == waiting.generation
+    return ConvertedGroup(again, kept, waiting, waiting.generation)
+
+
+@pytest.mark.skipif(
+    kafka_release() < (4, 1), reason="needs Apache Kafka 4.1: 4.0 starts a rebalance"
+)
+async def test_a_partition_that_a_member_awaits_when_the_group_is_converted_has_no_owner(
+    kafka: GroupRequests,
+) -> None:
+    static, kept, waiting, generation = await group_that_was_converted_twice(kafka)
+    assert static.epoch == generation
     for _ in range(3):
         assert await waiting.beat() is ErrorCode.none
-        await again.beat(kept)
+        await static.beat(kept)
     # The coordinator takes it for the owner of what it was never told.
-    assert await waiting.join() == everything - kept
+    assert await waiting.join() == frozenset(range(4)) - kept
+
+
+@pytest.mark.skipif(
+    kafka_release() >= (4, 1), reason="needs Apache Kafka 4.0: later ones start no rebalance"
+)
+async def test_kafka_4_0_starts_a_rebalance_when_a_static_member_converts_the_group_by_kip_848(
+    kafka: GroupRequests,
+) -> None:
+    static, kept, waiting, generation = await group_that_was_converted_twice(kafka)
+    assert static.epoch == generation + 1
+    assert await waiting.beat() is ErrorCode.rebalance_in_progress
+    assert await waiting.join() == frozenset(range(4)) - kept
+    assert waiting.generation == static.epoch
 
 
 async def test_a_removed_member_joins_again_as_a_new_member_with_its_old_id(

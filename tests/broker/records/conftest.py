@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from broker.kafka_release import kafka_release
 from broker.records.kafka_topic_records import TopicRecords
 
 if TYPE_CHECKING:
@@ -22,8 +21,7 @@ def kafka(kafka_broker: RunningBroker, kafka_topic: str) -> TopicRecords:
 def groups_by_kip848(request: pytest.FixtureRequest) -> None:
     """Skips tests of KIP-848 where the tests run with Apache Kafka 3."""
     callspec = getattr(request.node, "callspec", None)
-    home = os.environ.get("KAFKA_HOME")
-    if callspec is None or home is None or "consumer" not in callspec.params.values():
+    if callspec is None or "consumer" not in callspec.params.values():
         return
-    if any((Path(home) / "libs").glob("kafka_2.13-3.*.jar")):
+    if kafka_release() < (4, 0):
         pytest.skip("needs Apache Kafka 4.0, which has groups of KIP-848")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from broker.kafka_release import kafka_release
 from broker.requests.fetched_records import fetch_request, produce, read_all
 
 from asyncrevoke.core.fetch.session import FetchSession
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 
+@pytest.mark.skipif(
+    kafka_release() < (4, 2), reason="needs Apache Kafka 4.2, which commits by topic id"
+)
 async def test_commits_and_fetches_of_a_deleted_topic_do_not_apply_to_a_new_one_of_its_name(
     client: WireClient, kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:

@@ -5,22 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 import pytest
 from aiokafka import AIOKafkaProducer
 from broker.groups.recorded_requests import change_answers, note_requests
-from kio.schema.metadata.v9 import request as metadata9
-from kio.schema.metadata.v9.response import MetadataResponse as Metadata9
-from kio.schema.types import TopicName
+from broker.topics.partition_replicas import replicas
 
 from asyncrevoke import Consumer, LogTruncationError, TopicPartition
-from asyncrevoke.broker.admin import Admin
 from asyncrevoke.core.io.effects import Replied
 from asyncrevoke.protocol.messages import (
-    Entities,
-    EntityRequest,
     FetchRequest,
     FetchResponse,
     MetadataRequest,
@@ -39,34 +34,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
 
 PATIENCE = 90.0
-
-
-class Replicas(NamedTuple):
-    leader: int
-    everyone: list[int]
-    in_sync: list[int]
-
-
-class DescribeTopics(EntityRequest[Metadata9], frozen=True, kw_only=True):
-    """With the replicas that are in sync."""
-
-    entities: ClassVar[Entities] = ((metadata9.MetadataRequest, Metadata9),)
-    topics: tuple[metadata9.MetadataRequestTopic, ...]
-    allow_auto_topic_creation: bool = False
-    include_cluster_authorized_operations: bool = False
-    include_topic_authorized_operations: bool = False
-
-
-def replicas(cluster: KafkaCluster, topic: str) -> Replicas:
-    """Where partition 0 is, as a running broker knows it."""
-    request = DescribeTopics(topics=(metadata9.MetadataRequestTopic(name=TopicName(topic)),))
-    (described,) = Admin(cluster.admin_addresses[0])._response_to(request).topics
-    (partition,) = described.partitions
-    return Replicas(
-        int(partition.leader_id),
-        [*map(int, partition.replica_nodes)],
-        [*map(int, partition.isr_nodes)],
-    )
 
 
 def broker(cluster: KafkaCluster, node_id: int) -> KafkaBroker:

@@ -246,6 +246,41 @@ async def test_gauges_are_asked_for_when_they_are_scraped() -> None:
     assert "\nasyncrevoke_lag{" not in after.text
 
 
+async def test_calls_in_flight_are_counted_by_handler_and_topic() -> None:
+    registry = CollectorRegistry()
+    consumer = Consumer(group_id="billing")
+    consumer.observe(PrometheusMetrics(registry))
+
+    @consumer.handler("orders", "refunds")
+    async def bill(order: bytes) -> None:
+        await asyncio.sleep(0.5)
+
+    @consumer.handler("carts", batch=True, max_records=2)
+    async def count(carts: list[bytes]) -> None:
+        await asyncio.sleep(1.5)
+
+    calls = "asyncrevoke_calls_in_flight"
+    billed = {"asyncrevoke_handler": name_of(bill)}
+    counted = {"asyncrevoke_handler": name_of(count), "messaging_destination_name": "carts"}
+    async with TestConsumer(consumer) as t:
+        assert f"\n{calls}{{" not in Scrape(registry).text
+        for partition in range(3):
+            await t.publish("orders", b"1", partition=partition)
+        await t.publish("refunds", b"1")
+        for _ in range(2):
+            await t.publish("carts", b"1", partition=0)
+        seen = Scrape(registry)
+        assert seen.get(calls, **billed, messaging_destination_name="orders") == 3
+        assert seen.get(calls, **billed, messaging_destination_name="refunds") == 1
+        assert seen.get(calls, **counted) == 1
+        await t.advance(1)
+        seen = Scrape(registry)
+        assert seen.get(calls, **billed) == 0
+        assert seen.get(calls, **counted) == 1
+        await t.advance(1)
+        assert Scrape(registry).get(calls) == 0
+
+
 async def test_several_consumers_share_a_registry() -> None:
     registry = CollectorRegistry()
     for till in ("till-1", "till-2"):
@@ -281,6 +316,7 @@ async def test_opentelemetry_has_the_same_metrics() -> None:
     provider = MeterProvider([reader])
     async with TestConsumer(billing(OpenTelemetryMetrics(provider))) as t:
         await a_day(t)
+        await t.publish("orders", b"good", partition=0)
         found = _points(reader)
     provider.shutdown()
     # This consumer publishes no results.
@@ -292,7 +328,9 @@ async def test_opentelemetry_has_the_same_metrics() -> None:
     bad = [p for p in process if (p.attributes or {}).get(names.ERROR) == "LookupError"]
     assert [cast("HistogramDataPoint", p).count for p in bad] == [2]
     consumed = found[names.CONSUMED.name]
-    assert sum(cast("NumberDataPoint", p).value for p in consumed) == 3
+    assert sum(cast("NumberDataPoint", p).value for p in consumed) == 4
+    (calls,) = found[names.CALLS_IN_FLIGHT.name]
+    assert cast("NumberDataPoint", calls).value == 1
     assert _attributes(consumed[0])[names.GROUP] == "billing"
     assert cast("NumberDataPoint", found[names.ASSIGNED.name][0]).value == 3
 

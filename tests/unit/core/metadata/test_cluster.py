@@ -341,6 +341,36 @@ def test_a_topic_that_does_not_exist_is_listed_as_missing_until_it_is_created() 
     assert world.cluster.missing_topics() == frozenset()
 
 
+def test_missing_topics_of_other_members_are_logged_once_and_then_less_and_less_often() -> None:
+    world = ScriptedRequests()
+    world.know(topic("orders", {0: 1}))
+
+    def subscribed_by_others(seconds: int, **errors: ErrorCode) -> None:
+        described = [topic(name, {}, error=error) for name, error in errors.items()]
+        world.cluster.want(world.now, frozenset({"orders", *errors}), frozenset(errors))
+        for _ in range(seconds):
+            world.sync()
+            if world.sends(MetadataRequest):
+                world.answer_metadata(topic("orders", {0: 1}), *described)
+            world.advance(1)
+
+    clicks = ErrorCode.unknown_topic_or_partition
+    subscribed_by_others(200, clicks=clicks)
+    subscribed_by_others(15, clicks=clicks, views=ErrorCode.topic_authorization_failed)
+    lines = world.named(
+        "other members subscribe to topics that do not exist or that this member may not see; "
+        "these are not assigned"
+    )
+    assert [line.fields["seconds"] for line in lines] == [
+        pytest.approx(expected, abs=5) for expected in (0, 10, 30, 70, 150, 200, 210)
+    ]
+    topics = [line.fields["topics"] for line in lines]
+    assert topics == [["clicks"]] * 5 + [["clicks", "views"]] * 2
+    assert [line.fields["count"] for line in lines] == [1, 1, 1, 1, 1, 2, 2]
+    # To create the topics is no fix for those that this member may not see.
+    assert not any("create" in line.fields for line in lines)
+
+
 def test_a_topic_that_is_rejected_is_listed_until_access_is_granted() -> None:
     world = ScriptedRequests()
     world.know(topic("orders", {0: 1}))
