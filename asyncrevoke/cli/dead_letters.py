@@ -182,6 +182,9 @@ def replay(
 ) -> None:
     """Write dead letters back to the topics of their records, with key, value and headers.
 
+    Records go to the topic that TOPIC is named after (`orders` of `orders.dlq`), or to those that
+    `--origin-topic` names.
+
     A replay that was interrupted goes on when it is started again: the journal has what was sent.
     SIGINT ends it when what is being sent is acknowledged; a second one at once. The exit code is 0
     if all selected ones are sent, 1 if a broker or a file has failed, 2 if an option is wrong, 3 if

@@ -20,6 +20,7 @@ Check: TypeAlias = Callable[[str, object], object]
 DEFAULT_PORT = 9092
 # Apache Kafka creates no credentials with more than 16384.
 SCRAM_MAX_ITERATIONS = 100_000
+FETCH_MAX_BYTES = 50 * 1024 * 1024
 ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky")
 # Kafka carries times as 32 bits of milliseconds and sizes as 32 bits of bytes.
 _MOST_SECONDS = 2_147_483.0

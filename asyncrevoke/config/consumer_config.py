@@ -221,7 +221,7 @@ class ConsumerConfig:
     """Seconds that a broker waits for ``fetch_min_bytes``. Must be less than
     ``request_timeout``."""
 
-    fetch_max_bytes: int = 50 * _MIB
+    fetch_max_bytes: int = checks.FETCH_MAX_BYTES
     """The most bytes of a fetch response; a larger first batch is still returned."""
 
     max_partition_fetch_bytes: int = _MIB

@@ -36,7 +36,9 @@ _PACE: Final = 0.2
 class ReplayOptions:
     """What is replayed, where to, and how fast.
 
-    ``to`` is another topic than that of each dead letter's origin. ``limit`` is the most that are
+    ``to`` is another topic than that of each dead letter's origin. Without it, dead letters are
+    written only to the origin topics of ``chosen``, and to a topic that the dead letter topic is
+    named after: ``orders`` of ``orders.dlq``. ``limit`` is the most that are
     sent, ``rate`` the most in a second. A dead letter that was replayed ``max_attempts`` times is
     not sent again. With ``dry_run`` nothing is sent or written. ``journal`` is a file that has what
     was sent, by default ``TOPIC.replay.jsonl`` in the current folder: what it names is not sent
@@ -106,6 +108,8 @@ class Replay:
         self._options = options
         self._progress = progress
         self._with_journal = with_journal and not options.dry_run
+        to = () if options.to is None else (options.to,)
+        self._allowed = options.chosen.origin_topics.union(to)
         self._stopping = False
         self._next_at = 0.0
         self.result = ReplayResult()
@@ -165,7 +169,9 @@ class Replay:
                 "an interrupted replay may have sent it (resend_in_doubt=True sends it again)",
             )
             return None
-        if (why := why_not_replayed(letter, self._target(letter), options.max_attempts)) is None:
+        target = self._target(letter)
+        why = why_not_replayed(letter, target, self._allowed, options.max_attempts)
+        if why is None:
             return letter
         self._name(letter.record, why)
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from asyncrevoke.config.topics import is_legal_topic
 from asyncrevoke.handlers.dead_letters.dead_letter import (
@@ -17,6 +17,11 @@ from asyncrevoke.handlers.dead_letters.dead_letter import (
 )
 from asyncrevoke.model import Record, UnreadableRecord
 
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+# Between the name of a topic and the suffix of its dead letter topic.
+_SEPARATORS: Final = (".", "-", "_")
 # How often a record was replayed: a header of replayed records, and of their dead letters.
 REPLAYS: Final = "asyncrevoke-replays"
 
@@ -93,12 +98,24 @@ def read_dead_letter(record: Record) -> StoredDeadLetter | NoDeadLetter:
     )
 
 
-def why_not_replayed(letter: StoredDeadLetter, to: str, max_replays: int) -> str | None:
-    """The reason why a dead letter is not written to the topic ``to``; None if it may be."""
+def why_not_replayed(
+    letter: StoredDeadLetter, to: str, allowed: Collection[str], max_replays: int
+) -> str | None:
+    """The reason why a dead letter is not written to the topic ``to``; None if it may be.
+
+    A header names the origin, and each writer of the dead letter topic can set it. So ``to`` must
+    be an ``allowed`` topic, or the topic that the dead letter topic is named after (``orders`` of
+    ``orders.dlq``).
+    """
     if to == letter.record.topic:
         return "it would be written to the dead letter topic itself"
     if to.startswith("__"):
         return f"its origin {to} is an internal topic"
+    if to not in allowed and not _is_named_after(letter.record.topic, to):
+        return (
+            f"its origin {to} is not the topic that {letter.record.topic} is named after: select "
+            "that origin topic to allow it"
+        )
     if letter.replays >= max_replays:
         return (
             f"it was replayed {letter.replays} times and failed again (max_attempts={max_replays})"
@@ -106,6 +123,11 @@ def why_not_replayed(letter: StoredDeadLetter, to: str, max_replays: int) -> str
     if has_no_content(letter):
         return "it has no content: the record could not be read when it failed"
     return None
+
+
+def _is_named_after(dead_letter_topic: str, topic: str) -> bool:
+    suffix = dead_letter_topic.removeprefix(topic)
+    return suffix != dead_letter_topic and suffix[:1] in _SEPARATORS
 
 
 def has_no_content(letter: StoredDeadLetter) -> bool:

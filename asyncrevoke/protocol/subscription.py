@@ -127,11 +127,13 @@ def encode_assignment(partitions: Iterable[TopicPartition], note: bytes = b"") -
     return _encode(entity, NEWEST_VERSION) + note
 
 
-def decode_assignment(data: bytes) -> tuple[tuple[TopicPartition, ...], bytes]:
+def decode_assignment(
+    data: bytes, *, max_assigned: int = _MANY
+) -> tuple[tuple[TopicPartition, ...], bytes]:
     """The partitions in their order, and the note after them.
 
     No bytes are an empty assignment: brokers send none to a member that the leader left out. Raises
-    ``MalformedMemberData``.
+    ``MalformedMemberData``, also for more than ``max_assigned`` partitions.
     """
     if not data:
         return (), b""
@@ -139,7 +141,7 @@ def decode_assignment(data: bytes) -> tuple[tuple[TopicPartition, ...], bytes]:
 
     _version(data)  # all versions so far have the same fields
     assignment, end = _decode(v3.ConsumerProtocolAssignment, data)
-    return _flat(assignment.assigned_partitions), data[end:]
+    return _flat(assignment.assigned_partitions, max_assigned), data[end:]
 
 
 class _TopicPartitions(Protocol):

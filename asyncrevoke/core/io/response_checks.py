@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from asyncrevoke.config.topics import MAX_ASSIGNED
 from asyncrevoke.protocol.messages import (
     JOIN_EPOCH,
     ConsumerGroupHeartbeatRequest,
@@ -27,7 +28,7 @@ from asyncrevoke.protocol.messages import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncrevoke.protocol.messages import BrokerMetadata
+    from asyncrevoke.protocol.messages import BrokerMetadata, TopicIdPartitions
 
 _LARGEST_PORT = 65535
 # More than any cluster has: each is handled on the event loop.
@@ -93,7 +94,15 @@ def _check_epoch(request: Request, response: ConsumerGroupHeartbeatResponse) -> 
         return None
     if response.member_epoch <= JOIN_EPOCH:
         return f"member epoch {response.member_epoch}"
-    return None
+    return _check_assignment(response.assignment or ())
+
+
+def _check_assignment(assignment: Sequence[TopicIdPartitions]) -> str | None:
+    count = sum(max(len(numbers), 1) for _, numbers in assignment)
+    if count > MAX_ASSIGNED:
+        return f"an assignment of {count} partitions, more than {MAX_ASSIGNED}"
+    lowest = min((min(numbers, default=0) for _, numbers in assignment), default=0)
+    return f"partition {lowest} is assigned" if lowest < 0 else None
 
 
 # By the type of the response. A response to another request fails in the part that has asked.

@@ -26,7 +26,7 @@ from asyncrevoke.runtime.net.fatal_errors import (
     opening_failure,
     request_name,
 )
-from asyncrevoke.runtime.net.frames import Frames, FrameTooLargeError
+from asyncrevoke.runtime.net.frames import Frames, FrameTooLargeError, frame_limit
 from asyncrevoke.runtime.net.large_responses import LargeResponses
 from asyncrevoke.runtime.net.limited_connection import abort_transport
 from asyncrevoke.runtime.net.pending_request import PendingRequest
@@ -49,11 +49,7 @@ __all__ = ["Connection", "RequestFailed"]
 
 _log = logging.getLogger("asyncrevoke.connection")
 
-_MIB: Final = 1024 * 1024
 _SIZE: Final = struct.Struct(">i")
-# Bytes beside record data, and for responses without records: metadata of a large cluster.
-_FRAME_MARGIN: Final = _MIB
-_SMALLEST_FRAME_LIMIT: Final = 16 * _MIB
 # Brokers close idle connections after 10 minutes; close before that.
 _IDLE_SECONDS: Final = 540
 _NEVER: Final = float("inf")
@@ -141,7 +137,6 @@ class Connection:
             versions = versions_of(raw)
         except Exception as error:  # SASL libraries raise errors of their own
             raise opening_failure(error, node, config, within) from error
-        limit = max(config.fetch_max_bytes, _SMALLEST_FRAME_LIMIT) + _FRAME_MARGIN
         opening = loop.time() - begun_at
         if (sock := writer.get_extra_info("socket")) is not None:
             keep_alive(sock, 2 * RoundTripTime(opening).silence_timeout(silence_timeout))
@@ -151,7 +146,7 @@ class Connection:
             writer,
             versions,
             config.client_id,
-            limit,
+            frame_limit(config.fetch_max_bytes),
             threads,
             buffers,
             opening=opening,

@@ -11,7 +11,12 @@ from asyncrevoke.runtime.net.socket_options import LowWaterMark
 if TYPE_CHECKING:
     from asyncrevoke.protocol.receive_buffers import ReceiveBuffers
 
-__all__ = ["FrameReceiver", "FrameTooLargeError", "Frames"]
+__all__ = ["FrameReceiver", "FrameTooLargeError", "Frames", "frame_limit"]
+
+_MIB: Final = 1024 * 1024
+# Bytes beside record data, and for responses without records: metadata of a large cluster.
+_FRAME_MARGIN: Final = _MIB
+_SMALLEST_FRAME_LIMIT: Final = 16 * _MIB
 
 _SIZE: Final = struct.Struct(">i")
 _BUFFER_BYTES: Final = 64 * 1024
@@ -20,6 +25,12 @@ _NOTHING: Final = memoryview(b"")
 
 class FrameTooLargeError(ConnectionError):
     """A frame that is larger than the limit."""
+
+
+def frame_limit(fetch_max_bytes: int) -> int:
+    """Bytes of the largest frame that an authenticated broker may send to a client that fetches
+    up to ``fetch_max_bytes`` of records at once."""
+    return max(fetch_max_bytes, _SMALLEST_FRAME_LIMIT) + _FRAME_MARGIN
 
 
 class FrameReceiver(Protocol):

@@ -2,16 +2,17 @@
 
 ``options`` are those of aiokafka's class, and ``sasl_scram_max_iterations``. Opening a connection
 has the limits of :mod:`asyncrevoke.runtime.net.limited_connection`, and takes at most the client's
-``request_timeout_ms``. Responses of an authenticated broker are not limited.
+``request_timeout_ms``. Responses have the limit of a consumer's connections, which depends on
+``fetch_max_bytes``; for clients without this option, on its default.
 """
 
 from __future__ import annotations
 
 from functools import partial
 from types import FunctionType, MethodType
-from typing import Any
+from typing import Any, cast
 
-from asyncrevoke.config.checks import SCRAM_MAX_ITERATIONS, addresses
+from asyncrevoke.config.checks import FETCH_MAX_BYTES, SCRAM_MAX_ITERATIONS, addresses
 from asyncrevoke.runtime.net.authentication.credentials_filter import keep_credentials_out_of_logs
 
 __all__ = ["kafka_admin", "kafka_consumer", "kafka_producer"]
@@ -40,6 +41,9 @@ def kafka_admin(**options: object) -> Any:  # noqa: ANN401
 
 def _limited(kind: Any, options: dict[str, object], client: str) -> Any:  # noqa: ANN401
     """A ``kind`` with limited connections. ``client`` is its attribute that opens connections."""
+    from asyncrevoke.runtime.net.frames import frame_limit
+    from asyncrevoke.runtime.net.limited_connection import open_limited
+
     keep_credentials_out_of_logs()
     if "bootstrap_servers" in options:
         # aiokafka logs addresses as they are, also one that has a password.
@@ -49,21 +53,24 @@ def _limited(kind: Any, options: dict[str, object], client: str) -> Any:  # noqa
     # aiokafka does not know this one.
     most_iterations = options.pop("sasl_scram_max_iterations", SCRAM_MAX_ITERATIONS)
     made = kind(**options)
-    _limit(getattr(made, client), most_iterations)
+    fetch_max_bytes = cast("int", options.get("fetch_max_bytes", FETCH_MAX_BYTES))
+    opening = partial(
+        open_limited,
+        scram_max_iterations=most_iterations,
+        max_response=frame_limit(fetch_max_bytes),
+    )
+    _limit(getattr(made, client), opening)
     return made
 
 
-def _limit(client: Any, most_iterations: object) -> None:  # noqa: ANN401
-    """Let a client open limited connections.
+def _limit(client: Any, opening: object) -> None:  # noqa: ANN401
+    """Let a client open limited connections by ``opening``.
 
     aiokafka opens connections by a function of a module. The two methods that call it are replaced
     on this client only; other clients in the process are not changed.
     """
     from aiokafka.client import AIOKafkaClient
 
-    from asyncrevoke.runtime.net.limited_connection import open_limited
-
-    opening = partial(open_limited, scram_max_iterations=most_iterations)
     kind: Any = AIOKafkaClient
     for name in ("bootstrap", "_get_conn"):
         method: FunctionType = getattr(kind, name)

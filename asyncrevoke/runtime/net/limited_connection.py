@@ -1,4 +1,4 @@
-"""aiokafka's connection with limits on what an unauthenticated broker may cost."""
+"""aiokafka's connection with limits on what a broker may cost."""
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
@@ -16,6 +16,7 @@ import struct
 from typing import TYPE_CHECKING, Any, Final
 
 from aiokafka.conn import AIOKafkaConnection
+from aiokafka.errors import KafkaConnectionError
 from aiokafka.protocol.admin import SaslAuthenticateRequest
 from typing_extensions import override
 
@@ -58,7 +59,7 @@ def abort_transport(transport: asyncio.WriteTransport) -> None:
 
 
 class OversizedResponseError(ConnectionError):
-    """A response larger than allowed before authentication has completed."""
+    """A response larger than the limit."""
 
 
 class UnexpectedResponseError(ConnectionError):
@@ -82,11 +83,12 @@ class AuthenticatedSession:
 
 
 class LimitedConnection(AIOKafkaConnection):  # type: ignore[misc]
-    """Until it is open, rejects a response by its declared size, before it is read.
+    """Rejects a response by its declared size, before it is read; the limit is smaller until it is
+    open.
 
-    ``scram_max_iterations`` limits the work of a SCRAM exchange. Opening starts no thread, except
-    for GSSAPI and the name lookup. If :meth:`connect` fails or is cancelled, the socket is closed
-    without waiting for its peer.
+    ``scram_max_iterations`` limits the work of a SCRAM exchange. ``max_response`` is the limit in
+    bytes once it is open. Opening starts no thread, except for GSSAPI and the name lookup. If
+    :meth:`connect` fails or is cancelled, the socket is closed without waiting for its peer.
     """
 
     def __init__(
@@ -94,12 +96,15 @@ class LimitedConnection(AIOKafkaConnection):  # type: ignore[misc]
         host: str,
         port: int,
         *,
+        max_response: int,
         scram_max_iterations: int = SCRAM_MAX_ITERATIONS,
         **options: Any,  # noqa: ANN401 - of aiokafka's
     ) -> None:
         super().__init__(host, port, **options)
         self._scram_max_iterations = scram_max_iterations
-        self._largest: int | None = _LARGEST_VERSIONS
+        self._max_response = max_response
+        self._largest = _LARGEST_VERSIONS
+        self._is_open = False
         self._transport: asyncio.WriteTransport | None = None
         self.session: AuthenticatedSession | None = None
 
@@ -112,7 +117,8 @@ class LimitedConnection(AIOKafkaConnection):  # type: ignore[misc]
             if self._transport is not None:
                 abort_transport(self._transport)
             raise
-        self._largest = None
+        self._largest = self._max_response
+        self._is_open = True
         return streams
 
     @override
@@ -185,11 +191,13 @@ class LimitedConnection(AIOKafkaConnection):  # type: ignore[misc]
             del connection
 
     def _admit(self, size: int) -> None:
-        if size < 0 or (self._largest is not None and size > self._largest):
-            raise OversizedResponseError(
-                f"a response of {size} bytes while the connection was opened exceeds the limit of"
-                f" {self._largest}"
-            )
+        if not 0 <= size <= self._largest:
+            when = "" if self._is_open else " while the connection was opened"
+            error = f"a response of {size} bytes{when} exceeds the limit of {self._largest}"
+            if self._is_open and self._requests and not (sent := self._requests[0][-1]).done():
+                # Otherwise the request fails because the connection is closed, without a reason.
+                sent.set_exception(KafkaConnectionError(error))
+            raise OversizedResponseError(error)
         if not self._requests:
             raise UnexpectedResponseError("a response without a request")
 

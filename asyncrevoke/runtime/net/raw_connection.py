@@ -9,6 +9,7 @@ from aiokafka.abc import AbstractTokenProvider
 from asyncrevoke.config.security import security_options
 from asyncrevoke.runtime.net.authentication.credentials_filter import keep_credentials_out_of_logs
 from asyncrevoke.runtime.net.fatal_errors import NoTokenError
+from asyncrevoke.runtime.net.frames import frame_limit
 from asyncrevoke.runtime.net.limited_connection import LimitedConnection
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ def raw_connection(node: Node, config: ConsumerConfig) -> RawConnection:
         node.port,
         client_id=config.client_id,
         request_timeout_ms=_NEVER_MS,
+        max_response=frame_limit(config.fetch_max_bytes),
         scram_max_iterations=config.sasl_scram_max_iterations,
         **security,
     )

@@ -167,8 +167,8 @@ def test_dead_letters_are_listed_and_replayed(
     done = finished.run(listener, "dead-letters", "list", DEAD, "--json")
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["rows"][0]["count"] == 1
-    journal = ("--journal", str(tmp_path / "replayed.jsonl"))
-    replayed = finished.run(listener, "dead-letters", "replay", DEAD, *journal, "--json")
+    options = ("--journal", str(tmp_path / "replayed.jsonl"), "--origin-topic", RETURNED, "--json")
+    replayed = finished.run(listener, "dead-letters", "replay", DEAD, *options)
     assert replayed.exit_code == 0, replayed.output
     assert json.loads(replayed.stdout)["sent"] == 1
     rejected = finished.run(listener, "dead-letters", "list", DEAD, wrong=True)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 from unittest import mock
 
 import msgspec
+from aiokafka.codec import lz4_encode, snappy_encode, zstd_encode
 from aiokafka.record.default_records import _DefaultRecordBatchPy
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from crc32c import crc32c
@@ -37,7 +38,7 @@ from asyncrevoke.protocol.unpacking import unpack
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
 _PREFIX = struct.Struct(">Bq")
 _READ_COMMITTED = 1
@@ -48,6 +49,18 @@ _ABORTED = 5
 _ABORT, _COMMIT = b"\0\0\0\0", b"\0\0\0\1"
 _HEADER_SIZE = 61
 _LIMITS = {0: 64 * 2**20, _LOW_LIMIT: 2**16}
+# A frame that has no data.
+_SKIPPED = struct.pack("<II", 0x184D2A50, 0)
+# By codec: what is before the parts, empty parts, and how a part is made.
+_EMPTY_PARTS: dict[int, tuple[bytes, tuple[bytes, ...], Callable[[bytes], bytes]]] = {
+    2: (
+        b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1),
+        (struct.pack(">i", 1) + b"\0", struct.pack(">i", 0)),
+        lambda data: _with_length(snappy_encode(data, xerial_compatible=False)),
+    ),
+    3: (b"", (lz4_encode(b""), _SKIPPED), lz4_encode),
+    4: (b"", (zstd_encode(b""), _SKIPPED), zstd_encode),
+}
 # A batch that becomes more is decoded once, to measure what that takes.
 _LARGEST_COMPARED = 2**20
 _EMPTY = gzip.compress(b"")
@@ -115,6 +128,8 @@ class Batches:
             return header_bomb(random.choice((MAX_RECORD_HEADERS + 1, 10**6))), base + 1
         if kind == 1:
             return self._bomb(random), base + 1
+        if kind < 12:
+            return self._of_empty_parts(random), base + 1
         if kind < 40:
             return self._legacy(random), base + 1
         if kind < 200:
@@ -184,6 +199,16 @@ class Batches:
                 )
             )
         return _resealed(bytes(data))
+
+    def _of_empty_parts(self, random: random.Random) -> bytes:
+        """A record among empty blocks of a chain (snappy) or empty frames (lz4, zstd)."""
+        codec = random.choice(tuple(_EMPTY_PARTS))
+        begin, parts, pack = _EMPTY_PARTS[codec]
+        packed = random.choice((pack(record()), pack(record(value=bytes(2**16))), b""))
+        before, after = random.choice(parts), random.choice(parts)
+        data = raw_batch(record(), codec=codec)[:_HEADER_SIZE] + begin
+        data += before * random.choice((0, 1, 100, 5000, 60_000)) + packed
+        return _resealed(data + after * random.choice((0, 0, 1, 100, 5000)))
 
     def _legacy(self, random: random.Random) -> bytes:
         builder = LegacyRecordBatchBuilder(random.choice((0, 1)), random.choice((0, 1, 2)), 2**20)
@@ -385,6 +410,10 @@ def _taken(buffer: RecordBuffer, *, unreadable: bool) -> list[Record] | CorruptR
 
 def _is_intact(raw: bytes) -> bool:
     return crc32c(raw[21:]) == int.from_bytes(raw[17:21])
+
+
+def _with_length(block: bytes) -> bytes:
+    return struct.pack(">i", len(block)) + block
 
 
 def _resealed(data: bytes) -> bytes:

@@ -2,7 +2,7 @@
 
 An input is one byte that says what it is, then the bytes. What is promised: it is read, or rejected
 with ``MalformedMemberData``; what is read has no more parts than it has bytes, and is read the same
-after it was written again.
+after it was written again; and a leader takes of it what a group can have, with any assignor.
 """
 
 from __future__ import annotations
@@ -12,12 +12,17 @@ from typing import TYPE_CHECKING, ClassVar
 
 from wire.frames.response_frames import spoil
 
+from asyncrevoke.config.topics import is_legal_topic
+from asyncrevoke.core.assignors import ASSIGNORS
+from asyncrevoke.core.assignors.ownership import generation_of
+from asyncrevoke.core.assignors.sticky import StickyAssignor
 from asyncrevoke.core.membership.classic.assignment_user_data import (
     AssignmentUserData,
     checksum,
     decode_assignment_user_data,
     encode_assignment_user_data,
 )
+from asyncrevoke.core.membership.classic.leader.reported_subscription import read_subscription
 from asyncrevoke.core.membership.classic.subscription_user_data import reads_maps
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.subscription import (
@@ -33,6 +38,9 @@ if TYPE_CHECKING:
     import random
 
 _TOPICS = ("", "a", "orders", "x" * 249, "y" * 3000, "ä", "a/b", "a\nb", ".", "..", "\0")
+_STICKY = StickyAssignor()
+# The one that the group has just joined.
+_GENERATION = 5
 _NUMBERS = (0, 1, 2, 9, 1000, 2**31 - 1)
 _COUNTS = (-1, 0, 1, 2**15, 2**31 - 1, -(2**31))
 
@@ -68,7 +76,9 @@ class MemberBlobs:
                 owned=tuple(partitions),
                 generation=random.choice((-1, 0, 7, 2**31 - 1)),
                 rack=random.choice((None, "", "rack")),
-                user_data=random.choice((None, b"", random.randbytes(30))),
+                user_data=random.choice(
+                    (None, b"", random.randbytes(30), _STICKY.user_data(7, partitions))
+                ),
             )
             kind, data = b"s", encode_subscription(subscription, random.randrange(4))
         how = random.randrange(10)
@@ -102,7 +112,17 @@ class MemberBlobs:
         again, note_again = decode_assignment(encode_assignment(partitions, note))
         assert (sorted(again), note_again) == (sorted(partitions), note)
 
+    def _reported(self, data: bytes) -> None:
+        for assignor in ASSIGNORS.values():
+            found = read_subscription(data, _GENERATION, assignor).subscription
+            assert all(map(is_legal_topic, found.topics))
+            assert all(is_legal_topic(tp.topic) for tp in found.owned)
+            assert len(set(found.topics)) == len(found.topics)
+            assert len(set(found.owned)) == len(found.owned) <= len(data)
+            assert not found.owned or generation_of(found) < _GENERATION
+
     def _subscription(self, data: bytes) -> None:
+        self._reported(data)
         found = decode_subscription(data)
         assert len(found.topics) + len(found.owned) <= len(data)
         assert all(number >= 0 for _, number in found.owned)

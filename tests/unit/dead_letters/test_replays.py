@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import structs
 
 from asyncrevoke import Consumer, TopicPartition
 from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
@@ -105,9 +106,9 @@ def test_what_would_fail_for_ever_is_not_replayed(to: str, replays: bytes, why: 
     record = Record("orders", 3, 42, 1, 0, b"k", b"v", (("asyncrevoke-replays", replays),))
     letter = read_dead_letter(stored(record))
     assert isinstance(letter, StoredDeadLetter)
-    assert why in (why_not_replayed(letter, to, 3) or "")
+    assert why in (why_not_replayed(letter, to, (to,), 3) or "")
     fresh = letter._replace(replays=0)
-    assert why_not_replayed(fresh, "orders", 3) is None
+    assert why_not_replayed(fresh, "orders", ("orders",), 3) is None
 
 
 def test_a_filter_takes_what_agrees_with_each_of_its_fields() -> None:
@@ -189,6 +190,53 @@ async def test_a_rate_limits_how_many_are_sent_in_a_second() -> None:
         result = await t.replay_dead_letters("orders.dlq", ReplayOptions(rate=0.5))
         assert result.sent == 3
         assert t.time - before >= 4
+
+
+async def test_a_dead_letter_does_not_choose_which_topic_a_replay_writes_to() -> None:
+    calls: list[tuple[int, bytes]] = []
+    headers = {
+        "asyncrevoke-origin-topic": "payments",
+        "asyncrevoke-origin-partition": "0",
+        "asyncrevoke-origin-offset": "7",
+    }
+    async with TestConsumer(failing(calls), partitions=1) as t:
+        await t.publish("payments", 1)
+        await t.publish("orders.dlq", 1_000_000, headers=headers)
+        await t.publish("orders", -1)
+        result = await t.replay_dead_letters("orders.dlq")
+        assert (result.sent, result.by_topic) == (1, {"orders": 1})
+        (rejected,) = result.named
+        assert rejected.offset == 0
+        assert "its origin payments is not the topic that orders.dlq is named after" in rejected.why
+        assert len(t.records("payments")) == 1
+        chosen = DeadLetterFilter(origin_topics=frozenset(["payments"]))
+        result = await t.replay_dead_letters("orders.dlq", ReplayOptions(chosen=chosen))
+        assert (result.sent, result.by_topic) == (1, {"payments": 1})
+        result = await t.replay_dead_letters("orders.dlq", ReplayOptions(to="repaired"))
+        assert result.by_topic == {"repaired": 3}  # the one of orders has failed again
+
+
+@pytest.mark.parametrize(
+    ("dead_letter_topic", "origin", "replayed"),
+    [
+        ("orders.dlq", "orders", True),
+        ("orders-eu-dead-letters", "orders-eu", True),
+        ("orders_DLT", "orders", True),
+        ("orders.dlq", "order", False),
+        ("orders.dlq", "orders.", False),
+        ("orders.dlq", "dlq", False),
+        ("orders.dlq", "orders.dlq", False),
+        ("ordersdlq", "orders", False),
+        ("dlq", "orders", False),
+    ],
+)
+def test_the_topic_of_a_replay_is_the_one_that_the_dead_letter_topic_is_named_after(
+    dead_letter_topic: str, origin: str, replayed: bool
+) -> None:
+    letter = read_dead_letter(stored(Record(origin, 0, 1, 1234, 0, b"k", b"v")))
+    assert isinstance(letter, StoredDeadLetter)
+    letter = letter._replace(record=structs.replace(letter.record, topic=dead_letter_topic))
+    assert (why_not_replayed(letter, origin, (), 3) is None) is replayed
 
 
 # -- the journal ----------------------------------------------------------------------------------

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from asyncrevoke.errors import FatalError
     from asyncrevoke.model import GroupMetadata, TopicPartition
 
+# Topics in the reason of a rejoin.
+_NAMED = 5
+
 
 class ClassicMembership:
     """One member of a classic group."""
@@ -307,7 +310,7 @@ class ClassicMembership:
             self._rejoin_owed = "the partitions of the group's topics have changed"
         change = self._partitions.apply(assigned, self.topics)
         if change.stray:
-            topics = ", ".join(change.stray)
+            topics = ", ".join(change.stray[:_NAMED])
             self._rejoin_owed = f"assigned topics that the member did not subscribe to: {topics}"
         for instance in change.withdrawn:
             self._revocation.withdraw(instance)

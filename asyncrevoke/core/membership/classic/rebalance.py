@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.core.io.fatal_error import fatal_error
 from asyncrevoke.core.io.wait_log import WaitLog
-from asyncrevoke.core.membership.classic.assignment_user_data import decode_assignment_user_data
 from asyncrevoke.core.membership.classic.error_table import (
     SYNC_ERRORS,
     JoinErrorAction,
@@ -20,7 +19,7 @@ from asyncrevoke.core.membership.classic.join_and_sync import JoinAndSync
 from asyncrevoke.core.membership.classic.leader.group_leader import GroupLeader, leading_again
 from asyncrevoke.core.membership.classic.state_table import ClassicState, ClassicTransition
 from asyncrevoke.core.membership.classic.subscription_user_data import LastAssignment, user_data
-from asyncrevoke.errors import FatalError
+from asyncrevoke.core.membership.received_assignment import ReceivedAssignment, read_assignment
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     JoinGroupMember,
@@ -29,12 +28,7 @@ from asyncrevoke.protocol.messages import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from asyncrevoke.protocol.subscription import (
-    MalformedMemberData,
-    Subscription,
-    decode_assignment,
-    encode_subscription,
-)
+from asyncrevoke.protocol.subscription import Subscription, encode_subscription
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,6 +44,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.core.metadata.coordinator import Coordinator
     from asyncrevoke.core.partition.revocation import Revocation
+    from asyncrevoke.errors import FatalError
     from asyncrevoke.model import TopicPartition
 
 _LONG_SYNC = 5.0
@@ -76,6 +71,7 @@ class MemberRebalance:
         self._outbox = outbox
         self._log = WaitLog(outbox)
         self._config = config
+        self._cluster = cluster
         self._coordinator = coordinator
         self._revocation = revocation
         self._assignors = assignors
@@ -292,15 +288,28 @@ class MemberRebalance:
             self._member.start_join(now, "the group rebalances")
 
     def _synced(self, now: float, data: bytes) -> None:
-        try:
-            assigned, note_data = decode_assignment(data)
-        except MalformedMemberData as error:
-            self._member.fail(now, FatalError(f"the leader's assignment cannot be read: {error}"))
-            return
+        received = read_assignment(data, self._member.topics, self._cluster)
+        self._log_invalid(received)
         self._identity.transition(ClassicState.AWAIT_SYNC, ClassicTransition.SYNCED)
         self._log.forget(_GROUP)
-        self._last_assignment = LastAssignment(self._identity.generation, assigned)
-        self._member.assignment_received(now, assigned, decode_assignment_user_data(note_data))
+        self._last_assignment = LastAssignment(self._identity.generation, received.partitions)
+        self._member.assignment_received(now, received.partitions, received.user_data)
+
+    def _log_invalid(self, received: ReceivedAssignment) -> None:
+        if received.unreadable is not None:
+            self._outbox.emit(
+                "error",
+                "the leader's assignment cannot be decoded; no partitions are assigned",
+                group=self._group_id,
+                problem=received.unreadable,
+            )
+        elif received.ignored is not None:
+            self._outbox.emit(
+                "error",
+                "part of the leader's assignment is not valid and was ignored",
+                group=self._group_id,
+                problem=received.ignored,
+            )
 
     # --- heartbeats and commits meanwhile --------------------------------------------------------
 

@@ -354,7 +354,7 @@ class ConsumerGroupMembership:
     def _reconcile(self, now: float, since: float | None = None, *, news: bool = False) -> None:
         """Start what the newest assignment adds, and revoke what it removes. The coordinator cannot
         have revoked it before ``since``."""
-        kept, usable, are_unknown = self._target.resolve()
+        kept, usable, are_unknown = self._target.resolve(self._assignment.partitions())
         self._unknown.note(are_unknown)
         if news:
             self._unknown.assignment_changed(now)

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 class Resolved(NamedTuple):
-    """``kept`` may stay assigned; ``usable`` may also be started. ``missing``: the metadata lack
-    something."""
+    """``usable`` may be started; ``kept`` are these and the live ones that may stay assigned.
+    ``missing``: the metadata lack something."""
 
     kept: frozenset[TopicPartition]
     usable: frozenset[TopicPartition]
@@ -43,10 +43,10 @@ class TargetAssignment:
         """Forget the assignment: there is no membership."""
         self.replace(())
 
-    def resolve(self) -> Resolved:
-        """The assignment by the present metadata."""
-        kept: set[TopicPartition] = set()
+    def resolve(self, live: Iterable[TopicPartition]) -> Resolved:
+        """The assignment by the present metadata; ``live`` are the partitions of this member."""
         usable: set[TopicPartition] = set()
+        assigned: dict[str, set[int]] = {}
         missing = False
         known = self._cluster.names_by_id()
         for topic_id, numbers in self._partitions:
@@ -55,13 +55,14 @@ class TargetAssignment:
                 self._names[topic_id] = name
                 self._ids[name] = topic_id
                 there = self._cluster.partition_set(name)
-                usable.update(TopicPartition(name, n) for n in numbers if n in there)
+                usable.update(TopicPartition(name, n) for n in frozenset(numbers) & there)
                 missing = missing or not there >= frozenset(numbers)
             else:
                 missing = True
                 name = self._names.get(topic_id)
             if name is not None and self._ids.get(name) == topic_id:
-                kept.update(TopicPartition(name, n) for n in numbers)
+                assigned.setdefault(name, set()).update(numbers)
+        kept = usable.union(tp for tp in live if tp.partition in assigned.get(tp.topic, ()))
         return Resolved(frozenset(kept), frozenset(usable), missing)
 
     def owned(self, partitions: Iterable[TopicPartition]) -> tuple[TopicIdPartitions, ...]:

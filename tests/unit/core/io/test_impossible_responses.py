@@ -6,6 +6,7 @@ import pytest
 from unit.core.scripted_brokers import NODE_IDS, tp
 from unit.core.scripted_group import MEMBER, ScriptedGroup
 
+from asyncrevoke.config.topics import MAX_ASSIGNED
 from asyncrevoke.core.io.effects import Channel, Replied, ResetConnection
 from asyncrevoke.core.io.response_checks import find_contradiction
 from asyncrevoke.core.membership.classic.state_table import ClassicState
@@ -26,6 +27,7 @@ from asyncrevoke.protocol.messages import (
     MetadataResponse,
     Request,
     Response,
+    TopicIdPartitions,
 )
 
 EVENT = "invalid response from a broker; retrying on a new connection"
@@ -102,6 +104,12 @@ def found(**fields: object) -> FindCoordinatorResponse:
     return FindCoordinatorResponse(**(usual | fields))  # type: ignore[arg-type]
 
 
+def assigned(*assignment: TopicIdPartitions) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(
+        error=ErrorCode.none, member_epoch=1, assignment=assignment
+    )
+
+
 @pytest.mark.parametrize(
     ("request_", "answer"),
     [
@@ -117,6 +125,9 @@ def found(**fields: object) -> FindCoordinatorResponse:
         (JOIN, JoinGroupResponse(error=ErrorCode.member_id_required)),
         (BEAT, ConsumerGroupHeartbeatResponse(error=ErrorCode.none, member_epoch=0)),
         (BEAT, ConsumerGroupHeartbeatResponse(error=ErrorCode.none, member_epoch=-3)),
+        (BEAT, assigned((bytes(16), (0, -1)))),
+        (BEAT, assigned((bytes(16), (0,) * (MAX_ASSIGNED + 1)))),
+        (BEAT, assigned(*((bytes(16), ()) for _ in range(MAX_ASSIGNED + 1)))),
     ],
 )
 def test_what_cannot_be_true_is_named(request_: Request, answer: Response) -> None:
@@ -135,6 +146,8 @@ def test_what_cannot_be_true_is_named(request_: Request, answer: Response) -> No
         (JOIN, joined()),
         (JOIN, JoinGroupResponse(error=ErrorCode.unknown_member_id)),
         (BEAT, ConsumerGroupHeartbeatResponse(error=ErrorCode.fenced_member_epoch)),
+        (BEAT, assigned()),
+        (BEAT, assigned((bytes(16), ()), (bytes(16), (0, 2**31 - 1)))),
         (PULSE, HeartbeatResponse(error=ErrorCode.rebalance_in_progress)),
     ],
 )

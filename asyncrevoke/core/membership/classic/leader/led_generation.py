@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
 
+from asyncrevoke.config.topics import MAX_TOPICS
 from asyncrevoke.core.assignors.assignor import Assignor, RebalanceProtocol, assign
 from asyncrevoke.core.assignors.member import Member
 from asyncrevoke.core.assignors.ownership import OwnershipViolation, generation_of, repair, withheld
@@ -22,13 +23,13 @@ from asyncrevoke.core.membership.classic.leader.reported_subscription import (
 )
 from asyncrevoke.core.membership.classic.subscription_user_data import reads_maps
 from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.subscription import encode_assignment
+from asyncrevoke.protocol.subscription import Subscription, encode_assignment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from asyncrevoke.core.assignors.racks import PartitionRacks
-    from asyncrevoke.protocol.messages import JoinGroupResponse
+    from asyncrevoke.protocol.messages import JoinGroupMember, JoinGroupResponse
 
 Assignments = tuple[tuple[str, bytes], ...]
 """The encoded assignment of each member, by its id."""
@@ -37,6 +38,10 @@ Owners = dict[TopicPartition, str]
 
 # The fewest bytes of a topic or a partition in a subscription.
 _BYTES_PER_NAME = 4
+_TOO_MANY_TOPICS = ReportedSubscription(
+    Subscription(topics=()),
+    unreadable=f"with its topics the group would have more than {MAX_TOPICS}",
+)
 
 
 class LedGeneration:
@@ -99,6 +104,8 @@ def read_generation(
         member.member_id: (member, read_subscription(member.metadata, reply.generation, assignor))
         for member in reply.members  # a member that is named twice counts once
     }
+    for member_id in _with_too_many_topics(reply.member_id, reports):
+        reports[member_id] = (reports[member_id][0], _TOO_MANY_TOPICS)
     claims = {
         member_id: (generation_of(report.subscription), frozenset(report.subscription.owned))
         for member_id, (_, report) in reports.items()
@@ -113,6 +120,25 @@ def read_generation(
         members.append(Member(member_id, member.group_instance_id, reported.subscription))
     generation = LedGeneration(assignor, members, skips_assignment=reply.skip_assignment)
     return ReadGeneration(generation, tuple(faulty))
+
+
+def _with_too_many_topics(
+    us: str, reports: Mapping[str, tuple[JoinGroupMember, ReportedSubscription]]
+) -> list[str]:
+    """The members with the largest subscriptions, if the topics of all, beside this leader's own,
+    exceed what a leader watches."""
+    topics = {member_id: each.subscription.topics for member_id, (_, each) in reports.items()}
+    if sum(map(len, topics.values())) <= MAX_TOPICS:
+        return []
+    watched = set(topics.get(us, ()))
+    too_many: list[str] = []
+    for member_id in sorted(topics, key=lambda member_id: len(topics[member_id])):
+        added = frozenset(topics[member_id]).difference(watched)
+        if not added or len(watched) + len(added) <= MAX_TOPICS:
+            watched |= added
+        else:
+            too_many.append(member_id)
+    return too_many
 
 
 def _without_false_claims(

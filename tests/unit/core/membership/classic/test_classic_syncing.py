@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import (
@@ -14,6 +16,7 @@ from unit.core.scripted_group import (
     wait_until,
 )
 
+from asyncrevoke.config.topics import MAX_ASSIGNED
 from asyncrevoke.core.assignors.cooperative_sticky import CooperativeStickyAssignor
 from asyncrevoke.core.io.effects import NotifyKind
 from asyncrevoke.core.membership.classic.state_table import ClassicState
@@ -31,6 +34,7 @@ from asyncrevoke.protocol.messages import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
+from asyncrevoke.protocol.subscription import encode_assignment
 
 BOTH = pytest.mark.parametrize("eager", [True, False], ids=["eager", "cooperative"])
 
@@ -61,17 +65,62 @@ def test_a_member_that_the_leader_left_out_has_nothing_and_stays(eager: bool) ->
     assert group.assigned == frozenset()
 
 
-def test_an_assignment_that_cannot_be_read_is_fatal_with_a_sentence() -> None:
+@BOTH
+@pytest.mark.parametrize(
+    ("blob", "problem"),
+    [
+        (b"\x00\x01garbage", "ConsumerProtocolAssignment"),
+        (struct.pack(">hih6si", 1, 1, 6, b"orders", MAX_ASSIGNED + 1) + bytes(400_008), "100000"),
+        (bytes(4 * 2**20 + 1), "4194304"),
+    ],
+)
+def test_an_assignment_that_cannot_be_read_assigns_nothing_and_ends_no_member(
+    eager: bool, blob: bytes, problem: str
+) -> None:
+    group = ScriptedGroup(eager=eager)
+    group.become_member(0, 1)
+    group.rebalance()
+    group.step()
+    group.step()
+    group.answer_join()
+    group.reply(
+        group.only(SyncGroupRequest)[0],
+        SyncGroupResponse(error=ErrorCode.none, assignment=blob),
+    )
+    (line,) = group.named("the leader's assignment cannot be decoded; no partitions are assigned")
+    assert problem in str(line.fields["problem"])
+    group.step()  # raised FatalError
+    group.step()
+    if eager:
+        group.rebalance()
+        group.step()
+    group.rejoin(0)
+    assert group.assigned == orders(0)
+
+
+def test_a_leader_cannot_assign_tens_of_thousands_of_partitions_that_do_not_exist() -> None:
     group = ScriptedGroup()
     group.start()
     group.give_id()
     group.answer_join()
     group.reply(
         group.only(SyncGroupRequest)[0],
-        SyncGroupResponse(error=ErrorCode.none, assignment=b"\x00\x01garbage"),
+        SyncGroupResponse(
+            error=ErrorCode.none, assignment=encode_assignment(map(tp, range(20_000)))
+        ),
     )
-    with pytest.raises(FatalError, match="the leader's assignment cannot be read"):
-        group.poll()
+    assert group.assigned == orders(0, 1, 2, 3)
+    (line,) = group.named("part of the leader's assignment is not valid and was ignored")
+    assert line.fields["problem"] == "19996 partitions that do not exist, such as orders-4"
+
+
+def test_partitions_that_the_metadata_do_not_have_yet_are_assigned() -> None:
+    group = ScriptedGroup()
+    group.start()
+    group.give_id()
+    group.answer_join()
+    group.answer_sync(*map(tp, range(100)))
+    assert group.assigned == orders(*range(100))
 
 
 @BOTH

@@ -9,6 +9,7 @@ from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import orders
 
 from asyncrevoke.core.io.effects import Channel, FailureKind, NotifyKind
+from asyncrevoke.core.membership.kip848 import target_assignment
 from asyncrevoke.core.membership.kip848.state_table import (
     MEMBER_TRANSITIONS,
     MemberState,
@@ -21,9 +22,10 @@ from asyncrevoke.errors import (
     InconsistentGroupError,
     UnsupportedVersionError,
 )
-from asyncrevoke.model import BrokerPattern
+from asyncrevoke.model import BrokerPattern, TopicPartition
 from asyncrevoke.protocol.messages import (
     ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
     ErrorCode,
     JoinGroupRequest,
     OffsetCommitRequest,
@@ -460,3 +462,30 @@ def test_a_session_timeout_without_a_response_does_not_end_the_membership() -> N
     group.answer(tp(0))
     assert group.named("membership is confirmed again")
     assert group.step().lost == frozenset()
+
+
+def test_assigned_partitions_that_do_not_exist_make_no_objects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    group = Group()
+    group.start()
+    made: list[TopicPartition] = []
+
+    def make(topic: str, number: int) -> TopicPartition:
+        made.append(TopicPartition(topic, number))
+        return made[-1]
+
+    monkeypatch.setattr(target_assignment, "TopicPartition", make)
+    ((topic_id, _),) = group.ids(tp(0))
+    group.reply(
+        group.next_beat(),
+        ConsumerGroupHeartbeatResponse(
+            error=ErrorCode.none,
+            member_id="client-made",
+            member_epoch=1,
+            assignment=((topic_id, tuple(range(50_000))),),
+        ),
+    )
+    assert group.assigned == orders(0, 1, 2, 3)
+    assert set(made) == orders(0, 1, 2, 3)
+    assert len(made) < 100

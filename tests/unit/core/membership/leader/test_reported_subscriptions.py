@@ -14,6 +14,7 @@ from unit.core.scripted_group import MEMBER, ScriptedGroup, orders
 from asyncrevoke.config.topics import MAX_TOPICS
 from asyncrevoke.core.assignors import ASSIGNORS
 from asyncrevoke.core.assignors.ownership import generation_of
+from asyncrevoke.core.membership.classic.leader.led_generation import read_generation
 from asyncrevoke.core.membership.classic.leader.reported_subscription import (
     MAX_BYTES,
     MAX_OWNED,
@@ -24,6 +25,7 @@ from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     JoinGroupMember,
+    JoinGroupResponse,
     MetadataRequest,
     MetadataResponse,
 )
@@ -241,3 +243,50 @@ def test_with_sticky_a_generation_that_has_not_been_counts_as_the_last_one() -> 
 def test_with_sticky_user_data_that_cannot_be_read_say_nothing(data: bytes | None) -> None:
     taken = sticky(data)
     assert (taken.topics, taken.owned, generation_of(taken)) == (VALID.topics, (), -1)
+
+
+def some_topics(first: int, count: int) -> Subscription:
+    return Subscription(topics=tuple(f"{number:06}" for number in range(first, first + count)))
+
+
+def test_members_with_more_topics_than_a_leader_watches_cost_the_others_nothing() -> None:
+    half = MAX_TOPICS // 2
+    small, large = some_topics(0, half - 1), some_topics(half, half)
+    larger, ours = some_topics(2 * half, half + 1), Subscription(topics=("orders",))
+    reply = JoinGroupResponse(
+        error=ErrorCode.none,
+        generation=1,
+        leader=MEMBER,
+        member_id=MEMBER,
+        members=(
+            another(larger, "m-2"),
+            another(large, "m-3"),
+            another(small, "m-4"),
+            another(ours, MEMBER),
+        ),
+    )
+    read = read_generation(RANGE, reply, {})
+    ((member_id, reported),) = read.faulty
+    assert member_id == "m-2"
+    assert reported.unreadable == f"with its topics the group would have more than {MAX_TOPICS}"
+    assert read.generation.topics == {*small.topics, *large.topics, *ours.topics}
+
+
+def test_many_small_subscriptions_displace_no_topics_of_the_leader() -> None:
+    ours = some_topics(0, MAX_TOPICS // 2)
+    others = [some_topics(MAX_TOPICS + 1000 * n, 1000) for n in range(60)]
+    reply = JoinGroupResponse(
+        error=ErrorCode.none,
+        generation=1,
+        leader=MEMBER,
+        member_id=MEMBER,
+        members=(
+            *(another(each, f"m-{n}") for n, each in enumerate(others)),
+            another(ours, MEMBER),
+            another(ours, "m-z"),
+        ),
+    )
+    read = read_generation(RANGE, reply, {})
+    assert len(read.generation.topics) == MAX_TOPICS
+    assert len(read.faulty) == 10
+    assert {MEMBER, "m-z"}.isdisjoint(member_id for member_id, _ in read.faulty)
