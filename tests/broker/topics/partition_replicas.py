@@ -88,10 +88,10 @@ def move_leader(cluster: KafkaCluster, topic: str, number: int) -> int:
         partition_index=i32(number), replicas=tuple(map(BrokerId, ordered))
     )
     wanted = reassignments.ReassignableTopic(name=name, partitions=(partition,))
-    reassigned = admin._ask(ReassignReplicas(topics=(wanted,)))
+    reassigned = admin._response_to(ReassignReplicas(topics=(wanted,)))
     results = [part.error_code for each in reassigned.responses for part in each.partitions]
     assert (reassigned.error_code, results) == (ErrorCode.none, [ErrorCode.none])
-    elected = admin._ask(
+    elected = admin._response_to(
         ElectLeaders(
             topic_partitions=(elections.TopicPartitions(topic=name, partitions=(i32(number),)),)
         )
