@@ -1,8 +1,9 @@
-"""The metrics of a process as Prometheus reads them, for ``asyncrevoke run --metrics``."""
+"""Metrics as Prometheus reads them, for ``asyncrevoke run --metrics``."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
 from asyncrevoke.errors import ConfigError
@@ -12,20 +13,10 @@ if TYPE_CHECKING:
 
 
 class MetricsText:
-    """The metrics of a consumer, and all others in prometheus-client's own registry.
+    """What ``collect`` returns, collected once for all clients that ask meanwhile."""
 
-    To be made before the consumer is entered. An application that observes its consumer by
-    ``PrometheusMetrics()`` itself has its metrics once. Raises ConfigError if the extra is missing.
-    """
-
-    def __init__(self, consumer: Consumer) -> None:
-        try:
-            from asyncrevoke.integrations.prometheus import PrometheusMetrics
-        except ModuleNotFoundError as error:
-            raise ConfigError(
-                f"--metrics needs {error.name}: pip install 'asyncrevoke[cli,metrics]'"
-            ) from error
-        consumer.observe(PrometheusMetrics())
+    def __init__(self, collect: Callable[[], Coroutine[object, object, bytes]]) -> None:
+        self._collect = collect
         self._collecting: asyncio.Task[bytes] | None = None
 
     @property
@@ -36,10 +27,31 @@ class MetricsText:
         return CONTENT_TYPE_LATEST
 
     async def read(self) -> bytes:
-        """All metrics as text. Collects them in a thread, once for all clients that ask meanwhile;
-        cancelling a client's call does not end that. Raises what a collector has raised."""
+        """All metrics as text. Cancelling a client's call does not end the collection. Raises what
+        ``collect`` has raised."""
+        if self._collecting is None or self._collecting.done():
+            self._collecting = asyncio.create_task(self._collect())
+        return await asyncio.shield(self._collecting)
+
+
+def metrics_of_process(consumer: Consumer) -> MetricsText:
+    """The metrics of a consumer, and all others in prometheus-client's own registry, collected in
+    a thread.
+
+    To be called before the consumer is entered. An application that observes its consumer by
+    ``PrometheusMetrics()`` itself has its metrics once. Raises ConfigError if the extra is missing.
+    """
+    try:
+        from asyncrevoke.integrations.prometheus import PrometheusMetrics
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"--metrics needs {error.name}: pip install 'asyncrevoke[cli,metrics]'"
+        ) from error
+    consumer.observe(PrometheusMetrics())
+
+    async def collect() -> bytes:
         from prometheus_client import generate_latest
 
-        if self._collecting is None or self._collecting.done():
-            self._collecting = asyncio.create_task(asyncio.to_thread(generate_latest))
-        return await asyncio.shield(self._collecting)
+        return await asyncio.to_thread(generate_latest)
+
+    return MetricsText(collect)
