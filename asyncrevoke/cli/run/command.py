@@ -13,7 +13,7 @@ import typer
 
 from asyncrevoke.cli.run.health_server import HealthAnswer, HealthServer
 from asyncrevoke.cli.run.log_output import LogFormat, LogLevel, LogOutput
-from asyncrevoke.cli.run.metrics_text import MetricsText
+from asyncrevoke.cli.run.metrics_text import metrics_of_process
 from asyncrevoke.cli.run.serving import ServingError, load, serve
 from asyncrevoke.cli.run.workers.settings import WorkerSettings
 from asyncrevoke.cli.terminal import USAGE
@@ -74,20 +74,28 @@ def run(
     Example: `asyncrevoke run app:consumer --workers 4 --log-format json`
     """
     settings = WorkerSettings(
-        target, workers, reload, shutdown_timeout, log_level, log_format, health_host, health_port
-    )
-    if metrics and (mistake := _metrics_mistake(settings)):
-        print(f"error: {mistake}", file=sys.stderr)
-        raise typer.Exit(USAGE)
+        target, workers, reload, shutdown_timeout, log_level, log_format, health_host, health_port,
+        metrics,
+    )  # fmt: skip
+    _require_health_port_for_metrics(settings)
     output = LogOutput(log_level, log_format)
     output.install()
     if workers is not None or reload:
         raise typer.Exit(_supervise(settings))
     try:
         consumer = load(target)
-        serve(consumer, output, lambda served: _health(served, settings, metrics=metrics))
+        serve(consumer, output, lambda served: _health(served, settings))
     except ServingError as error:
         raise typer.Exit(error.code) from error
+
+
+def _require_health_port_for_metrics(settings: WorkerSettings) -> None:
+    if settings.metrics and settings.health_port is None:
+        print(
+            "error: --metrics is served on the health port: add --health-port 8080, for example",
+            file=sys.stderr,
+        )
+        raise typer.Exit(USAGE)
 
 
 def _supervise(settings: WorkerSettings) -> int:
@@ -113,21 +121,7 @@ def _supervise(settings: WorkerSettings) -> int:
     return asyncio.run(main())
 
 
-def _metrics_mistake(settings: WorkerSettings) -> str | None:
-    """Why ``--metrics`` cannot be served with these options, or None."""
-    if settings.health_port is None:
-        return "--metrics needs the health port: add --health-port 8080, for example"
-    if settings.workers is not None or settings.reload:
-        return (
-            "--metrics has the metrics of this process, and workers are other processes: leave "
-            "--workers and --reload out, or serve metrics from the application"
-        )
-    return None
-
-
-def _health(
-    consumer: Consumer, settings: WorkerSettings, *, metrics: bool
-) -> AbstractAsyncContextManager[object]:
+def _health(consumer: Consumer, settings: WorkerSettings) -> AbstractAsyncContextManager[object]:
     if settings.health_port is None:
         return nullcontext()
 
@@ -140,5 +134,5 @@ def _health(
         settings.health_host,
         settings.health_port,
         answer,
-        metrics=MetricsText(consumer) if metrics else None,
+        metrics=metrics_of_process(consumer) if settings.metrics else None,
     )

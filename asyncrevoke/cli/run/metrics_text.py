@@ -1,8 +1,9 @@
-"""The metrics of a process in the format of Prometheus, for ``asyncrevoke run --metrics``."""
+"""Metrics in the format of Prometheus, for ``asyncrevoke run --metrics``."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
 from asyncrevoke.errors import ConfigError
@@ -12,20 +13,10 @@ if TYPE_CHECKING:
 
 
 class MetricsText:
-    """The metrics of a consumer, and all others in the default registry of prometheus-client.
+    """The text that ``collect`` returns, collected once for all concurrent clients."""
 
-    Create it before the consumer is entered. If the application also observes the consumer by
-    ``PrometheusMetrics()``, each metric occurs once. Raises ConfigError if the extra is missing.
-    """
-
-    def __init__(self, consumer: Consumer) -> None:
-        try:
-            from asyncrevoke.integrations.prometheus import PrometheusMetrics
-        except ModuleNotFoundError as error:
-            raise ConfigError(
-                f"--metrics needs {error.name}: pip install 'asyncrevoke[cli,metrics]'"
-            ) from error
-        consumer.observe(PrometheusMetrics())
+    def __init__(self, collect: Callable[[], Coroutine[object, object, bytes]]) -> None:
+        self._collect = collect
         self._collecting: asyncio.Task[bytes] | None = None
 
     @property
@@ -36,10 +27,31 @@ class MetricsText:
         return CONTENT_TYPE_LATEST
 
     async def read(self) -> bytes:
-        """All metrics as text. Collects them in a thread, once for all concurrent calls; cancelling
-        a call does not stop that. Raises the errors of collectors."""
+        """All metrics as text. Cancelling a call does not stop the collection. Raises the errors of
+        ``collect``."""
+        if self._collecting is None or self._collecting.done():
+            self._collecting = asyncio.create_task(self._collect())
+        return await asyncio.shield(self._collecting)
+
+
+def metrics_of_process(consumer: Consumer) -> MetricsText:
+    """The metrics of a consumer, and all others in the default registry of prometheus-client,
+    collected in a thread.
+
+    Call it before the consumer is entered. If the application also observes the consumer by
+    ``PrometheusMetrics()``, each metric occurs once. Raises ConfigError if the extra is missing.
+    """
+    try:
+        from asyncrevoke.integrations.prometheus import PrometheusMetrics
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"--metrics needs {error.name}: pip install 'asyncrevoke[cli,metrics]'"
+        ) from error
+    consumer.observe(PrometheusMetrics())
+
+    async def collect() -> bytes:
         from prometheus_client import generate_latest
 
-        if self._collecting is None or self._collecting.done():
-            self._collecting = asyncio.create_task(asyncio.to_thread(generate_latest))
-        return await asyncio.shield(self._collecting)
+        return await asyncio.to_thread(generate_latest)
+
+    return MetricsText(collect)

@@ -1,6 +1,6 @@
-"""The assignment that another member, the leader, has made: what is wrong in it ends no membership.
+"""Reads the assignment that the leader has made for this member.
 
-An assignment that cannot be read, or is too large, counts as one without partitions.
+An assignment that is invalid or too large assigns no partitions; the membership continues.
 """
 
 from __future__ import annotations
@@ -8,10 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.config.topics import MAX_ASSIGNED
-from asyncrevoke.core.membership.classic.assignment_user_data import (
-    AssignmentUserData,
-    decode_assignment_user_data,
-)
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.subscription import MalformedMemberData, decode_assignment
 
@@ -25,10 +21,11 @@ _MAX_UNKNOWN = 10_000
 
 
 class ReceivedAssignment(NamedTuple):
-    """``unreadable``: why nothing of it is used. ``ignored``: which part is not."""
+    """``user_data`` as the leader sent it. ``unreadable``: the reason why nothing of it is used;
+    ``ignored``: the part that is not used. None if there is none."""
 
     partitions: tuple[TopicPartition, ...] = ()
-    user_data: AssignmentUserData | None = None
+    user_data: bytes = b""
     unreadable: str | None = None
     ignored: str | None = None
 
@@ -36,15 +33,13 @@ class ReceivedAssignment(NamedTuple):
 def read_assignment(
     data: bytes, topics: frozenset[str], cluster: ClusterMetadata
 ) -> ReceivedAssignment:
-    """Read and check what SyncGroup has returned to a member that is subscribed to ``topics``;
-    never raises."""
+    """Decode and check the assignment of a member that is subscribed to ``topics``. Never raises."""
     if len(data) > _MAX_BYTES:
         return ReceivedAssignment(unreadable=f"{len(data)} bytes are more than {_MAX_BYTES}")
     try:
-        partitions, note = decode_assignment(data, max_assigned=MAX_ASSIGNED)
+        partitions, user_data = decode_assignment(data, max_assigned=MAX_ASSIGNED)
     except MalformedMemberData as error:
         return ReceivedAssignment(unreadable=str(error))
-    user_data = decode_assignment_user_data(note)
     if len(partitions) > _MAX_UNKNOWN and cluster.last_response_names(topics):
         unknown = [tp for tp in partitions if tp.partition not in cluster.partition_set(tp.topic)]
         if len(unknown) > _MAX_UNKNOWN:

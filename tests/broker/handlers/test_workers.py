@@ -16,6 +16,7 @@ import httpx
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
+from prometheus_client.parser import text_string_to_metric_families
 
 from asyncrevoke import ConsumerConfig
 from asyncrevoke.groups.cluster import GroupsClient
@@ -24,6 +25,8 @@ from asyncrevoke.groups.observer import describe_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from prometheus_client.samples import Sample
 
     from asyncrevoke.broker import RunningBroker
     from asyncrevoke.groups.facts import MemberFacts
@@ -182,6 +185,14 @@ async def status(port: int, path: str) -> tuple[int, dict[str, Any]] | None:
         return None
 
 
+async def scraped(port: int, sample: str) -> list[Sample]:
+    async with httpx.AsyncClient(timeout=20) as client:
+        answer = await client.get(f"http://127.0.0.1:{port}/metrics")
+    assert answer.status_code == 200
+    families = text_string_to_metric_families(answer.text)
+    return [each for family in families for each in family.samples if each.name == sample]
+
+
 async def until_ready(app: App, port: int) -> dict[str, Any]:
     deadline = time.monotonic() + DEADLINE
     while (answer := await status(port, "/readyz")) is None or answer[0] != 200:
@@ -212,6 +223,39 @@ async def test_workers_share_the_partitions_and_sigterm_drains_all_of_them(app: 
     assert await app.committed() == len(app.said("ended"))
     assert await app.members() == ()
     assert not any(is_running(int(pid)) for pid, *_ in app.said("started"))
+
+
+async def test_metrics_of_all_workers_are_served_and_a_frozen_worker_is_left_out(app: App) -> None:
+    port = free_port()
+    app.start("--workers", "2", "--health-port", str(port), "--metrics")
+    await until_ready(app, port)
+
+    async def until_assigned(total: int, *workers: str) -> None:
+        deadline = time.monotonic() + DEADLINE
+        while True:
+            assigned = {
+                sample.labels["worker"]: sample.value
+                for sample in await scraped(port, "asyncrevoke_partitions_assigned")
+            }
+            if sum(assigned.values()) == total and assigned.keys() == set(workers):
+                return
+            assert time.monotonic() < deadline, (assigned, app.log)
+            await asyncio.sleep(0.05)
+
+    await until_assigned(4, "1", "2")
+    await app.produce(*[b"fine"] * 8)
+    await app.until(lambda: len(app.said("ended")) == 8)
+    consumed = await scraped(port, "messaging_client_consumed_messages_total")
+    assert sum(sample.value for sample in consumed) == 8
+    assert {sample.labels["worker"] for sample in consumed} == {"1", "2"}
+    frozen, _ = sorted({int(pid) for pid, *_ in app.said("ended")})
+    os.kill(frozen, signal.SIGSTOP)
+    try:
+        assert len({s.labels["worker"] for s in await scraped(port, "python_info")}) == 1
+    finally:
+        os.kill(frozen, signal.SIGCONT)
+    app.process.send_signal(signal.SIGTERM)
+    assert await app.ended() == 0, app.log
 
 
 async def test_a_worker_that_dies_is_restarted_while_the_other_runs(app: App) -> None:

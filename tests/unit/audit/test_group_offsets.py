@@ -236,7 +236,7 @@ def test_the_report_says_what_was_covered(tmp_path: Path) -> None:
     assert covered.startswith(
         "Covered: 100 offsets of 1 partition, in the journals of 2 sessions, from 2027-01-15 "
     )
-    assert "by the broker at 2027-01-15" in compared
+    assert "from the broker at 2027-01-15" in compared
     assert as_json(result)["group_offsets"] == {
         "source": "broker",
         "at_us": LATER,

@@ -15,7 +15,7 @@ from unit.handlers.scripted_source import until
 
 from asyncrevoke import Consumer
 from asyncrevoke.cli.run.health_server import HealthAnswer, HealthServer
-from asyncrevoke.cli.run.metrics_text import MetricsText
+from asyncrevoke.cli.run.metrics_text import metrics_of_process
 from asyncrevoke.http_port.server import PortLimits
 from asyncrevoke.integrations.prometheus import PrometheusMetrics
 
@@ -61,7 +61,7 @@ async def test_metrics_are_served_beside_the_probes_and_only_if_they_are_wanted(
     answer = HealthAnswer(True, True, [])
     async with serving(answer) as port:
         assert (await get(port, "/metrics")).status_code == 404
-    metrics = MetricsText(consumer)
+    metrics = metrics_of_process(consumer)
     async with consumer, HealthServer("127.0.0.1", 0, lambda: answer, metrics=metrics) as health:
         scraped = await get(health.server.port, "/metrics")
         assert (await get(health.server.port, "/livez")).status_code == 200
@@ -75,7 +75,7 @@ async def test_metrics_are_served_beside_the_probes_and_only_if_they_are_wanted(
 async def test_an_application_that_observes_its_consumer_itself_has_its_metrics_once() -> None:
     consumer = Consumer(bootstrap_servers="localhost:1", group_id="billing", client_id="till-2")
     consumer.observe(PrometheusMetrics())
-    metrics = MetricsText(consumer)
+    metrics = metrics_of_process(consumer)
     async with consumer:
         text = (await metrics.read()).decode()
     assigned = [line for line in text.splitlines() if line.startswith("asyncrevoke_partitions_ass")]
@@ -94,7 +94,7 @@ async def test_clients_that_scrape_at_once_share_one_collection(
         return b"text"
 
     monkeypatch.setattr("prometheus_client.generate_latest", slow)
-    metrics = MetricsText(Consumer(bootstrap_servers="localhost:1", group_id="billing"))
+    metrics = metrics_of_process(Consumer(bootstrap_servers="localhost:1", group_id="billing"))
     reading = [asyncio.create_task(metrics.read()) for _ in range(20)]
     await until(lambda: bool(collected))
     reading[0].cancel()  # a client that has gone

@@ -16,8 +16,9 @@ import msgspec
 import structlog
 
 from asyncrevoke.cli.run.log_output import LogFormat, LogLevel, LogOutput
+from asyncrevoke.cli.run.metrics_text import MetricsText, metrics_of_process
 from asyncrevoke.cli.run.serving import ServingError, load, log, serve
-from asyncrevoke.cli.run.workers.report import Report, WorkerStart
+from asyncrevoke.cli.run.workers.report import LONGEST_LINE, MetricsReport, Report, WorkerStart
 from asyncrevoke.errors import FencedInstanceError
 from asyncrevoke.runtime.session.open_session import config_override
 
@@ -29,21 +30,26 @@ EVERY = 1.0
 
 
 class StatusReporter:
-    """Reports the consumer's health to the supervisor. Drains the consumer and ends if the
-    supervisor has ended."""
+    """Reports the consumer's health to the supervisor, and its metrics when the supervisor asks.
+    Drains the consumer and ends if the supervisor has ended."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, *, metrics: bool) -> None:
         self._connection = connection
+        self._with_metrics = metrics
+        self._metrics_wanted = asyncio.Event()
 
     @asynccontextmanager
     async def around(self, consumer: Consumer) -> AsyncGenerator[None]:
         """Report while this context is entered."""
+        metrics = metrics_of_process(consumer) if self._with_metrics else None
         # A duplicate socket, because asyncio closes it and the last report is sent afterwards.
         reader, writer = await asyncio.open_connection(sock=self._connection.dup())
         tasks = [
             asyncio.create_task(self._report(consumer, writer)),
             asyncio.create_task(self._stop_with_supervisor(consumer, reader)),
         ]
+        if metrics is not None:
+            tasks.append(asyncio.create_task(self._send_metrics(metrics, writer)))
         try:
             yield
         finally:
@@ -69,11 +75,29 @@ class StatusReporter:
                 writer.write(Report(True, probe.live, probe.ready, dict(probe.facts())).line())
             await asyncio.sleep(EVERY)
 
+    async def _send_metrics(self, metrics: MetricsText, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await self._metrics_wanted.wait()
+            self._metrics_wanted.clear()
+            writer.write(await _metrics_line(metrics))
+
     async def _stop_with_supervisor(self, consumer: Consumer, reader: asyncio.StreamReader) -> None:
         with suppress(ConnectionError):  # the supervisor was killed
-            await reader.read()
+            while await reader.readline():
+                self._metrics_wanted.set()
         # run() has entered the consumer before this task runs.
         consumer.stop()
+
+
+async def _metrics_line(metrics: MetricsText) -> bytes:
+    try:
+        line = MetricsReport((await metrics.read()).decode()).line()
+        if len(line) > LONGEST_LINE:
+            raise ValueError(f"{len(line)} bytes, and a worker sends at most {LONGEST_LINE}")
+    except Exception as error:  # noqa: BLE001 - whatever a collector of the application raises
+        log().error("metrics could not be collected", exc_info=error)
+        return MetricsReport(None).line()
+    return line
 
 
 def _with_own_id(number: int, config: ConsumerConfig) -> ConsumerConfig:
@@ -94,7 +118,7 @@ def main(text: str) -> int:
         structlog.contextvars.bind_contextvars(worker=orders.number)
     with socket.socket(fileno=orders.socket) as connection:
         connection.set_inheritable(False)
-        reporter = StatusReporter(connection)
+        reporter = StatusReporter(connection, metrics=orders.metrics)
         try:
             serve(load(orders.target), output, reporter.around)
         except ServingError as error:

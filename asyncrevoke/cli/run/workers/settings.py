@@ -19,6 +19,7 @@ class WorkerSettings(NamedTuple):
     log_format: LogFormat
     health_host: str
     health_port: int | None
+    metrics: bool
 
     @property
     def processes(self) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 from asyncrevoke.backoff import Backoff
 from asyncrevoke.cli.run.health_server import HealthAnswer, HealthPortError, HealthServer
 from asyncrevoke.cli.run.serving import print_user_error
+from asyncrevoke.cli.run.workers.metrics import metrics_of_workers
 from asyncrevoke.cli.run.workers.settings import WorkerSettings
 from asyncrevoke.cli.run.workers.worker import WorkerProcess
 from asyncrevoke.cli.terminal import FAILED, USAGE
@@ -62,7 +63,12 @@ class Supervisor:
         port = self._settings.health_port
         if port is None:
             return nullcontext()
-        return HealthServer(self._settings.health_host, port, self._answer)
+        return HealthServer(
+            self._settings.health_host,
+            port,
+            self._answer,
+            metrics=metrics_of_workers(self._workers) if self._settings.metrics else None,
+        )
 
     def _answer(self) -> HealthAnswer:
         workers = list(self._workers.items())
@@ -127,6 +133,7 @@ class Supervisor:
             None if settings.reload else number,
             settings.log_level,
             settings.log_format,
+            metrics=settings.metrics,
         )
         return worker
 

@@ -11,10 +11,18 @@ import time
 
 import msgspec
 
-from asyncrevoke.cli.run.workers.report import Report, WorkerStart
+from asyncrevoke.cli.run.workers.report import (
+    LONGEST_LINE,
+    METRICS_REQUEST,
+    Report,
+    WorkerStart,
+    read_report,
+)
 
 # A worker that has not reported for this many seconds is not alive: its event loop is blocked.
 SILENCE = 15.0
+# How long a worker may take to send its metrics; Prometheus waits 10 s by default (seconds).
+METRICS_TIMEOUT = 3.0
 
 
 class WorkerProcess:
@@ -34,16 +42,17 @@ class WorkerProcess:
         self._writer = writer
         self._reported_at = self._began = time.monotonic()
         self.imported = asyncio.Event()
+        self._metrics: asyncio.Future[str | None] | None = None
         self._reading = asyncio.create_task(self._read(reader))
 
     @classmethod
     async def start(
-        cls, target: str, number: int | None, log_level: str, log_format: str
+        cls, target: str, number: int | None, log_level: str, log_format: str, *, metrics: bool
     ) -> WorkerProcess:
         """Start a process. Ctrl-C does not reach it: the supervisor handles signals."""
         ours, theirs = socket.socketpair()
         with theirs:
-            orders = WorkerStart(target, number, log_level, log_format, theirs.fileno())
+            orders = WorkerStart(target, number, log_level, log_format, metrics, theirs.fileno())
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
@@ -53,15 +62,39 @@ class WorkerProcess:
                 pass_fds=(theirs.fileno(),),
                 process_group=0,
             )
-        reader, writer = await asyncio.open_connection(sock=ours)
+        reader, writer = await asyncio.open_connection(sock=ours, limit=LONGEST_LINE)
         return cls(number, process, writer, reader)
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
-        while line := await reader.readline():
-            self.report = Report.of(line)
-            self._reported_at = time.monotonic()
-            if self.report.imported:
-                self.imported.set()
+        try:
+            while line := await reader.readline():
+                received = read_report(line)
+                if isinstance(received, Report):
+                    self.report = received
+                    self._reported_at = time.monotonic()
+                    if received.imported:
+                        self.imported.set()
+                else:
+                    self._metrics_received(received.text)
+        finally:
+            self._metrics_received(None)
+
+    def _metrics_received(self, text: str | None) -> None:
+        if self._metrics is not None and not self._metrics.done():
+            self._metrics.set_result(text)
+
+    async def read_metrics(self) -> str | None:
+        """Its metrics as text for Prometheus. None if its application is not imported yet, if it
+        has ended, or if it does not send them within ``METRICS_TIMEOUT``. One call at a time."""
+        if not self.imported.is_set() or self._reading.done() or self._writer.is_closing():
+            return None
+        self._metrics = asyncio.get_running_loop().create_future()
+        self._writer.write(METRICS_REQUEST)
+        try:
+            async with asyncio.timeout(METRICS_TIMEOUT):
+                return await self._metrics
+        except TimeoutError:
+            return None
 
     @property
     def age(self) -> float:

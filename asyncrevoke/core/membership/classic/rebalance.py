@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.core.io.fatal_error import fatal_error
 from asyncrevoke.core.io.wait_log import WaitLog
+from asyncrevoke.core.membership.classic.assignment_user_data import decode_assignment_user_data
 from asyncrevoke.core.membership.classic.error_table import (
     SYNC_ERRORS,
     JoinErrorAction,
@@ -293,7 +294,8 @@ class MemberRebalance:
         self._identity.transition(ClassicState.AWAIT_SYNC, ClassicTransition.SYNCED)
         self._log.forget(_GROUP)
         self._last_assignment = LastAssignment(self._identity.generation, received.partitions)
-        self._member.assignment_received(now, received.partitions, received.user_data)
+        decoded = decode_assignment_user_data(received.user_data)
+        self._member.assignment_received(now, received.partitions, decoded)
 
     def _log_invalid(self, received: ReceivedAssignment) -> None:
         if received.unreadable is not None:

@@ -209,8 +209,8 @@ async def test_a_consumer_s_group_maps_commits_and_writes_dead_letters() -> None
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"max_in_flight": 0}, "max_in_flight=0: from 1 to 50"),
-        ({"max_in_flight": 51}, "max_in_flight=51: from 1 to 50"),
+        ({"max_in_flight": 0}, "max_in_flight=0: use 1 to 50"),
+        ({"max_in_flight": 51}, "max_in_flight=51: use 1 to 50"),
         ({"concurrency": 0}, "concurrency=0"),
         ({"retry": 3}, "use retry=Retry"),
         ({"on_error": "ignore"}, "on_error='ignore' is unknown"),
