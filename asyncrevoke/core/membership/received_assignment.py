@@ -33,7 +33,7 @@ class ReceivedAssignment(NamedTuple):
 def read_assignment(
     data: bytes, topics: frozenset[str], cluster: ClusterMetadata
 ) -> ReceivedAssignment:
-    """Decode and check the assignment of a member that is subscribed to ``topics``. Never raises."""
+    """Decode and check the assignment of a member that subscribes to ``topics``. Never raises."""
     if len(data) > _MAX_BYTES:
         return ReceivedAssignment(unreadable=f"{len(data)} bytes are more than {_MAX_BYTES}")
     try:
