@@ -82,13 +82,7 @@ def addresses(name: str, value: object) -> tuple[str, ...]:
 
 def assignors(name: str, value: object) -> tuple[object, ...]:
     """Names of assignors, or assignors that the user has written; each name once."""
-    if isinstance(value, str):
-        raise ConfigError(f"{name} takes a tuple of names: use {name}=({shown_option(value)},)")
-    if not isinstance(value, (list, tuple)):
-        raise ConfigError(
-            f'{name} takes names like ("cooperative-sticky",), not {_describe(value)}'
-        )
-    given = tuple(cast("Sequence[object]", value))
+    given = tuple(_sequence(name, value, "cooperative-sticky"))
     if not given:
         raise ConfigError('assignors is empty: use for example assignors=("cooperative-sticky",)')
     names = tuple(map(_assignor_name, given))
@@ -118,12 +112,16 @@ def _assignor_name(given: object) -> str:
     return name
 
 
-def _strings(name: str, value: object, example: str) -> list[str]:
+def _sequence(name: str, value: object, example: str) -> Sequence[object]:
     if isinstance(value, str):
         raise ConfigError(f"{name} takes a tuple of names: use {name}=({shown_option(value)},)")
     if not isinstance(value, (list, tuple)):
         raise ConfigError(f'{name} takes names like ("{example}",), not {_describe(value)}')
-    items = cast("Sequence[object]", value)
+    return cast("Sequence[object]", value)
+
+
+def _strings(name: str, value: object, example: str) -> list[str]:
+    items = _sequence(name, value, example)
     for item in items:
         if not isinstance(item, str):
             raise ConfigError(f"{name} takes strings, not {_describe(item)}")

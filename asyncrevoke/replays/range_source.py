@@ -124,10 +124,9 @@ class RangeSource:
         self._done.complete(records)
         self._wake()
 
-    def abandon(self, record: Record) -> None:  # noqa: ARG002 - no record is delivered again
+    def abandon(self, record: Record) -> None:
         """The record's handler ended without completing it, so the range fails."""
-        self._in_flight -= 1
-        self._wake()
+        self.abandon_all((record,))
 
     def abandon_all(self, records: Sequence[Record]) -> None:
         """These records were not started because the runner stops, so the range fails."""

@@ -38,7 +38,7 @@ def decoder_for(annotation: object, whose: str) -> Decoder:
         return BytesDecoder(optional=optional)
     decode: _Decode
     if plain is memoryview:
-        return ViewDecoder(optional=optional)
+        return _view_decoder(optional=optional)
     if plain is str:
         decode = _text
     elif isinstance(plain, type) and hasattr(plain, "__pydantic_validator__"):
@@ -109,17 +109,13 @@ class BytesDecoder:
         return None if record.value is None else bytes(record.value)
 
 
-class ViewDecoder:
-    """A decoder that returns a memoryview of the value."""
-
-    def __init__(self, *, optional: bool) -> None:
-        self._optional = optional
-
-    def __call__(self, record: Record) -> object:
-        """Raises DecodeError for a null value, unless ``optional``."""
-        if record.value is None and not self._optional:
+def _view_decoder(*, optional: bool) -> Decoder:
+    def decode_view(record: Record) -> object:
+        if record.value is None and not optional:
             raise _tombstone(record, memoryview)
         return record.view
+
+    return decode_view
 
 
 def _text(value: bytes) -> str:

@@ -185,8 +185,6 @@ class WorkerResources:
 
 def check_worker_resources(given: object) -> None:
     """ConfigError for a value that cannot open resources."""
-    if given is None:
-        return
     if isinstance(given, AbstractAsyncContextManager) or not callable(given):
         raise ConfigError(
             f"worker_resources={shown_option(given)}: "  # pyright: ignore[reportUnknownArgumentType]
