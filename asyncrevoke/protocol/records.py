@@ -45,6 +45,7 @@ __all__ = [
     "RecordDecoder",
     "UnreadableBatch",
     "decode_batches",
+    "limited",
 ]
 
 
@@ -333,6 +334,15 @@ class _WholeBatch(_LogBatch):
         # A memoryview, too, serves as the value here.
         value = cast("bytes", self._unpacked())
         return [Record(topic, partition, offset, -1, 0, None, value, (), tracker_id)]
+
+
+def limited(records: bytes | memoryview, most: int) -> bytes | memoryview:
+    """What a broker may return for a partition if ``most`` bytes were requested: no more, or only
+    the first batch (KIP-74)."""
+    first = _PREFIX.size
+    if len(records) >= first:
+        first += max(_PREFIX.unpack_from(records)[1], 0)
+    return records[: max(first, most)]
 
 
 def decode_batches(

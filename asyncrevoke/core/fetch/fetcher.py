@@ -18,8 +18,8 @@ from asyncrevoke.core.fetch.broker_fetches import BrokerFetches, FetchTarget, In
 from asyncrevoke.core.fetch.collector import RecordCollector
 from asyncrevoke.core.fetch.cursor import PartitionCursor
 from asyncrevoke.core.fetch.memory_budget import MemoryBudget
-from asyncrevoke.core.fetch.responses import FetchResponses
-from asyncrevoke.core.fetch.session import NO_SUCH_SESSION, SessionFetch, end_sessions
+from asyncrevoke.core.fetch.responses import FetchResponses, HandledResponse
+from asyncrevoke.core.fetch.session import NO_SUCH_SESSION, SessionFetch, all_known, end_sessions
 from asyncrevoke.core.fetch.truncation_detection import TruncationDetection
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind
 from asyncrevoke.core.io.fatal_error import FATAL_FAILURES, fatal_error
@@ -51,9 +51,6 @@ _LOOK_EVERY = 0.01
 _FEW = 32
 # Seconds that the next fetch waits for a poll to take what has come.
 _POLLED_SOON = 0.005
-# After a response of so many bytes it does not wait, and two fetches are in flight: the broker
-# prepares the next response meanwhile.
-_LARGE = 1024 * 1024
 
 
 class _CompletedFetch(NamedTuple):
@@ -102,6 +99,8 @@ class Fetcher:
         # Responses whose cursors get a place when the poll that waits has taken their records.
         self._completed_fetches: list[_CompletedFetch] = []
         self._over_budget_fetches = 0
+        # Of large responses, since the start.
+        self._parts = 0
         self._inactive: dict[PartitionCursor, None] = {}
         self._delayed: dict[PartitionCursor, None] = {}
         self._look_at = 0.0
@@ -342,7 +341,7 @@ class Fetcher:
         if not asked:
             return False
         max_bytes = self._memory.reserve(len(asked), broker.max_response_bytes)
-        topic_ids = _all_known(ids)
+        topic_ids = all_known(ids)
         named, session = SessionFetch(0, -1, tuple(wanted.values()), (), topic_ids), None
         if channel is Channel.FETCH:
             session = broker.session
@@ -379,24 +378,49 @@ class Fetcher:
     def _fetch_answered(
         self, now: float, broker: BrokerFetches, fetch: InFlightFetch, reply: Reply
     ) -> None:
+        if isinstance(reply, FetchResponse) and reply.error is ErrorCode.none:
+            self._memory.received(now, reply, fetch.targets)
+            self._handle_part(now, broker, HandledResponse(fetch, reply))
+        else:
+            self._fetch_ended(now, broker, fetch, reply)
+
+    def _handle_part(self, now: float, broker: BrokerFetches, handled: HandledResponse) -> None:
+        """Handle the next part of a response."""
+        if self._responses.handle(now, handled):
+            self._fetch_ended(now, broker, handled.fetch, handled)
+            return
+        self._parts += 1
+        self._outbox.set_timer(
+            f"{_TIMER} part {self._parts}",
+            now,
+            lambda later: self._handle_part(later, broker, handled),
+        )
+
+    def _fetch_ended(
+        self,
+        now: float,
+        broker: BrokerFetches,
+        fetch: InFlightFetch,
+        reply: HandledResponse | Reply,
+    ) -> None:
+        """A fetch has failed, or its response is handled."""
         del broker.in_flight[fetch.channel]
         self._memory.release(fetch.reserved)
         self._over_budget_fetches -= fetch.over_budget
         served: dict[PartitionCursor, None] = {}
         is_held = False
         match reply:
-            case FetchResponse(error=ErrorCode.none):
+            case HandledResponse(served=served):
+                fruitless = reply.fruitless and not served
                 if fetch.session is not None:
-                    fetch.session.answered(reply.session_id)
+                    fetch.session.answered(reply.response.session_id)
                 self._cluster.brokers.note_success(fetch.node)
                 self._log.over(now, f"node {broker.node_id}", "fetching again", node=broker.node_id)
-                self._memory.received(now, reply, fetch.targets)
-                served, fruitless = self._responses.handle(now, fetch, reply)
-                in_halves = _is_large(reply) and _is_within_limit(reply, fetch)
+                in_halves = reply.is_large and reply.is_within_limit
                 broker.answered(now, fetch, fruitless=fruitless, in_halves=in_halves)
                 if served:
                     self._outbox.wake()
-                    is_held = self._reactions.is_poll_waiting and not _is_large(reply)
+                    is_held = self._reactions.is_poll_waiting and not reply.is_large
                     if is_held:
                         self._held_until = now + _POLLED_SOON
             case FetchResponse(error=error) if fetch.partial and error in NO_SUCH_SESSION:
@@ -475,18 +499,3 @@ class Fetcher:
         elif buffer is not None and self._memory.needs_fetch(cursor, buffer) is needed_fetch:
             return
         self._place(now, cursor)
-
-
-def _is_large(response: FetchResponse) -> bool:
-    return response.buffer is not None and len(response.buffer) >= _LARGE
-
-
-def _is_within_limit(response: FetchResponse, fetch: InFlightFetch) -> bool:
-    """Whether it has no more bytes than were reserved: no batch exceeds the limit (KIP-74)."""
-    return sum(len(fetched.records) for fetched in response.partitions) <= fetch.reserved
-
-
-def _all_known(ids: dict[str, bytes | None]) -> dict[str, bytes] | None:
-    """The ids if all are known, else None: the request uses names."""
-    known = {topic: topic_id for topic, topic_id in ids.items() if topic_id is not None}
-    return known if len(known) == len(ids) else None

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from asyncrevoke.core.fetch.cursor import LONGEST_BACKOFF, LONGEST_FAULT_BACKOFF
 from asyncrevoke.core.partition.instance import InstanceState
 from asyncrevoke.errors import CorruptRecordError, PartitionsError, TopicAuthorizationError
 from asyncrevoke.protocol.messages import ErrorCode
-from asyncrevoke.protocol.records import CorruptBatch
+from asyncrevoke.protocol.records import CorruptBatch, limited
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.fetch.broker_fetches import InFlightFetch
+    from asyncrevoke.core.fetch.broker_fetches import FetchTarget, InFlightFetch
     from asyncrevoke.core.fetch.cursor import PartitionCursor
     from asyncrevoke.core.fetch.reactions import CursorReactions, FetchReactions
     from asyncrevoke.core.io.effects import Node
@@ -26,10 +28,40 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.records import RecordDecoder
 
 _SLOW = 10.0
+_LARGE = 1024 * 1024
+# Splitting so many takes about 30 ms.
+_BATCHES_AT_ONCE = 10_000
 # With these a broker may name the leader (KIP-951).
 _LEADER_ERRORS = frozenset((ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch))
 # Codes that Kafka does not call retriable, but that pass.
 _PASSING = frozenset((ErrorCode.unknown_server_error, ErrorCode.broker_not_available))
+
+
+class HandledResponse:
+    """A response that is handled in parts. ``served``: the cursors that got records. ``fruitless``:
+    no partition had records or an error."""
+
+    def __init__(self, fetch: InFlightFetch, response: FetchResponse) -> None:
+        self.fetch = fetch
+        self.response = response
+        self.left = iter(response.partitions)
+        self.answered: set[TopicPartition] = set()
+        self.served: dict[PartitionCursor, None] = {}
+        self.fruitless = True
+        self.complete = False
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the next fetch does not wait for a poll, and two fetches are in flight: the
+        broker prepares the next response meanwhile."""
+        buffer = self.response.buffer
+        return buffer is not None and len(buffer) >= _LARGE
+
+    @property
+    def is_within_limit(self) -> bool:
+        """Whether it has no more bytes than were reserved: no batch exceeds the limit (KIP-74)."""
+        size = sum(len(fetched.records) for fetched in self.response.partitions)
+        return size <= self.fetch.reserved
 
 
 class FetchResponses:
@@ -55,72 +87,91 @@ class FetchResponses:
         self._reported: dict[PartitionCursor, None] = {}
         # Of the present response: one error names all of them.
         self._unauthorized: list[TopicPartition] = []
+        # Of the present part of a response.
+        self._batches = 0
 
     def polled(self) -> None:
         """A poll begins: corruption may be reported again."""
         self._reported.clear()
 
-    def handle(
-        self, now: float, fetch: InFlightFetch, reply: FetchResponse
-    ) -> tuple[dict[PartitionCursor, None], bool]:
-        """Buffer the records; returns the cursors that got any, and whether it was in vain."""
-        served: dict[PartitionCursor, None] = {}
-        fruitless = True
-        answered: set[TopicPartition] = set()
-        node = fetch.node
-        addresses = {broker.node_id: broker for broker in reply.leaders}
+    def handle(self, now: float, handled: HandledResponse) -> bool:
+        """Buffer the records of the next partitions; returns whether all partitions are handled.
+
+        Stops after ``_BATCHES_AT_ONCE`` batches, so that the caller can let the event loop run.
+        """
+        addresses = {broker.node_id: broker for broker in handled.response.leaders}
         self._unauthorized.clear()
-        for fetched in reply.partitions:
-            asked = fetch.targets.get(fetched.partition)
-            if asked is None or fetched.partition in answered:
-                continue
-            answered.add(fetched.partition)
-            cursor, instance = asked.cursor, asked.cursor.instance
-            if cursor.removed:
-                continue
-            if fetched.error is ErrorCode.none:
-                instance.set_log(
-                    fetched.log_start_offset, fetched.last_stable_offset, fetched.high_watermark
-                )
-                if instance.map_unverified:
-                    self._reactions.log_end_known(now, instance)
-            if (
-                instance.buffer is not asked.buffer
-                or instance.state is not InstanceState.ACTIVE
-                or asked.buffer.fetch_position != asked.offset
-            ):
-                # Sought, being revoked, or discarded: the response is ignored.
-                fruitless = False
-            elif fetched.error is not ErrorCode.none:
-                fruitless = False
-                moved = self._learn_leader(fetched, addresses)
-                self._partition_error(
-                    now, node, cursor, asked.buffer, fetched.error, leader_moved=moved
-                )
-            elif fetched.preferred_read_replica >= 0 and not fetched.records:
-                fruitless = False
-                self._redirected(now, node, cursor, fetched.preferred_read_replica)
-            else:
-                if cursor.replica.served(node.node_id):
-                    self._replica_serves(now, node.node_id)
-                if self._append(now, cursor, asked.buffer, fetched):
-                    served[cursor] = None
+        self._batches = 0
+        for fetched in handled.left:
+            asked = handled.fetch.targets.get(fetched.partition)
+            if asked is not None and fetched.partition not in handled.answered:
+                handled.answered.add(fetched.partition)
+                if not asked.cursor.removed:
+                    self._handle_partition(now, handled, asked, fetched, addresses)
+            if self._batches > _BATCHES_AT_ONCE:
+                break
+        else:
+            handled.complete = True
         if self._unauthorized:
             self._reactions.failed(now, TopicAuthorizationError(self._unauthorized))
-        for partition, asked in fetch.targets.items():
-            if not fetch.partial and partition not in answered and not asked.cursor.removed:
-                self._wait(now, asked.cursor, "the response leaves it out")
-        return served, fruitless and not served
+        if handled.complete and not handled.fetch.partial:
+            for partition, asked in handled.fetch.targets.items():
+                if partition not in handled.answered and not asked.cursor.removed:
+                    self._wait(now, asked.cursor, "the response leaves it out")
+        return handled.complete
+
+    def _handle_partition(
+        self,
+        now: float,
+        handled: HandledResponse,
+        asked: FetchTarget,
+        fetched: FetchedPartition,
+        addresses: Mapping[int, BrokerMetadata],
+    ) -> None:
+        """Buffer the records of one partition, or handle its error."""
+        node = handled.fetch.node
+        cursor, instance = asked.cursor, asked.cursor.instance
+        if fetched.error is ErrorCode.none:
+            instance.set_log(
+                fetched.log_start_offset, fetched.last_stable_offset, fetched.high_watermark
+            )
+            if instance.map_unverified:
+                self._reactions.log_end_known(now, instance)
+        if (
+            instance.buffer is not asked.buffer
+            or instance.state is not InstanceState.ACTIVE
+            or asked.buffer.fetch_position != asked.offset
+        ):
+            # Sought, being revoked, or discarded: the response is ignored.
+            handled.fruitless = False
+        elif fetched.error is not ErrorCode.none:
+            handled.fruitless = False
+            moved = self._learn_leader(fetched, addresses)
+            self._partition_error(
+                now, node, cursor, asked.buffer, fetched.error, leader_moved=moved
+            )
+        elif fetched.preferred_read_replica >= 0 and not fetched.records:
+            handled.fruitless = False
+            self._redirected(now, node, cursor, fetched.preferred_read_replica)
+        else:
+            if cursor.replica.served(node.node_id):
+                self._replica_serves(now, node.node_id)
+            if self._append(now, cursor, asked.buffer, fetched):
+                handled.served[cursor] = None
 
     def _append(
         self, now: float, cursor: PartitionCursor, buffer: RecordBuffer, fetched: FetchedPartition
     ) -> bool:
         """Whether the fetch position has moved."""
+        most = self._config.max_partition_fetch_bytes
+        if len(fetched.records) > most:
+            fetched = structs.replace(fetched, records=limited(fetched.records, most))
         try:
             batches = self._decode(fetched, self._read_committed) if fetched.records else ()
         except CorruptBatch as error:
             self._corrupt(now, cursor, buffer, str(error))
             return False
+        self._batches += len(batches)
         before = buffer.fetch_position
         buffer.append(batches)
         self._fetcher.buffer_appended(cursor)

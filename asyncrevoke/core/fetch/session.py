@@ -163,3 +163,9 @@ def end_sessions(
             )
             outbox.send(message, node, Channel.FETCH_BUSY, _LONGEST_END, partial(ended, node))
     return bool(waiting)
+
+
+def all_known(ids: dict[str, bytes | None]) -> dict[str, bytes] | None:
+    """The ids if all are known, else None: the request uses names."""
+    known = {topic: topic_id for topic, topic_id in ids.items() if topic_id is not None}
+    return known if len(known) == len(ids) else None

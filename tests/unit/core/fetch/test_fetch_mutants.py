@@ -10,15 +10,11 @@ from unit.core.fetch import test_fetch_errors as fetch_errors
 from unit.core.fetch import test_fetch_invariants as invariants
 
 from asyncrevoke.core.fetch.replica_choice import ReplicaChoice
-from asyncrevoke.core.fetch.responses import FetchResponses
+from asyncrevoke.core.fetch.responses import FetchResponses, HandledResponse
 from asyncrevoke.core.metadata.cluster import ClusterMetadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from asyncrevoke.core.fetch.broker_fetches import InFlightFetch
-    from asyncrevoke.core.fetch.cursor import PartitionCursor
-    from asyncrevoke.protocol.messages import FetchResponse
 
 
 @dataclass(frozen=True)
@@ -31,14 +27,13 @@ class FetchMutant:
 def late_answer_is_appended(patch: pytest.MonkeyPatch) -> None:
     take_in = FetchResponses.handle
 
-    def believing(
-        self: FetchResponses, now: float, flight: InFlightFetch, reply: FetchResponse
-    ) -> tuple[dict[PartitionCursor, None], bool]:
+    def believing(self: FetchResponses, now: float, handled: HandledResponse) -> bool:
         asked = {
             partition: entry._replace(offset=entry.buffer.fetch_position)
-            for partition, entry in flight.targets.items()
+            for partition, entry in handled.fetch.targets.items()
         }
-        return take_in(self, now, flight._replace(targets=asked), reply)
+        handled.fetch = handled.fetch._replace(targets=asked)
+        return take_in(self, now, handled)
 
     patch.setattr(FetchResponses, "handle", believing)
 

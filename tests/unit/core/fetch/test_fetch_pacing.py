@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from unit.core.fetch.scripted_fetches import FetchWorld, asked, data
+from msgspec import structs
+from unit.core.fetch import scripted_fetches
+from unit.core.fetch.scripted_fetches import FetchWorld, asked, data, rejected
+from wire.frames.raw_batches import raw_batch, record
 
+from asyncrevoke.core.fetch import responses
 from asyncrevoke.core.io.effects import Channel, FailureKind
 from asyncrevoke.core.partition.instance import PartitionInstance
-from asyncrevoke.protocol.messages import (
-    FetchRequest,
-)
+from asyncrevoke.errors import TopicAuthorizationError
+from asyncrevoke.protocol.messages import ErrorCode, FetchRequest
+from asyncrevoke.protocol.records import decode_batches
 
 if TYPE_CHECKING:
     import pytest
@@ -117,3 +121,68 @@ def test_planning_again_sends_no_request(monkeypatch: pytest.MonkeyPatch) -> Non
     calls = 0
     world.collect(10)
     assert calls < 20
+
+
+def test_a_response_of_many_batches_is_handled_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(responses, "_BATCHES_AT_ONCE", 2)
+    world = FetchWorld(10)
+    instances = world.assign(0, 3, 6, 9)
+    world.answer(1, data(0, "0+1 1+1"), data(3, "0+1 1+1"), data(6, "0+3"), data(9, "0+1"))
+    assert [each.buffer.fetch_position for each in instances if each.buffer] == [2, 2, 0, 0]
+    assert world.fetches() == {}, "the fetch is not over"
+    world.advance(0.0)
+    world.plan()
+    assert world.woken == 1
+    assert asked(world.fetches()[1]) == {0: 2, 3: 2, 6: 3, 9: 1}
+    assert world.collect() == {0: [0, 1], 3: [0, 1], 6: [0, 1, 2], 9: [0]}
+    assert world.fetching.buffered_bytes == 0
+
+
+def test_a_seek_between_the_parts_of_a_response_drops_the_old_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(responses, "_BATCHES_AT_ONCE", 2)
+    world = FetchWorld(7)
+    _, removed, sought = world.assign(0, 3, 6)
+    world.answer(1, data(0, "0+1 1+1 2+1"), data(3, "0+3"), data(6, "0+3"))
+    world.place(sought, 100)
+    world.fetching.remove(removed)
+    world.advance(0.0)
+    world.plan()
+    assert asked(world.fetches()[1])[6] == 100
+    assert world.collect() == {0: [0, 1, 2]}
+
+
+def test_an_error_in_a_later_part_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(responses, "_BATCHES_AT_ONCE", 2)
+    world = FetchWorld(4)
+    world.assign(0, 3)
+    world.answer(1, data(0, "0+1 1+1 2+1"), rejected(3, ErrorCode.topic_authorization_failed))
+    assert world.errors == []
+    world.advance(0.0)
+    (error,) = world.errors
+    assert isinstance(error, TopicAuthorizationError)
+
+
+def test_more_bytes_than_were_requested_of_a_partition_are_fetched_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scripted_fetches, "decode", decode_batches)
+    world = FetchWorld(1, max_partition_fetch_bytes=1000)
+    world.assign(0)
+    records = b"".join(raw_batch(record(), base_offset=number) for number in range(5000))
+    world.answer(1, structs.replace(data(0, ""), records=records))
+    (taken,) = world.collect().values()
+    size = len(raw_batch(record()))
+    assert taken == list(range(1000 // size))
+    assert asked(world.fetches()[1]) == {0: len(taken)}
+
+
+def test_a_first_batch_that_exceeds_the_limit_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scripted_fetches, "decode", decode_batches)
+    world = FetchWorld(1, max_partition_fetch_bytes=1000)
+    world.assign(0)
+    records = raw_batch(record(value=bytes(5000))) + raw_batch(record(), base_offset=1)
+    world.answer(1, structs.replace(data(0, ""), records=records))
+    assert world.collect() == {0: [0]}
+    assert asked(world.fetches()[1]) == {0: 1}
