@@ -68,12 +68,16 @@ class CompletionTracker:
         self._maps = maps
         self._reactions = reactions
         self._max_in_flight = config.max_in_flight
-        self._reserve = max(0, config.max_in_flight - config.concurrency) // _RESERVED
+        unstarted = max(0, config.max_in_flight - config.concurrency)
+        self._reserve = unstarted // _RESERVED
         # Whether partitions are asked for what they may return of their own reserve alone.
         self._draws_on_reserve = False
         self._reserves = False
         # Polls for a record or two at a time would cost more than they return.
         self._enough_capacity = min(config.max_poll_records, max(1, config.max_in_flight // 8))
+        # While so many records wait unstarted, less capacity is used after a delay.
+        self._small_capacity = min(self._enough_capacity, unstarted // 2)
+        self._delay_is_over = False
         self._commits_by_itself = config.commit_mode != "manual"
         self._one_by_one = config.commit_mode == "ack"
         self._next_poll_completes = not self._one_by_one
@@ -114,7 +118,11 @@ class CompletionTracker:
         if self._one_by_one:
             shared = self._shared_capacity(limit)
             self._reserves = shared < min(limit, self._max_in_flight - self._assignment.in_flight)
+            if 0 < shared < min(limit, self._small_capacity) and not self._delay_is_over:
+                shared = 0
+                self._wake_after_delay(now)
             limit = min(limit, shared)
+        self._delay_is_over = False
         self._at_limit = limit <= 0
         self._limited = False
         if self._at_limit and not self._outbox.has_timer(_FULL_TIMER):
@@ -275,7 +283,7 @@ class CompletionTracker:
                 return True
         except KeyError:
             return False
-        self._records_ended(now, instance)
+        self._records_ended(now, (instance,), 1)
         return True
 
     def complete_all(self, now: float, records: Sequence[Record]) -> None:
@@ -283,13 +291,18 @@ class CompletionTracker:
         offsets_by_tracker: defaultdict[int, list[int]] = defaultdict(list)
         for record in records:
             offsets_by_tracker[record.tracker_id].append(record.offset)
+        ended = 0
+        instances: list[PartitionInstance] = []
         for tracker_id, offsets in offsets_by_tracker.items():
             instance = self._assignment.instance_of(tracker_id)
             if instance is None:
                 continue
             tracker = _tracker(instance, tracker_id)
-            if tracker is not None and (ended := tracker.complete_all(offsets)):
-                self._records_ended(now, instance, ended)
+            if tracker is not None and (completed := tracker.complete_all(offsets)):
+                ended += completed
+                instances.append(instance)
+        if ended:
+            self._records_ended(now, instances, ended)
 
     def abandon_all(self, now: float, records: Sequence[Record]) -> None:
         """These records were not started, or have failed: they no longer delay a release, and the
@@ -298,10 +311,10 @@ class CompletionTracker:
             instance = self._assignment.instance_of(record.tracker_id)
             if instance is not None and _abandon(instance, record):
                 self._assignment.records_ended(1)
-        for partition in {record.topic_partition for record in records}:
-            instance = self._assignment.get(partition)
-            if instance is not None:
-                self._records_ended(now, instance, 0)
+        partitions = {record.topic_partition for record in records}
+        found = (self._assignment.get(partition) for partition in partitions)
+        if live := [instance for instance in found if instance is not None]:
+            self._records_ended(now, live, 0)
 
     def droppable_from(self, partition: TopicPartition, unstarted: Sequence[Record]) -> int:
         """At a revocation: the offset from which on unstarted records may be dropped without the
@@ -320,16 +333,19 @@ class CompletionTracker:
         carried = self._maps.lowest_offset_that_fits(tracker, started)
         return _NO_OFFSET if carried is None else carried
 
-    def _records_ended(self, now: float, instance: PartitionInstance, records: int = 1) -> None:
+    def _records_ended(
+        self, now: float, instances: Sequence[PartitionInstance], records: int
+    ) -> None:
         self._assignment.records_ended(records)
         self._commits.schedule(now)
         if self._at_limit:
             self._capacity_freed(now)
-        if instance.former_trackers:
-            self._assignment.forget_completed_trackers(instance)
-        if instance.revoking:
-            self._revocation.progress(now)
-            self._reactions.revocation_progressed(now)
+        for instance in instances:
+            if instance.former_trackers:
+                self._assignment.forget_completed_trackers(instance)
+            if instance.revoking:
+                self._revocation.progress(now)
+                self._reactions.revocation_progressed(now)
 
     def _capacity_freed(self, now: float) -> None:
         if self._limited:
@@ -338,12 +354,17 @@ class CompletionTracker:
             enough = self._shared_capacity(self._enough_capacity) >= self._enough_capacity
         if enough:
             self._wake(now)
-        elif not self._outbox.has_timer(_ROOM_TIMER):
+        else:
             # Records in flight may take long: a little capacity is used after a delay.
+            self._wake_after_delay(now)
+
+    def _wake_after_delay(self, now: float) -> None:
+        if not self._outbox.has_timer(_ROOM_TIMER):
             self._outbox.set_timer(_ROOM_TIMER, now + _ROOM_DELAY, self._wake)
 
     def _wake(self, _now: float) -> None:
         self._at_limit = False
+        self._delay_is_over = True
         self._outbox.cancel_timer(_ROOM_TIMER)
         self._outbox.cancel_timer(_FULL_TIMER)
         self._outbox.wake()

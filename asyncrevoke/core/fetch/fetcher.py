@@ -99,8 +99,7 @@ class Fetcher:
         # Responses whose cursors get a place when the poll that waits has taken their records.
         self._completed_fetches: list[_CompletedFetch] = []
         self._over_budget_fetches = 0
-        # Of large responses, since the start.
-        self._parts = 0
+        self._parts = 0  # of large responses, since the start
         self._inactive: dict[PartitionCursor, None] = {}
         self._delayed: dict[PartitionCursor, None] = {}
         self._look_at = 0.0

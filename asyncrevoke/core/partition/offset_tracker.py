@@ -293,24 +293,27 @@ class OffsetTracker(OffsetFlags):
     def complete_all(self, offsets: Sequence[int]) -> int:
         """Complete these records; returns how many had not ended before. Offsets that were never
         delivered are ignored."""
-        if not offsets:
-            return 0
-        if min(offsets) < self._low or max(offsets) >= self._high:
-            return sum(self._completes(offset) for offset in offsets)
-        flags, shift = self._flags, self._shift
+        flags, shift, low, high = self._flags, self._shift, self._low, self._high
         ended = held = 0
+        others: list[int] | None = None
         for offset in offsets:
-            index = offset - shift
-            flag = flags[index]
-            if flag <= _HELD:
-                flags[index] = _DONE
-                ended += 1
-                held += flag
-        self._open -= ended
-        self.held -= held
+            if low <= offset < high:
+                index = offset - shift
+                flag = flags[index]
+                if flag <= _HELD:
+                    flags[index] = _DONE
+                    ended += 1
+                    held += flag
+            elif others is None:
+                others = [offset]
+            else:
+                others.append(offset)
         if ended:
-            self._advance(self._head)
-        return ended
+            self._open -= ended
+            self.held -= held
+            if flags[self._head] > _HELD:
+                self._advance(self._head)
+        return ended if others is None else ended + sum(map(self._completes, others))
 
     def _completes(self, offset: int) -> bool:
         try:

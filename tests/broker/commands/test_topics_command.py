@@ -43,12 +43,12 @@ def test_topics_are_created_with_the_partitions_that_are_asked_for(
     assert "already exists" in again.stderr
 
 
-def test_a_broker_that_does_not_answer_is_named() -> None:
+def test_a_broker_that_does_not_respond_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         silent = f"127.0.0.1:{unused.getsockname()[1]}"
     result = create(silent, "orders")
     assert result.exit_code == 1
-    assert result.stderr.startswith(f"error: no broker answers at {silent}: ")
+    assert result.stderr.startswith(f"error: no broker responds at {silent}: ")
 
 
 @pytest.mark.parametrize("arguments", [["a b"], ["orders:0"], ["orders", "--partitions", "0"]])

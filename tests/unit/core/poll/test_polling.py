@@ -288,6 +288,28 @@ def test_no_more_is_returned_than_there_is_room_for() -> None:
     assert [offset for _, offset in offsets(group.poll())] == [4, 5, 6, 7]
 
 
+def test_a_little_capacity_is_used_after_a_delay_while_many_records_wait_unstarted() -> None:
+    group = member(0, commit_mode="ack", max_in_flight=80, concurrency=16)
+    group.produce(0, 200)
+    in_flight = list(group.step().records)
+    assert len(in_flight) == 80
+    group.complete(in_flight.pop(0))
+    assert group.poll() is None, "one of 80 is free, and 64 wait for a handler"
+    group.advance(0.002)
+    assert [offset for _, offset in offsets(group.poll())] == [80]
+    for record in in_flight[:10]:
+        group.complete(record)
+    assert [offset for _, offset in offsets(group.poll())] == list(range(81, 91))
+
+
+def test_each_free_place_is_used_at_once_while_no_record_waits_unstarted() -> None:
+    group = member(0, commit_mode="ack", max_in_flight=80, concurrency=80)
+    group.produce(0, 200)
+    first, *_ = group.step().records
+    group.complete(first)
+    assert [offset for _, offset in offsets(group.poll())] == [80]
+
+
 def test_paused_delivery_names_its_reason() -> None:
     group = member(0, commit_mode="ack", max_in_flight=4)
     group.produce(0, 10)
