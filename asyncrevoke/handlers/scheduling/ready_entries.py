@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from itertools import repeat, starmap
+from itertools import islice, repeat, starmap
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from asyncrevoke.handlers.scheduling.lane_order import LaneItem
@@ -20,6 +20,8 @@ T = TypeVar("T", bound=LaneItem)
 # turn, so chunks delay no partition.
 _ONE_BY_ONE: Final = 64
 _CHUNK: Final = 64
+# Of so many partitions, the next entry is moved in one call.
+_PARTITIONS_AT_ONCE: Final = 8
 # After a turn with more entries, the first ones are taken in chunks, too. The chunks are so small
 # that each partition is taken from this often, if as many entries start as in the turn before.
 _ROUNDS: Final = 2
@@ -59,20 +61,20 @@ class ReadyEntries(Generic[T]):
         self._rotation[entry[0]] = None
 
     def refill(self) -> bool:
-        """Move entries of the partition whose turn it is to ``next``; False if none is ready."""
+        """Move entries of the partitions whose turn it is to ``next``; False if none is ready."""
         rotation = self._rotation
         if not rotation:
             return False
         count = _CHUNK
         if self._moved < _ONE_BY_ONE:
             count = min((self._moved_before - _ONE_BY_ONE) // (_ROUNDS * len(rotation)), _CHUNK)
+            if count <= 1:
+                self._move_one_each(rotation)
+                return True
         part = next(iter(rotation))
         del rotation[part]
         ready = part.ready
-        if count <= 1:
-            count = 1
-            self.next.append(ready.popleft())
-        elif len(ready) <= count:
+        if len(ready) <= count:
             count = len(ready)
             self.next.extend(ready)
             ready.clear()
@@ -82,6 +84,17 @@ class ReadyEntries(Generic[T]):
         if ready:
             rotation[part] = None
         return True
+
+    def _move_one_each(self, rotation: dict[PartitionLanes[T], None]) -> None:
+        parts = tuple(islice(rotation, _PARTITIONS_AT_ONCE))
+        self.next.extend([part.ready.popleft() for part in parts])
+        self._moved += len(parts)
+        has_others = len(parts) < len(rotation)
+        for part in parts:
+            if has_others or not part.ready:
+                del rotation[part]
+                if part.ready:
+                    rotation[part] = None
 
     def turn_ended(self) -> None:
         """Another turn of the event loop begins."""
