@@ -200,6 +200,8 @@ async def _live_page(bootstrap_servers: str, group: str, messages: Console) -> A
         finally:
             watching.cancel()
             await asyncio.wait((watching,))
+        if not watching.cancelled():
+            watching.result()
 
 
 async def _interrupted() -> None:

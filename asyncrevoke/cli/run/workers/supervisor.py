@@ -161,6 +161,12 @@ class Supervisor:
                 )
                 worker.kill()
             code = await ending
+            if worker.report_error is not None:
+                self._log.error(
+                    "worker sent an invalid report; killed",
+                    pid=worker.pid,
+                    error=f"{type(worker.report_error).__name__}: {worker.report_error}",
+                )
         finally:
             for event in events:
                 event.cancel()

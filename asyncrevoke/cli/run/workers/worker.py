@@ -97,6 +97,13 @@ class WorkerProcess:
             return None
 
     @property
+    def report_error(self) -> BaseException | None:
+        """Why a report of the worker cannot be read; None if each could be."""
+        if not self._reading.done() or self._reading.cancelled():
+            return None
+        return self._reading.exception()
+
+    @property
     def age(self) -> float:
         """Seconds since its start."""
         return time.monotonic() - self._began
@@ -113,8 +120,18 @@ class WorkerProcess:
         return self.live and self.report is not None and self.report.ready
 
     async def wait(self) -> int:
-        """Wait for the end of the process. Returns the exit code, negative for a signal."""
-        code = await self._process.wait()
+        """Wait for the end of the process. Returns the exit code, negative for a signal.
+
+        A process that sends an invalid report is killed, see :attr:`report_error`.
+        """
+        ending = asyncio.create_task(self._process.wait())
+        try:
+            await asyncio.wait((ending, self._reading), return_when=asyncio.FIRST_COMPLETED)
+            if self.report_error is not None:
+                self.kill()
+            code = await ending
+        finally:
+            ending.cancel()
         # The last report may be unread, and a child process of the application may keep the socket
         # open.
         await asyncio.wait((self._reading,), timeout=1)
