@@ -415,10 +415,16 @@ class DeliveryOracles:
 
     def _knew_of_gaps(self, partition: TopicPartition) -> tuple[frozenset[int] | None, int]:
         """Who the group knew when gaps were dropped that nobody has worked through since, and
-        where delivery had come to."""
+        where delivery had come to.
+
+        If retention deletes a gap, the commit after it still has the map of what lies beyond.
+        """
         known, last, end = self._told_of_gaps.get(partition, (None, -1, 0))
         stored = self._state.brokers.group.offsets.get(partition)
-        return (None if stored is not None and stored.offset > last else known), end
+        is_over = (
+            stored is not None and stored.offset > last and not self._covered(partition, stored)
+        )
+        return (None if is_over else known), end
 
     def _covered(self, partition: TopicPartition, stored: OffsetAndMetadata) -> frozenset[int]:
         """The records that are done by the map beside a committed offset."""
