@@ -159,8 +159,16 @@ def _rejected_site(request: Request) -> Response | None:
         same = site in ("same-origin", "none")
     else:
         origin = request.headers.get("origin")
-        same = origin is None or urlsplit(origin).netloc == request.headers.get("host")
+        same = origin is None or _host_of(origin) == request.headers.get("host")
     return None if same else _rejected("requests of other sites are rejected", 403)
+
+
+def _host_of(origin: str) -> str:
+    """Its host and port; empty if it has none."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:  # such as "http://["
+        return ""
 
 
 class _Live(Response):

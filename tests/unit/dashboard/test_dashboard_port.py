@@ -131,6 +131,7 @@ async def test_pages_of_other_sites_take_no_place() -> None:
                 assert await status_of(address, path, sec_fetch_site=site) == 403
             assert await status_of(address, path, origin="http://attacker.example") == 403
             assert await status_of(address, path, origin="null") == 403
+            assert await status_of(address, path, origin="http://[") == 403
         assert await status_of(address, "view", sec_fetch_site="same-origin") == 200
         assert await status_of(address, "view", origin=address.removesuffix("/")) == 200
 
