@@ -173,8 +173,8 @@ def _consumer_members(group: ConsumerGroup) -> tuple[MemberFacts, ...]:
                 rack=member.rack_id,
                 topics=tuple(sorted(member.subscribed_topic_names)),
                 assigned=mine,
-                releasing=tuple(tp for tp in mine if tp not in set(target)),
-                waiting_for=tuple(tp for tp in target if tp not in set(mine)) if current else (),
+                releasing=_without(mine, target),
+                waiting_for=_without(target, mine) if current else (),
                 epoch=member.member_epoch,
                 target=target,
             )
@@ -313,6 +313,11 @@ def _flat(assignment: Assignment) -> Partitions:
             for number in topic.partitions
         )
     )
+
+
+def _without(partitions: Partitions, others: Partitions) -> Partitions:
+    left_out = set(others)
+    return tuple(tp for tp in partitions if tp not in left_out)
 
 
 def _host(host: str) -> str:

@@ -203,6 +203,16 @@ async def test_when_all_members_have_their_target_no_rebalance_is_in_progress(
     assert group.members[0].waiting_for == ()
 
 
+@pytest.mark.timeout(20)
+async def test_members_with_many_partitions_are_described_in_linear_time(
+    brokers: FakeBrokers,
+) -> None:
+    owned, target = tuple(range(40_000)), tuple(range(20_000, 60_000))
+    brokers.modern = (modern_member("one", 7, assigned=owned, target=target),)
+    (member,) = (await describe_group(brokers, "billing")).members
+    assert (len(member.releasing), len(member.waiting_for)) == (20_000, 20_000)
+
+
 def test_a_group_state_without_lagging_members_is_shown_unchanged() -> None:
     member = MemberFacts(member_id="a", client_id="a", host="h", epoch=7, target=())
     rebalance = consumer_group_rebalance("Assigning", 7, [member])
