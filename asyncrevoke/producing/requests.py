@@ -103,7 +103,22 @@ def find_producer_contradiction(request: Request, response: Response) -> str | N
     ):
         # Brokers do not check batches with a negative producer id for duplicates.
         return f"producer id {entity.producer_id}"
+    if isinstance(request, ProduceRequest) and isinstance(entity, ProduceResponse):
+        return _find_unrequested(request, entity)
     return find_contradiction(request, response)
+
+
+def _find_unrequested(request: ProduceRequest, response: ProduceResponse) -> str | None:
+    """Describe more topics or partitions than were requested. Only counts them: a large response
+    is decoded on the event loop while it is iterated over."""
+    topics = len(request.topic_data)
+    if len(response.responses) > topics:
+        return f"{len(response.responses)} topics, of {topics} requested ones"
+    partitions = sum(len(topic.partition_data) for topic in request.topic_data)
+    returned = sum(len(topic.partition_responses) for topic in response.responses)
+    if returned > partitions:
+        return f"{returned} partitions, of {partitions} requested ones"
+    return None
 
 
 # --- the broker's side, for tests ---------------------------------------------------------------

@@ -20,7 +20,15 @@ from asyncrevoke.protocol.messages import (
     FindCoordinatorResponse,
     JoinGroupRequest,
     JoinGroupResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
     MetadataResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetsForLeaderEpochRequest,
+    OffsetsForLeaderEpochResponse,
     Request,
     Response,
 )
@@ -33,6 +41,10 @@ if TYPE_CHECKING:
 _LARGEST_PORT = 65535
 # More than any cluster has: each is handled on the event loop.
 _MOST_BROKERS = 10_000
+# Transactions that were open at one time, beside those that have a batch in the response.
+_MOST_OPEN_TRANSACTIONS = 100_000
+_SMALLEST_BATCH = 61
+_MOST_UNREQUESTED = 1_000
 
 
 def find_contradiction(request: Request, response: Response) -> str | None:
@@ -70,7 +82,42 @@ def _check_coordinator(_request: Request, response: FindCoordinatorResponse) -> 
 
 
 def _check_fetch(_request: Request, response: FetchResponse) -> str | None:
-    return _check_count(response.leaders)
+    if (wrong := _check_count(response.leaders)) is not None:
+        return wrong
+    aborted = sum(len(each.aborted) for each in response.partitions)
+    if aborted > _MOST_OPEN_TRANSACTIONS:
+        batches = sum(len(each.records) for each in response.partitions) // _SMALLEST_BATCH
+        if aborted > _MOST_OPEN_TRANSACTIONS + batches:
+            return f"{aborted} aborted transactions, and at most {batches} batches"
+    return None
+
+
+def _check_commit(request: Request, response: OffsetCommitResponse) -> str | None:
+    requested = len(request.entries) if isinstance(request, OffsetCommitRequest) else 0
+    return _check_partitions(requested, response.errors)
+
+
+def _check_committed(request: Request, response: OffsetFetchResponse) -> str | None:
+    if not isinstance(request, OffsetFetchRequest) or request.all_partitions:
+        return None
+    return _check_partitions(len(request.partitions), response.offsets)
+
+
+def _check_offsets(request: Request, response: ListOffsetsResponse) -> str | None:
+    requested = len(request.queries) if isinstance(request, ListOffsetsRequest) else 0
+    return _check_partitions(requested, response.offsets)
+
+
+def _check_epoch_ends(request: Request, response: OffsetsForLeaderEpochResponse) -> str | None:
+    requested = len(request.queries) if isinstance(request, OffsetsForLeaderEpochRequest) else 0
+    return _check_partitions(requested, response.ends)
+
+
+def _check_partitions(requested: int, responses: Sequence[object]) -> str | None:
+    """A few partitions that were not requested are ignored by the part that has asked."""
+    if len(responses) > requested + _MOST_UNREQUESTED:
+        return f"{len(responses)} partitions, of {requested} requested ones"
+    return None
 
 
 def _check_join(request: Request, response: JoinGroupResponse) -> str | None:
@@ -112,4 +159,8 @@ _CHECKS: dict[type[Response], Callable[[Any, Any], str | None]] = {
     FetchResponse: _check_fetch,
     JoinGroupResponse: _check_join,
     ConsumerGroupHeartbeatResponse: _check_epoch,
+    OffsetCommitResponse: _check_commit,
+    OffsetFetchResponse: _check_committed,
+    ListOffsetsResponse: _check_offsets,
+    OffsetsForLeaderEpochResponse: _check_epoch_ends,
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from unit.core.scripted_brokers import NODE_IDS, tp
 from unit.core.scripted_group import MEMBER, ScriptedGroup
@@ -12,23 +14,45 @@ from asyncrevoke.core.io.response_checks import find_contradiction
 from asyncrevoke.core.membership.classic.state_table import ClassicState
 from asyncrevoke.errors import ConsumerClosedError, FatalError
 from asyncrevoke.protocol.messages import (
+    AbortedTransaction,
     BrokerMetadata,
+    CommitEntry,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    EpochEnd,
+    EpochQuery,
     ErrorCode,
+    FetchedOffset,
+    FetchedPartition,
+    FetchRequest,
+    FetchResponse,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
     JoinGroupResponse,
+    ListedOffset,
     ListOffsetsRequest,
+    ListOffsetsResponse,
     MetadataRequest,
     MetadataResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetQuery,
+    OffsetsForLeaderEpochRequest,
+    OffsetsForLeaderEpochResponse,
     Request,
     Response,
     TopicIdPartitions,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncrevoke.model import TopicPartition
 
 EVENT = "invalid response from a broker; retrying on a new connection"
 
@@ -166,6 +190,56 @@ def test_a_cluster_of_more_brokers_than_any_has_is_named_by_their_count() -> Non
     request = MetadataRequest(topics=())
     assert find_contradiction(request, answer(10_000)) is None
     assert find_contradiction(request, answer(10_001)) == "10001 brokers, more than 10000"
+
+
+def test_more_partitions_than_were_requested_are_named_by_their_count() -> None:
+    many = [tp(number) for number in range(1_002)]
+    ok = ErrorCode.none
+    entry = CommitEntry(partition=tp(0), offset=1)
+    query = OffsetQuery(partition=tp(0), timestamp=-1)
+    epoch = EpochQuery(partition=tp(0), epoch=1)
+    committing = OffsetCommitRequest(
+        group_id="g", generation=1, member_id="m", group_instance_id=None, entries=(entry,)
+    )
+    pairs: list[tuple[Request, Callable[[list[TopicPartition]], Response]]] = [
+        (committing, lambda some: OffsetCommitResponse(errors=tuple((each, ok) for each in some))),
+        (
+            OffsetFetchRequest(group_id="g", partitions=(tp(0),)),
+            lambda some: OffsetFetchResponse(
+                error=ok, offsets=tuple(FetchedOffset(partition=each, error=ok) for each in some)
+            ),
+        ),
+        (
+            ListOffsetsRequest(queries=(query,)),
+            lambda some: ListOffsetsResponse(
+                offsets=tuple(ListedOffset(partition=each, error=ok) for each in some)
+            ),
+        ),
+        (
+            OffsetsForLeaderEpochRequest(queries=(epoch,)),
+            lambda some: OffsetsForLeaderEpochResponse(
+                ends=tuple(EpochEnd(partition=each, error=ok) for each in some)
+            ),
+        ),
+    ]
+    for request, answer in pairs:
+        assert find_contradiction(request, answer(many)) == "1002 partitions, of 1 requested ones"
+        assert find_contradiction(request, answer(many[:-1])) is None
+
+
+def test_more_aborted_transactions_than_can_be_are_named_by_their_count() -> None:
+    def answer(aborted: int, records: bytes) -> FetchResponse:
+        one = AbortedTransaction(producer_id=1, first_offset=1)
+        each = FetchedPartition(
+            partition=tp(0), error=ErrorCode.none, aborted=(one,) * aborted, records=records
+        )
+        return FetchResponse(error=ErrorCode.none, partitions=(each, each))
+
+    request = FetchRequest(partitions=(), max_wait=0.5, min_bytes=1, max_bytes=1)
+    assert find_contradiction(request, answer(50_000, b"")) is None
+    assert find_contradiction(request, answer(50_001, bytes(61))) is None
+    wrong = find_contradiction(request, answer(50_001, bytes(30)))
+    assert wrong == "100002 aborted transactions, and at most 0 batches"
 
 
 def test_the_brokers_on_paper_say_nothing_impossible() -> None:
