@@ -386,7 +386,7 @@ def isolation_level_of(
     sessions: Iterable[SessionState],
 ) -> Literal["read_committed", "read_uncommitted"]:
     """The isolation level of the consumers, to read the topic with."""
-    levels = {state.facts.get("isolation_level") for state in sessions if state.facts}
+    levels = [state.facts.get("isolation_level") for state in sessions]
     return "read_uncommitted" if "read_uncommitted" in levels else "read_committed"
 
 

@@ -14,11 +14,11 @@ session without an END row has handled the last records before it and no record 
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from asyncrevoke.audit.rules.views import FOREVER
 from asyncrevoke.audit.sql.text import compose
+from asyncrevoke.journal.format.facts import facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -134,12 +134,12 @@ def skipped_runs(rows: Iterable[tuple[int, str, int, str]]) -> Iterator[Unaccoun
     facts of a journal are untrusted."""
     for part, session, at_us, facts in rows:
         try:
-            runs: Any = json.loads(facts)["runs"]
-            pairs = [(int(lo), int(hi)) for lo, hi in runs[:_MOST_RUNS]]
-        except (ValueError, TypeError, KeyError, RecursionError):
+            runs: Any = facts_of(facts)["runs"]
+            pairs = [(lo, hi) for lo, hi in runs[:_MOST_RUNS]]
+        except (ValueError, TypeError, KeyError):
             continue
         for lo, hi in pairs:
-            if 0 <= lo < hi:
+            if isinstance(lo, int) and isinstance(hi, int) and 0 <= lo < hi:
                 yield Unaccounted(part, lo, hi, session, at_us, by_map=True)
 
 

@@ -66,5 +66,9 @@ def parse_snapshot(text: bytes, group: str, topic: str) -> OffsetsSnapshot | Non
         at_us = int(found["at_us"])
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
         return None
-    known = {part: offset for part, offset in offsets.items() if 0 <= offset < 2**62}
+    known = {
+        part: offset
+        for part, offset in offsets.items()
+        if 0 <= part < 2**31 and 0 <= offset < 2**62
+    }
     return OffsetsSnapshot(known, at_us) if known and 0 <= at_us < 2**62 else None

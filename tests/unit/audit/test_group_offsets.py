@@ -221,7 +221,18 @@ def test_what_a_completion_map_says_of_a_missing_member_is_not_lost(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    "facts", ["{", "[]", '{"runs": 1}', '{"runs": [[1]]}', '{"runs": [["a", 2]]}']
+    "facts",
+    [
+        "{",
+        "[]",
+        '{"runs": 1}',
+        '{"runs": [[1]]}',
+        '{"runs": [["a", 2]]}',
+        '{"runs": [[0, Infinity]]}',
+        '{"runs": [[0, 1e999]]}',
+        '{"runs": [[0, 1e300]]}',
+        '{"runs": [[0, 99999999999999999999]]}',
+    ],
 )
 def test_facts_that_are_no_completion_map_say_nothing(tmp_path: Path, facts: str) -> None:
     a, b = clean_run()

@@ -9,6 +9,7 @@ import pytest
 from unit.journal.written_journal import A, B, JournalMember, audited, clean_run
 
 from asyncrevoke import ConfigError
+from asyncrevoke.audit.comparison import isolation_level_of
 from asyncrevoke.audit.local_database import LocalDatabase
 from asyncrevoke.audit.sql.text import Sql, compose, identifier, literal
 from asyncrevoke.journal.format import rows
@@ -78,7 +79,21 @@ def test_rows_of_a_second_session_in_one_folder_are_damage(tmp_path: Path) -> No
     assert f"segment 000001.parquet has rows of session {B}" in state.damaged
 
 
-@pytest.mark.parametrize("facts", ["", "{", "[]", "7", "[" * 100_000, '{"revoke_budget": "x"}'])
+@pytest.mark.parametrize(
+    "facts",
+    [
+        "",
+        "{",
+        "[]",
+        "7",
+        "[" * 100_000,
+        '{"group": "billing", "revoke_budget": "x"}',
+        '{"group": "billing", "revoke_budget": %s}' % ("9" * 400),
+        '{"group": "billing", "revoke_budget": Infinity}',
+        '{"group": "billing", "isolation_level": []}',
+    ],
+    ids=range(9),
+)
 def test_facts_that_no_consumer_writes_are_no_end_of_the_audit(tmp_path: Path, facts: str) -> None:
     a, b = clean_run()
     a.write(tmp_path)
@@ -92,6 +107,7 @@ def test_facts_that_no_consumer_writes_are_no_end_of_the_audit(tmp_path: Path, f
     place = table.column_names.index("facts")
     pq.write_table(table.set_column(place, "facts", pa.array(told, pa.string())), segment.path)
     assert audited(tmp_path, b).status in ("PASS", "INCONCLUSIVE")
+    assert isolation_level_of(read_journal(tmp_path).sessions) == "read_committed"
 
 
 def long_texts(length: int, count: int = 16_384, batches: int = 1) -> bytes:

@@ -41,13 +41,15 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
         '{"at_us": 1, "groups": {"billing": []}}',
         '{"at_us": 1, "groups": {"billing": {"orders": {"a": 1}}}}',
         '{"at_us": 1, "groups": {"billing": {"orders": {"0": -1}}}}',
+        '{"at_us": 1, "groups": {"billing": {"orders": {"-1": 1}}}}',
+        '{"at_us": 1, "groups": {"billing": {"orders": {"99999999999": 1}}}}',
         '{"at_us": 1, "groups": {"billing": {"orders": {"0": 1e30}}}}',
         '{"at_us": 1, "groups": {"billing": {"orders": {"0": Infinity}}}}',
         '{"at_us": -1, "groups": {"billing": {"orders": {"0": 1}}}}',
         "[" * 100_000,
         " " * (2**23 + 1),
     ],
-    ids=range(12),
+    ids=range(14),
 )
 def test_what_is_no_snapshot_says_nothing(tmp_path: Path, text: str) -> None:
     (tmp_path / "committed.json").write_text(text)
