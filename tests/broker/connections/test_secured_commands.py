@@ -116,6 +116,17 @@ def test_groups_shows_the_group(finished: Finished, listener: str) -> None:
 
 
 @EACH
+def test_topics_create_creates_a_topic(finished: Finished, listener: str) -> None:
+    topic = f"commands-{listener.lower()}"
+    finished.secure.broker.allow("alice", "topic", topic, ["create"])
+    done = finished.run(listener, "topics", "create", f"{topic}:2")
+    assert (done.exit_code, done.stdout) == (0, f"created {topic}\n"), done.output
+    rejected = finished.run(listener, "topics", "create", topic, wrong=True)
+    assert rejected.exit_code == 1, rejected.output
+    assert "wrong-password" not in rejected.output
+
+
+@EACH
 def test_audit_reads_the_topic(finished: Finished, listener: str) -> None:
     done = finished.run(listener, "audit", str(finished.journal), "--topic", TOPIC, "--json")
     assert done.exit_code == 0, done.output
