@@ -359,7 +359,7 @@ class ClassicMembership:
                 self._revocation.tighten(self._group_deadline(now))
 
     def rejected(self, now: float, error: ErrorCode) -> None:
-        """A commit has shown that the coordinator does not accept this membership any more."""
+        """A response to OffsetCommit or Heartbeat says that the membership is lost."""
         if error is ErrorCode.fenced_instance_id:
             self.failed_with(now, error)
         else:
