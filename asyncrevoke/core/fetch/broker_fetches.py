@@ -127,6 +127,14 @@ class BrokerFetches:
             [cursor for cursor in self.needs_fetch if cursor.busy or not joins],
         )
 
+    def sent(self, fetch: InFlightFetch) -> None:
+        """This fetch is in flight from now on."""
+        self.in_flight[fetch.channel] = fetch
+
+    def ended(self, fetch: InFlightFetch) -> None:
+        """It has failed, or its response is handled."""
+        del self.in_flight[fetch.channel]
+
     def failed(self, now: float) -> None:
         """The fetch failed: wait, longer each time."""
         self.not_before = now + self._backoff.failed()

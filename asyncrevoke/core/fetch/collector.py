@@ -41,9 +41,9 @@ class RecordCollector:
         self.limits = limits
         self.round = 0
         self.wall_time = 0.0
-        self.corrupt: list[PartitionCursor] = []
-        self.not_due: list[PartitionCursor] = []
-        self.empty: list[PartitionCursor] = []
+        self._corrupt: list[PartitionCursor] = []
+        self._not_due: list[PartitionCursor] = []
+        self._empty: list[PartitionCursor] = []
         self.unreadable = False
 
     def deliver_unreadable(self) -> None:
@@ -66,6 +66,18 @@ class RecordCollector:
             self._outbox.cancel_timer(f"due {cursor.name}")
         self.remove(cursor)
 
+    def batch_corrupt(self, cursor: PartitionCursor) -> None:
+        """See :class:`.cursor.CollectorState`, as for the next two."""
+        self._corrupt.append(cursor)
+
+    def record_not_due(self, cursor: PartitionCursor) -> None:
+        """Look again when it is due."""
+        self._not_due.append(cursor)
+
+    def nothing_to_deliver(self, cursor: PartitionCursor) -> None:
+        """Its position has moved all the same."""
+        self._empty.append(cursor)
+
     @property
     def is_ready(self) -> bool:
         """Whether there is anything to collect (by estimate)."""
@@ -79,9 +91,9 @@ class RecordCollector:
         self.round += 1
         self.wall_time = self._wall_clock.seconds(now)
         taken = self._ring.take(limit)
-        if self.not_due:
+        if self._not_due:
             self._wait_until_due(now)
-        with_corrupt, self.corrupt = self.corrupt, []
+        with_corrupt, self._corrupt = self._corrupt, []
         for cursor in with_corrupt:
             buffer, error = cursor.instance.buffer, cursor.corrupt_record
             if buffer is not None and error is not None:
@@ -95,7 +107,7 @@ class RecordCollector:
             self._fetcher.records_taken(now, cursor)
         for cursor in with_corrupt:
             self._fetcher.records_taken(now, cursor)
-        without_records, self.empty = self.empty, []
+        without_records, self._empty = self._empty, []
         for cursor in without_records:
             if cursor.instance.partition not in taken:
                 self._fetcher.records_taken(now, cursor)
@@ -103,8 +115,8 @@ class RecordCollector:
         return taken
 
     def _wait_until_due(self, now: float) -> None:
-        early, self.not_due = self.not_due, []
-        for cursor in early:
+        not_due, self._not_due = self._not_due, []
+        for cursor in not_due:
             if cursor.due_in is not None:
                 self._outbox.set_timer(
                     f"due {cursor.name}", now + cursor.due_in, partial(self._due, cursor)

@@ -38,22 +38,25 @@ class DeliveryCapacity(Protocol):
 
 
 class CollectorState(Protocol):
-    """What cursors read and note while a poll collects records. Implemented by
+    """What cursors read and report while a poll collects records. Implemented by
     :class:`asyncrevoke.core.fetch.collector.RecordCollector`."""
 
     limits: DeliveryCapacity
     # Grows with every poll: capacities are computed anew.
     round: int
-    # Cursors whose next batch cannot be decoded.
-    corrupt: list[PartitionCursor]
     # The wall clock at the present poll, in seconds since the epoch.
     wall_time: float
-    # Cursors whose next record is not due.
-    not_due: list[PartitionCursor]
-    # Cursors that had batches without records to deliver.
-    empty: list[PartitionCursor]
     # Whether an unreadable record is delivered as UnreadableRecord, or raises an error.
     unreadable: bool
+
+    def batch_corrupt(self, cursor: PartitionCursor, /) -> None:
+        """Its next batch cannot be decoded."""
+
+    def record_not_due(self, cursor: PartitionCursor, /) -> None:
+        """Its next record is not due."""
+
+    def nothing_to_deliver(self, cursor: PartitionCursor, /) -> None:
+        """It had batches without records to deliver."""
 
 
 class PartitionCursor:
@@ -266,11 +269,11 @@ class PartitionCursor:
             records = buffer.take(min(limit, self._left), self._due_to, unreadable=unreadable)
         except CorruptRecordError as error:
             self.corrupt_record = error
-            self._collector.corrupt.append(self)
+            self._collector.batch_corrupt(self)
             self._left = 0
             return []
         if not records:
-            self._collector.empty.append(self)
+            self._collector.nothing_to_deliver(self)
         elif unreadable and isinstance(records[-1], UnreadableRecord):
             # The last record of its round, so that it is found there.
             self._left = 0
@@ -284,7 +287,7 @@ class PartitionCursor:
         if due_to < end:
             self.not_due = True
             self._left = 0
-            self._collector.not_due.append(self)
+            self._collector.record_not_due(self)
         return due_to
 
     @property

@@ -348,7 +348,7 @@ class Fetcher:
         fetch = InFlightFetch(
             node, channel, now, max_wait, max_bytes, exhausted, asked, session, named.epoch > 0
         )
-        broker.in_flight[channel] = fetch
+        broker.sent(fetch)
         self._over_budget_fetches += exhausted
         self._outbox.send(
             named.request(config, max_wait, max_bytes, self._rack(now, asked.values())),
@@ -403,7 +403,7 @@ class Fetcher:
         reply: HandledResponse | Reply,
     ) -> None:
         """A fetch has failed, or its response is handled."""
-        del broker.in_flight[fetch.channel]
+        broker.ended(fetch)
         self._memory.release(fetch.reserved)
         self._over_budget_fetches -= fetch.over_budget
         served: dict[PartitionCursor, None] = {}

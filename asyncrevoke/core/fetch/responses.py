@@ -13,7 +13,7 @@ from asyncrevoke.protocol.messages import ErrorCode
 from asyncrevoke.protocol.records import CorruptBatch, limited
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.fetch.broker_fetches import FetchTarget, InFlightFetch
@@ -48,7 +48,28 @@ class HandledResponse:
         self.answered: set[TopicPartition] = set()
         self.served: dict[PartitionCursor, None] = {}
         self.fruitless = True
-        self.complete = False
+
+    def next_partitions(self) -> Iterator[tuple[FetchedPartition, FetchTarget]]:
+        """The partitions of the response that are not handled yet and were asked for."""
+        for fetched in self.left:
+            asked = self.fetch.targets.get(fetched.partition)
+            if asked is not None and fetched.partition not in self.answered:
+                self.answered.add(fetched.partition)
+                yield fetched, asked
+
+    def left_out(self) -> Iterator[FetchTarget]:
+        """What was asked for and is not in the response."""
+        for partition, asked in self.fetch.targets.items():
+            if partition not in self.answered:
+                yield asked
+
+    def records_buffered(self, cursor: PartitionCursor) -> None:
+        """This cursor got records."""
+        self.served[cursor] = None
+
+    def ask_again(self) -> None:
+        """The next fetch may follow at once, although there were no records."""
+        self.fruitless = False
 
     @property
     def is_large(self) -> bool:
@@ -102,23 +123,21 @@ class FetchResponses:
         addresses = {broker.node_id: broker for broker in handled.response.leaders}
         self._unauthorized.clear()
         self._batches = 0
-        for fetched in handled.left:
-            asked = handled.fetch.targets.get(fetched.partition)
-            if asked is not None and fetched.partition not in handled.answered:
-                handled.answered.add(fetched.partition)
-                if not asked.cursor.removed:
-                    self._handle_partition(now, handled, asked, fetched, addresses)
+        complete = False
+        for fetched, asked in handled.next_partitions():
+            if not asked.cursor.removed:
+                self._handle_partition(now, handled, asked, fetched, addresses)
             if self._batches > _BATCHES_AT_ONCE:
                 break
         else:
-            handled.complete = True
+            complete = True
         if self._unauthorized:
             self._reactions.failed(now, TopicAuthorizationError(self._unauthorized))
-        if handled.complete and not handled.fetch.partial:
-            for partition, asked in handled.fetch.targets.items():
-                if partition not in handled.answered and not asked.cursor.removed:
+        if complete and not handled.fetch.partial:
+            for asked in handled.left_out():
+                if not asked.cursor.removed:
                     self._wait(now, asked.cursor, "the response leaves it out")
-        return handled.complete
+        return complete
 
     def _handle_partition(
         self,
@@ -143,21 +162,21 @@ class FetchResponses:
             or asked.buffer.fetch_position != asked.offset
         ):
             # Sought, being revoked, or discarded: the response is ignored.
-            handled.fruitless = False
+            handled.ask_again()
         elif fetched.error is not ErrorCode.none:
-            handled.fruitless = False
+            handled.ask_again()
             moved = self._learn_leader(fetched, addresses)
             self._partition_error(
                 now, node, cursor, asked.buffer, fetched.error, leader_moved=moved
             )
         elif fetched.preferred_read_replica >= 0 and not fetched.records:
-            handled.fruitless = False
+            handled.ask_again()
             self._redirected(now, node, cursor, fetched.preferred_read_replica)
         else:
             if cursor.replica.served(node.node_id):
                 self._replica_serves(now, node.node_id)
             if self._append(now, cursor, asked.buffer, fetched):
-                handled.served[cursor] = None
+                handled.records_buffered(cursor)
 
     def _append(
         self, now: float, cursor: PartitionCursor, buffer: RecordBuffer, fetched: FetchedPartition

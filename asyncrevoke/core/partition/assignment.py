@@ -107,7 +107,7 @@ class Assignment:
         if instance.tracker is not None:
             old = instance.tracker
             if old.in_flight:
-                instance.former_trackers[old.tracker_id] = old
+                instance.keep_former_tracker(old.tracker_id, old)
             else:
                 del self._by_tracker[old.tracker_id]
         self._last_tracker_id += 1
@@ -176,7 +176,7 @@ class Assignment:
         for former in instance.former_trackers.values():
             if isinstance(former, TruncatedTracker):
                 former.replace(tracker, truncated)
-        instance.former_trackers[former_id] = truncated
+        instance.keep_former_tracker(former_id, truncated)
         self.forget_completed_trackers(instance)
         unverified = instance.map_unverified and tracker.completed_earlier is not None
         instance.set_map_unverified(unverified)
@@ -229,6 +229,12 @@ class Assignment:
         """Count this many records as in flight no longer."""
         self.in_flight -= records
 
+    def take_lost(self) -> frozenset[TopicPartition]:
+        """The partitions that were lost since the last call, for the result of a poll."""
+        lost = frozenset(self.lost)
+        self.lost.clear()
+        return lost
+
     def take_back(self) -> None:
         """Stop a reader before deliveries change; see :meth:`ReaderRecords.take_back`."""
         if self.reader_records.is_open:
@@ -238,7 +244,7 @@ class Assignment:
         """Drop the trackers of former positions that have no record in flight."""
         for tracker_id, tracker in list(instance.former_trackers.items()):
             if tracker.ended:
-                del instance.former_trackers[tracker_id]
+                instance.drop_former_tracker(tracker_id)
                 del self._by_tracker[tracker_id]
 
     def end(self, instance: PartitionInstance, step: InstanceTransition) -> None:

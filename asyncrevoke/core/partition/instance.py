@@ -291,5 +291,15 @@ class PartitionInstance:
         current = self.tracker.held if self.tracker is not None else 0
         return current + sum(tracker.held for tracker in self.former_trackers.values())
 
+    def keep_former_tracker(
+        self, tracker_id: int, tracker: OffsetTracker | TruncatedTracker
+    ) -> None:
+        """Its records in flight delay the release from now on, and move no commit point."""
+        self.former_trackers[tracker_id] = tracker
+
+    def drop_former_tracker(self, tracker_id: int) -> None:
+        """None of its records is in flight."""
+        del self.former_trackers[tracker_id]
+
     def __repr__(self) -> str:
         return f"<{self.partition} #{self.instance_id} {self.state.value}>"

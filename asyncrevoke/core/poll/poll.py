@@ -103,8 +103,7 @@ class Poller:
                 return None
         if slices:
             self._errors.delivered(slices)
-        lost = frozenset(self._assignment.lost)
-        self._assignment.lost.clear()
+        lost = self._assignment.take_lost()
         to_be_revoked = self._revocation.announce()
         self._polling = False
         self._outbox.cancel_timer(_TICK_TIMER)

@@ -26,7 +26,7 @@ from asyncrevoke.errors import (
     RequestTimeoutError,
     TopicAuthorizationError,
 )
-from asyncrevoke.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from asyncrevoke.model import OffsetAndMetadata, TopicPartition
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     ListOffsetsRequest,
@@ -339,28 +339,25 @@ class OffsetQueries:
             for partition in asked:
                 offset = received.get(partition)
                 if offset is None:
-                    query.trouble.setdefault(ErrorCode.network_exception, [partition])
+                    query.failed(ErrorCode.network_exception, [partition])
                 elif offset.error is not ErrorCode.none:
-                    query.trouble.setdefault(offset.error, []).append(partition)
+                    query.failed(offset.error, [partition])
                 else:
-                    query.found[partition] = (
-                        OffsetAndTimestamp(offset.offset, offset.timestamp, offset.leader_epoch)
-                        if offset.offset >= 0
-                        else None
-                    )
+                    query.offset_found(offset)
         elif isinstance(reply, Failed) and reply.kind not in FATAL_FAILURES:
             self._cluster.brokers.note_failure(node)
-            query.trouble.setdefault(ErrorCode.network_exception, []).extend(asked)
+            query.failed(ErrorCode.network_exception, asked)
         else:
             self._failed(now, query, node, reply)
             return
         if query.outstanding:
             return
         # A late response of a former attempt may have replaced one of this attempt.
-        if missing := [tp for tp in query.wanted if tp not in query.found]:
-            query.trouble.setdefault(ErrorCode.network_exception, missing)
+        missing = [tp for tp in query.wanted if tp not in query.found]
+        if missing and ErrorCode.network_exception not in query.trouble:
+            query.failed(ErrorCode.network_exception, missing)
         if query.trouble:
-            query.leaders.clear()
+            query.forget_leaders()
             self._cluster.refresh(now, "offsets could not be looked up")
             self._handle_error(now, query, *_worst(query.trouble))
         else:

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from asyncrevoke.backoff import Backoff
 from asyncrevoke.core.io.effects import Node
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.model import OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from asyncrevoke.core.queries.topic_description import TopicDescription
-    from asyncrevoke.model import OffsetAndTimestamp
-    from asyncrevoke.protocol.messages import ErrorCode, MetadataResponse
+    from asyncrevoke.protocol.messages import ErrorCode, ListedOffset, MetadataResponse
 
 _FIRST_BACKOFF = 0.1
 _LONGEST_BACKOFF = 2.0
@@ -94,6 +93,19 @@ class TimestampQuery(_Query):
     def answered(self) -> None:
         """One of them was answered."""
         self.outstanding -= 1
+
+    def offset_found(self, listed: ListedOffset) -> None:
+        """A leader has listed an offset; -1 if no record has such a timestamp."""
+        found = OffsetAndTimestamp(listed.offset, listed.timestamp, listed.leader_epoch)
+        self.found[listed.partition] = found if listed.offset >= 0 else None
+
+    def failed(self, error: ErrorCode, partitions: Iterable[TopicPartition]) -> None:
+        """These need another attempt."""
+        self.trouble.setdefault(error, []).extend(partitions)
+
+    def forget_leaders(self) -> None:
+        """The next attempt asks the cluster for them."""
+        self.leaders.clear()
 
     def learn(self, response: MetadataResponse) -> None:
         """Take leaders from this response."""

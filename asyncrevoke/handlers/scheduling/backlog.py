@@ -346,7 +346,7 @@ class Backlog:
             self._source.pause(unfinished_records(entry[1])[0])
             self._pause_lanes(partition)
         elif not pause.is_probe(entry[1]):
-            pause.waiting.append(entry)
+            pause.wait(entry)
             self._retries.hold(entry)
             return False
         else:

@@ -87,6 +87,10 @@ class ProbedPause:
         """Whether the pause ends when this item succeeds."""
         return self.probe[1] is item
 
+    def wait(self, entry: Entry[Item]) -> None:
+        """Another failed item waits for the probe to succeed."""
+        self.waiting.append(entry)
+
     def attempt_due(self) -> None:
         """The next attempt at the probe may begin."""
         self.probing = True

@@ -22,7 +22,7 @@ def assign_and_lose(assignment: Assignment) -> int:
     tracker_id = instance.tracker.tracker_id
     assert assignment.instance_of(tracker_id) is instance
     assignment.end(instance, InstanceTransition.LOSE)
-    assignment.lost.clear()
+    assignment.take_lost()
     return tracker_id
 
 
