@@ -6,6 +6,8 @@ import logging
 import os
 import threading
 
+from asyncrevoke.runtime.hooks.event_log import EventLog
+
 # Seconds after close_timeout that the interpreter gets, and the least number of seconds.
 _LATE = 0.75
 _LEAST = 0.25
@@ -28,8 +30,8 @@ def end_process_within(seconds: float, code: int) -> None:
 def _end(code: int) -> None:
     ours = (threading.current_thread(), threading.main_thread())
     threads = [each.name for each in threading.enumerate() if each not in ours and not each.daemon]
-    logging.getLogger("asyncrevoke.run").error(
-        "process did not exit within close_timeout; ending it while these threads run: %s", threads
+    EventLog(logger="asyncrevoke.run").error(
+        "process did not exit within close_timeout; ending it", threads=threads
     )
     logging.shutdown()
     os._exit(code)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -15,6 +14,7 @@ from asyncrevoke.cli.run.process_exit import end_process_within
 from asyncrevoke.cli.terminal import FAILED, USAGE
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 from asyncrevoke.printable import printable_lines
+from asyncrevoke.runtime.hooks.event_log import EventLog
 
 if TYPE_CHECKING:
     from asyncrevoke.consumer import Consumer
@@ -40,7 +40,11 @@ def load(target: str) -> Consumer:
     except ConfigError as error:
         raise print_user_error(error, USAGE, line_of_the_module(error)) from error
     except Exception as error:
-        log().exception("%s could not be imported", target, exc_info=from_the_module(error))
+        log().exception(
+            "application could not be imported",
+            application=target,
+            exc_info=from_the_module(error),
+        )
         raise ServingError(FAILED, error) from error
 
 
@@ -80,10 +84,9 @@ def serve(
         # The log already has the traceback of a failed handler.
         brief = output.has_shown(error) or isinstance(error, AsyncRevokeError)
         log().error(
-            "application failed: %s: %s",
-            type(error).__name__,
-            error,
-            exc_info=None if brief else error,
+            "application failed",
+            error=f"{type(error).__name__}: {error}",
+            **{} if brief else {"exc_info": error},
         )
         raise ServingError(FAILED, error) from error
 
@@ -96,7 +99,7 @@ def print_user_error(error: Exception, code: int, line: str = "") -> ServingErro
     return ServingError(code, error)
 
 
-def log() -> logging.Logger:
-    """The logger. Looked up late, because ``logging.config`` in an application disables existing
-    loggers."""
-    return logging.getLogger("asyncrevoke.run")
+def log() -> EventLog:
+    """The log of ``asyncrevoke run``. Looked up late, because ``logging.config`` in an application
+    disables existing loggers."""
+    return EventLog(logger="asyncrevoke.run")

@@ -127,11 +127,11 @@ class UnverifiedCommits:
             else:
                 rewound.append(instance)
                 instance.set_committed(found.offset, found.metadata)
-                self._outbox.emit(
-                    "warning",
-                    "committed offset rewound by delayed commit; recommitting",
-                    partition=str(instance.partition),
-                    found=found.offset,
-                )
+        if rewound:
+            self._outbox.emit(
+                "warning",
+                "committed offset rewound by delayed commit; recommitting",
+                offsets={str(each.partition): each.committed_offset for each in rewound},
+            )
         answered = all(instance.terminal or instance.partition in held for instance in asked)
         self._committer.verified(now, certain, rewound, answered)

@@ -53,13 +53,14 @@ class MembershipLog:
                 last_confirmed=round(now - confirmed_at, 1),
             )
 
-    def waiting(self, now: float, what: str, last_response: str, detail: str) -> None:
+    def waiting(self, now: float, waiting_for: str, last_response: str, detail: str) -> None:
         """The coordinator responds without confirming the membership."""
         self._log.waiting(
             now,
             _MEMBERSHIP,
-            f"waiting for {what}",
+            "membership unconfirmed: the coordinator rejects heartbeats",
             group=self._group_id,
+            waiting_for=waiting_for,
             last_response=last_response,
             detail=detail,
         )

@@ -179,16 +179,17 @@ class Revocation:
         """A poll returns: the partitions that its result lists as to be revoked."""
         self._polling = False
         listed: list[TopicPartition] = []
+        new: list[str] = []
         for instance in self._revoking:
             if instance.state in (InstanceState.REVOKE_REQUESTED, InstanceState.ANNOUNCED):
                 if instance.state is InstanceState.REVOKE_REQUESTED:
-                    self._outbox.emit(
-                        "debug", "revocation announced", partition=str(instance.partition)
-                    )
+                    new.append(str(instance.partition))
                 instance.transition(InstanceTransition.ANNOUNCE)
                 instance.set_delayed_by_user(False)
                 self._announced[instance.partition] = instance
                 listed.append(instance.partition)
+        if new:
+            self._outbox.emit("debug", "revocation announced", partitions=new)
         return frozenset(listed)
 
     def delay(self, partitions: Iterable[TopicPartition]) -> bool:
@@ -203,14 +204,17 @@ class Revocation:
                 f"never announced as to be revoked: {named}; announced so far: {known or 'none'}"
             )
         all_ours = True
+        delayed: list[str] = []
         for tp in wanted:
             instance = self._announced[tp]
             if instance.state in (InstanceState.ANNOUNCED, InstanceState.DELAYED):
                 instance.transition(InstanceTransition.DELAY)
                 instance.set_delayed_by_user(True)
-                self._outbox.emit("debug", "revocation delayed", partition=str(instance.partition))
+                delayed.append(str(instance.partition))
             elif instance.state not in (InstanceState.ACTIVE, InstanceState.REVOKE_REQUESTED):
                 all_ours = False
+        if delayed:
+            self._outbox.emit("debug", "revocation delayed", partitions=delayed)
         return all_ours
 
     def blocking_records(self, now: float, stopped_at: float | None) -> list[BlockingRecord]:

@@ -235,8 +235,9 @@ class PositionResolver:
         self._log.waiting(
             now,
             "position",
-            f"waiting for {search.awaits.value}",
+            "waiting for the position of a partition",
             partition=str(instance.partition),
+            waiting_for=search.awaits.value,
             reason=why,
         )
 

@@ -38,12 +38,19 @@ class Membership(Protocol):
 
 
 class EventLog:
-    """Writes events. Each line has the ``bound`` values, and the member id once ``membership`` has
-    one; None is for what is no member of a group."""
+    """Writes events to ``logger``. Each line has the ``bound`` values, and the member id once
+    ``membership`` has one; None is for what is no member of a group."""
 
-    def __init__(self, membership: Membership | None = None, /, **bound: object) -> None:
+    def __init__(
+        self,
+        membership: Membership | None = None,
+        /,
+        *,
+        logger: str = "asyncrevoke",
+        **bound: object,
+    ) -> None:
         self._membership = membership
-        self._logger = logging.getLogger("asyncrevoke")
+        self._logger = logging.getLogger(logger)
         processors = (
             structlog.get_config()["processors"] if structlog.is_configured() else [_one_line]
         )

@@ -176,7 +176,7 @@ async def test_a_failed_handler_exits_with_1_and_its_traceback_is_shown_once(
     assert await app.ended() == 1, app.log
     assert app.log.count("Traceback") == 1
     assert 'raise ValueError("no such account")' in app.log
-    assert "application failed: ValueError: no such account" in app.log.splitlines()[-1]
+    assert "ValueError: no such account" in app.log.splitlines()[-1]
     assert await group(kafka_broker, kafka_topic) == (0, 0)
 
 

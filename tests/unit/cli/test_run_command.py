@@ -125,7 +125,8 @@ def test_an_error_in_the_app_is_shown_with_the_apps_frames_only(tmp_path: Path) 
     (tmp_path / "broken.py").write_text("def load():\n    return {}['secret']\n\n\nload()\n")
     result = run(tmp_path, "broken:consumer")
     assert result.returncode == 1
-    assert "broken:consumer could not be imported" in result.stderr
+    assert "application could not be imported" in result.stderr
+    assert "broken:consumer" in result.stderr
     assert result.stderr.count("  File ") == 2
     assert result.stderr.count(str(tmp_path / "broken.py")) == 2
     assert result.stderr.endswith("KeyError: 'secret'\n")
@@ -144,7 +145,8 @@ def test_as_json_an_error_in_the_app_is_one_object(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("1 / 0\n")
     result = run(tmp_path, "broken:consumer", "--log-format", "json")
     line = json.loads(result.stderr)
-    assert line["event"] == "broken:consumer could not be imported"
+    assert line["event"] == "application could not be imported"
+    assert line["application"] == "broken:consumer"
     assert line["level"] == "error"
     assert line["exception"].endswith("ZeroDivisionError: division by zero")
 

@@ -8,7 +8,8 @@ from asyncrevoke.protocol.messages import ErrorCode
 
 
 class HeartbeatErrorAction(enum.Enum):
-    """What the member does. The last three wait for what their values say, and retry."""
+    """What the member does. The last three wait for what their values say, and retry; the log
+    shows these values as ``waiting_for``."""
 
     REJOIN = "the coordinator has removed the member, or knows it by another epoch: join again"
     USE_CLASSIC = "the brokers do not offer the protocol: use the classic one, if that is allowed"

@@ -7,6 +7,7 @@ from unit.core.commit.scripted_commits import A, B, CommittingGroup
 
 from asyncrevoke.core.commit.error_table import COMMIT_ERRORS, CommitErrorAction
 from asyncrevoke.core.io.effects import (
+    Emit,
     Failed,
     FailureKind,
     Replied,
@@ -151,6 +152,27 @@ def test_a_commit_that_a_late_one_has_rewound_is_sent_again() -> None:
     assert not group.commits.is_acknowledged(group.a)
     group.retry()
     assert group.commit()[1] == {A: 10}
+
+
+def test_one_line_names_all_partitions_whose_offsets_a_delayed_commit_has_rewound() -> None:
+    group = CommittingGroup()
+    for instance in (group.a, group.b):
+        group.done(instance, 5)
+    group.commits.flush(0.0)
+    send, _ = group.commit()
+    group.event(Failed(send.request_id, FailureKind.TIMEOUT))
+    for instance in (group.a, group.b):
+        group.done(instance, 5)
+    group.retry()
+    for instance in (group.a, group.b):
+        instance.transition(InstanceTransition.REVOKE)
+    group.answer(group.commit()[0])
+    (verify,) = group.sent()
+    held = tuple(FetchedOffset(partition=tp, error=ErrorCode.none, offset=5) for tp in (A, B))
+    group.event(Replied(verify.request_id, OffsetFetchResponse(error=ErrorCode.none, offsets=held)))
+    (line,) = [each for each in group.outbox.take() if isinstance(each, Emit)]
+    assert line.event == "committed offset rewound by delayed commit; recommitting"
+    assert line.fields["offsets"] == {"orders-0": 5, "orders-1": 5}
 
 
 def test_a_commit_of_which_a_late_one_has_rewound_the_map_alone_is_sent_again() -> None:

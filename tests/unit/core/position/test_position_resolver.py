@@ -226,14 +226,13 @@ def test_an_error_never_leads_to_the_reset_policy(error: ErrorCode, of_the_group
     world = PositionWorld(auto_offset_reset="latest")
     (a,) = world.find(0)
     for _ in range(4):
-        if of_the_group:
-            world.commits_are(error=error)
-        else:
-            world.commits_are(failed(0, error))
+        offsets = () if of_the_group else (failed(0, error),)
+        world.commits_are(*offsets, error=error if of_the_group else NONE)
         assert world.sends(OffsetFetchRequest) == [], "not asked again at once"
         world.advance(10)
         assert world.sends(ListOffsetsRequest) == []
-    assert world.named("waiting for its committed offset")[0].fields["reason"] == error.name
+    fields = world.named("waiting for the position of a partition")[0].fields
+    assert (fields["waiting_for"], fields["reason"]) == ("its committed offset", error.name)
     world.commits_are(committed(0, 42))
     assert world.found == {a: (42, -1, False)}
     assert len(world.named("all positions are known")) == 1
@@ -363,7 +362,8 @@ def test_while_the_leader_is_unknown_it_waits_and_says_so() -> None:
     world.answer_metadata(topic("orders", {0: -1}, epoch=3))
     (a,) = world.find(0)
     world.commits_are(committed(0, -1))
-    assert world.named("waiting for an offset by timestamp")[0].fields["partition"] == "orders-0"
+    fields = world.named("waiting for the position of a partition")[0].fields
+    assert (fields["waiting_for"], fields["partition"]) == ("an offset by timestamp", "orders-0")
     for _ in range(5):
         world.advance(6)
         for _ in world.sends(MetadataRequest):

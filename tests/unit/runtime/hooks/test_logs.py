@@ -80,6 +80,17 @@ async def test_each_step_of_a_rebalance_is_logged_with_group_member_and_partitio
                 assert f"member={member}" in line
 
 
+async def test_the_revocation_of_two_partitions_is_announced_in_one_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with TestConsumer(billing()) as t:
+        with caplog.at_level(logging.DEBUG):
+            await t.revoke(("orders", 0), ("orders", 1))
+            await t.advance(1)
+        (line,) = [each for each in caplog.messages if each.startswith("revocation announced")]
+        assert "partitions=orders-0,orders-1" in line
+
+
 async def test_a_failed_handler_is_logged_with_its_record(caplog: pytest.LogCaptureFixture) -> None:
     async with TestConsumer(billing()) as t:
         await t.publish("orders", b"bad", partition=2)

@@ -38,6 +38,8 @@ _T = TypeVar("_T")
 _UUID_LENGTH = 36
 # Former generations that members may still report, because later ones were not completed.
 _REMEMBERED = 3
+# Faults of an assignor in one log line.
+_MOST_LOGGED = 10
 
 
 def leading_again(reply: JoinGroupResponse, us: JoinGroupMember) -> JoinGroupResponse | None:
@@ -238,12 +240,16 @@ class GroupLeader:
                 now, FatalError(f"assignor {assignor!r} failed: {plan!r}")
             )
             return
-        for violation in plan.violations:
+        if plan.violations:
             self._outbox.emit(
                 "error",
-                "the assignor assigned a partition that another member still owns",
+                "the assignor assigned partitions that other members still own",
                 assignor=assignor,
-                violation=str(violation),
+                violations=[
+                    f"{partition} to {member_id}: it {reason}"
+                    for partition, member_id, reason in plan.violations[:_MOST_LOGGED]
+                ],
+                count=len(plan.violations),
             )
         self._assigned = dict(list(self._assigned.items())[-_REMEMBERED:])
         self._assigned[self._led_number] = plan.owners

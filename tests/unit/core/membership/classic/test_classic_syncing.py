@@ -447,5 +447,5 @@ def test_an_assignor_that_does_not_withhold_is_repaired_and_logged(
     monkeypatch.setattr(CooperativeStickyAssignor, "assign", greedy)
     group.answer_join(leads=True, others=(foreign("m-2", owned=orders(1, 2)),))
     assert group.planned() == {MEMBER: orders(0), "m-2": orders(2, 3)}
-    (line,) = group.named("the assignor assigned a partition that another member still owns")
+    (line,) = group.named("the assignor assigned partitions that other members still own")
     assert line.level == "error"
