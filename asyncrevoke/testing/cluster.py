@@ -328,8 +328,8 @@ class Connections:
 
     async def probe(self, probe: ProbeBroker) -> BrokerProbed:
         """Whether a broker has this address."""
-        answered = self._cluster.resolve(probe.node) is not None and not self._cut
-        return BrokerProbed(probe.node, asyncio.get_running_loop().time(), answered)
+        reachable = self._cluster.resolve(probe.node) is not None and not self._cut
+        return BrokerProbed(probe.node, asyncio.get_running_loop().time(), reachable)
 
     def drop_silent(self, drop: DropSilentConnections) -> None:
         """Does nothing: no connection is silent."""

@@ -172,7 +172,7 @@ async def test_a_request_sent_before_an_unanswered_probe_is_dropped(setup: Setup
     dead = setup.ask(silence_timeout=LONG)
     await setup.broker.until(lambda: setup.broker.requests == 1)
     probed = await setup.channels.probe(ProbeBroker(setup.node, LONG))
-    assert probed.answered
+    assert probed.reachable
     later = setup.ask(Channel.COMMIT, silence_timeout=LONG)
     await setup.broker.until(lambda: setup.broker.requests == 2)
     setup.channels.drop_silent(DropSilentConnections(setup.node, probed.begun_at, probed.begun_at))
@@ -222,7 +222,7 @@ async def test_a_broker_that_does_not_respond_to_a_probe_gets_twice_the_time_for
     times: list[float] = []
     for _ in range(2):
         begun = loop.time()
-        assert not (await channels.probe(ProbeBroker(node, SILENCE_TIMEOUT))).answered
+        assert not (await channels.probe(ProbeBroker(node, SILENCE_TIMEOUT))).reachable
         times.append(loop.time() - begun)
     assert times[0] >= SILENCE_TIMEOUT
     assert times[1] >= 2 * SILENCE_TIMEOUT
@@ -238,7 +238,7 @@ async def test_on_a_slow_link_answers_have_the_time_that_they_take(setup: Setup)
     setup.answer.answers.set()
     node = Node(1, "127.0.0.1", port)
     # Opening takes ever more time; then round trips of three times the silence timeout work.
-    while not (await setup.channels.probe(ProbeBroker(node, SILENCE_TIMEOUT))).answered:
+    while not (await setup.channels.probe(ProbeBroker(node, SILENCE_TIMEOUT))).reachable:
         pass
     for _ in range(3):
         assert isinstance(await setup.ask(node=node), Replied)

@@ -297,7 +297,7 @@ class BrokerProbed(NamedTuple):
 
     node: Node
     begun_at: float
-    answered: bool
+    reachable: bool
 
 
 Event: TypeAlias = (

@@ -50,8 +50,8 @@ class RoundTripTime:
     def __init__(self, opening: float = 0.0) -> None:
         self._round_trip = opening
 
-    def answered(self, seconds: float) -> None:
-        """A request on an idle connection was answered after so many seconds."""
+    def response_took(self, seconds: float) -> None:
+        """The response to a request on an idle connection came after so many seconds."""
         self._round_trip += (seconds - self._round_trip) * _WEIGHT
 
     def silence_timeout(self, least: float) -> float:

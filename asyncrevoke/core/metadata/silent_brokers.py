@@ -44,9 +44,9 @@ class SilentBrokers:
         match event:
             case ConnectionSilent(node, since):
                 self._silent(now, node, since)
-            case BrokerProbed(node, begun_at, answered):
+            case BrokerProbed(node, begun_at, reachable):
                 since = self._probed.pop(node, _NEVER)
-                if answered and since != _NEVER:
+                if reachable and since != _NEVER:
                     heard_before = since + self._outbox.silence_timeout / 2
                     self._coordinator.reached(now, node)
                     self._outbox.put(DropSilentConnections(node, heard_before, begun_at))

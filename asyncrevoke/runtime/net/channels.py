@@ -178,9 +178,9 @@ class Channels:
         try:
             connection = await self._open(probe.node, within, probe.silence_timeout)
         except RequestFailed:
-            return BrokerProbed(probe.node, begun_at, answered=False)
+            return BrokerProbed(probe.node, begun_at, reachable=False)
         connection.abort()
-        return BrokerProbed(probe.node, begun_at, answered=True)
+        return BrokerProbed(probe.node, begun_at, reachable=True)
 
     def drop_silent(self, drop: DropSilentConnections) -> None:
         """See :class:`DropSilentConnections`."""

@@ -80,7 +80,7 @@ class Connection:
         self._silent_since = -_NEVER
         self._link = RoundTripTime(opening)
         # Whether there was any response; error messages have a hint if not.
-        self._answered = False
+        self._has_responded = False
         self._raw = raw
         self._writer = writer
         self._versions = versions
@@ -207,7 +207,7 @@ class Connection:
 
         It fails with TIMEOUT after ``within`` seconds (or two round trips of this connection, if
         they are longer), and with SILENT if nothing is received for twice ``silence_timeout``
-        seconds plus the time that the broker may wait before it answers.
+        seconds plus the time that the broker may wait before it responds.
 
         Responses come in the order of the requests. After a timeout or a malformed response the
         connection is closed, and its other requests fail with DISCONNECTED.
@@ -276,8 +276,8 @@ class Connection:
             if correlation != pending.correlation:
                 self._fail_first(
                     FailureKind.MALFORMED,
-                    f"{node_name(self.node)} answered {request_name(message)} out of order: request"
-                    f" {pending.correlation} by {correlation}",
+                    f"{node_name(self.node)} responded to {request_name(message)} out of order: to"
+                    f" request {correlation} instead of {pending.correlation}",
                 )
                 return False
             if pending.done is None:
@@ -290,28 +290,25 @@ class Connection:
                     self._decode_large(pending, frame)
                     return True
         except MalformedResponse as error:
-            self._fail_first(
-                FailureKind.MALFORMED,
-                f"{node_name(self.node)} answered {request_name(message)}: {error}",
-            )
+            self._fail_invalid(error)
             return False
-        self._remove_answered(pending)
+        self._response_received(pending)
         if response is not None:
             self._deliver(pending, response)
         self._end_if_retired()
         return self.connected
 
-    def _remove_answered(self, pending: PendingRequest) -> None:
+    def _response_received(self, pending: PendingRequest) -> None:
         """Its response was received."""
         del self._pending[0]
-        self._answered = True
+        self._has_responded = True
         self._note_received()
         if pending.was_alone and not pending.broker_wait:
-            self._link.answered(self._received_at - pending.sent_at)
+            self._link.response_took(self._received_at - pending.sent_at)
 
     def _decode_large(self, pending: PendingRequest, frame: bytes | memoryview) -> None:
         message = pending.message
-        self._remove_answered(pending)
+        self._response_received(pending)
         self._decoding = pending
         decode = partial(codec.decode_response, type(message), pending.version, frame, message)
         self._large_responses.decode(decode, self._decoded)
@@ -322,10 +319,7 @@ class Connection:
             return
         if isinstance(response, BaseException):
             self._pending.appendleft(pending)
-            self._fail_first(
-                FailureKind.MALFORMED,
-                f"{node_name(self.node)} answered {request_name(pending.message)}: {response}",
-            )
+            self._fail_invalid(response)
             return
         self._deliver(pending, response)
         self._end_if_retired()
@@ -358,6 +352,11 @@ class Connection:
             self._loop.call_soon(pending.done, RequestFailed(kind, detail))
         self.abort()
 
+    def _fail_invalid(self, problem: BaseException) -> None:
+        what = request_name(self._pending[0].message)
+        detail = f"{node_name(self.node)} sent an invalid response to {what}: {problem}"
+        self._fail_first(FailureKind.MALFORMED, detail)
+
     def frames_ended(self, error: Exception | None) -> None:
         """There are no further responses."""
         if not self.connected:
@@ -367,9 +366,7 @@ class Connection:
                 FailureKind.SILENT, f"{node_name(self.node)} acknowledges nothing: {error}"
             )
         elif isinstance(error, FrameTooLargeError) and self._pending:
-            what = request_name(self._pending[0].message)
-            detail = f"{node_name(self.node)} answered {what}: {error}"
-            self._fail_first(FailureKind.MALFORMED, detail)
+            self._fail_invalid(error)
         else:
             self._abort(error or EOFError())
 
@@ -451,7 +448,7 @@ class Connection:
         )
         self._fail_first(
             FailureKind.SILENT if silent else FailureKind.TIMEOUT,
-            f"{node_name(self.node)} did not answer {request_name(pending.message)} within"
+            f"{node_name(self.node)} did not respond to {request_name(pending.message)} within"
             f" {round(pending.within, 1):g} s",
         )
 
@@ -488,4 +485,4 @@ class Connection:
             abort_transport(self._writer.transport)
 
     def _lost_before(self, message: Request, cause: Exception | None) -> RequestFailed:
-        return connection_lost(self.node, message, cause, has_answered=self._answered)
+        return connection_lost(self.node, message, cause, has_responded=self._has_responded)

@@ -83,20 +83,20 @@ def request_name(message: Request) -> str:
 
 
 def connection_lost(
-    node: Node, message: Request, cause: Exception | None, *, has_answered: bool
+    node: Node, message: Request, cause: Exception | None, *, has_responded: bool
 ) -> RequestFailed:
     """The failure of a request in flight on a connection that was closed.
 
-    ``has_answered``: whether there was any response on it.
+    ``has_responded``: whether there was any response on it.
     """
     where, what = node_name(node), request_name(message)
     if isinstance(cause, EOFError):
-        detail = f"{where} closed the connection before it answered {what}"
+        detail = f"{where} closed the connection before it responded to {what}"
     else:
-        detail = f"the connection to {where} was lost before it answered {what}"
+        detail = f"the connection to {where} was lost before it responded to {what}"
         if cause is not None:
             detail += f": {cause!r}"
-    if not has_answered:
+    if not has_responded:
         detail += "; if it always does, check security_protocol and the broker's log"
     return RequestFailed(FailureKind.DISCONNECTED, detail)
 
@@ -151,7 +151,7 @@ def _failure_of(
         why = "it closed the connection" if isinstance(cause, EOFError) else repr(cause or error)
         return RequestFailed(
             FailureKind.UNREACHABLE,
-            f"{where} does not answer as a Kafka broker: {why}; if that goes on, check"
+            f"{where} does not respond as a Kafka broker: {why}; if that goes on, check"
             " security_protocol and the port",
         )
     if isinstance(error, OSError):

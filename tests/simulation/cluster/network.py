@@ -442,7 +442,7 @@ class Network:
         connection.outstanding.pop(pending.send.request_id, None)
         if pending.alone and not may_hold(pending.send.message):
             since = max(pending.sent_at, connection.heard_at)
-            connection.link.answered(self._clock.now - since)
+            connection.link.response_took(self._clock.now - since)
         connection.heard_at = self._clock.now
         pending.endpoint.receive(Replied(pending.send.request_id, response))
 

@@ -307,7 +307,7 @@ class ScriptedSockets:
         return await self.silences.get()
 
     async def probe(self, probe: ProbeBroker) -> BrokerProbed:
-        return BrokerProbed(probe.node, 0.0, answered=not self.unreachable)
+        return BrokerProbed(probe.node, 0.0, reachable=not self.unreachable)
 
     def drop_silent(self, drop: DropSilentConnections) -> None:
         self.dropped.append(drop)

@@ -97,7 +97,7 @@ async def test_a_connection_closed_in_the_middle_of_a_frame_is_disconnected(star
 
     outcome = await (await start(half)).send()
     assert kind(outcome) is FailureKind.DISCONNECTED
-    assert "closed the connection before it answered Heartbeat" in detail(outcome)
+    assert "closed the connection before it responded to Heartbeat" in detail(outcome)
     assert "check security_protocol" in detail(outcome)
 
 
@@ -185,7 +185,7 @@ async def test_a_response_that_never_comes_is_a_timeout_and_drops_the_connection
     setup = await start(never)
     outcome = await setup.send(timeout=SHORT)
     assert kind(outcome) is FailureKind.TIMEOUT
-    assert "did not answer Heartbeat within 0.1 s" in detail(outcome)
+    assert "did not respond to Heartbeat within 0.1 s" in detail(outcome)
     await setup.broker.until(lambda: setup.broker.open == 0)
 
 

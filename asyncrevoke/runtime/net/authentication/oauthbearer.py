@@ -1,8 +1,8 @@
 """OAUTHBEARER according to RFC 7628: detects a rejected token.
 
-The broker answers a rejected token with a challenge and no error code, and waits for a dummy
-message before it fails the exchange. aiokafka treats that challenge as success; the next request
-on the connection would get no response.
+The broker responds to a rejected token with a challenge without an error code, and fails the
+exchange after a dummy message. aiokafka treats that challenge as success; the next request on the
+connection would get no response.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class BearerExchange:
 
     def __init__(self, inner: _Authenticator) -> None:
         self._inner = inner
-        self._answered = False
+        self._rejected = False
 
     async def step(self, challenge: bytes | None) -> tuple[bytes, bool] | None:
         """The next message; None when the exchange is over."""
-        if challenge and not self._answered:
-            self._answered = True
+        if challenge and not self._rejected:
+            self._rejected = True
             return _DUMMY, True
         return await self._inner.step(challenge)

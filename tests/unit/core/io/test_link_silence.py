@@ -66,13 +66,13 @@ def test_a_link_with_long_round_trips_has_time_for_two_of_them() -> None:
 
 def test_one_late_answer_changes_little_and_many_do() -> None:
     link = RoundTripTime()
-    link.answered(4.0)
+    link.response_took(4.0)
     assert link.silence_timeout(3.0) == 3.0
     for _ in range(10):
-        link.answered(4.0)
+        link.response_took(4.0)
     assert link.silence_timeout(3.0) == pytest.approx(8.0, rel=0.1)
     for _ in range(10):
-        link.answered(0.01)
+        link.response_took(0.01)
     assert link.silence_timeout(3.0) == 3.0
 
 

@@ -126,7 +126,7 @@ def test_a_broker_that_responds_on_a_new_connection_loses_those_that_were_silent
     world.silent(NODES[1])
     (probe,) = world.probes
     assert probe == ProbeBroker(NODES[1], SILENCE_TIMEOUT)
-    world.see(BrokerProbed(NODES[1], world.now, answered=True))
+    world.see(BrokerProbed(NODES[1], world.now, reachable=True))
     (drop,) = world.dropped
     # What has received something in the later half of the silence is alive.
     assert drop == DropSilentConnections(NODES[1], world.now - SILENCE_TIMEOUT / 2, world.now)
@@ -135,7 +135,7 @@ def test_a_broker_that_responds_on_a_new_connection_loses_those_that_were_silent
 def test_a_broker_that_does_not_respond_there_either_loses_nothing_yet() -> None:
     world = Watched()
     world.silent(NODES[1])
-    world.see(BrokerProbed(NODES[1], world.now, answered=False))
+    world.see(BrokerProbed(NODES[1], world.now, reachable=False))
     assert not world.dropped
     world.silent(NODES[1])
     assert len(world.probes) == 2
@@ -147,7 +147,7 @@ def test_a_coordinator_that_responds_on_a_new_connection_is_asked_there_again_at
     world.silent(NODES[1])
     # Others are asked for the coordinator meanwhile, over connections that may be dead as well.
     assert world.only(FindCoordinatorRequest)[0].node != NODES[1]
-    world.see(BrokerProbed(NODES[1], world.now, answered=True))
+    world.see(BrokerProbed(NODES[1], world.now, reachable=True))
     world.see(Failed(beat.request_id, FailureKind.DISCONNECTED))
     world.coordinator.unanswered(world.now, "Heartbeat: gone", NODES[1])
     assert world.coordinator.node == NODES[1]
@@ -156,7 +156,7 @@ def test_a_coordinator_that_responds_on_a_new_connection_is_asked_there_again_at
 def test_a_coordinator_that_fails_again_on_a_new_connection_is_looked_for() -> None:
     world = Watched()
     world.silent(NODES[1])
-    world.see(BrokerProbed(NODES[1], world.now, answered=True))
+    world.see(BrokerProbed(NODES[1], world.now, reachable=True))
     for _ in range(4):  # a request on each channel of the group, and one more
         world.coordinator.unanswered(world.now, "Heartbeat: gone", NODES[1])
     assert world.coordinator.node is None
