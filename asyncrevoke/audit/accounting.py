@@ -25,7 +25,7 @@ from asyncrevoke.audit.sql.text import compose, joined
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from asyncrevoke.audit.group_offsets import GroupOffsets
+    from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
     from asyncrevoke.audit.sql.database import Database
     from asyncrevoke.journal.reading import SessionState
 
@@ -79,7 +79,7 @@ class Accounting:
         topic: str,
         bounds: Mapping[int, Offsets],
         sessions: Sequence[SessionState],
-        group_offsets: GroupOffsets | None,
+        group_offsets: AuditedGroupOffsets | None,
         skew_us: int,
     ) -> None:
         self._db = database

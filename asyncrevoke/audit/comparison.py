@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, LiteralString, NamedTuple
 
 from asyncrevoke.audit.accounting import Accounting
 from asyncrevoke.audit.anomalies import Anomaly, AnomalyKind, AuditStatus, status_of
-from asyncrevoke.audit.group_offsets import GroupOffsets
+from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
 from asyncrevoke.audit.rules.batches import ALTERED, MISMATCHES, NOTED, batch_rules
 from asyncrevoke.audit.rules.content import HashlessSessions
 from asyncrevoke.audit.rules.incomplete import HIDDEN, INCOMPLETE, incomplete
@@ -76,7 +76,7 @@ class AuditResult(NamedTuple):
     two_tiers: bool
     exact_ranges: list[Range]
     windows: list[dict[str, Any]]
-    group_offsets: GroupOffsets | None
+    group_offsets: AuditedGroupOffsets | None
     spans: list[tuple[int, str, int, int | None]]
     latency: dict[str, float]
     latency_by_time: list[tuple[int, float, float]]
@@ -131,7 +131,7 @@ class Comparison:
         compacted: bool,
         keys: bool = True,
         batches: bool = False,
-        group_offsets: GroupOffsets | None = None,
+        group_offsets: AuditedGroupOffsets | None = None,
     ) -> None:
         """``keys`` and ``batches`` say whether the keys and the record batches of the topic are
         known."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from asyncrevoke.journal.topic.offsets_snapshot import OffsetsSnapshot
 
 
-class GroupOffsets(NamedTuple):
+class AuditedGroupOffsets(NamedTuple):
     """Committed offsets of one group and topic, by partition.
 
     They are those at ``at_us`` (microseconds since the epoch): from the broker when the audit
@@ -27,19 +27,19 @@ class GroupOffsets(NamedTuple):
     at_us: int
 
 
-async def read_group_offsets(config: ConsumerConfig, group: str, topic: str) -> GroupOffsets:
+async def read_group_offsets(config: ConsumerConfig, group: str, topic: str) -> AuditedGroupOffsets:
     """The committed offsets that the broker has now. Raises GroupsError."""
     async with GroupsClient(config) as brokers:
         committed = await committed_offsets(brokers, group)
     found = {tp.partition: offset for tp, offset in committed.items() if tp.topic == topic}
-    return GroupOffsets(found, "broker", time.time_ns() // 1000)
+    return AuditedGroupOffsets(found, "broker", time.time_ns() // 1000)
 
 
 def known_offsets(
-    broker: GroupOffsets | None, snapshot: OffsetsSnapshot | None
-) -> GroupOffsets | None:
+    broker: AuditedGroupOffsets | None, snapshot: OffsetsSnapshot | None
+) -> AuditedGroupOffsets | None:
     """The broker's offsets, or those of the snapshot if the broker has none, as after
     ``offsets.retention.minutes``."""
     if snapshot is None or (broker is not None and broker.offsets):
         return broker
-    return GroupOffsets(snapshot.offsets, "snapshot", snapshot.at_us)
+    return AuditedGroupOffsets(snapshot.offsets, "snapshot", snapshot.at_us)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from asyncrevoke.audit.comparison import Bounds, Range
-    from asyncrevoke.audit.group_offsets import GroupOffsets
+    from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
     from asyncrevoke.audit.sql.text import Text
     from asyncrevoke.journal.format.arrow import RecordBatch
     from asyncrevoke.journal.reading import JournalContent, SessionState
@@ -77,7 +77,7 @@ async def audit(
     topic: str,
     *,
     group: str | None = None,
-    group_offsets: GroupOffsets | None = None,
+    group_offsets: AuditedGroupOffsets | None = None,
     settings: AuditSettings | None = None,
     memory_limit: int | None = None,
 ) -> AuditResult:

@@ -20,7 +20,7 @@ from asyncrevoke.errors import AsyncRevokeError, ConfigError
 
 if TYPE_CHECKING:
     from asyncrevoke.audit.comparison import AuditResult, AuditSettings
-    from asyncrevoke.audit.group_offsets import GroupOffsets
+    from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
     from asyncrevoke.config import ConsumerConfig
 
 _NEEDED = ("duckdb", "filelock", "jinja2", "numpy", "pyarrow", "xxhash")
@@ -125,7 +125,7 @@ async def audit_topic(
 
 async def _group_offsets(
     path: Path, config: ConsumerConfig, group: str, topic: str
-) -> GroupOffsets | None:
+) -> AuditedGroupOffsets | None:
     """The committed offsets from the broker, or from the snapshot of a collected journal. None,
     after a line on stderr, if neither has any."""
     from asyncrevoke.audit.group_offsets import known_offsets, read_group_offsets

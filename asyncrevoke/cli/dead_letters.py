@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.consumer import Consumer
     from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
-    from asyncrevoke.dead_letters.listing import Listing, Named
+    from asyncrevoke.dead_letters.listing import Listing, NamedRecord
     from asyncrevoke.dead_letters.replay import Replay, ReplayOptions, ReplayResult
     from asyncrevoke.dead_letters.reprocessing import ReprocessResult
 
@@ -424,7 +424,7 @@ def _print_result(result: ReplayResult, *, dry_run: bool) -> None:
         _print_named(result.named)
 
 
-def _print_named(named: Sequence[Named]) -> None:
+def _print_named(named: Sequence[NamedRecord]) -> None:
     for each in named[:_NAMED]:
         print(printable(f"  {each.partition}:{each.offset}: {as_flags(each.why)}"))
     if len(named) > _NAMED:

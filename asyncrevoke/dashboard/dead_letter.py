@@ -15,7 +15,7 @@ _MOST_BYTES: Final = 2000
 _MOST_HEADERS: Final = 50
 
 
-class DeadLetter(NamedTuple):
+class ShownDeadLetter(NamedTuple):
     """A record that was written to a dead letter topic at ``at`` (seconds since the epoch).
 
     ``error`` is the type of the exception. ``contents`` are pairs of a name and a printable text:

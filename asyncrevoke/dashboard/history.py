@@ -8,7 +8,7 @@ from collections import Counter, deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
-from asyncrevoke.dashboard.dead_letter import DeadLetter, contents
+from asyncrevoke.dashboard.dead_letter import ShownDeadLetter, contents
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.printable import printable
 
@@ -116,7 +116,7 @@ class History:
         # By dead letter topic, origin topic and error.
         self.dead_letters: Counter[tuple[str, str, str]] = Counter()
         # The newest dead letters with their contents, if the application enables them.
-        self.letters: deque[DeadLetter] = deque(maxlen=_MOST_LETTERS)
+        self.letters: deque[ShownDeadLetter] = deque(maxlen=_MOST_LETTERS)
         self._letters = 0
         # By result topic and handler; "" for records that are published outside of handlers.
         self.results: Counter[tuple[str, str]] = Counter()
@@ -147,7 +147,7 @@ class History:
         """Keep a dead letter with its contents. The oldest one is dropped."""
         self._letters += 1
         self.letters.append(
-            DeadLetter(
+            ShownDeadLetter(
                 self._letters,
                 self.clock(),
                 owner,

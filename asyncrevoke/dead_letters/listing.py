@@ -30,7 +30,7 @@ class DeadLetterCount(msgspec.Struct):
     last_timestamp: int = -1
 
 
-class Named(msgspec.Struct):
+class NamedRecord(msgspec.Struct):
     """A record of a dead letter topic that was not sent or has failed, and the reason."""
 
     partition: int
@@ -49,7 +49,7 @@ class Listing(msgspec.Struct):
     rows: list[DeadLetterCount] = []
     other: int = 0
     no_dead_letters: int = 0
-    named: list[Named] = []
+    named: list[NamedRecord] = []
 
     @property
     def count(self) -> int:
@@ -86,7 +86,7 @@ class Counting:
         self.listing.no_dead_letters += 1
         if len(self.listing.named) < MAX_NAMED:
             place = record.record
-            self.listing.named.append(Named(place.partition, place.offset, record.why))
+            self.listing.named.append(NamedRecord(place.partition, place.offset, record.why))
 
     def end(self) -> Listing:
         """Return the listing, with rows sorted by origin and error."""

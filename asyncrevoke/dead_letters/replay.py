@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from asyncrevoke.config.topics import check_topics
 from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
 from asyncrevoke.dead_letters.errors import DeadLettersError
-from asyncrevoke.dead_letters.listing import MAX_NAMED, Named
+from asyncrevoke.dead_letters.listing import MAX_NAMED, NamedRecord
 from asyncrevoke.dead_letters.replay_journal import ReplayJournal
 from asyncrevoke.dead_letters.stored_dead_letter import (
     NoDeadLetter,
@@ -85,7 +85,7 @@ class ReplayResult:
     stopped: bool = False
     error: str | None = None
     by_topic: dict[str, int] = field(default_factory=dict)
-    named: list[Named] = field(default_factory=list)
+    named: list[NamedRecord] = field(default_factory=list)
 
 
 class Replay:
@@ -241,7 +241,7 @@ class Replay:
     def _name(self, record: Record, why: str) -> None:
         self.result.not_sent += 1
         if len(self.result.named) < MAX_NAMED:
-            self.result.named.append(Named(record.partition, record.offset, why))
+            self.result.named.append(NamedRecord(record.partition, record.offset, why))
 
     def _target(self, letter: StoredDeadLetter) -> str:
         return self._options.to or letter.origin_topic

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, get_args
 
 from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
-from asyncrevoke.dead_letters.listing import MAX_NAMED, Named
+from asyncrevoke.dead_letters.listing import MAX_NAMED, NamedRecord
 from asyncrevoke.dead_letters.origin_reader import OriginReader
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.printable import shown_option
@@ -56,7 +56,7 @@ class ReprocessResult:
     total: int = 0
     selected: int = 0
     outcomes: dict[str, int] = field(default_factory=dict[str, int])
-    named: list[Named] = field(default_factory=list[Named])
+    named: list[NamedRecord] = field(default_factory=list[NamedRecord])
 
     @property
     def failed(self) -> int:
@@ -146,7 +146,7 @@ class Reprocessing:
             result.outcomes[row.outcome] = result.outcomes.get(row.outcome, 0) + 1
             if row.outcome != "ok" and len(result.named) < MAX_NAMED:
                 why = f"{row.error_type}: {row.error}" if row.error_type else row.outcome
-                result.named.append(Named(row.partition, row.offset, why))
+                result.named.append(NamedRecord(row.partition, row.offset, why))
         if self._rows is not None and rows:
             self._rows(rows)
 

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.protocol.messages import EntityRequest, Message, Request
+    from asyncrevoke.protocol.messages import EntityRequest, KafkaMessage, Request
 
     Response = TypeVar("Response")
-    Received = TypeVar("Received", bound=Message)
+    Received = TypeVar("Received", bound=KafkaMessage)
 
 _COORDINATOR_WITHIN: Final = 10.0
 _UNSETTLED: Final = frozenset(

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kio.schema.describe_groups.v5.response import DescribedGroupMember as ClassicMember
 
     Response = TypeVar("Response")
-    Received = TypeVar("Received", bound=messages.Message)
+    Received = TypeVar("Received", bound=messages.KafkaMessage)
     Described = TypeVar("Described", ClassicGroup, ConsumerGroup)
 
 Partitions = tuple[TopicPartition, ...]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from asyncrevoke.producing.producer_core import Outgoing
     from asyncrevoke.producing.publish_spans import ResultTracer
     from asyncrevoke.producing.queueing.result_group import ResultGroup
-    from asyncrevoke.producing.queueing.result_topic import TopicPartitions
+    from asyncrevoke.producing.queueing.result_topic import OutputPartitions
     from asyncrevoke.producing.queueing.waiting_results import WaitingResult
     from asyncrevoke.runtime.net.requests import Requests
 
@@ -181,7 +181,7 @@ class Producer:
 
         await self._queue_in_turn(partition.topic, try_queue)
 
-    async def partitions(self, topic: str) -> TopicPartitions:
+    async def partitions(self, topic: str) -> OutputPartitions:
         """The partitions of a topic.
 
         Raises PublishError if the topic does not exist after ``request_timeout``.

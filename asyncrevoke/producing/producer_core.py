@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from asyncrevoke.model import TopicPartition
     from asyncrevoke.producing.encoded_records import EncodedRecords
     from asyncrevoke.producing.queueing.result_group import GroupedResult, ResultGroup
-    from asyncrevoke.producing.queueing.result_topic import TopicPartitions
+    from asyncrevoke.producing.queueing.result_topic import OutputPartitions
     from asyncrevoke.producing.record_batch import ResultSink
     from asyncrevoke.producing.requests import PartitionResponse
 
@@ -218,7 +218,7 @@ class ProducerCore:
             self._begin_compression(batch)
         return True
 
-    def partitions(self, now: float, topic: str) -> TopicPartitions | None:
+    def partitions(self, now: float, topic: str) -> OutputPartitions | None:
         """The partitions of a topic; None while they are unknown. Raises PublishError."""
         if not self.is_known(topic):
             self.want(now, topic)

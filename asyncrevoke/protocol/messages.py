@@ -22,7 +22,7 @@ Entities: TypeAlias = tuple[tuple[type[RequestPayload], type[ResponsePayload]], 
 _Response_co = TypeVar("_Response_co", covariant=True)
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class KafkaMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Base of all messages. They have no cycles and are not tracked by the garbage collector: a
     large response has hundreds of thousands."""
 
@@ -30,20 +30,20 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 # --- cluster ---------------------------------------------------------------------------------
 
 
-class MetadataRequest(Message, frozen=True, kw_only=True):
+class MetadataRequest(KafkaMessage, frozen=True, kw_only=True):
     """``topics=None`` requests all topics, ``()`` brokers only."""
 
     topics: tuple[str, ...] | None
 
 
-class BrokerMetadata(Message, frozen=True, kw_only=True):
+class BrokerMetadata(KafkaMessage, frozen=True, kw_only=True):
     node_id: int
     host: str
     port: int
     rack: str | None = None
 
 
-class PartitionMetadata(Message, frozen=True, kw_only=True):
+class PartitionMetadata(KafkaMessage, frozen=True, kw_only=True):
     error: ErrorCode
     partition: int
     leader_id: int
@@ -51,7 +51,7 @@ class PartitionMetadata(Message, frozen=True, kw_only=True):
     replicas: tuple[int, ...] = ()
 
 
-class TopicMetadata(Message, frozen=True, kw_only=True):
+class TopicMetadata(KafkaMessage, frozen=True, kw_only=True):
     error: ErrorCode
     name: str
     topic_id: bytes = bytes(16)
@@ -59,7 +59,7 @@ class TopicMetadata(Message, frozen=True, kw_only=True):
     partitions: tuple[PartitionMetadata, ...] = ()
 
 
-class MetadataResponse(Message, frozen=True, kw_only=True):
+class MetadataResponse(KafkaMessage, frozen=True, kw_only=True):
     """``error`` is REBOOTSTRAP_REQUIRED (KIP-1102), or none."""
 
     error: ErrorCode = ErrorCode.none
@@ -69,11 +69,11 @@ class MetadataResponse(Message, frozen=True, kw_only=True):
     controller_id: int = -1
 
 
-class FindCoordinatorRequest(Message, frozen=True, kw_only=True):
+class FindCoordinatorRequest(KafkaMessage, frozen=True, kw_only=True):
     group_id: str
 
 
-class FindCoordinatorResponse(Message, frozen=True, kw_only=True):
+class FindCoordinatorResponse(KafkaMessage, frozen=True, kw_only=True):
     error: ErrorCode
     node_id: int = -1
     host: str = ""
@@ -83,7 +83,7 @@ class FindCoordinatorResponse(Message, frozen=True, kw_only=True):
 # --- classic membership ------------------------------------------------------------------------
 
 
-class JoinGroupRequest(Message, frozen=True, kw_only=True):
+class JoinGroupRequest(KafkaMessage, frozen=True, kw_only=True):
     group_id: str
     session_timeout: float
     rebalance_timeout: float
@@ -94,13 +94,13 @@ class JoinGroupRequest(Message, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class JoinGroupMember(Message, frozen=True, kw_only=True):
+class JoinGroupMember(KafkaMessage, frozen=True, kw_only=True):
     member_id: str
     group_instance_id: str | None
     metadata: bytes
 
 
-class JoinGroupResponse(Message, frozen=True, kw_only=True):
+class JoinGroupResponse(KafkaMessage, frozen=True, kw_only=True):
     error: ErrorCode
     generation: int = -1
     protocol_name: str | None = None
@@ -110,7 +110,7 @@ class JoinGroupResponse(Message, frozen=True, kw_only=True):
     members: tuple[JoinGroupMember, ...] = ()
 
 
-class SyncGroupRequest(Message, frozen=True, kw_only=True):
+class SyncGroupRequest(KafkaMessage, frozen=True, kw_only=True):
     group_id: str
     generation: int
     member_id: str
@@ -120,30 +120,30 @@ class SyncGroupRequest(Message, frozen=True, kw_only=True):
     assignments: tuple[tuple[str, bytes], ...] = ()
 
 
-class SyncGroupResponse(Message, frozen=True, kw_only=True):
+class SyncGroupResponse(KafkaMessage, frozen=True, kw_only=True):
     error: ErrorCode
     assignment: bytes = b""
 
 
-class HeartbeatRequest(Message, frozen=True, kw_only=True):
+class HeartbeatRequest(KafkaMessage, frozen=True, kw_only=True):
     group_id: str
     generation: int
     member_id: str
     group_instance_id: str | None
 
 
-class HeartbeatResponse(Message, frozen=True, kw_only=True):
+class HeartbeatResponse(KafkaMessage, frozen=True, kw_only=True):
     error: ErrorCode
 
 
-class LeaveGroupRequest(Message, frozen=True, kw_only=True):
+class LeaveGroupRequest(KafkaMessage, frozen=True, kw_only=True):
     group_id: str
     member_id: str
     group_instance_id: str | None
     reason: str = ""
 
 
-class LeaveGroupResponse(Message, frozen=True, kw_only=True):
+class LeaveGroupResponse(KafkaMessage, frozen=True, kw_only=True):
     error: ErrorCode
 
 
@@ -158,7 +158,7 @@ LEAVE_EPOCH = -1
 LEAVE_STATIC_EPOCH = -2
 
 
-class ConsumerGroupHeartbeatRequest(Message, frozen=True, kw_only=True):
+class ConsumerGroupHeartbeatRequest(KafkaMessage, frozen=True, kw_only=True):
     """None means unchanged since the last acknowledged heartbeat.
 
     ``member_epoch`` may be JOIN_EPOCH, LEAVE_EPOCH or LEAVE_STATIC_EPOCH. ``regex`` is RE2; empty
@@ -177,7 +177,7 @@ class ConsumerGroupHeartbeatRequest(Message, frozen=True, kw_only=True):
     owned: tuple[TopicIdPartitions, ...] | None = None
 
 
-class ConsumerGroupHeartbeatResponse(Message, frozen=True, kw_only=True):
+class ConsumerGroupHeartbeatResponse(KafkaMessage, frozen=True, kw_only=True):
     """``assignment`` are the partitions that the member may read now; None means unchanged."""
 
     error: ErrorCode
@@ -191,14 +191,14 @@ class ConsumerGroupHeartbeatResponse(Message, frozen=True, kw_only=True):
 # --- offsets -----------------------------------------------------------------------------------
 
 
-class CommitEntry(Message, frozen=True, kw_only=True):
+class CommitEntry(KafkaMessage, frozen=True, kw_only=True):
     partition: TopicPartition
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
 
 
-class OffsetCommitRequest(Message, frozen=True, kw_only=True):
+class OffsetCommitRequest(KafkaMessage, frozen=True, kw_only=True):
     """``generation`` is the member epoch in KIP-848; outside a group it is -1 and ``member_id`` is
     empty. ``topic_ids`` are the ids of all topics by name; None: only versions with topic names can
     be used."""
@@ -211,11 +211,11 @@ class OffsetCommitRequest(Message, frozen=True, kw_only=True):
     topic_ids: dict[str, bytes] | None = None
 
 
-class OffsetCommitResponse(Message, frozen=True, kw_only=True):
+class OffsetCommitResponse(KafkaMessage, frozen=True, kw_only=True):
     errors: tuple[tuple[TopicPartition, ErrorCode], ...]
 
 
-class OffsetFetchRequest(Message, frozen=True, kw_only=True):
+class OffsetFetchRequest(KafkaMessage, frozen=True, kw_only=True):
     """With ``require_stable`` the broker answers UNSTABLE_OFFSET_COMMIT while a transaction is
     open. With ``member_id`` and ``member_epoch`` (KIP-848) it rejects a stale epoch. ``topic_ids``
     is as in :class:`OffsetCommitRequest`. ``all_partitions`` requests those that have a committed
@@ -230,7 +230,7 @@ class OffsetFetchRequest(Message, frozen=True, kw_only=True):
     topic_ids: dict[str, bytes] | None = None
 
 
-class FetchedOffset(Message, frozen=True, kw_only=True):
+class FetchedOffset(KafkaMessage, frozen=True, kw_only=True):
     """``offset`` is -1 if nothing was committed."""
 
     partition: TopicPartition
@@ -240,7 +240,7 @@ class FetchedOffset(Message, frozen=True, kw_only=True):
     metadata: str = ""
 
 
-class OffsetFetchResponse(Message, frozen=True, kw_only=True):
+class OffsetFetchResponse(KafkaMessage, frozen=True, kw_only=True):
     error: ErrorCode
     offsets: tuple[FetchedOffset, ...] = ()
 
@@ -249,7 +249,7 @@ LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
 
 
-class OffsetQuery(Message, frozen=True, kw_only=True):
+class OffsetQuery(KafkaMessage, frozen=True, kw_only=True):
     """``timestamp``: LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, or milliseconds since the epoch."""
 
     partition: TopicPartition
@@ -257,12 +257,12 @@ class OffsetQuery(Message, frozen=True, kw_only=True):
     leader_epoch: int = -1
 
 
-class ListOffsetsRequest(Message, frozen=True, kw_only=True):
+class ListOffsetsRequest(KafkaMessage, frozen=True, kw_only=True):
     queries: tuple[OffsetQuery, ...]
     read_committed: bool = False
 
 
-class ListedOffset(Message, frozen=True, kw_only=True):
+class ListedOffset(KafkaMessage, frozen=True, kw_only=True):
     """``offset`` is -1 if no record has that timestamp or a later one."""
 
     partition: TopicPartition
@@ -272,11 +272,11 @@ class ListedOffset(Message, frozen=True, kw_only=True):
     leader_epoch: int = -1
 
 
-class ListOffsetsResponse(Message, frozen=True, kw_only=True):
+class ListOffsetsResponse(KafkaMessage, frozen=True, kw_only=True):
     offsets: tuple[ListedOffset, ...]
 
 
-class EpochQuery(Message, frozen=True, kw_only=True):
+class EpochQuery(KafkaMessage, frozen=True, kw_only=True):
     """Where ``epoch`` ends in the log. ``leader_epoch`` is the current one of the leader."""
 
     partition: TopicPartition
@@ -284,11 +284,11 @@ class EpochQuery(Message, frozen=True, kw_only=True):
     leader_epoch: int = -1
 
 
-class OffsetsForLeaderEpochRequest(Message, frozen=True, kw_only=True):
+class OffsetsForLeaderEpochRequest(KafkaMessage, frozen=True, kw_only=True):
     queries: tuple[EpochQuery, ...]
 
 
-class EpochEnd(Message, frozen=True, kw_only=True):
+class EpochEnd(KafkaMessage, frozen=True, kw_only=True):
     """``epoch`` is the largest in the log that is not above the queried one, ``offset`` the end of
     its records; both are -1 if there is none."""
 
@@ -298,21 +298,21 @@ class EpochEnd(Message, frozen=True, kw_only=True):
     offset: int = -1
 
 
-class OffsetsForLeaderEpochResponse(Message, frozen=True, kw_only=True):
+class OffsetsForLeaderEpochResponse(KafkaMessage, frozen=True, kw_only=True):
     ends: tuple[EpochEnd, ...]
 
 
 # --- fetching ----------------------------------------------------------------------------------
 
 
-class FetchPartition(Message, frozen=True, kw_only=True):
+class FetchPartition(KafkaMessage, frozen=True, kw_only=True):
     partition: TopicPartition
     offset: int
     max_bytes: int
     leader_epoch: int = -1
 
 
-class FetchRequest(Message, frozen=True, kw_only=True):
+class FetchRequest(KafkaMessage, frozen=True, kw_only=True):
     """A session epoch (KIP-227) of 0 opens a session, -1 requests none. Above 0, ``partitions`` are
     the new or changed ones and ``forgotten`` those to remove from the session. ``topic_ids`` is as
     in :class:`OffsetCommitRequest`, with the topics of all partitions of the session: the response
@@ -330,12 +330,12 @@ class FetchRequest(Message, frozen=True, kw_only=True):
     topic_ids: dict[str, bytes] | None = None
 
 
-class AbortedTransaction(Message, frozen=True, kw_only=True):
+class AbortedTransaction(KafkaMessage, frozen=True, kw_only=True):
     producer_id: int
     first_offset: int
 
 
-class FetchedPartition(Message, frozen=True, kw_only=True):
+class FetchedPartition(KafkaMessage, frozen=True, kw_only=True):
     """``records`` are record batches as they are in the log; the last may be cut off.
 
     With the errors NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH a broker may name the leader and
@@ -355,7 +355,7 @@ class FetchedPartition(Message, frozen=True, kw_only=True):
     records: bytes | memoryview = b""
 
 
-class FetchResponse(Message, frozen=True, kw_only=True):
+class FetchResponse(KafkaMessage, frozen=True, kw_only=True):
     """In a session, unchanged partitions are left out. ``session_id`` is 0 without a session.
     ``leaders`` are the addresses of the leaders that the partitions name (KIP-951).
 
@@ -372,7 +372,7 @@ class FetchResponse(Message, frozen=True, kw_only=True):
 # --- requests that the core does not send ------------------------------------------------------
 
 
-class EntityRequest(Message, Generic[_Response_co], frozen=True, kw_only=True):
+class EntityRequest(KafkaMessage, Generic[_Response_co], frozen=True, kw_only=True):
     """Base of requests whose responses are used as kio decodes them.
 
     A subclass has the fields of the request that differ from kio's defaults.
@@ -381,7 +381,7 @@ class EntityRequest(Message, Generic[_Response_co], frozen=True, kw_only=True):
     entities: ClassVar[Entities]
 
 
-class EntityResponse(Message, frozen=True, kw_only=True):
+class EntityResponse(KafkaMessage, frozen=True, kw_only=True):
     """The response to an :class:`EntityRequest`."""
 
     entity: object

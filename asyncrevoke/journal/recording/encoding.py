@@ -33,10 +33,10 @@ from asyncrevoke.journal.recording.entries import (
     EncodedRows,
     Entry,
     Fact,
+    LoopTurn,
     Packed,
     ReceivedBatches,
     Starts,
-    Turn,
 )
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def encode_last(queue: Queue, *, hashed: bool) -> None:
 
 
 def pack(
-    records: Sequence[Record], turns: Sequence[Turn], *, hashed: bool, one_topic: bool
+    records: Sequence[Record], turns: Sequence[LoopTurn], *, hashed: bool, one_topic: bool
 ) -> Packed | None:
     """Successful first attempts as columns. None if they are of several topics, or a key or value
     is null. ``one_topic``: all records are known to be of one topic."""
@@ -193,7 +193,7 @@ def _packed_attempts(entries: list[Packed], hashed: bool) -> tuple[int, ColumnAr
     return rows, columns
 
 
-def _put_started(columns: ColumnArrays, turns: Sequence[Turn]) -> None:
+def _put_started(columns: ColumnArrays, turns: Sequence[LoopTurn]) -> None:
     times = [_one_time(turn.started) for turn in turns]
     if None not in times:
         columns.runs["started_us"] = runs(times, [turn.rows for turn in turns])
@@ -219,7 +219,7 @@ def _attempts(entries: list[Attempts], hashed: bool) -> tuple[int, ColumnArrays]
     columns.runs["outcome"] = runs([entry.outcome.value for entry in entries], sizes)
     if any(entry.attempt is not None for entry in entries):
         columns.runs["attempt"] = runs([entry.attempt for entry in entries], sizes)
-    turns = [Turn(len(entry.records), entry.started, entry.at) for entry in entries]
+    turns = [LoopTurn(len(entry.records), entry.started, entry.at) for entry in entries]
     _put_started(columns, turns)
     errors = [entry.error for entry in entries]
     if any(errors):

@@ -32,7 +32,7 @@ class Starts(NamedTuple):
     at: int
 
 
-class Turn(NamedTuple):
+class LoopTurn(NamedTuple):
     """Attempts that ended in one event loop iteration. ``started`` is one time for all, or one for
     each."""
 
@@ -48,7 +48,7 @@ class Packed(NamedTuple):
 
     rows: int
     topic: str
-    turns: Sequence[Turn]
+    turns: Sequence[LoopTurn]
     partitions: array[int]
     offsets: array[int]
     key_hashes: bytes

@@ -17,10 +17,10 @@ from asyncrevoke.journal.recording.entries import (
     Attempts,
     Fact,
     Fetched,
+    LoopTurn,
     Packed,
     ReceivedBatches,
     Starts,
-    Turn,
     WrittenCount,
 )
 from asyncrevoke.journal.recording.turn_times import TurnTimes, ended_early
@@ -84,7 +84,7 @@ class Recorder:
         self._fresh = 0
         # Records whose first call succeeded and that are not queued yet, with their times.
         self._succeeded: list[Record] = []
-        self._succeeded_turns: list[Turn] = []
+        self._succeeded_turns: list[LoopTurn] = []
         # Received batches, queued before any of their records is committed.
         self._fetched: list[Fetched] = []
         # The topics that have a handler.
@@ -144,7 +144,7 @@ class Recorder:
             return
         self._put_later(self._writer)
         self._succeeded += records
-        self._succeeded_turns.append(Turn(len(records), started, at))
+        self._succeeded_turns.append(LoopTurn(len(records), started, at))
         if len(self._succeeded) >= _MANY:
             self._put_packed()
 

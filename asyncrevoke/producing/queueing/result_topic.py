@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicPartitions:
+class OutputPartitions:
     """The partitions 0 to ``count`` - 1 of a topic; those in ``led`` have a leader."""
 
     count: int
@@ -42,9 +42,9 @@ class ResultTopic:
         self.queues: list[PartitionQueue] = []
         self.partitioner = Partitioner()
 
-    def partitions(self) -> TopicPartitions:
+    def partitions(self) -> OutputPartitions:
         """The partitions that are known now."""
-        return TopicPartitions(len(self.queues), tuple(self.led))
+        return OutputPartitions(len(self.queues), tuple(self.led))
 
     def partition_of(self, key: bytes | None) -> int:
         """The partition of the next record with this key."""

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from asyncrevoke.audit.comparison import HandlerOrder, Range
-    from asyncrevoke.audit.group_offsets import GroupOffsets
+    from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.journal.reading import SessionState
     from asyncrevoke.spark.audits.sources import TopicRecords
@@ -167,7 +167,7 @@ def _comparison(
     orders: HandlerOrder,
     source: TopicRecords,
     settings: AuditSettings,
-    offsets: GroupOffsets | None,
+    offsets: AuditedGroupOffsets | None,
 ) -> Comparison:
     return Comparison(
         database,
@@ -188,7 +188,7 @@ def _group_offsets(
     bootstrap: str | Sequence[str] | ConsumerConfig | None,
     topic: str,
     group: str | None,
-) -> GroupOffsets | None:
+) -> AuditedGroupOffsets | None:
     """The committed offsets; None without a group or brokers, or if no broker responds."""
     if group is None:
         return None

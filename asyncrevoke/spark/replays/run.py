@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from asyncrevoke.spark.replays.progress import ReplayProgress
-    from asyncrevoke.spark.replays.settings import ReplayOptions
+    from asyncrevoke.spark.replays.settings import BatchReplayOptions
 
 _RUN_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
@@ -41,14 +41,14 @@ def replay(
     sink: str,
     run_id: str | None = None,
     on_progress: Callable[[ReplayProgress], None] | None = None,
-    **options: Unpack[ReplayOptions],
+    **options: Unpack[BatchReplayOptions],
 ) -> ReplayReport:
     """Call the handlers of ``target`` (``"app:consumer"``) for all records of the ranges.
 
     A Spark action: returns when all rows are written. Each worker imports the consumer, opens its
     ``resources`` once, reads a range and runs the handlers with their configured order,
     concurrency, retries and limits. It joins no group and commits nothing. For ``options`` see
-    :class:`~asyncrevoke.spark.replays.settings.ReplayOptions`.
+    :class:`~asyncrevoke.spark.replays.settings.BatchReplayOptions`.
 
     ``sink`` is a folder that Spark can write to (``/data/replay``, ``s3a://...``). Parquet files in
     ``results/run_id=.../`` below it have a row for each record: topic, partition, offset, the

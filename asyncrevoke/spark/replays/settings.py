@@ -49,7 +49,7 @@ class StreamReplayOptions(TypedDict, total=False):
     topic's records."""
 
 
-class ReplayOptions(StreamReplayOptions, total=False):
+class BatchReplayOptions(StreamReplayOptions, total=False):
     """The options of :func:`~asyncrevoke.spark.replays.run.replay`."""
 
     engine: Engine

@@ -12,7 +12,7 @@ from asyncrevoke.spark.sink.key_hashes import murmur2_of
 from asyncrevoke.spark.sink.record_encoding import RejectedRow
 
 if TYPE_CHECKING:
-    from asyncrevoke.producing.queueing.result_topic import TopicPartitions
+    from asyncrevoke.producing.queueing.result_topic import OutputPartitions
     from asyncrevoke.spark.arrow import Array
     from asyncrevoke.spark.sink.binary_column import BinaryColumn, Numbers
 
@@ -27,7 +27,7 @@ class PartitionChoice:
         self._without_key = 0
 
     def of(
-        self, key: BinaryColumn, sizes: Numbers, column: Array | None, known: TopicPartitions
+        self, key: BinaryColumn, sizes: Numbers, column: Array | None, known: OutputPartitions
     ) -> Numbers:
         """The partition of each row. ``sizes`` are about the bytes of its record. Raises
         RejectedRow for a partition that does not exist."""

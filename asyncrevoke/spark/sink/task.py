@@ -21,7 +21,7 @@ from asyncrevoke.spark.sink.topic_writer import EncodedBatch, TopicWriter, sink_
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from asyncrevoke.producing.queueing.result_topic import TopicPartitions
+    from asyncrevoke.producing.queueing.result_topic import OutputPartitions
     from asyncrevoke.spark.arrow import ArrowRecordBatch, StructListArray
     from asyncrevoke.spark.sink.binary_column import Numbers
     from asyncrevoke.spark.sink.options import SinkOptions
@@ -84,7 +84,7 @@ class RowEncoder:
             yield topic, batch.take(pa.array(chosen)), numbers[chosen]
 
     def encode(
-        self, topic: str, known: TopicPartitions, rows: ArrowRecordBatch, numbers: Numbers
+        self, topic: str, known: OutputPartitions, rows: ArrowRecordBatch, numbers: Numbers
     ) -> list[EncodedBatch]:
         """Batches of these rows by partition. Rows of a partition stay in order. Raises
         SinkError."""
@@ -107,7 +107,7 @@ class RowEncoder:
 
 def _batches(
     topic: str,
-    known: TopicPartitions,
+    known: OutputPartitions,
     rows: ArrowRecordBatch,
     numbers: Numbers,
     choice: PartitionChoice,

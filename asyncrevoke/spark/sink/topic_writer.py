@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.producing.producer import Producer
-    from asyncrevoke.producing.queueing.result_topic import TopicPartitions
+    from asyncrevoke.producing.queueing.result_topic import OutputPartitions
 
 
 class EncodedBatch(NamedTuple):
@@ -68,7 +68,7 @@ class TopicWriter:
     async def __aexit__(self, *error: object) -> None:
         await self._stack.aclose()
 
-    async def partitions(self, topic: str, row: int) -> TopicPartitions:
+    async def partitions(self, topic: str, row: int) -> OutputPartitions:
         """The partitions of a topic. ``row`` is the first row for it. Raises SinkError."""
         assert self._opened is not None
         try:

@@ -27,7 +27,7 @@ _NOT_LOADED = {
     ErrorCode.coordinator_load_in_progress,
     ErrorCode.not_coordinator,
 }
-_T = TypeVar("_T", bound=messages.Message)
+_T = TypeVar("_T", bound=messages.KafkaMessage)
 Partitions = frozenset[int]
 
 

@@ -43,12 +43,12 @@ _BY_ID: dict[type[messages.Request], int] = {
 @pytest.fixture(params=[_PREFERRED, _OTHER, _OLDEST], ids=["preferred", "other", "oldest"])
 def used_versions(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> dict[type[messages.Message], int]:
+) -> dict[type[messages.KafkaMessage], int]:
     """Makes the client use the preferred versions that the broker offers, or the others; what it
     used is noted here."""
     choose = codec.choose_version
     which: int = request.param
-    used: dict[type[messages.Message], int] = {}
+    used: dict[type[messages.KafkaMessage], int] = {}
 
     def pick(
         message_type: type[messages.Request],
@@ -75,7 +75,7 @@ async def test_every_request_is_answered_in_each_version(
     client: WireClient,
     kafka_topic: str,
     kafka_broker: RunningBroker,
-    used_versions: dict[type[messages.Message], int],
+    used_versions: dict[type[messages.KafkaMessage], int],
 ) -> None:
     group = f"group-of-{kafka_topic}"
     tp = TopicPartition(kafka_topic, 0)

@@ -10,7 +10,7 @@ from asyncrevoke.protocol import messages
 if TYPE_CHECKING:
     from asyncrevoke.runtime.net.channels import Channels
 
-_T = TypeVar("_T", bound=messages.Message)
+_T = TypeVar("_T", bound=messages.KafkaMessage)
 
 
 class WireClient:

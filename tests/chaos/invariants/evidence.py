@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from chaos.invariants.run_checker import RunResult
 
     from asyncrevoke.audit.comparison import AuditResult
-    from asyncrevoke.audit.group_offsets import GroupOffsets
+    from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
     from asyncrevoke.journal.reading import JournalContent
 
 BROKER_LINES = 400
@@ -70,7 +70,7 @@ async def facts_of(
 
 
 async def _audited(
-    config: ConsumerConfig, group: ChaosGroup, content: JournalContent, offsets: GroupOffsets
+    config: ConsumerConfig, group: ChaosGroup, content: JournalContent, offsets: AuditedGroupOffsets
 ) -> AuditResult:
     name, sessions = local_engine.group_and_sessions(content, group.topic, group.name)
     level = isolation_level_of(sessions)

@@ -11,7 +11,7 @@ from simulation.invariants.invariant_checker import InvariantChecker
 from simulation.members.consumer_style import ConsumerStyle
 
 from asyncrevoke.audit.comparison import AuditResult, AuditSettings, Bounds, Range
-from asyncrevoke.audit.group_offsets import GroupOffsets
+from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
 from asyncrevoke.audit.local_engine import audit
 from asyncrevoke.audit.topic.batch_headers import BATCHES
 from asyncrevoke.core.consumer_core import ConsumerCore
@@ -184,7 +184,7 @@ class JournalledCluster(SimulatedCluster):
             for tp, stored in self.group.offsets.items()
             if tp.topic == topic
         }
-        offsets = GroupOffsets(committed, "broker", int((_EPOCH + self.clock.now) * 1e6))
+        offsets = AuditedGroupOffsets(committed, "broker", int((_EPOCH + self.clock.now) * 1e6))
         source, settings = _Topic(self, topic), AuditSettings(exact=True)
         return asyncio.run(audit(content, source, topic, group_offsets=offsets, settings=settings))
 

@@ -22,7 +22,7 @@ from asyncrevoke.replays.errors import ReplayError
 from asyncrevoke.spark.errors import DataLossError, StalledReadError
 from asyncrevoke.spark.reading.offsets import OffsetRange, resolve_ranges
 from asyncrevoke.spark.replays.run import replay
-from asyncrevoke.spark.replays.settings import ReplayOptions
+from asyncrevoke.spark.replays.settings import BatchReplayOptions
 from asyncrevoke.spark.results.failed_ranges import failed_ranges
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def test_only_the_failed_records_of_a_run_are_replayed_again(
     fill(kafka_broker, topic, values)
     address = kafka_broker.bootstrap_servers
     planned = resolve_ranges(address, topic)
-    options = ReplayOptions(bootstrap_servers=address, order_by=order_by)
+    options = BatchReplayOptions(bootstrap_servers=address, order_by=order_by)
     first = replay(spark, TARGET, planned, sink=str(tmp_path), **options)
     assert first.failed == 4
     failed = failed_ranges(spark, first)

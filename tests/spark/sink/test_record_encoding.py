@@ -13,7 +13,7 @@ from aiokafka.record.default_records import DefaultRecordBatch
 
 from asyncrevoke.errors import AsyncRevokeError
 from asyncrevoke.producing.partitioner import Partitioner, murmur2
-from asyncrevoke.producing.queueing.result_topic import TopicPartitions
+from asyncrevoke.producing.queueing.result_topic import OutputPartitions
 from asyncrevoke.producing.record_batch import BATCH_BYTES
 from asyncrevoke.spark.arrow import pa
 from asyncrevoke.spark.sink.binary_column import BinaryColumn
@@ -23,7 +23,7 @@ from asyncrevoke.spark.sink.task import RowEncoder
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 TIME = pa.timestamp("us", tz="UTC")
-KNOWN = TopicPartitions(4, (0, 1, 2, 3))
+KNOWN = OutputPartitions(4, (0, 1, 2, 3))
 TASK = "partition 0 of the DataFrame"
 
 
@@ -115,7 +115,7 @@ def test_keys_have_the_hashes_of_javas_producer() -> None:
 
 
 def encoded(
-    columns: dict[str, Any], known: TopicPartitions = KNOWN, topic: str | None = "t"
+    columns: dict[str, Any], known: OutputPartitions = KNOWN, topic: str | None = "t"
 ) -> list[Any]:
     encoder = RowEncoder(topic, TASK)
     batch = pa.RecordBatch.from_pydict(columns)
@@ -127,7 +127,7 @@ def encoded(
 
 
 def test_rows_without_a_key_fill_a_batch_of_one_partition_and_then_the_next_with_a_leader() -> None:
-    batches = encoded({"value": pa.array([b"v" * 1000] * 1000)}, TopicPartitions(6, (1, 4)))
+    batches = encoded({"value": pa.array([b"v" * 1000] * 1000)}, OutputPartitions(6, (1, 4)))
     assert all(len(each.records.content) <= BATCH_BYTES + 2000 for each in batches)
     by_row = sorted((int(row), each.partition.partition) for each in batches for row in each.rows)
     partitions = [partition for _, partition in by_row]

@@ -21,7 +21,7 @@ from unit.journal.written_journal import (
 
 from asyncrevoke.audit import comparison
 from asyncrevoke.audit.coverage import as_json, coverage_lines
-from asyncrevoke.audit.group_offsets import GroupOffsets
+from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
 from asyncrevoke.audit.local_engine import audit
 from asyncrevoke.audit.report import as_html
 from asyncrevoke.journal.format.schema import CallOutcome, RowKind
@@ -46,7 +46,7 @@ def audited(
     """Audit the journals of these members. The broker has this committed offset, if it is asked."""
     for member in members:
         member.write(folder)
-    offsets = None if committed is None else GroupOffsets({0: committed}, "broker", LATER)
+    offsets = None if committed is None else AuditedGroupOffsets({0: committed}, "broker", LATER)
     source: Any = topic or JournalledTopic()
     return asyncio.run(audit(read_journal(folder), source, TOPIC, group_offsets=offsets))
 

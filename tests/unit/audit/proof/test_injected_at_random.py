@@ -15,7 +15,7 @@ from unit.audit.proof.proof import draw_instances, problems
 from unit.journal.written_journal import TOPIC
 
 from asyncrevoke.audit import comparison
-from asyncrevoke.audit.group_offsets import GroupOffsets
+from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
 from asyncrevoke.audit.local_engine import audit
 from asyncrevoke.journal.reading import read_journal
 
@@ -39,10 +39,10 @@ def written(folder: Path, instances: list[Instance]) -> None:
         instance.run.write(folder)
 
 
-def committed(instances: list[Instance]) -> GroupOffsets:
+def committed(instances: list[Instance]) -> AuditedGroupOffsets:
     """What the broker has of all runs."""
     offsets = {part: off for each in instances for part, off in each.run.committed.items()}
-    return GroupOffsets(offsets, "broker", LATER)
+    return AuditedGroupOffsets(offsets, "broker", LATER)
 
 
 def audited(folder: Path, instances: list[Instance]) -> AuditResult:

@@ -16,7 +16,7 @@ from asyncrevoke.journal.format.frames import SegmentHeader, header_frame
 from asyncrevoke.journal.format.hashing import key_hash, signed_key_hashes
 from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.journal.recording.encoding import encode, pack
-from asyncrevoke.journal.recording.entries import Attempts, Entry, Packed, Turn
+from asyncrevoke.journal.recording.entries import Attempts, Entry, LoopTurn, Packed
 from asyncrevoke.journal.segments import read_blob
 from asyncrevoke.testing import TestConsumer
 
@@ -99,7 +99,7 @@ def test_key_hashes_are_signed_as_those_of_spark() -> None:
 
 def packed_and_not(records: list[Record], *, hashed: bool = True) -> tuple[Packed | None, Attempts]:
     started = list(range(len(records)))
-    turns = [Turn(len(records), started, 200)]
+    turns = [LoopTurn(len(records), started, 200)]
     packed = pack(records, turns, hashed=hashed, one_topic=False)
     return packed, Attempts(records, started, 200)
 

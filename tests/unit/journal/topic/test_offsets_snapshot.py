@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from asyncrevoke.audit.group_offsets import GroupOffsets, known_offsets
+from asyncrevoke.audit.group_offsets import AuditedGroupOffsets, known_offsets
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.topic.offsets_snapshot import (
     OffsetsSnapshot,
@@ -65,9 +65,10 @@ def test_a_link_is_rejected(tmp_path: Path) -> None:
 
 
 def test_the_broker_knows_more_than_a_snapshot() -> None:
-    broker, expired = GroupOffsets({0: 9}, "broker", AT), GroupOffsets({}, "broker", AT)
+    broker = AuditedGroupOffsets({0: 9}, "broker", AT)
+    expired = AuditedGroupOffsets({}, "broker", AT)
     snapshot = OffsetsSnapshot({0: 7}, AT)
     assert known_offsets(broker, snapshot) == broker
     assert known_offsets(expired, None) == expired
     for without in (None, expired):
-        assert known_offsets(without, snapshot) == GroupOffsets({0: 7}, "snapshot", AT)
+        assert known_offsets(without, snapshot) == AuditedGroupOffsets({0: 7}, "snapshot", AT)
