@@ -1,4 +1,4 @@
-"""``asyncrevoke dead-letters``: what is in a dead letter topic, and its way back."""
+"""``asyncrevoke dead-letters``: lists, shows and replays dead letters."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ class FilterOptions:
     """The options that select dead letters."""
 
     origin_topic: Annotated[
-        list[str] | None, typer.Option(help="Only of records of this topic; several are possible.")
+        list[str] | None, typer.Option(help="Only records of this topic; may be repeated.")
     ] = None
     partition: Annotated[
-        list[int] | None, typer.Option(help="Only of records of this partition of their topic.")
+        list[int] | None, typer.Option(help="Only records of this partition of their topic.")
     ] = None
     error: Annotated[
-        list[str] | None, typer.Option(help="Only of this type, with or without its module.")
+        list[str] | None, typer.Option(help="Only errors of this type, with or without its module.")
     ] = None
     since: Annotated[
         str | None, typer.Option(help="Only of records from this time on: 2026-11-01T08:00.")
@@ -115,19 +115,19 @@ def show(
     topic: _Topic,
     place: Annotated[
         str | None,
-        typer.Argument(metavar="[PARTITION:OFFSET]", help="One of them, in the dead letter topic."),
+        typer.Argument(metavar="[PARTITION:OFFSET]", help="Its place in the dead letter topic."),
     ] = None,
     *,
     filtered: FilterOptions,
     connection: ConnectionOptions,
-    limit: Annotated[int, typer.Option(min=1, help="So many, without PARTITION:OFFSET.")] = 10,
-    value: Annotated[bool, typer.Option("--value", help="Key and value, too.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="A JSON object a line.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="Show at most this many.")] = 10,
+    value: Annotated[bool, typer.Option("--value", help="Show key and value, too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
 ) -> None:
     """Show where dead letters come from, why they failed, and their headers.
 
-    Key and value are shown with `--value` only. Without PARTITION:OFFSET the first dead letters
-    that agree with the options are shown. The exit code is 1 if there is none.
+    Shows the dead letter at PARTITION:OFFSET of the topic, or the first ones that match the
+    options. The exit code is 1 if there is none.
 
     Example: `asyncrevoke dead-letters show orders.dlq 0:42 --value`
     """
@@ -135,7 +135,7 @@ def show(
         chosen, wanted = filtered.chosen(), None if place is None else _place(place)
         found = asyncio.run(_find(_opened(topic, connection), wanted, chosen, limit))
     if not found:
-        raise failed_with(f"{topic} has no such dead letters", FAILED)
+        raise failed_with(f"{topic} has no dead letters that match", FAILED)
     for letter in found:
         facts = _facts(letter, value=value)
         if as_json:
@@ -163,16 +163,16 @@ def replay(
         str | None, typer.Option(help="Write to this topic instead of the origin's.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be sent, and send nothing.")
+        bool, typer.Option("--dry-run", help="Only show what would be sent.")
     ] = False,
-    limit: Annotated[int | None, typer.Option(help="Send so many at most.")] = None,
-    rate: Annotated[float | None, typer.Option(help="Send so many a second at most.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Send at most this many.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Send at most this many per second.")] = None,
     max_attempts: Annotated[
-        int, typer.Option(help="Do not send what was replayed so often and has failed again.")
+        int, typer.Option(help="Skip dead letters that have failed after this many replays.")
     ] = 3,
     journal: Annotated[
         Path | None,
-        typer.Option(help="What was sent; it is not sent again. Default: TOPIC.replay.jsonl."),
+        typer.Option(help="Lists what was sent, to be skipped. Default: TOPIC.replay.jsonl."),
     ] = None,
     resend_in_doubt: Annotated[
         bool,
@@ -185,10 +185,10 @@ def replay(
     Records go to the topic that TOPIC is named after (`orders` of `orders.dlq`), or to those that
     `--origin-topic` names.
 
-    A replay that was interrupted goes on when it is started again: the journal has what was sent.
-    SIGINT ends it when what is being sent is acknowledged; a second one at once. The exit code is 0
-    if all selected ones are sent, 1 if a broker or a file has failed, 2 if an option is wrong, 3 if
-    some were not sent for a reason that is named, or if it was interrupted.
+    To continue an interrupted replay, start it again: its journal lists what was sent. SIGINT ends
+    a replay after the records in flight are acknowledged, a second SIGINT ends it at once. The exit
+    code is 0 if all selected dead letters are sent, 1 if a broker or a file has failed, 2 if an
+    option is wrong, 3 if some were not sent (the reasons are shown), or if it was interrupted.
 
     Example: `asyncrevoke dead-letters replay orders.dlq --error TimeoutError --rate 100`
     """
@@ -310,7 +310,7 @@ def _run_replay(letters: DeadLetterTopic, options: ReplayOptions) -> ReplayResul
         running = Replay(letters, options, progress)
         with suppress(KeyboardInterrupt):
             return asyncio.run(_replay(letters, running))
-    raise failed_with("interrupted: what was being sent is in doubt", INCONCLUSIVE)
+    raise failed_with("interrupted: records in flight may have been sent", INCONCLUSIVE)
 
 
 async def _replay(letters: DeadLetterTopic, running: Replay) -> ReplayResult:
@@ -405,7 +405,7 @@ def _print_listing(listing: Listing) -> None:
         Console(width=None if Console().is_terminal else 240).print(table)
     print(f"{listing.count:,} dead letters in {listing.topic}")
     if listing.other:
-        print(f"{listing.other:,} of them are of further origins and errors")
+        print(f"{listing.other:,} of them have other origins and errors")
     if listing.no_dead_letters:
         print(f"{listing.no_dead_letters:,} records are no dead letters")
         _print_named(listing.named)
@@ -418,7 +418,7 @@ def _print_result(result: ReplayResult, *, dry_run: bool) -> None:
     if result.sent_before:
         print(f"{result.sent_before:,} were sent before")
     if result.stopped:
-        print("interrupted; start it again to go on")
+        print("interrupted; start it again to continue")
     if result.not_sent:
         print(f"{result.not_sent:,} not sent")
         _print_named(result.named)

@@ -105,7 +105,7 @@ class RunOptions:
             help="Failed records: a row with the error, the handlers' policy, or the replay fails."
         ),
     ] = ErrorsName.RECORD
-    max_errors: Annotated[int | None, typer.Option(help="Stop after more failed records.")] = None
+    max_errors: Annotated[int | None, typer.Option(help="Stop if more records have failed.")] = None
     dead_letters: Annotated[
         bool,
         typer.Option(

@@ -15,13 +15,13 @@ It does not use the consumer's counters. Definitions, for a record *r* of partit
 - *due*: r is waiting, it is the first waiting record with its key in p, and no handler with its key
   in p is running. A waiting record that is not due is explained by the order of keys.
 - *tenure*: consecutive handler calls of p by one member, none by another in between. A call is
-  *advancing* if its record lies past all others of the tenure. The calls after a tenure's last
-  advancing one only finish what was begun, late because of their keys: if another member takes
-  over p, they were its draining.
-- *stall of a kept partition*: the longest time between two handler calls of one tenure, its
-  draining left out, during which a record of p was due all the time and the member had a handler
-  free all the time. So a partition that is taken away and given back counts as kept, and a slow
-  handler explains a stall only of its own key and of the handler that it occupies.
+  *advancing* if its record has the highest offset of the tenure so far. The calls after the last
+  advancing one are of records that waited for their keys. If another member then takes over p,
+  these calls are the *draining* of the tenure.
+- *stall of a kept partition*: the longest time between two handler calls of one tenure without its
+  draining, if a record of p was due and the member had a free handler all the time. So a partition
+  that is revoked and assigned again counts as kept, and a slow handler explains a stall only of its
+  own key and of the handler that it occupies.
 - *hand-over*: the longest time from a tenure's last advancing call to the next member's first call,
   less the time in which nothing was due; it contains the draining.
 """

@@ -14,11 +14,11 @@ _LONG_TURN = 50_000
 
 
 class TurnTimes:
-    """The start time to record for the calls of an iteration, without reading the clock for each.
+    """Chooses the start time that is recorded for calls, without reading the clock for each.
 
-    Normally it is the end of the iteration, a few milliseconds after the start. In a long iteration
-    (a call blocked the event loop, or the process was frozen) it is the beginning: other members
-    may have handled the same records before the end.
+    It is normally the end of the event loop iteration, a few milliseconds after the start. In a
+    long iteration (a call blocked the event loop, or the process was frozen) it is the beginning,
+    because other members may have handled the same records before the end.
     """
 
     def __init__(self) -> None:
@@ -36,10 +36,10 @@ class TurnTimes:
 
 
 def ended_early(began: Sequence[Record], ended: Sequence[Record]) -> list[Record]:
-    """The ``ended`` calls that had ended before the calls of a long iteration began.
+    """Those of the ``ended`` calls that ended before the calls of a long iteration began.
 
-    A single call has blocked the iteration: the last of those that ``began``, which are in order.
-    Calls for which it had to wait had ended before.
+    ``began`` are the calls of the iteration in order, of which the last has blocked the event loop.
+    Where a call began, earlier calls of its partition had ended: it may have waited for them.
     """
     if not began:
         return []

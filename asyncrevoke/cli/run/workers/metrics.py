@@ -16,7 +16,7 @@ LABEL = "worker"
 
 
 def metrics_of_workers(workers: Mapping[int, WorkerProcess]) -> MetricsText:
-    """The metrics of the workers that run when somebody asks, by their numbers. A worker that does
+    """The metrics of all running workers at each request, by worker number. A worker that does
     not send its metrics in time is left out."""
 
     async def collect() -> bytes:

@@ -41,8 +41,8 @@ _LONGEST_BACKOFF = 2.0
 
 
 class _BackgroundNews(NamedTuple):
-    """The coordinator may have answered the thread at ``at`` with what it had decided after
-    ``since``; the member learns it by a later heartbeat."""
+    """At ``at`` the thread received a response with what the coordinator may have decided after
+    ``since``. The member learns it by a later heartbeat."""
 
     at: float
     since: float
@@ -86,7 +86,7 @@ class ConsumerGroupHeartbeat:
 
     def unconfirmed_since(self, sent_at: float) -> float:
         """Send time of the first heartbeat after the last confirmed one; ``sent_at`` without one.
-        The coordinator may have decided then what it answers now."""
+        The coordinator may have made the decision in its response since then."""
         return sent_at if self._unconfirmed_since is None else self._unconfirmed_since
 
     def start(self, now: float, *, after: float = 0.0) -> None:
