@@ -143,26 +143,26 @@ class ConsumerWatch(Observer):
         """Read the figures of this second."""
         if self._consumer is None:
             return
-        facts = self._consumer.facts()
-        self._read(facts)
+        snapshot = self._consumer.snapshot()
+        self._read(snapshot)
         if late > 1:
             self._history.note(self._name, f"the event loop was blocked for {late:.1f} s")
         self._history.places[self._name] = tuple(
             Place(s.partition, self._name, s.in_flight, s.oldest, s.committed, s.lag)
-            for s in facts.partitions
+            for s in snapshot.partitions
         )
-        self._history.handlers[self._name] = self._handlers(facts)
-        self._history.unavailable[self._name] = tuple(_unavailable(facts.health))
+        self._history.handlers[self._name] = self._handlers(snapshot)
+        self._history.unavailable[self._name] = tuple(_unavailable(snapshot.health))
         self._history.sample(
             self._name,
             Sample(
                 self._history.clock(),
                 self._records,
-                facts.health.in_flight,
-                sum(standing.lag or 0 for standing in facts.partitions),
+                snapshot.health.in_flight,
+                sum(status.lag or 0 for status in snapshot.partitions),
                 self._dead_letters,
-                self._oldest_age(facts),
-                facts.health.state,
+                self._oldest_age(snapshot),
+                snapshot.health.state,
             ),
         )
 
@@ -175,15 +175,15 @@ class ConsumerWatch(Observer):
     def _read_now(self) -> None:
         self._read_due = False
         if self._consumer is not None:
-            self._read(self._consumer.facts())
+            self._read(self._consumer.snapshot())
 
-    def _read(self, facts: ConsumerSnapshot) -> None:
+    def _read(self, snapshot: ConsumerSnapshot) -> None:
         history, now = self._history, self._history.clock()
-        blocking = {record.topic_partition: record for record in facts.health.blocking_records}
+        blocking = {record.topic_partition: record for record in snapshot.health.blocking_records}
         held: set[TopicPartition] = set()
         pending: list[Pending] = []
-        for standing in facts.partitions:
-            partition, state = standing.partition, cast("State", standing.revoking or "held")
+        for status in snapshot.partitions:
+            partition, state = status.partition, cast("State", status.revoking or "held")
             held.add(partition)
             history.hold(partition, self._name, state)
             if state != "held":
@@ -206,25 +206,25 @@ class ConsumerWatch(Observer):
             self._calls[handler] = HandlerCalls(self._history.clock())
         return self._calls[handler]
 
-    def _handlers(self, facts: ConsumerSnapshot) -> tuple[HandlerFigures, ...]:
+    def _handlers(self, snapshot: ConsumerSnapshot) -> tuple[HandlerFigures, ...]:
         now = self._history.clock()
         running: defaultdict[str, list[RunningHandler]] = defaultdict(list)
-        for call in facts.health.running:
+        for call in snapshot.health.running:
             running[call.handler].append(call)
         return tuple(
             self._calls_of(handler).figures(now, self._name, handler, running[handler])
             for handler in sorted({*self._calls, *running})
         )
 
-    def _oldest_age(self, facts: ConsumerSnapshot) -> float:
+    def _oldest_age(self, snapshot: ConsumerSnapshot) -> float:
         now = self._history.clock()
         oldest: dict[TopicPartition, tuple[int, float]] = {}
-        for standing in facts.partitions:
-            if standing.oldest is not None:
-                before = self._oldest.get(standing.partition)
-                same = before is not None and before[0] == standing.oldest
+        for status in snapshot.partitions:
+            if status.oldest is not None:
+                before = self._oldest.get(status.partition)
+                same = before is not None and before[0] == status.oldest
                 since = before[1] if before is not None and same else now
-                oldest[standing.partition] = standing.oldest, since
+                oldest[status.partition] = status.oldest, since
         self._oldest = oldest
         return max((now - since for _, since in oldest.values()), default=0.0)
 

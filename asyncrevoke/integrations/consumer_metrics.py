@@ -138,9 +138,9 @@ class ConsumerMetrics(Observer):
 
         Gauges are left out if the event loop is blocked for a second, or has ended.
         """
-        return [*self.counted(), *self.asked()]
+        return [*self.counters(), *self.gauges()]
 
-    def counted(self) -> Iterator[Reading]:
+    def counters(self) -> Iterator[Reading]:
         """The counters and histograms."""
         yield (
             names.CONSUMED,
@@ -185,18 +185,18 @@ class ConsumerMetrics(Observer):
         yield names.STALLS, [(self.of({}), self._stalls)]
         yield names.LOOP_LAG, [(self.of({}), self._loop_lag.read())]
 
-    def asked(self) -> list[Reading]:
+    def gauges(self) -> list[Reading]:
         """The gauges, read from the consumer; empty if its event loop does not respond."""
         if self._consumer is None:
             return []
         try:
-            facts = self._consumer.facts()
+            snapshot = self._consumer.snapshot()
         except TimeoutError:
             return []
-        every = [(self.of({}, *s.partition), s) for s in facts.partitions]
-        calls = Counter((call.handler, call.topic) for call in facts.health.running)
+        every = [(self.of({}, *s.partition), s) for s in snapshot.partitions]
+        calls = Counter((call.handler, call.topic) for call in snapshot.health.running)
         self._called.update(dict.fromkeys(calls))
-        pending = max((record.seconds for record in facts.health.blocking_records), default=0.0)
+        pending = max((record.seconds for record in snapshot.health.blocking_records), default=0.0)
         return [
             (names.IN_FLIGHT, [(of, s.in_flight) for of, s in every]),
             (
@@ -207,8 +207,8 @@ class ConsumerMetrics(Observer):
                 ],
             ),
             (names.LAG, [(of, s.lag) for of, s in every if s.lag is not None]),
-            (names.ASSIGNED, [(self.of({}), facts.health.assigned)]),
-            (names.DELAYED, [(self.of({}), facts.health.revoking)]),
+            (names.ASSIGNED, [(self.of({}), snapshot.health.assigned)]),
+            (names.DELAYED, [(self.of({}), snapshot.health.revoking)]),
             (names.OVERDUE, [(self.of({}), pending)]),
         ]
 

@@ -103,7 +103,7 @@ class _Instruments:
 
     def _observe(self, metric: names.Metric, _: CallbackOptions) -> Iterable[Observation]:
         for measures in list(self._all):
-            readings = measures.asked() if metric.kind == "gauge" else measures.counted()
+            readings = measures.gauges() if metric.kind == "gauge" else measures.counters()
             for found, values in readings:
                 if found is metric:
                     for attributes, value in values:

@@ -71,7 +71,7 @@ def dashboard_routes(
 
 def _response(probes: list[Probe], *, fine: bool) -> JSONResponse:
     return JSONResponse(
-        {"ok": fine, "consumers": [probe.facts() for probe in probes]},
+        {"ok": fine, "consumers": [probe.details() for probe in probes]},
         status_code=200 if fine else 503,
         headers={"Cache-Control": "no-store"},
     )

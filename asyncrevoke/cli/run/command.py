@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from asyncrevoke.cli.run.health_server import HealthAnswer, HealthServer
+from asyncrevoke.cli.run.health_server import HealthResponse, HealthServer
 from asyncrevoke.cli.run.log_output import LogFormat, LogLevel, LogOutput
 from asyncrevoke.cli.run.metrics_text import metrics_of_process
 from asyncrevoke.cli.run.serving import ServingError, load, serve
@@ -125,10 +125,10 @@ def _health(consumer: Consumer, settings: WorkerSettings) -> AbstractAsyncContex
     if settings.health_port is None:
         return nullcontext()
 
-    def answer() -> HealthAnswer:
+    def answer() -> HealthResponse:
         probe = consumer.probe()
-        facts: list[Mapping[str, object]] = [dict(probe.facts())]
-        return HealthAnswer(probe.live, probe.ready, facts)
+        facts: list[Mapping[str, object]] = [dict(probe.details())]
+        return HealthResponse(probe.live, probe.ready, facts)
 
     return HealthServer(
         settings.health_host,

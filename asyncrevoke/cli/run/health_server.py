@@ -15,7 +15,7 @@ from asyncrevoke.http_port.response import HttpResponse
 from asyncrevoke.http_port.server import HttpServer, PortLimits
 
 
-class HealthAnswer(NamedTuple):
+class HealthResponse(NamedTuple):
     """The response to a probe. ``facts`` are shown as JSON."""
 
     live: bool
@@ -39,7 +39,7 @@ class HealthServer:
         self,
         host: str,
         port: int,
-        answer: Callable[[], HealthAnswer],
+        answer: Callable[[], HealthResponse],
         limits: PortLimits | None = None,
         *,
         metrics: MetricsText | None = None,
@@ -72,7 +72,7 @@ class HealthServer:
 
 
 class _Answers:
-    def __init__(self, answer: Callable[[], HealthAnswer], metrics: MetricsText | None) -> None:
+    def __init__(self, answer: Callable[[], HealthResponse], metrics: MetricsText | None) -> None:
         self._answer = answer
         self._metrics = metrics
 

@@ -57,7 +57,7 @@ class Observed(Protocol):
         """The option ``client_id``."""
         ...
 
-    def facts(self) -> ConsumerSnapshot:
+    def snapshot(self) -> ConsumerSnapshot:
         """Its present state. May be called in any thread.
 
         In another thread than the event loop's it waits for the loop, at most a second. Raises

@@ -68,7 +68,7 @@ class Observers:
         """Whether any of them overrides this."""
         return any(_overrides(observer, hook) for observer in self._observers)
 
-    def facts(self) -> ConsumerSnapshot:
+    def snapshot(self) -> ConsumerSnapshot:
         """See :class:`Observed`."""
         if threading.get_ident() == self._thread:
             return self._status.snapshot()

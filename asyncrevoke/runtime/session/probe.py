@@ -17,7 +17,7 @@ _JOINING = ("joining", "syncing")
 _MOST_NAMES = 6
 
 
-class ProbeFacts(TypedDict):
+class ProbeDetails(TypedDict):
     """A :class:`Probe` for JSON; without error messages, which may quote records."""
 
     group: str | None
@@ -47,11 +47,11 @@ class Probe(NamedTuple):
     group: str | None
     health: Health | None
 
-    def facts(self) -> ProbeFacts:
+    def details(self) -> ProbeDetails:
         """For JSON, without confidential text."""
         health = self.health
         paused = () if health is None else health.paused_partitions
-        return ProbeFacts(
+        return ProbeDetails(
             group=self.group,
             live=self.live,
             ready=self.ready,

@@ -78,10 +78,10 @@ async def fate_of(**options: Any) -> list[str]:
     try:
         async with consumer:
             said.append(repr(await consumer.poll(timeout=2)))
-            said += [repr(consumer.health()), repr(consumer.probe().facts())]
+            said += [repr(consumer.health()), repr(consumer.probe().details())]
     except AsyncRevokeError as error:
         said.append("".join(traceback.format_exception(error)))
-        said += [repr(consumer.health()), repr(consumer.probe().facts())]
+        said += [repr(consumer.health()), repr(consumer.probe().details())]
     return said
 
 

@@ -229,7 +229,7 @@ async def test_no_secret_and_no_content_of_a_record_is_shown_anywhere(
                 await asyncio.sleep(0.02)
             await consumer.commit()
             shown += [await pages_of(web), repr(consumer), repr(consumer.health())]
-            shown += [repr(consumer.config), repr(consumer.probe().facts()), repr(sink)]
+            shown += [repr(consumer.config), repr(consumer.probe().details()), repr(sink)]
             shown.append(generate_latest(registry).decode())
     finally:
         await producer.stop()

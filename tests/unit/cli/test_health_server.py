@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from unit.handlers.scripted_source import until
 
 from asyncrevoke import Consumer
-from asyncrevoke.cli.run.health_server import HealthAnswer, HealthServer
+from asyncrevoke.cli.run.health_server import HealthResponse, HealthServer
 from asyncrevoke.cli.run.metrics_text import metrics_of_process
 from asyncrevoke.http_port.server import PortLimits
 from asyncrevoke.integrations.prometheus import PrometheusMetrics
@@ -27,7 +27,7 @@ IMPATIENT = PortLimits(request_seconds=0.1, answer_seconds=0.1)
 
 
 @asynccontextmanager
-async def serving(answer: HealthAnswer, limits: PortLimits | None = None) -> AsyncGenerator[int]:
+async def serving(answer: HealthResponse, limits: PortLimits | None = None) -> AsyncGenerator[int]:
     async with HealthServer("127.0.0.1", 0, lambda: answer, limits) as health:
         yield health.server.port
 
@@ -42,7 +42,7 @@ async def get(port: int, path: str, method: str = "GET") -> httpx.Response:
     [(True, True, 200, 200), (True, False, 200, 503), (False, False, 503, 503)],
 )
 async def test_it_answers_with_200_or_503(live: bool, ready: bool, livez: int, readyz: int) -> None:
-    async with serving(HealthAnswer(live, ready, [{"group": "billing"}])) as port:
+    async with serving(HealthResponse(live, ready, [{"group": "billing"}])) as port:
         for path, status in ("/livez", livez), ("/readyz?verbose", readyz):
             answer = await get(port, path)
             assert answer.status_code == status
@@ -51,14 +51,14 @@ async def test_it_answers_with_200_or_503(live: bool, ready: bool, livez: int, r
 
 
 async def test_what_is_no_probe_is_rejected() -> None:
-    async with serving(HealthAnswer(True, True, [])) as port:
+    async with serving(HealthResponse(True, True, [])) as port:
         assert (await get(port, "/")).status_code == 404
         assert (await get(port, "/livez", "POST")).status_code == 405
 
 
 async def test_metrics_are_served_beside_the_probes_and_only_if_they_are_wanted() -> None:
     consumer = Consumer(bootstrap_servers="localhost:1", group_id="billing", client_id="till")
-    answer = HealthAnswer(True, True, [])
+    answer = HealthResponse(True, True, [])
     async with serving(answer) as port:
         assert (await get(port, "/metrics")).status_code == 404
     metrics = metrics_of_process(consumer)
@@ -105,7 +105,7 @@ async def test_clients_that_scrape_at_once_share_one_collection(
 
 @pytest.mark.parametrize("sent", [b"", b"GET /livez HTTP/1.1\r\n", b"x" * 100_000, b"\x00\r\n\r\n"])
 async def test_a_client_that_does_not_ask_properly_is_cut_off(sent: bytes) -> None:
-    async with serving(HealthAnswer(True, True, []), IMPATIENT) as port, asyncio.timeout(5):
+    async with serving(HealthResponse(True, True, []), IMPATIENT) as port, asyncio.timeout(5):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(sent)
         with suppress(ConnectionError):
@@ -116,7 +116,7 @@ async def test_a_client_that_does_not_ask_properly_is_cut_off(sent: bytes) -> No
 
 async def test_a_client_that_never_reads_is_cut_off_too() -> None:
     large: list[Mapping[str, object]] = [{"group": "x" * 1000}] * 20_000  # more than sockets buffer
-    answer = HealthAnswer(True, True, large)
+    answer = HealthResponse(True, True, large)
     async with HealthServer("127.0.0.1", 0, lambda: answer, IMPATIENT) as one:
         _, writer = await asyncio.open_connection("127.0.0.1", one.server.port, limit=1024)
         writer.write(b"GET /livez HTTP/1.1\r\n\r\n")
@@ -127,7 +127,7 @@ async def test_a_client_that_never_reads_is_cut_off_too() -> None:
 
 
 async def test_a_probe_is_answered_while_200_clients_send_nothing() -> None:
-    async with serving(HealthAnswer(True, True, [])) as port, asyncio.timeout(4):
+    async with serving(HealthResponse(True, True, [])) as port, asyncio.timeout(4):
         idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(200)]
         assert (await get(port, "/livez")).status_code == 200
         for _, writer in idle:
@@ -136,7 +136,7 @@ async def test_a_probe_is_answered_while_200_clients_send_nothing() -> None:
 
 async def test_when_too_many_clients_wait_the_oldest_is_dropped_and_a_probe_is_answered() -> None:
     limits = PortLimits(waiting=3)
-    async with serving(HealthAnswer(True, True, []), limits) as port, asyncio.timeout(4):
+    async with serving(HealthResponse(True, True, []), limits) as port, asyncio.timeout(4):
         idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
         assert (await get(port, "/livez")).status_code == 200
         with suppress(ConnectionError):
@@ -152,8 +152,8 @@ async def test_clients_that_do_not_read_leave_room_for_a_probe() -> None:
     limits = PortLimits(answering=2)
     answers = iter([large, large, large])
 
-    def answer() -> HealthAnswer:
-        return HealthAnswer(True, True, next(answers, facts))
+    def answer() -> HealthResponse:
+        return HealthResponse(True, True, next(answers, facts))
 
     async with HealthServer("127.0.0.1", 0, answer, limits) as one, asyncio.timeout(4):
         stuck: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
@@ -168,7 +168,7 @@ async def test_clients_that_do_not_read_leave_room_for_a_probe() -> None:
 
 
 async def test_closing_the_port_ends_its_connections() -> None:
-    async with serving(HealthAnswer(True, True, [])) as port, asyncio.timeout(4):
+    async with serving(HealthResponse(True, True, [])) as port, asyncio.timeout(4):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         await asyncio.sleep(0)
     async with asyncio.timeout(4):

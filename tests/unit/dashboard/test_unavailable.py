@@ -43,7 +43,7 @@ class Observing:
     def __init__(self, health: Health) -> None:
         self._health = health
 
-    def facts(self) -> ConsumerSnapshot:
+    def snapshot(self) -> ConsumerSnapshot:
         return ConsumerSnapshot(0.0, self._health, ())
 
 

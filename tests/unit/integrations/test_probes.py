@@ -59,7 +59,7 @@ async def asked(app: ASGIApp, path: str) -> tuple[int, dict[str, Any]]:
 def test_before_it_is_entered_a_consumer_is_alive_and_not_ready() -> None:
     probe = handling(nothing).probe()
     assert (probe.live, probe.ready, probe.reasons) == (True, False, ("it is not entered yet",))
-    assert probe.facts()["state"] is None
+    assert probe.details()["state"] is None
 
 
 async def test_a_member_of_its_group_is_ready_also_without_any_partition() -> None:
@@ -114,7 +114,7 @@ async def test_a_failed_handler_is_named_by_its_kind_and_never_by_its_text() -> 
         probe = consumer.probe()
         assert (probe.live, probe.ready) == (False, False)
         assert probe.reasons == ("it has failed: ValueError, see the log",)
-        assert "1234" not in str(probe.facts())
+        assert "1234" not in str(probe.details())
 
 
 async def test_a_handler_beyond_the_greatest_age_is_not_alive_and_again_when_it_has_ended() -> None:
@@ -181,7 +181,7 @@ async def test_the_routes_answer_200_and_then_503_with_the_reason(framework: str
         app = Starlette(routes=health_routes(consumer))
     assert await asked(app, "/livez") == (
         200,
-        {"ok": True, "consumers": [dict(consumer.probe().facts())]},
+        {"ok": True, "consumers": [dict(consumer.probe().details())]},
     )
     assert (await asked(app, "/readyz"))[0] == 503
     async with TestConsumer(consumer) as t:

@@ -72,7 +72,7 @@ class StatusReporter:
         while not writer.is_closing():
             if writer.transport.get_write_buffer_size() == 0:  # the last report was read
                 probe = consumer.probe()
-                writer.write(Report(True, probe.live, probe.ready, dict(probe.facts())).line())
+                writer.write(Report(True, probe.live, probe.ready, dict(probe.details())).line())
             await asyncio.sleep(EVERY)
 
     async def _send_metrics(self, metrics: MetricsText, writer: asyncio.StreamWriter) -> None:

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
 from asyncrevoke.backoff import Backoff
-from asyncrevoke.cli.run.health_server import HealthAnswer, HealthPortError, HealthServer
+from asyncrevoke.cli.run.health_server import HealthPortError, HealthResponse, HealthServer
 from asyncrevoke.cli.run.serving import print_user_error
 from asyncrevoke.cli.run.workers.metrics import metrics_of_workers
 from asyncrevoke.cli.run.workers.settings import WorkerSettings
@@ -70,7 +70,7 @@ class Supervisor:
             metrics=metrics_of_workers(self._workers) if self._settings.metrics else None,
         )
 
-    def _answer(self) -> HealthAnswer:
+    def _answer(self) -> HealthResponse:
         workers = list(self._workers.items())
         facts: list[Mapping[str, object]] = []
         for number, worker in workers:
@@ -78,7 +78,7 @@ class Supervisor:
             facts.append({**reported, "worker": number, "live": worker.live, "ready": worker.ready})
         live = all(worker.live for _, worker in workers)
         everyone = len(workers) == self._settings.processes and not self._stopping.is_set()
-        return HealthAnswer(live, everyone and all(worker.ready for _, worker in workers), facts)
+        return HealthResponse(live, everyone and all(worker.ready for _, worker in workers), facts)
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:

@@ -109,14 +109,14 @@ async def test_an_observer_sees_how_partitions_stand() -> None:
         await t.publish("orders", b"1", partition=0)
         assert seen.consumer is not None
         assert (seen.consumer.group_id, seen.consumer.client_id) == ("billing", "asyncrevoke")
-        standing = {each.partition: each for each in seen.consumer.facts().partitions}
-        assert len(standing) == 4
-        first = standing[TopicPartition("orders", 0)]
+        status = {each.partition: each for each in seen.consumer.snapshot().partitions}
+        assert len(status) == 4
+        first = status[TopicPartition("orders", 0)]
         assert (first.revoking, first.in_flight, first.oldest, first.lag) == ("", 1, 0, 0)
         await t.revoke(("orders", 0))
-        facts = seen.consumer.facts()
-        assert [s.revoking for s in facts.partitions if s.in_flight] == ["draining"]
-        assert [record.offset for record in facts.health.blocking_records] == [0]
+        snapshot = seen.consumer.snapshot()
+        assert [s.revoking for s in snapshot.partitions if s.in_flight] == ["draining"]
+        assert [record.offset for record in snapshot.health.blocking_records] == [0]
 
 
 async def test_an_observer_is_called_for_failure_decisions_and_failed_sends() -> None:
@@ -207,10 +207,10 @@ async def test_facts_are_had_from_another_thread_in_time_or_not_at_all() -> None
     consumer.observe(seen)
     async with consumer:
         assert seen.consumer is not None
-        facts = await asyncio.to_thread(seen.consumer.facts)
-        assert facts.health.assigned == 0
+        snapshot = await asyncio.to_thread(seen.consumer.snapshot)
+        assert snapshot.health.assigned == 0
         with ThreadPoolExecutor(1) as other:
-            asking = other.submit(seen.consumer.facts)
+            asking = other.submit(seen.consumer.snapshot)
             # Waited for without `await`: the loop does not run until the thread has given up.
             assert isinstance(asking.exception(60), TimeoutError)
 
