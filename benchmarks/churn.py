@@ -39,7 +39,7 @@ class Report(TypedDict):
 
 
 def churn(protocol: str, seconds: float, folder: Path) -> Report | None:
-    """One run; None if the demo did not come to a verdict, after printing why."""
+    """One run; None if the demo has no result, after printing why."""
     command = [sys.executable, "-c", COMMAND_LINE, "demo", "--json", "--seconds", str(seconds)]
     command += ["--protocol", protocol, "--picture", str(folder / "churn.svg")]
     command += ["--logs", str(folder)]
@@ -96,7 +96,7 @@ def main() -> int:
             report = churn(protocol, args.seconds, folder)
             of_run = moves(folder)
         if report is None:
-            print(f"{run + 1:<4}{protocol:13}  no verdict", flush=True)
+            print(f"{run + 1:<4}{protocol:13}  no result", flush=True)
             continue
         taken[protocol] += of_run
         of_rounds[protocol] += beyond_rounds(of_run)

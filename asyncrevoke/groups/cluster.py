@@ -13,7 +13,7 @@ from asyncrevoke.groups.errors import (
     GroupsError,
     UnsupportedRequestError,
 )
-from asyncrevoke.groups.retry import retry_until_settled
+from asyncrevoke.groups.retry import retry_transient_errors
 from asyncrevoke.protocol.messages import (
     EntityResponse,
     FindCoordinatorRequest,
@@ -92,7 +92,7 @@ class GroupsClient:
         """The broker that coordinates a group."""
         transient = (BrokerUnavailableError, CoordinatorUnavailableError)
         try:
-            return await retry_until_settled(
+            return await retry_transient_errors(
                 lambda: self._coordinator(group), _COORDINATOR_WITHIN, transient
             )
         except transient as error:

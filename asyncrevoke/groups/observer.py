@@ -14,7 +14,7 @@ from asyncrevoke.groups.errors import (
     UnsupportedRequestError,
 )
 from asyncrevoke.groups.facts import GroupFacts, GroupSummary, MemberFacts, PartitionFacts
-from asyncrevoke.groups.retry import PATIENCE, retry_until_settled
+from asyncrevoke.groups.retry import PATIENCE, retry_transient_errors
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol import messages
 from asyncrevoke.protocol.subscription import (
@@ -73,7 +73,7 @@ class BrokerRequests(Protocol):
 
 async def list_groups(brokers: BrokerRequests) -> list[GroupSummary]:
     """All consumer groups of the cluster, by name. Raises GroupsError."""
-    return await retry_until_settled(lambda: _list_groups(brokers))
+    return await retry_transient_errors(lambda: _list_groups(brokers))
 
 
 async def committed_offsets(brokers: BrokerRequests, name: str) -> dict[TopicPartition, int]:
@@ -83,7 +83,7 @@ async def committed_offsets(brokers: BrokerRequests, name: str) -> dict[TopicPar
     async def ask() -> dict[TopicPartition, int]:
         return await _committed(brokers, await brokers.coordinator(name), name)
 
-    return await retry_until_settled(ask)
+    return await retry_transient_errors(ask)
 
 
 async def describe_group(
@@ -91,7 +91,7 @@ async def describe_group(
 ) -> GroupFacts:
     """One group, with its members, lag, and the members that delay a rebalance. Retries for
     ``patience`` seconds while its coordinator changes or loads. Raises GroupsError."""
-    return await retry_until_settled(lambda: _describe_group(brokers, name), patience)
+    return await retry_transient_errors(lambda: _describe_group(brokers, name), patience)
 
 
 async def _list_groups(brokers: BrokerRequests) -> list[GroupSummary]:
@@ -114,14 +114,14 @@ async def _list_groups(brokers: BrokerRequests) -> list[GroupSummary]:
 async def _describe_group(brokers: BrokerRequests, name: str) -> GroupFacts:
     node = await brokers.coordinator(name)
     offsets = await _committed(brokers, node, name)
-    modern = await _consumer_group(brokers, node, name)
-    if modern is not None:
-        members = _consumer_members(modern)
+    group = await _consumer_group(brokers, node, name)
+    if group is not None:
+        members = _consumer_members(group)
         rebalance = rebalance_blockers.consumer_group_rebalance(
-            modern.group_state, modern.assignment_epoch, members
+            group.group_state, group.assignment_epoch, members
         )
-        kind, state, assignor = "consumer", modern.group_state, modern.assignor_name
-        epoch: int | None = modern.assignment_epoch
+        kind, state, assignor = "consumer", group.group_state, group.assignor_name
+        epoch: int | None = group.assignment_epoch
     else:
         classic = await _classic_group(brokers, node, name)
         if (classic.protocol_type, classic.group_state) == _NO_GROUP and not offsets:

@@ -19,7 +19,7 @@ _LONGEST: Final = 1.0
 PATIENCE: Final = 10.0
 
 
-async def retry_until_settled(
+async def retry_transient_errors(
     ask: Callable[[], Awaitable[Result]],
     patience: float = PATIENCE,
     transient: tuple[type[GroupsError], ...] = (CoordinatorUnavailableError,),

@@ -74,9 +74,9 @@ async def open_handlers(
     """
     from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
 
-    hosting = consumer.handler_host
+    host = consumer.handler_host
     router = with_errors(checked_router(consumer, target.name), target.errors)
-    state, workers = await stack.enter_async_context(hosting.open_resources(EventLog()))
+    state, workers = await stack.enter_async_context(host.open_resources(EventLog()))
     concurrency = target.concurrency or config.concurrency
     return OpenedHandlers(
         config=config,

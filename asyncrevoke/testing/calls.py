@@ -77,7 +77,7 @@ class Call:
         batch = f" and {more} more" if more else ""
         return f"<{self.handler}: {what}{batch}, attempt {self.attempt}: {self.outcome}>"
 
-    def settle(self, outcome: Outcome, *records: Record) -> None:
+    def set_outcome(self, outcome: Outcome, *records: Record) -> None:
         """Set the outcome of these records, or of all records of the call."""
         self._outcomes.update(dict.fromkeys(records or self.records, outcome))
 
@@ -127,19 +127,19 @@ class Calls:
             await awaitable
         except asyncio.CancelledError as error:
             made.error = error
-            made.settle("cancelled")
+            made.set_outcome("cancelled")
             raise
         except BatchError as error:
             made.error = error
             failed = [record for n, record in enumerate(made.records) if n in error.errors]
-            made.settle("ok" if len(failed) == len(error.errors) else "failed")
-            made.settle("failed", *failed)
+            made.set_outcome("ok" if len(failed) == len(error.errors) else "failed")
+            made.set_outcome("failed", *failed)
             raise
         except BaseException as error:
             made.error = error
-            made.settle("failed")
+            made.set_outcome("failed")
             raise
-        made.settle("ok")
+        made.set_outcome("ok")
 
     def first_call(self, _call: object, /) -> None:
         """Does nothing, because all calls are recorded in the same way."""
@@ -154,7 +154,7 @@ class Calls:
         if made is None:
             self.not_handled.append(NotHandled(record, decision, error))
         elif made.outcome_of(record) != "ok":
-            made.settle(decision, record)
+            made.set_outcome(decision, record)
 
 
 def _identity(record: Record) -> tuple[str, int, int]:

@@ -193,7 +193,7 @@ class TestConsumer:
         published = self._cluster.write(
             topic, encode(key), *encoded, partition=partition, timestamp=timestamp
         )
-        await self._settled()
+        await self._until_idle()
         return published
 
     async def replay_dead_letters(
@@ -215,7 +215,7 @@ class TestConsumer:
             async with self._time_passes(), DeadLetterTopic(topic) as letters:
                 running = Replay(letters, options or ReplayOptions(), with_journal=False)
                 result = await running.run()
-        await self._settled()
+        await self._until_idle()
         return result
 
     async def advance(self, seconds: float) -> None:
@@ -234,12 +234,12 @@ class TestConsumer:
         ``within`` is in seconds of real time; the same virtual time passes. Raises TimeoutError.
         """
         deadline = time.monotonic() + within
-        await self._settled()
+        await self._until_idle()
         while not condition():
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the condition is still false after {within:g} s")
             await self._time.tick()
-            await self._settled()
+            await self._until_idle()
 
     async def revoke(self, *partitions: tuple[str, int]) -> None:
         """Assign partitions to the other member, by a rebalance in which the consumer must release
@@ -316,7 +316,7 @@ class TestConsumer:
                 session.log.debug("closing failed, as expected after a crash")
         forget(self.consumer)
         self._cluster.scripted.evict()
-        await self._settled()
+        await self._until_idle()
 
     async def restart(self, consumer: Consumer) -> None:
         """After a :meth:`crash`, enter the same or another consumer with the existing topics."""
@@ -424,9 +424,9 @@ class TestConsumer:
             )
         self._raise_failure()
 
-    async def _settled(self) -> None:
+    async def _until_idle(self) -> None:
         async with self._time.call():
-            await self._time.settle()
+            await self._time.run_until_idle()
         self._raise_failure()
 
     def _raise_failure(self) -> None:

@@ -146,7 +146,7 @@ class VirtualTime:
             finally:
                 self._calls -= 1
 
-    async def settle(self) -> None:
+    async def run_until_idle(self) -> None:
         """Return when nothing can run before time passes or a socket or thread has an event.
 
         Raises ``TimeoutError`` if a task never waits for anything but the next event loop
@@ -168,7 +168,7 @@ class VirtualTime:
         """Let time pass until ``end``, or until ``done()`` is true and nothing else can run.
         Returns whether ``done()`` is true."""
         while True:
-            await self.settle()
+            await self.run_until_idle()
             if done is not None and done():
                 return True
             before = self.clock.now
@@ -180,7 +180,7 @@ class VirtualTime:
         """Let time pass until the future is done, slowly enough for sockets and threads."""
         while not waiting.done():
             async with self.call():
-                await self.settle()
+                await self.run_until_idle()
             if not waiting.done():
                 await self.tick()
                 async with self.call():

@@ -133,7 +133,7 @@ class Group:
         """Ours first, in the order in which they joined."""
         return [*self.ours, *self.javas]
 
-    async def settles(self, *shares: int) -> None:
+    async def until_balanced(self, *shares: int) -> None:
         """Wait until the members own so many partitions each (ours first), each partition has
         exactly one owner, and everything flows."""
 
@@ -200,7 +200,7 @@ async def test_java_joins_a_group_that_we_lead_and_waits_for_what_we_delay(
 ) -> None:
     async with start("cooperative-sticky") as group:
         ours = await group.our_member()
-        await group.settles(6)
+        await group.until_balanced(6)
         ours.delaying = True
         java = await group.java_member()
         await until(lambda: len(ours.delayed) == 3)
@@ -210,11 +210,11 @@ async def test_java_joins_a_group_that_we_lead_and_waits_for_what_we_delay(
         assert ours.owned == group.everything
         assert java.ever_owned == set()
         ours.delaying = False
-        await group.settles(3, 3)
+        await group.until_balanced(3, 3)
         assert java.owned == ours.delayed
         await java.leave()
         group.javas[0].owned.clear()
-        await group.settles(6, 0)
+        await group.until_balanced(6, 0)
         await group.check_that_each_record_was_consumed_once()
 
 
@@ -224,9 +224,9 @@ async def test_we_join_a_group_that_java_leads_and_delay_what_it_takes_for_anoth
 ) -> None:
     async with start("cooperative-sticky") as group:
         first = await group.java_member()
-        await group.settles(6)
+        await group.until_balanced(6)
         ours = await group.our_member()
-        await group.settles(3, 3)
+        await group.until_balanced(3, 3)
         ours.delaying = True
         second = await group.java_member()
         await until(lambda: len(ours.delayed) == 1)
@@ -234,10 +234,10 @@ async def test_we_join_a_group_that_java_leads_and_delay_what_it_takes_for_anoth
             await group.flows(group.everything - ours.delayed)
         assert not second.ever_owned & ours.delayed
         ours.delaying = False
-        await group.settles(2, 2, 2)
+        await group.until_balanced(2, 2, 2)
         await first.leave()  # the leader
         first.owned.clear()
-        await group.settles(3, 0, 3)
+        await group.until_balanced(3, 0, 3)
         await group.check_that_each_record_was_consumed_once()
 
 
@@ -247,9 +247,9 @@ async def test_what_is_released_moves_on_under_a_java_leader_while_the_rest_is_d
 ) -> None:
     async with start("cooperative-sticky") as group:
         java = await group.java_member()
-        await group.settles(6)
+        await group.until_balanced(6)
         ours = await group.our_member()
-        await group.settles(3, 3)
+        await group.until_balanced(3, 3)
         ours.delaying = True
         others = [await group.our_member() for _ in range(4)]
         # Until nobody but us has anything to give up: no other rebalance is to come.
@@ -268,7 +268,7 @@ async def test_what_is_released_moves_on_under_a_java_leader_while_the_rest_is_d
         await until(lambda: moved <= set().union(*(other.owned for other in others)))
         assert ours.owned >= ours.holding
         ours.holding = set()
-        await group.settles(1, 1, 1, 1, 1, 1)
+        await group.until_balanced(1, 1, 1, 1, 1, 1)
         await group.check_that_each_record_was_consumed_once()
 
 
@@ -278,12 +278,12 @@ async def test_an_eager_group_of_both_gives_everything_up_and_repeats_nothing(
 ) -> None:
     async with start("range") as group:
         ours = await group.our_member()
-        await group.settles(6)
+        await group.until_balanced(6)
         java = await group.java_member()
-        await group.settles(3, 3)
+        await group.until_balanced(3, 3)
         await java.leave()
         java.owned.clear()
-        await group.settles(6, 0)
+        await group.until_balanced(6, 0)
         assert ours.lost == set()
         await group.check_that_each_record_was_consumed_once()
 
@@ -294,12 +294,12 @@ async def test_we_join_an_eager_group_that_java_leads(
 ) -> None:
     async with start("range") as group:
         java = await group.java_member()
-        await group.settles(6)
+        await group.until_balanced(6)
         await group.our_member()
-        await group.settles(3, 3)
+        await group.until_balanced(3, 3)
         await java.leave()
         java.owned.clear()
-        await group.settles(6, 0)
+        await group.until_balanced(6, 0)
         await group.check_that_each_record_was_consumed_once()
 
 

@@ -149,7 +149,7 @@ class MixedGroup:
 
     # --- what must hold --------------------------------------------------------------------------
 
-    async def settles(self) -> GroupFacts:
+    async def until_balanced(self) -> GroupFacts:
         """Wait until each partition has exactly one owner, by the word of the coordinator and by
         that of the members, shares are as even as can be, and records flow from all of them."""
         facts: GroupFacts | None = None

@@ -45,11 +45,11 @@ async def test_members_of_all_clients_share_a_group_and_consume_each_record_once
     async with group:
         for client in (*ALL[first:], *ALL[:first]):
             await group.join(client)
-            facts = await group.settles()
+            facts = await group.until_balanced()
             assert facts.assignor == "uniform"
         for member in list(group.members)[:-1]:
             await group.leave(member)
-            await group.settles()
+            await group.until_balanced()
         await group.ends_with_each_record_consumed_once()
 
 
@@ -63,13 +63,13 @@ async def test_a_classic_group_of_another_client_is_converted_by_asyncrevoke_and
     async with group:
         await group.join(client, assignor)
         await group.join(client, assignor)
-        assert (await group.settles()).assignor == assignor
+        assert (await group.until_balanced()).assignor == assignor
         ours = await group.join("ours")
-        assert (await group.settles()).assignor == "uniform"
+        assert (await group.until_balanced()).assignor == "uniform"
         await group.join("ours", "cooperative-sticky", *({assignor} - {"cooperative-sticky"}))
-        await group.settles()
+        await group.until_balanced()
         await group.leave(ours)
-        assert (await group.settles()).assignor == assignor
+        assert (await group.until_balanced()).assignor == assignor
         await group.ends_with_each_record_consumed_once()
 
 
@@ -78,13 +78,13 @@ async def test_classic_members_of_asyncrevoke_and_kip_848_members_of_java_share_
 ) -> None:
     async with group:
         await group.join("ours", "cooperative-sticky")
-        await group.settles()
+        await group.until_balanced()
         java = await group.join("java")
-        await group.settles()
+        await group.until_balanced()
         await group.join("ours", "cooperative-sticky")
-        await group.settles()
+        await group.until_balanced()
         await group.leave(java)
-        assert (await group.settles()).assignor == "cooperative-sticky"
+        assert (await group.until_balanced()).assignor == "cooperative-sticky"
         await group.ends_with_each_record_consumed_once()
 
 
@@ -95,8 +95,8 @@ async def test_a_group_that_the_broker_does_not_convert_continues_without_asyncr
     async with group:
         for _ in range(2):
             await group.join("librdkafka", "cooperative-sticky")
-            await group.settles()
+            await group.until_balanced()
         rejected = await group.join("ours")
         assert "InconsistentGroupError" in await group.ends_by_itself(rejected)
-        assert (await group.settles()).assignor == "cooperative-sticky"
+        assert (await group.until_balanced()).assignor == "cooperative-sticky"
         await group.ends_with_each_record_consumed_once()

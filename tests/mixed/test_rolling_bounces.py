@@ -32,14 +32,14 @@ async def bounce(group: MixedGroup, *assignors: str) -> list[str]:
     for member in list(group.members):
         await group.leave(member)
         await group.join("ours", *assignors)
-        used.append((await group.settles()).assignor)
+        used.append((await group.until_balanced()).assignor)
     return used
 
 
 async def upgrade(group: MixedGroup, client: Client, assignor: str, *others: str) -> int:
     for _ in range(MEMBERS):
         await group.join(client, assignor, *others)
-    assert (await group.settles()).assignor == assignor
+    assert (await group.until_balanced()).assignor == assignor
     first = await bounce(group, assignor, *others, "cooperative-sticky")
     assert first[:-1] == [assignor] * (MEMBERS - 1)
     # When all offer both, members vote, each for what it prefers.
@@ -98,7 +98,7 @@ async def test_a_java_group_of_default_assignors_is_replaced_in_one_round_withou
     async with group:
         for _ in range(MEMBERS):
             await group.join("java", "range", "cooperative-sticky")
-        assert (await group.settles()).assignor == "range"
+        assert (await group.until_balanced()).assignor == "range"
         assert await bounce(group, "cooperative-sticky") == ["cooperative-sticky"] * MEMBERS
         assert {member.client for member in group.members} == {"ours"}
         await group.ends_with_each_record_consumed_once()
@@ -110,7 +110,7 @@ async def test_a_cooperative_group_of_librdkafka_is_replaced_in_one_round_withou
     async with group:
         for _ in range(MEMBERS):
             await group.join("librdkafka", "cooperative-sticky")
-        await group.settles()
+        await group.until_balanced()
         assert await bounce(group, "cooperative-sticky") == ["cooperative-sticky"] * MEMBERS
         assert {member.client for member in group.members} == {"ours"}
         await group.ends_with_each_record_consumed_once()
@@ -129,17 +129,17 @@ async def test_a_sticky_group_keeps_partitions_where_they_are_whoever_leads_it(
 ) -> None:
     async with group:
         first = await group.join("ours", "sticky")
-        await group.settles()
+        await group.until_balanced()
         second = await group.join(client, "sticky")
-        await group.settles()
+        await group.until_balanced()
         kept = set(first.owned), set(second.owned)
         await group.join("ours", "sticky")
-        await group.settles()
+        await group.until_balanced()
         # The leader, the first member, takes one from each.
         assert first.owned < kept[0]
         assert second.owned < kept[1]
         kept = set(first.owned), set(second.owned)
         await group.leave(first)  # now another member leads
-        await group.settles()
+        await group.until_balanced()
         assert second.owned > kept[1]
         await group.ends_with_each_record_consumed_once()

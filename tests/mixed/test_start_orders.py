@@ -51,9 +51,9 @@ async def test_members_of_all_clients_share_a_group_and_consume_each_record_once
     async with MixedGroup(tmp_path, kafka_broker.bootstrap_servers, kafka_topic) as group:
         for client in order:
             await group.join(client, assignor)
-            facts = await group.settles()
+            facts = await group.until_balanced()
             assert facts.assignor == assignor
         for member in list(group.members)[:-1]:
             await group.leave(member)
-            await group.settles()
+            await group.until_balanced()
         await group.ends_with_each_record_consumed_once()

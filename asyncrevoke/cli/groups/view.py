@@ -58,10 +58,10 @@ def show_group(console: Console, group: GroupFacts) -> None:
 
 
 def _members(members: Sequence[MemberFacts]) -> Table:
-    modern = any(member.epoch is not None for member in members)
+    by_epoch = any(member.epoch is not None for member in members)
     table = _table(
-        "member", "client", "host", *(["epoch"] if modern else []), "has", "to release",
-        *(["waits for"] if modern else []),
+        "member", "client", "host", *(["epoch"] if by_epoch else []), "has", "to release",
+        *(["waits for"] if by_epoch else []),
     )  # fmt: skip
     for member in members:
         add_row(
@@ -69,10 +69,10 @@ def _members(members: Sequence[MemberFacts]) -> Table:
             member.group_instance_id or member.member_id,
             member.client_id,
             member.host,
-            *([str(member.epoch)] if modern else []),
+            *([str(member.epoch)] if by_epoch else []),
             member.unreadable or _ranges(member.assigned),
             _ranges(member.releasing),
-            *([_ranges(member.waiting_for)] if modern else []),
+            *([_ranges(member.waiting_for)] if by_epoch else []),
         )
     return table
 

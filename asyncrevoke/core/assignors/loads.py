@@ -94,16 +94,16 @@ class PartitionCounts:
         floor = min(self.counts) + 1
         heaviest = [(-load, member) for member, load in enumerate(self.counts)]
         heapq.heapify(heaviest)
-        settled: set[int] = set()
+        exhausted: set[int] = set()
         allowance = Allowance(self._allowance)
         while heaviest:
             load, giver = heapq.heappop(heaviest)
             if -load <= floor:
                 return
-            if -load != self.counts[giver] or giver in settled:
+            if -load != self.counts[giver] or giver in exhausted:
                 continue
             chain = self._direct(giver, closed, free_only) or self._search(
-                giver, free_only, settled, allowance
+                giver, free_only, exhausted, allowance
             )
             if not chain:
                 continue
@@ -234,13 +234,13 @@ class PartitionCounts:
         return []
 
     def _search(
-        self, giver: int, free_only: bool, settled: set[int], allowance: Allowance
+        self, giver: int, free_only: bool, exhausted: set[int], allowance: Allowance
     ) -> list[tuple[int, int, int]]:
         """The chain that moves the fewest owned partitions. Without one, all members that were
-        reached are settled: no later chain passes them."""
+        reached are exhausted: no later chain passes them."""
         if allowance.is_spent:
             return []
-        search = _Search(self, giver, self.counts[giver] - 2, allowance, passed=settled)
+        search = _Search(self, giver, self.counts[giver] - 2, allowance, passed=exhausted)
         members = [giver]
         while members:
             needs_owned: list[tuple[int, int]] = []
@@ -252,7 +252,7 @@ class PartitionCounts:
                     if topic not in search.seen and search.reach(member, topic, members):
                         return search.chain()
         if not allowance.is_spent:
-            settled.update(search.came_from)
+            exhausted.update(search.came_from)
         return []
 
     def _spread(

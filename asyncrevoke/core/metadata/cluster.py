@@ -39,7 +39,7 @@ _LONGEST_BACKOFF = 2.0
 _SLOW = 10.0
 # A topic that is not there yet may be created at any moment, and somebody waits for it.
 _LONGEST_TOPIC_BACKOFF = 2.0
-# Several parts notice a moved leader at the same time, and again before the cluster has settled.
+# Several parts notice a moved leader at the same time, and again until brokers name the new one.
 _SPACING = 0.1
 # While a broker that leads a partition does not respond: its leader may move at any moment.
 _LOOK_AGAIN = 1.0
@@ -361,9 +361,9 @@ class ClusterMetadata:
             metadata, partitions = topics.get(name, (None, None))
             error = ErrorCode.unknown_topic_or_partition if metadata is None else metadata.error
             if metadata is not None and partitions is not None:
-                topic_changed, settled = self._learn_topic(now, metadata, partitions)
+                topic_changed, is_final = self._learn_topic(now, metadata, partitions)
                 changed |= topic_changed
-                if not settled:
+                if not is_final:
                     unresolved.append(name)
             elif error is ErrorCode.unknown_topic_or_partition:
                 changed |= self._reported_missing(now, name, missing)

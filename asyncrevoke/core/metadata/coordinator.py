@@ -35,7 +35,7 @@ _CHECK_TIMER = "coordinator-check"
 _GROUP_CHANNELS = (Channel.JOIN, Channel.HEARTBEAT, Channel.COMMIT)
 # A failure so soon after the coordinator was found starts no search at once: other brokers may
 # still name a dead one.
-_SETTLED_AFTER = 0.25
+_STABLE_AFTER = 0.25
 # Within this time, requests on dropped connections of a broker that answers on a new one fail.
 _DROPPED_WITHIN = 0.5
 
@@ -93,7 +93,7 @@ class Coordinator:
             if asked != self.node:
                 return
             self._former, self.node = self.node, None
-            if now - self._found_at < _SETTLED_AFTER:
+            if now - self._found_at < _STABLE_AFTER:
                 self._outbox.emit("debug", "coordinator still unknown", reason=why)
                 self._retry(now, why)
                 return

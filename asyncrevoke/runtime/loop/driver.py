@@ -83,7 +83,7 @@ class Core(Protocol):
 class HeartbeatFallback(Protocol):
     """Sends heartbeats while the event loop is blocked. Implemented by :class:`HeartbeatThread`."""
 
-    def stand_by(self, standby: BackgroundHeartbeat) -> None:
+    def set_heartbeat(self, heartbeat: BackgroundHeartbeat) -> None:
         """Send this heartbeat from now on whenever the event loop is blocked."""
 
     def tick(self) -> str | None:
@@ -290,7 +290,7 @@ class Driver:
                 case CancelTimer(key):
                     self._cancel_timer(key)
                 case BackgroundHeartbeat():
-                    self._stand_by(effect)
+                    self._set_heartbeat(effect)
                 case WakePoller():
                     self.wake.set()
                 case Emit() | EnterLifespan() | ExitLifespan() | LoseLifespan():
@@ -318,9 +318,9 @@ class Driver:
         else:
             self._requests.drop_silent(effect)
 
-    def _stand_by(self, effect: BackgroundHeartbeat) -> None:
+    def _set_heartbeat(self, effect: BackgroundHeartbeat) -> None:
         if self._fallback is not None:
-            self._fallback.stand_by(effect)
+            self._fallback.set_heartbeat(effect)
 
     def _set_timer(self, effect: SetTimer) -> None:
         self._cancel_timer(effect.key)

@@ -76,7 +76,7 @@ class HeartbeatThread:
         self._blocked_after = blocked_after
         self._loop = asyncio.get_running_loop()
         self._watched = threading.get_ident()
-        self._standby: BackgroundHeartbeat | None = None
+        self._heartbeat: BackgroundHeartbeat | None = None
         self._thread: threading.Thread | None = None
         self._ended = asyncio.Event()
         # Written on the event loop only, read in the thread.
@@ -89,11 +89,11 @@ class HeartbeatThread:
         self._lock = threading.Lock()
         self._takeover: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
 
-    def stand_by(self, standby: BackgroundHeartbeat) -> None:
+    def set_heartbeat(self, heartbeat: BackgroundHeartbeat) -> None:
         """Send this heartbeat from now on whenever the event loop is blocked. The first call starts
         the thread."""
-        self._standby = standby if standby.message is not None else None
-        if self._thread is None and self._standby is not None and not self._stopped.is_set():
+        self._heartbeat = heartbeat if heartbeat.message is not None else None
+        if self._thread is None and self._heartbeat is not None and not self._stopped.is_set():
             self.tick()
             self._thread = threading.Thread(
                 target=self._run, name="asyncrevoke heartbeat", daemon=True
@@ -112,7 +112,7 @@ class HeartbeatThread:
 
     def stop(self) -> None:
         """Send no further heartbeats, and cancel the one in flight."""
-        self._standby = None
+        self._heartbeat = None
         self._stopped.set()
         with self._lock:
             if self._takeover is not None:
@@ -134,7 +134,7 @@ class HeartbeatThread:
             while not self._stopped.wait(max(0.01, self._ticked + self._blocked_after - _now())):
                 if self._loop.is_closed():
                     return  # the consumer was not closed
-                if self._blocked and self._standby is not None:
+                if self._blocked and self._heartbeat is not None:
                     asyncio.run(self._take_over())
         except Exception as error:  # noqa: BLE001 - logged
             self._log.exception(
@@ -173,10 +173,10 @@ class HeartbeatThread:
         self._warn_blocked()
         ticked, until = self._ticked, self._alive_until
         failing = False
-        standby = self._standby
-        message = None if standby is None else standby.message
-        while self._blocked and self._ticked == ticked and standby is self._standby:
-            if standby is None or message is None or standby.node is None:
+        heartbeat = self._heartbeat
+        message = None if heartbeat is None else heartbeat.message
+        while self._blocked and self._ticked == ticked and heartbeat is self._heartbeat:
+            if heartbeat is None or message is None or heartbeat.node is None:
                 return
             if _now() >= until:
                 self._log.error(
@@ -190,21 +190,21 @@ class HeartbeatThread:
                 Send(
                     0,
                     message,
-                    standby.node,
+                    heartbeat.node,
                     Channel.HEARTBEAT,
-                    standby.timeout,
-                    silence_timeout=standby.timeout / 2,
+                    heartbeat.timeout,
+                    silence_timeout=heartbeat.timeout / 2,
                 )
             )
             failed = isinstance(reply, Failed)
             if not (failed and failing):
-                self._deliver(standby, sent_at, reply)
+                self._deliver(heartbeat, sent_at, reply)
             failing = failed
-            message = _next(standby, message, reply)
+            message = _next(heartbeat, message, reply)
             if message is None:
                 await self._pause(ticked, float("inf"))
                 return
-            await self._pause(ticked, min(sent_at + standby.interval, until))
+            await self._pause(ticked, min(sent_at + heartbeat.interval, until))
 
     def _warn_blocked(self) -> None:
         where = blocked_at(self._watched)
@@ -217,7 +217,7 @@ class HeartbeatThread:
         )
 
     def _deliver(
-        self, standby: BackgroundHeartbeat, sent_at: float, reply: Replied | Failed
+        self, heartbeat: BackgroundHeartbeat, sent_at: float, reply: Replied | Failed
     ) -> None:
         response = reply if isinstance(reply, Failed) else reply.message
 
@@ -225,7 +225,7 @@ class HeartbeatThread:
             ago = _now() - sent_at
             sent_at_loop_time = self._loop.time() - ago
             self._replies.background_reply(
-                BackgroundHeartbeatReply(standby.heartbeat_id, sent_at_loop_time, response)
+                BackgroundHeartbeatReply(heartbeat.heartbeat_id, sent_at_loop_time, response)
             )
 
         self._on_loop(deliver)
@@ -237,10 +237,10 @@ class HeartbeatThread:
             await asyncio.sleep(min(self._blocked_after / 4, max(0.0, until - _now())))
 
 
-def _next(standby: BackgroundHeartbeat, sent: Request, reply: Replied | Failed) -> Request | None:
+def _next(heartbeat: BackgroundHeartbeat, sent: Request, reply: Replied | Failed) -> Request | None:
     if isinstance(reply, Failed):
         return None if reply.kind in FATAL_FAILURES else sent
-    return standby.next_message(reply.message)
+    return heartbeat.next_message(reply.message)
 
 
 def _now() -> float:

@@ -87,7 +87,7 @@ def in_environment(environment: Environment) -> Generator[None]:
 
 # Changes the options of consumers that are entered: for one of several workers, or for a test.
 config_override: ContextVar[Callable[[ConsumerConfig], ConsumerConfig] | None] = ContextVar(
-    "asyncrevoke adapted options", default=None
+    "asyncrevoke config override", default=None
 )
 
 

@@ -12,7 +12,7 @@ from asyncrevoke.groups import requests
 from asyncrevoke.groups.cluster import GroupsClient
 from asyncrevoke.groups.errors import CoordinatorUnavailableError, NoGroupError
 from asyncrevoke.groups.observer import committed_offsets, describe_group
-from asyncrevoke.groups.retry import retry_until_settled
+from asyncrevoke.groups.retry import retry_transient_errors
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import OffsetCommitResponse
 from asyncrevoke.ranges.consumers import consumer_of
@@ -219,7 +219,7 @@ async def _apply(config: ConsumerConfig, plan: Handover) -> dict[TopicPartition,
     async with GroupsClient(config) as cluster:
         # Members may have joined since the plan was made.
         check_committable(plan._replace(members=members_of(await _describe(cluster, plan.group))))
-        await retry_until_settled(lambda: _commit(cluster, plan.group, offsets))
+        await retry_transient_errors(lambda: _commit(cluster, plan.group, offsets))
         committed = await committed_offsets(cluster, plan.group)
     wrong = {tp: committed.get(tp) for tp in offsets if committed.get(tp) != offsets[tp]}
     if wrong:

@@ -106,11 +106,11 @@ class ConsumerGroup:
         """The state of the group, in terms of a classic group."""
         if not self.members:
             return GroupState.EMPTY
-        settled = self._target_epoch == self.generation and all(
+        reconciled = self._target_epoch == self.generation and all(
             member.state is BrokerMemberState.STABLE and member.epoch in (self.generation, -2)
             for member in self.members.values()
         )
-        return GroupState.STABLE if settled else GroupState.PREPARING
+        return GroupState.STABLE if reconciled else GroupState.PREPARING
 
     # --- heartbeats ------------------------------------------------------------------------------
 

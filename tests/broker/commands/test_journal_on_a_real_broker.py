@@ -118,10 +118,10 @@ async def finish(
 
 
 @pytest.mark.parametrize(
-    ("mode", "verdict"), [("fast", "INCONCLUSIVE"), ("bare", "INCONCLUSIVE"), ("strict", "PASS")]
+    ("mode", "status"), [("fast", "INCONCLUSIVE"), ("bare", "INCONCLUSIVE"), ("strict", "PASS")]
 )
 async def test_the_journal_contains_all_records_that_a_killed_process_committed(
-    kafka_broker: RunningBroker, kafka_topic: str, tmp_path: Path, mode: str, verdict: str
+    kafka_broker: RunningBroker, kafka_topic: str, tmp_path: Path, mode: str, status: str
 ) -> None:
     servers = kafka_broker.bootstrap_servers
     await produce(servers, kafka_topic, COUNT)
@@ -143,7 +143,7 @@ async def test_the_journal_contains_all_records_that_a_killed_process_committed(
     assert not state.live
     await finish(servers, kafka_topic, tmp_path, COUNT, group_instance_id="only")
     result = await audited(servers, kafka_topic, tmp_path)
-    assert result.status == verdict
+    assert result.status == status
     kinds = {a.kind for a in result.anomalies} - {"redelivery", "journal_gap", "orphan"}
     assert kinds == ({"content_not_compared"} if mode == "bare" else set())
     assert result.done == COUNT

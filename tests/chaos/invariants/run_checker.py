@@ -137,7 +137,7 @@ class RunResult:
 def check_run(facts: Facts, allowed: Allowed) -> RunResult:
     """Judge a run."""
     handled = _cut_at_freezes(facts)
-    verdict = judge(
+    result = judge(
         Evidence(
             produced=facts.produced,
             handled=handled,
@@ -147,17 +147,17 @@ def check_run(facts: Facts, allowed: Allowed) -> RunResult:
         )
     )
     not_permitted, by_ending = _permitted_by(
-        facts, handler_calls(handled, facts.died), verdict.repeated
+        facts, handler_calls(handled, facts.died), result.repeated
     )
     stall = max(
-        verdict.longest_stall, verdict.hand_over.seconds if verdict.hand_over is not None else 0.0
+        result.longest_stall, result.hand_over.seconds if result.hand_over is not None else 0.0
     )
     faults: list[str] = [
-        *_records("lost: committed past, and no handler returned", verdict.lost),
-        *_records("not handled when the run was stopped", verdict.unfinished),
-        *_records("not committed after all members had left", _uncommitted(facts, verdict)),
+        *_records("lost: committed past, and no handler returned", result.lost),
+        *_records("not handled when the run was stopped", result.unfinished),
+        *_records("not committed after all members had left", _uncommitted(facts, result)),
         *_records("repeated and not permitted", not_permitted),
-        *_records("out of order", [each.record for each in verdict.disorder]),
+        *_records("out of order", [each.record for each in result.disorder]),
         *_endings(facts, allowed, by_ending),
         *_audit(facts, allowed),
         *([] if allowed.failures else facts.failures),
@@ -171,11 +171,11 @@ def check_run(facts: Facts, allowed: Allowed) -> RunResult:
         )
     return RunResult(
         produced=len(facts.produced),
-        lost=len(verdict.lost),
-        unhandled=len(verdict.unfinished),
-        repeated=len(verdict.repeated),
+        lost=len(result.lost),
+        unhandled=len(result.unfinished),
+        repeated=len(result.repeated),
         not_permitted=len(not_permitted),
-        out_of_order=len(verdict.disorder),
+        out_of_order=len(result.disorder),
         longest_stall=stall,
         longest_exit=facts.longest_exit,
         audit="none" if facts.audited is None else str(facts.audited.status),
@@ -266,10 +266,10 @@ def _done_since_commit(facts: Facts, ending: Ending) -> int:
     )
 
 
-def _uncommitted(facts: Facts, verdict: GroupResult) -> Sequence[RecordId]:
+def _uncommitted(facts: Facts, result: GroupResult) -> Sequence[RecordId]:
     # Whoever ends by itself leaves what it did since its last commit to the next owner, and the
     # last member of all has none.
-    return () if facts.failures else verdict.uncommitted
+    return () if facts.failures else result.uncommitted
 
 
 def _audit(facts: Facts, allowed: Allowed) -> list[str]:

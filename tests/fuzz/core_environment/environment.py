@@ -99,7 +99,7 @@ class CoreEnvironment(FuzzBrokers):
         self.decodes: list[DecodeBatch | Compute] = []
         self.timers: dict[str, float] = {}
         self.probes: list[ProbeBroker] = []
-        self.standby: BackgroundHeartbeat | None = None
+        self.background_heartbeat: BackgroundHeartbeat | None = None
         self.closing = False
         self.tickets: set[int] = set()
         self.completed: set[int] = set()
@@ -117,10 +117,12 @@ class CoreEnvironment(FuzzBrokers):
             large_from=0 if kind >> 5 & 1 else LARGE_FROM,
         )
         # Whether the next step counts the batch as done.
-        self.settles = config.commit_mode != "ack"
+        self.next_poll_completes = config.commit_mode != "ack"
         if config.commit_mode == "ack" and kind >> 1 & 1:
-            self.settles = bool(kind >> 2 & 1)
-            self.core.completion_tracker.track(one_by_one=True, next_poll_completes=self.settles)
+            self.next_poll_completes = bool(kind >> 2 & 1)
+            self.core.completion_tracker.track(
+                one_by_one=True, next_poll_completes=self.next_poll_completes
+            )
         if kind >> 3 & 3 == 3:
             self.core.subscribe(self.now, pattern="[a-z]*")
         else:
@@ -179,7 +181,7 @@ class CoreEnvironment(FuzzBrokers):
                 case ProbeBroker():
                     self.probes.append(effect)
                 case BackgroundHeartbeat():
-                    self.standby = effect
+                    self.background_heartbeat = effect
                 case CompleteRequest(ticket):
                     if ticket in self.completed:
                         raise CoreBroke(f"ticket {ticket} is answered twice")
@@ -305,15 +307,15 @@ class CoreEnvironment(FuzzBrokers):
             probe = self.probes.pop()
             self.handle(BrokerProbed(probe.node, self.now - 1.0, self.draw.random() < 0.5))
 
-    def op_stand_in(self) -> None:
-        standby = self.standby
-        if standby is None or standby.message is None:
+    def op_background_reply(self) -> None:
+        background_heartbeat = self.background_heartbeat
+        if background_heartbeat is None or background_heartbeat.message is None:
             return
-        answer = self._answer(standby.message)
+        answer = self._answer(background_heartbeat.message)
         if self.draw.random() < 0.5:
             answer = damage(self.draw, answer)
-        standby.next_message(answer)
-        number = standby.heartbeat_id - (self.draw.random() < 0.2)
+        background_heartbeat.next_message(answer)
+        number = background_heartbeat.heartbeat_id - (self.draw.random() < 0.2)
         self.handle(BackgroundHeartbeatReply(number, self.now - self.draw.random() * 50, answer))
 
     def op_produce(self) -> None:
@@ -325,7 +327,7 @@ class CoreEnvironment(FuzzBrokers):
 
     def op_poll(self) -> None:
         core = self.core
-        if self.settles:
+        if self.next_poll_completes:
             self._done(self.batch)
         self.batch = []
         try:

@@ -12,7 +12,7 @@ USUAL = (
     *("produce",) * 4,
     *("commit", "seek", "pause", "resume") * 2,
     *("subscribe", "unsubscribe", "delay", "stop", "close", "abandon", "drop", "lookup"),
-    *("leap", "stand in", "silent", "probed") * 2,
+    *("leap", "background reply", "silent", "probed") * 2,
 )
 # By the code of the operation.
 FIRST_USUAL = 88

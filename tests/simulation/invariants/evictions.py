@@ -1,8 +1,8 @@
 """Members that the coordinator has removed from the group or has forgotten, and why.
 
 It may remove neither a healthy member ("undue removal") nor a frozen one whose heartbeat thread
-keeps its membership ("standby"). A member whose consumer has ended with a fatal error is not
-healthy: it sends no heartbeats, and its session expires.
+keeps its membership ("background heartbeat"). A member whose consumer has ended with a fatal error
+is not healthy: it sends no heartbeats, and its session expires.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class Evictions:
         config = view.member.config
         if view.kept and view.member.frozen and reason == "its session expired":
             raise Violation(
-                "standby",
+                "background heartbeat",
                 f"client {client} was put out of the group ({reason}), and has a thread that "
                 "keeps its membership while it is frozen",
             )

@@ -89,7 +89,7 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
         elif isinstance(event, BackgroundHeartbeatReply):
             self.state.note(member.client, event)
             self.state.counts["heartbeats of threads"] += 1
-            self._answers.stood_in(self._view(member), event)
+            self._answers.thread_received(self._view(member), event)
         elif isinstance(event, TimerFired):
             self._busy_loops.fired(member, event.key)
 
@@ -102,9 +102,9 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
                 self._requests.sent(view, effect)
                 if type(effect.message).__name__ != "FetchRequest":
                     self.state.note(member.client, effect)
-            case BackgroundHeartbeat(heartbeat_id=standby_id, message=message):
+            case BackgroundHeartbeat(heartbeat_id=heartbeat_id, message=message):
                 if message is not None:
-                    view.standbys[standby_id] = message
+                    view.background_heartbeats[heartbeat_id] = message
             case Notify():
                 self.state.note(member.client, effect)
                 self._notices.notified(view, effect)
@@ -128,23 +128,23 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
         elif emit.event.startswith("the log was truncated"):
             raise Violation("undue truncation", f"client {view.member.client}: {emit.fields}")
 
-    def settled(self, member: SimulatedMember) -> None:
+    def call_ended(self, member: SimulatedMember) -> None:
         """A call into a core has ended."""
         view = self._view(member)
-        self._notices.settled(view)
-        self._follow_ups.settled(view)
+        self._notices.call_ended(view)
+        self._follow_ups.call_ended(view)
 
     def is_kept(self, member: SimulatedMember) -> bool:
         """Whether the thread of a member that is about to be frozen has to keep its membership:
-        it is a settled one, and nothing else goes wrong."""
+        it takes part in no rebalance, and nothing else goes wrong."""
         state, view = self.state, self._view(member)
         # A lost answer may have moved its epoch on; and a group goes on without a static member.
         certain = member.config.group_protocol == "classic" or not state.lossy
-        settled = view.join is None and view.sync is None and bool(view.held) and not view.closing
+        stable = view.join is None and view.sync is None and bool(view.held) and not view.closing
         return (
             member.thread is not None
             and member.config.group_instance_id is None
-            and settled
+            and stable
             and certain
             and not state.disturbed(member.client, 20.0)
         )

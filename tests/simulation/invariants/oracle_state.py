@@ -125,7 +125,7 @@ class MemberView:
     # received an assignment.
     changes: list[float] = field(default_factory=list[float])
     # What may be sent for it while it is frozen.
-    standbys: dict[int, Request] = field(default_factory=dict[int, Request])
+    background_heartbeats: dict[int, Request] = field(default_factory=dict[int, Request])
     # Its consumer has ended with a fatal error, and sends nothing more for its membership.
     failed: bool = False
     # It was frozen as a settled member, whose heartbeat thread has to keep the membership.

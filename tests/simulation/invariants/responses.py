@@ -78,9 +78,9 @@ class Answers:
             if isinstance(request, HeartbeatRequest):
                 self._heartbeat_answered(view, sent_at, request, event.message)
 
-    def stood_in(self, view: MemberView, event: BackgroundHeartbeatReply) -> None:
+    def thread_received(self, view: MemberView, event: BackgroundHeartbeatReply) -> None:
         """A frozen member runs again, and is about to learn what its thread was answered."""
-        request = view.standbys.get(event.heartbeat_id)
+        request = view.background_heartbeats.get(event.heartbeat_id)
         sent_at = event.sent_at - (view.member.now - self._state.clock.now)
         if isinstance(request, HeartbeatRequest) and not isinstance(event.reply, Failed):
             self._heartbeat_answered(view, sent_at, request, event.reply)

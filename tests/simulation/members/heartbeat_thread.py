@@ -73,39 +73,39 @@ class SimulatedHeartbeatThread:
         self._network = network
         self._member = member
         self._deliver = deliver
-        self._standby: BackgroundHeartbeat | None = None
+        self._heartbeat: BackgroundHeartbeat | None = None
         self._in_flight: tuple[BackgroundHeartbeat, Request, float] | None = None
         self._requests = 0
         self._pauses = False
 
-    def stand_by(self, standby: BackgroundHeartbeat) -> None:
+    def set_heartbeat(self, heartbeat: BackgroundHeartbeat) -> None:
         """This may be sent from now on."""
-        self._standby = standby if standby.message is not None else None
+        self._heartbeat = heartbeat if heartbeat.message is not None else None
 
     def blocked(self) -> None:
         """The event loop is blocked from now on."""
         self._clock.after(PATIENCE, self._take_over)
 
     def _take_over(self) -> None:
-        standby = self._standby
-        if standby is not None and standby.message is not None and not self._pauses:
-            self._send(standby, standby.message)
+        heartbeat = self._heartbeat
+        if heartbeat is not None and heartbeat.message is not None and not self._pauses:
+            self._send(heartbeat, heartbeat.message)
 
-    def _send(self, standby: BackgroundHeartbeat, message: Request) -> None:
+    def _send(self, heartbeat: BackgroundHeartbeat, message: Request) -> None:
         self._pauses = False
         busy = self._in_flight is not None
-        if busy or not self._member.frozen or standby is not self._standby:
+        if busy or not self._member.frozen or heartbeat is not self._heartbeat:
             return
-        if standby.node is None or not self._member.alive:
+        if heartbeat.node is None or not self._member.alive:
             return
         self._requests += 1
         self.heartbeats += 1
-        self._in_flight = standby, message, self._member.now
-        timeout = standby.timeout
+        self._in_flight = heartbeat, message, self._member.now
+        timeout = heartbeat.timeout
         send = Send(
             self._requests,
             message,
-            standby.node,
+            heartbeat.node,
             Channel.HEARTBEAT,
             timeout,
             silence_timeout=timeout / 2,
@@ -117,18 +117,18 @@ class SimulatedHeartbeatThread:
         assert isinstance(event, (Replied, Failed))
         if self._in_flight is None:
             return
-        (standby, message, sent_at), self._in_flight = self._in_flight, None
+        (heartbeat, message, sent_at), self._in_flight = self._in_flight, None
         after: Request | None = message
         if isinstance(event, Replied):
-            self._deliver(BackgroundHeartbeatReply(standby.heartbeat_id, sent_at, event.message))
-            after = standby.next_message(event.message)
+            self._deliver(BackgroundHeartbeatReply(heartbeat.heartbeat_id, sent_at, event.message))
+            after = heartbeat.next_message(event.message)
         else:
-            self._deliver(BackgroundHeartbeatReply(standby.heartbeat_id, sent_at, event))
+            self._deliver(BackgroundHeartbeatReply(heartbeat.heartbeat_id, sent_at, event))
             if event.kind in FATAL_FAILURES:
                 after = None
         if after is not None:
             again = after
             self._pauses = True
             elapsed = self._member.now - sent_at
-            pause = max(0.0, standby.interval - elapsed)
-            self._clock.after(pause, lambda: self._send(standby, again))
+            pause = max(0.0, heartbeat.interval - elapsed)
+            self._clock.after(pause, lambda: self._send(heartbeat, again))

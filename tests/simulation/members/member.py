@@ -58,7 +58,7 @@ class CoreObserver:
     def effect(self, member: SimulatedMember, effect: Effect) -> None:
         """The core has asked for this."""
 
-    def settled(self, member: SimulatedMember) -> None:
+    def call_ended(self, member: SimulatedMember) -> None:
         """A call into the core has ended, and all its effects were seen."""
 
 
@@ -172,10 +172,10 @@ class SimulatedMember:
                 self._complete(effect)
             elif kind is BackgroundHeartbeat and self.thread is not None:
                 assert isinstance(effect, BackgroundHeartbeat)
-                self.thread.stand_by(effect)
+                self.thread.set_heartbeat(effect)
             else:
                 assert isinstance(effect, (Notify, Emit, BackgroundHeartbeat))
-        observer.settled(self)
+        observer.call_ended(self)
 
     def _reconnect(self, effect: ResetConnection | DropSilentConnections | ProbeBroker) -> None:
         if isinstance(effect, ResetConnection):

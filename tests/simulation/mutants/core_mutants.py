@@ -99,14 +99,14 @@ def lost_instance_commits(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Assignment, "live", live_and_dead)
 
 
-def no_stale_verdict_rule(patch: pytest.MonkeyPatch) -> None:
+def no_stale_error_rule(patch: pytest.MonkeyPatch) -> None:
     def is_current(_self: ClassicMembership, _sent: GroupMetadata, _sent_at: float) -> bool:
         return True
 
     patch.setattr(ClassicMembership, "is_current_membership", is_current)
 
 
-def rejections_of_before_the_sync_are_verdicts(patch: pytest.MonkeyPatch) -> None:
+def rejections_of_before_the_sync_count(patch: pytest.MonkeyPatch) -> None:
     def is_current(self: ClassicMembership, sent: GroupMetadata, _sent_at: float) -> bool:
         return sent == self.member_identity and self.state in (
             ClassicState.STABLE,
@@ -348,10 +348,10 @@ MUTANTS = [
     Mutant("release before the commit is acknowledged", release_before_acknowledged, ("I11",)),
     Mutant("a leader that does not withhold", leader_does_not_withhold, ("I3", "I8", "I11")),
     Mutant("a lost instance that commits", lost_instance_commits, ("I3",), tweak=long_freezes),
-    Mutant("no stale-verdict rule", no_stale_verdict_rule, ("undue loss",)),
+    Mutant("no stale-error rule", no_stale_error_rule, ("undue loss",)),
     Mutant(
         "a rejection from before the sync is taken for a rejection of this member",
-        rejections_of_before_the_sync_are_verdicts,
+        rejections_of_before_the_sync_count,
         ("undue loss",),
         disturbance=Disturbance.FAULTS,
         tweak=moves_amid_rebalances,

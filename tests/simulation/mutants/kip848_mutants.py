@@ -73,7 +73,7 @@ def forgets_that_an_answer_was_lost(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ConsumerGroupHeartbeat, "unanswered", unanswered)
 
 
-def stale_epochs_are_verdicts(patch: pytest.MonkeyPatch) -> None:
+def stale_epochs_count(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(COMMIT_ERRORS, ErrorCode.stale_member_epoch, CommitErrorAction.MEMBERSHIP)
 
     def is_current(_self: ConsumerGroupMembership, _sent: GroupMetadata, _sent_at: float) -> bool:
@@ -110,8 +110,8 @@ MUTANTS = [
         many_lost_answers,
     ),
     Mutant(
-        "a stale epoch that is taken for a verdict",
-        stale_epochs_are_verdicts,
+        "a stale epoch that counts",
+        stale_epochs_count,
         ("undue loss",),
         GroupMode.CONSUMER,
         tweak=slow_commits,

@@ -147,10 +147,10 @@ def takes_a_new_topic_for_the_former_one(patch: pytest.MonkeyPatch) -> None:
 
 
 def nothing_may_be_sent_for_a_frozen_member(patch: pytest.MonkeyPatch) -> None:
-    def stand_by(self: ClassicHeartbeat) -> None:
+    def updates(self: ClassicHeartbeat) -> None:
         self._outbox.stop_background_heartbeat()
 
-    patch.setattr(ClassicHeartbeat, "_update_background_heartbeat", stand_by)
+    patch.setattr(ClassicHeartbeat, "_update_background_heartbeat", updates)
 
 
 def the_thread_says_that_nothing_is_owned(patch: pytest.MonkeyPatch) -> None:
@@ -208,7 +208,7 @@ MUTANTS = [
     Mutant(
         "a frozen member for which nothing may be sent",
         nothing_may_be_sent_for_a_frozen_member,
-        ("standby",),
+        ("background heartbeat",),
         disturbance=Disturbance.FAULTS,
         tweak=long_freezes_of_members_at_rest,
     ),

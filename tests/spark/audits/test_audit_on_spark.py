@@ -1,4 +1,4 @@
-"""The audit on Spark: the same rules give the same verdicts as on one machine."""
+"""The audit on Spark: the same rules give the same results as on one machine."""
 
 from __future__ import annotations
 

@@ -32,10 +32,10 @@ def test_the_last_completed_batch_counts_and_an_unfinished_one_is_reported(
     tmp_path: Path,
 ) -> None:
     batches = {9: '{"0": 3}', 10: '{"0": 7, "1": 4}', 11: '{"0": 9, "1": 9}'}
-    standing = read_checkpoint(checkpoint(tmp_path, batches, (9, 10)), "orders")
-    assert standing.batch == 10
-    assert standing.offsets == {TopicPartition("orders", 0): 7, TopicPartition("orders", 1): 4}
-    assert standing.pending == 11
+    found = read_checkpoint(checkpoint(tmp_path, batches, (9, 10)), "orders")
+    assert found.batch == 10
+    assert found.offsets == {TopicPartition("orders", 0): 7, TopicPartition("orders", 1): 4}
+    assert found.pending == 11
 
 
 @pytest.mark.parametrize(

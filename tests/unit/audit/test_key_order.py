@@ -84,8 +84,8 @@ def test_the_order_of_random_calls_is_what_comparing_each_pair_says(seed: int) -
     database = database_of(calls)
     rows = database.rows(rules(database.dialect, NO_SKEW)[AnomalyKind.KEY_ORDER])
     assert {(part, key, off) for part, off, _, key, *_ in rows} == out_of_order(calls)
-    suspected = {*database.rows("SELECT part, lane FROM disordered")}
-    assert suspected >= {(part, key) for part, key, _ in out_of_order(calls)}
+    disordered = {*database.rows("SELECT part, lane FROM disordered")}
+    assert disordered >= {(part, key) for part, key, _ in out_of_order(calls)}
 
 
 def test_records_of_one_batch_are_not_compared_with_each_other() -> None:

@@ -119,7 +119,7 @@ class ScriptedBrokers:
         self.timers: dict[str, float] = {}
         self.woken = 0
         # What may be sent while the event loop is blocked.
-        self.standby: BackgroundHeartbeat | None = None
+        self.background_heartbeat: BackgroundHeartbeat | None = None
         self.dropped: list[DropSilentConnections] = []
         self.probes: list[ProbeBroker] = []
         self.notices: list[Notify] = []
@@ -144,9 +144,9 @@ class ScriptedBrokers:
 
     def start(self) -> None:
         self.core.start(self.now)
-        self.settle()
+        self.run_until_idle()
 
-    def settle(self) -> None:
+    def run_until_idle(self) -> None:
         """Carry out what the core asked for, and what it asks for then."""
         self._carry_out(self.core.take_effects())
         while self._answers:
@@ -156,7 +156,7 @@ class ScriptedBrokers:
     def hear(self, event: Event) -> None:
         """An event of the test's, and what follows from it."""
         self._handle(event)
-        self.settle()
+        self.run_until_idle()
 
     def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -192,7 +192,7 @@ class ScriptedBrokers:
                 case Emit():
                     self.events.append(effect)
                 case BackgroundHeartbeat():
-                    self.standby = effect
+                    self.background_heartbeat = effect
                 case CompleteRequest(call_id):
                     assert call_id not in self.completed, "a call is answered once"
                     self.completed[call_id] = effect
@@ -311,7 +311,7 @@ class ScriptedBrokers:
 
     def advance(self, seconds: float) -> None:
         """Move the clock; timers fire, and fetches that wait come back empty, on the way."""
-        self.settle()
+        self.run_until_idle()
         until = self.now + seconds
         while True:
             due = [(at, 0, key) for key, at in self.timers.items()]
@@ -328,7 +328,7 @@ class ScriptedBrokers:
                 self._handle(Replied(request, answer))
             else:
                 self.fire(key)
-            self.settle()
+            self.run_until_idle()
         self.now = until
 
     def fire(self, timer: str) -> None:
@@ -345,13 +345,13 @@ class ScriptedBrokers:
             answer = self._fetched(message)
             if answer is not None:
                 self._handle(Replied(request_id, answer))
-        self.settle()
+        self.run_until_idle()
 
     # --- open requests ---------------------------------------------------------------------------
 
     def sends(self, kind: type[RequestT]) -> list[Send]:
         """The open requests of this kind, oldest first."""
-        self.settle()
+        self.run_until_idle()
         return [send for send in self.open.values() if isinstance(send.message, kind)]
 
     def only(self, kind: type[RequestT]) -> tuple[Send, RequestT]:
@@ -364,7 +364,7 @@ class ScriptedBrokers:
 
     def count(self, kind: type[Request]) -> int:
         """How many requests of this kind were ever sent."""
-        self.settle()
+        self.run_until_idle()
         return sum(isinstance(send.message, kind) for send in self.sent)
 
     def sent_at(self, kind: type[Request]) -> float:
@@ -375,8 +375,8 @@ class ScriptedBrokers:
 
     def reply(self, send: Send, message: Response) -> None:
         self._handle(Replied(send.request_id, message))
-        self.settle()
+        self.run_until_idle()
 
     def fail(self, send: Send, kind: FailureKind = FailureKind.DISCONNECTED) -> None:
         self._handle(Failed(send.request_id, kind, "gone"))
-        self.settle()
+        self.run_until_idle()

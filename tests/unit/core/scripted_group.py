@@ -218,7 +218,7 @@ class ScriptedGroup(ScriptedBrokers):
 
     def poll(self, *, expired: bool = False) -> PollResult | None:
         result = self.core.poll(self.now, expired=expired)
-        self.settle()
+        self.run_until_idle()
         return result
 
     def step(self) -> PollResult:
@@ -243,21 +243,21 @@ class ScriptedGroup(ScriptedBrokers):
 
     def subscribe(self, *topics: str) -> None:
         self.core.subscribe(self.now, topics)
-        self.settle()
+        self.run_until_idle()
 
     def unsubscribe(self) -> int:
         call_id = self.core.unsubscribe(self.now)
-        self.settle()
+        self.run_until_idle()
         return call_id
 
     def close(self, *, graceful: bool = True) -> int:
         call_id = self.core.close(self.now, graceful=graceful)
-        self.settle()
+        self.run_until_idle()
         return call_id
 
     def complete(self, record: Record) -> bool:
         done = self.core.completion_tracker.complete(self.now, record)
-        self.settle()
+        self.run_until_idle()
         return done
 
     # --- facts -----------------------------------------------------------------------------------

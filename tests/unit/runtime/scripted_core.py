@@ -186,7 +186,7 @@ class ScriptedCore:
         self.tracking = (
             "by batch"
             if not one_by_one
-            else "until settled"
+            else "until done"
             if next_poll_completes
             else "until completed"
         )

@@ -138,15 +138,15 @@ class ClassicHeartbeat:
         if node is None:
             return
         identity = self._member.member_identity
-        standing_by = node, _request(identity)
-        if standing_by != self._background_heartbeat:
-            self._background_heartbeat = standing_by
+        heartbeat = node, _request(identity)
+        if heartbeat != self._background_heartbeat:
+            self._background_heartbeat = heartbeat
             self._outbox.start_background_heartbeat(
-                standing_by[1],
+                heartbeat[1],
                 node,
                 self._config.heartbeat_interval,
                 self._timeout,
-                lambda reply: standing_by[1] if _still_ours(reply) else None,
+                lambda reply: heartbeat[1] if _still_ours(reply) else None,
                 lambda now, sent_at, reply: self._background_answered(
                     now, identity, sent_at, reply
                 ),

@@ -90,9 +90,9 @@ class FollowUpOracle:
         """A member has decided to join."""
         self._staging.decided(view, reason)
 
-    def settled(self, view: MemberView) -> None:
+    def call_ended(self, view: MemberView) -> None:
         """A call into a core has ended."""
-        self._staging.settled(view)
+        self._staging.call_ended(view)
         client = view.member.client
         if not self._owed.get(client):
             self._due.pop(client, None)

@@ -88,7 +88,7 @@ class NoticeOracle:
             self._state.holders[partition].remove(view)
         return holding
 
-    def settled(self, view: MemberView) -> None:
+    def call_ended(self, view: MemberView) -> None:
         """A call into a core has ended."""
         if self._kinds:
             ranks = [_ORDER[kind] for kind in self._kinds]

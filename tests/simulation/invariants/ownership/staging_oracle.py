@@ -80,7 +80,7 @@ class StagingOracle:
                 f"and gives {sorted(back & given)} back",
             )
 
-    def settled(self, view: MemberView) -> None:
+    def call_ended(self, view: MemberView) -> None:
         """A call into a core has ended."""
         client = view.member.client
         if not self._owed.get(client) or not self._may_stage(view):

@@ -47,7 +47,7 @@ def produced(*records: tuple[int, str | None, float], partition: int = 0) -> lis
     return [Produced(place, offset, key, at) for offset, key, at in records]
 
 
-def verdict(
+def result_of(
     records: Sequence[Produced],
     *calls: list[Line],
     committed: Mapping[TopicPartition, int] | None = None,
@@ -70,7 +70,7 @@ def verdict(
 
 class TestCounting:
     def test_clean_run_has_no_fault(self) -> None:
-        found = verdict(
+        found = result_of(
             produced((0, "a", 0.0), (1, "b", 0.0), (2, "a", 0.0)),
             call("A", 0, 0.01, 0.1, key="a"),
             call("A", 1, 0.01, 0.1, key="b"),
@@ -81,7 +81,7 @@ class TestCounting:
         assert (found.uncommitted, found.disorder) == ((), ())
 
     def test_record_that_was_committed_and_never_handled_is_lost(self) -> None:
-        found = verdict(
+        found = result_of(
             produced((0, "a", 0.0), (1, "b", 0.0)),
             call("A", 1, 0.01, 0.1, key="b"),
             committed={P0: 2},
@@ -90,7 +90,7 @@ class TestCounting:
         assert found.unfinished == ()
 
     def test_record_whose_handler_was_cancelled_and_that_was_committed_is_lost(self) -> None:
-        found = verdict(
+        found = result_of(
             produced((0, "a", 0.0)),
             call("A", 0, 0.01, 0.1, key="a", returns=False),
             committed={P0: 1},
@@ -98,12 +98,12 @@ class TestCounting:
         assert found.lost == (RecordId(P0, 0),)
 
     def test_record_that_was_neither_committed_nor_handled_is_unfinished(self) -> None:
-        found = verdict(produced((0, "a", 0.0)), committed={})
+        found = result_of(produced((0, "a", 0.0)), committed={})
         assert found.lost == ()
         assert found.unfinished == (RecordId(P0, 0),)
 
     def test_record_with_two_calls_is_repeated(self) -> None:
-        found = verdict(
+        found = result_of(
             produced((0, "a", 0.0)),
             call("A", 0, 0.01, 0.1, key="a"),
             call("B", 0, 0.5, 0.6, key="a"),
@@ -112,7 +112,7 @@ class TestCounting:
         assert found.handled == 1
 
     def test_call_that_was_killed_and_made_again_is_repeated_and_not_lost(self) -> None:
-        found = verdict(
+        found = result_of(
             produced((0, "a", 0.0)),
             call("A", 0, 0.01, None, key="a"),
             call("B", 0, 5.0, 5.1, key="a"),
@@ -130,12 +130,12 @@ class TestCounting:
             call("B", 0, 5.0, 5.1, key="a"),
             call("B", 1, 5.0, 5.1, key="b"),
         )
-        found = verdict(records, *calls, died={"A": 1.0}, killed={"A": {P0: 1}})
+        found = result_of(records, *calls, died={"A": 1.0}, killed={"A": {P0: 1}})
         assert found.repeated == (RecordId(P0, 0), RecordId(P0, 1))
         assert found.permitted_repeats == (RecordId(P0, 1),)
 
     def test_a_record_of_a_member_that_left_may_not_be_repeated(self) -> None:
-        found = verdict(
+        found = result_of(
             produced((0, "a", 0.0)),
             call("A", 0, 0.01, 0.1, key="a"),
             call("C", 0, 5.0, 5.1, key="a"),
@@ -146,7 +146,7 @@ class TestCounting:
         assert found.permitted_repeats == ()
 
     def test_handled_record_beyond_the_committed_offset_is_uncommitted(self) -> None:
-        found = verdict(
+        found = result_of(
             produced((0, "a", 0.0), (1, "a", 0.0)),
             call("A", 0, 0.01, 0.1, key="a"),
             call("A", 1, 0.1, 0.2, key="a"),
@@ -155,7 +155,7 @@ class TestCounting:
         assert found.uncommitted == (RecordId(P0, 1),)
 
     def test_same_offset_in_another_partition_is_another_record(self) -> None:
-        found = verdict(
+        found = result_of(
             produced((0, "a", 0.0)) + produced((0, "a", 0.0), partition=1),
             call("A", 0, 0.01, 0.1, key="a"),
             call("B", 0, 0.01, 0.1, key="a", partition=1),
@@ -163,14 +163,14 @@ class TestCounting:
         assert (found.handled, found.repeated, found.disorder) == (2, (), ())
 
     def test_latency_is_from_the_log_to_the_handlers_end(self) -> None:
-        found = verdict(produced((0, "a", 1.0)), call("A", 0, 1.2, 1.5, key="a"))
+        found = result_of(produced((0, "a", 1.0)), call("A", 0, 1.2, 1.5, key="a"))
         assert found.latency_median == pytest.approx(0.5)
         assert found.latency_p99 == pytest.approx(0.5)
 
 
 class TestOrder:
     def test_later_record_of_the_key_first_is_a_violation(self) -> None:
-        found = verdict(
+        found = result_of(
             produced((0, "a", 0.0), (1, "a", 0.0)),
             call("A", 1, 0.1, 0.2, key="a"),
             call("A", 0, 0.3, 0.4, key="a"),
@@ -178,7 +178,7 @@ class TestOrder:
         assert [(each.record.offset, each.other.offset) for each in found.disorder] == [(0, 1)]
 
     def test_two_at_once_of_one_key_is_a_violation(self) -> None:
-        found = verdict(
+        found = result_of(
             produced((0, "a", 0.0), (1, "a", 0.0)),
             call("A", 0, 0.1, 3.0, key="a"),
             call("B", 1, 2.0, 2.1, key="a"),
@@ -186,7 +186,7 @@ class TestOrder:
         assert [(each.member, each.record.offset) for each in found.disorder] == [("B", 1)]
 
     def test_short_handler_between_does_not_hide_a_long_one(self) -> None:
-        found = verdict(
+        found = result_of(
             produced((0, "a", 0.0), (1, "a", 0.0), (2, "a", 0.0)),
             call("A", 0, 0.1, 3.0, key="a"),
             call("A", 1, 0.2, 0.3, key="a"),
@@ -195,7 +195,7 @@ class TestOrder:
         assert [each.record.offset for each in found.disorder] == [1, 2]
 
     def test_other_keys_may_overtake(self) -> None:
-        found = verdict(
+        found = result_of(
             produced((0, "a", 0.0), (1, "b", 0.0)),
             call("A", 1, 0.1, 0.2, key="b"),
             call("A", 0, 0.3, 0.4, key="a"),
@@ -203,7 +203,7 @@ class TestOrder:
         assert found.disorder == ()
 
     def test_next_record_at_the_very_end_of_the_last_is_in_order(self) -> None:
-        found = verdict(
+        found = result_of(
             produced((0, "a", 0.0), (1, "a", 0.0)),
             call("A", 0, 0.1, 0.2, key="a"),
             call("A", 1, 0.2, 0.3, key="a"),
@@ -211,7 +211,7 @@ class TestOrder:
         assert found.disorder == ()
 
     def test_records_without_a_key_have_no_order(self) -> None:
-        found = verdict(
+        found = result_of(
             produced((0, None, 0.0), (1, None, 0.0)),
             call("A", 1, 0.1, 0.3, key=None),
             call("A", 0, 0.2, 0.4, key=None),
@@ -225,7 +225,7 @@ def stall_seconds(found: GroupResult) -> float:
 
 class TestStall:
     def test_a_waiting_record_that_no_member_handles_is_a_stall(self) -> None:
-        found = verdict(
+        found = result_of(
             produced((0, "a", 0.0), (1, "b", 1.0)),
             call("A", 0, 0.0, 0.1, key="a"),
             call("A", 1, 4.0, 4.1, key="b"),
@@ -233,7 +233,7 @@ class TestStall:
         assert found.stall == Stall(P0, "A", 1.0, 3.0)
 
     def test_empty_log_is_no_stall(self) -> None:
-        found = verdict(
+        found = result_of(
             produced((0, "a", 0.0), (1, "b", 10.0)),
             call("A", 0, 0.0, 0.1, key="a"),
             call("A", 1, 10.0, 10.1, key="b"),
@@ -241,7 +241,7 @@ class TestStall:
         assert stall_seconds(found) == 0
 
     def test_order_by_key_permits_a_stall_until_the_key_is_free(self) -> None:
-        found = verdict(
+        found = result_of(
             produced((0, "a", 0.0), (1, "a", 0.0)),
             call("A", 0, 0.0, 3.0, key="a"),
             call("A", 1, 3.5, 3.6, key="a"),
@@ -249,7 +249,7 @@ class TestStall:
         assert found.stall == Stall(P0, "A", 3.0, 0.5)
 
     def test_a_slow_handler_permits_no_stall_of_other_keys(self) -> None:
-        found = verdict(
+        found = result_of(
             produced((0, "a", 0.0), (1, "b", 0.0)),
             call("A", 0, 0.0, 3.0, key="a"),
             call("A", 1, 3.0, 3.1, key="b"),
@@ -263,13 +263,13 @@ class TestStall:
             call("A", 0, 0.5, 1.5, key="c", partition=1),
             call("A", 1, 2.5, 2.6, key="b"),
         )
-        assert stall_seconds(verdict(records, *calls, concurrency=64)) == 2.5
+        assert stall_seconds(result_of(records, *calls, concurrency=64)) == 2.5
         # Two at once: nobody was free from 0.5 to 1.5, which leaves 1.5 to 2.5.
-        found = verdict(records, *calls, concurrency=2)
+        found = result_of(records, *calls, concurrency=2)
         assert found.stall == Stall(P0, "A", 1.5, 1.0)
 
     def test_other_calls_of_the_partition_end_the_stall(self) -> None:
-        found = verdict(
+        found = result_of(
             produced((0, "a", 0.0), (1, "b", 0.0), (2, "c", 0.0)),
             call("A", 0, 0.0, 0.1, key="a"),
             call("A", 1, 1.0, 1.1, key="b"),
@@ -278,7 +278,7 @@ class TestStall:
         assert stall_seconds(found) == 1
 
     def test_partition_that_moves_is_a_handover_and_no_stall(self) -> None:
-        found = verdict(
+        found = result_of(
             produced((0, "a", 0.0), (1, "b", 0.0)),
             call("A", 0, 0.0, 0.1, key="a"),
             call("B", 1, 4.0, 4.1, key="b"),
@@ -288,7 +288,7 @@ class TestStall:
 
     def test_draining_before_a_partition_moves_is_part_of_the_handover(self) -> None:
         # Records 0 and 1 of key a are finished by A although 3 waits; then B goes on with 3.
-        found = verdict(
+        found = result_of(
             produced((0, "a", 0.0), (1, "a", 0.0), (2, "b", 0.0), (3, "c", 0.0)),
             call("A", 0, 0.0, 2.0, key="a"),
             call("A", 2, 0.1, 0.2, key="b"),
@@ -299,7 +299,7 @@ class TestStall:
         assert found.hand_over == Stall(P0, "B", 0.1, 2.4)
 
     def test_a_pause_before_the_member_continues_is_a_stall_in_spite_of_late_keys(self) -> None:
-        found = verdict(
+        found = result_of(
             produced((0, "a", 0.0), (1, "a", 0.0), (2, "b", 0.0), (3, "c", 0.0)),
             call("A", 0, 0.0, 2.0, key="a"),
             call("A", 2, 0.1, 0.2, key="b"),
@@ -310,7 +310,7 @@ class TestStall:
         assert found.hand_over is None
 
     def test_pause_at_the_end_of_the_run_is_a_stall(self) -> None:
-        found = verdict(
+        found = result_of(
             produced((0, "a", 0.0), (1, "a", 0.0), (2, "b", 0.0)),
             call("A", 2, 0.0, 0.1, key="b"),
             call("A", 0, 0.2, 0.3, key="a"),
@@ -320,7 +320,7 @@ class TestStall:
 
     def test_partition_taken_away_and_given_back_counts_as_kept(self) -> None:
         # An eager group: A gives everything up and waits 3 s for another member's drain.
-        found = verdict(
+        found = result_of(
             produced((0, "a", 0.0), (1, "b", 1.0)) + produced((0, "c", 0.0), partition=1),
             call("A", 0, 0.0, 0.1, key="a"),
             call("B", 0, 0.5, 3.5, key="c", partition=1),
@@ -329,7 +329,7 @@ class TestStall:
         assert found.stall == Stall(P0, "A", 1.0, 2.6)
 
     def test_the_longest_stall_of_several_partitions_is_reported(self) -> None:
-        found = verdict(
+        found = result_of(
             produced((0, "a", 0.0), (1, "b", 0.0))
             + produced((0, "a", 0.0), (1, "b", 0.0), partition=1),
             call("A", 0, 0.0, 0.1, key="a"),
@@ -340,7 +340,7 @@ class TestStall:
         assert found.stall == Stall(P1, "A", 0.0, 2.0)
 
     def test_handler_that_was_quicker_than_the_acknowledgement_does_not_wait(self) -> None:
-        found = verdict(
+        found = result_of(
             produced((0, "a", 0.0), (1, "b", 0.5), (2, "c", 3.0)),
             call("A", 0, 0.0, 0.1, key="a"),
             call("A", 1, 0.4, 0.45, key="b"),
@@ -370,14 +370,14 @@ class TestMadeUpRun:
 
     def test_clean_run_is_clean(self) -> None:
         records, calls = self.run()
-        found = verdict(records, *calls)
+        found = result_of(records, *calls)
         assert (found.lost, found.repeated, found.disorder) == ((), (), ())
         assert found.longest_stall < 0.05
 
     def test_one_call_removed_is_one_lost(self) -> None:
         records, calls = self.run()
         del calls[123]
-        found = verdict(records, *calls)
+        found = result_of(records, *calls)
         assert found.lost == (RecordId(P0, 123),)
         assert (found.repeated, found.disorder) == ((), ())
 
@@ -385,7 +385,7 @@ class TestMadeUpRun:
         records, calls = self.run()
         (start, _) = calls[123]
         calls.append(call("B", 123, 100.0, 100.1, key=start.key))
-        found = verdict(records, *calls)
+        found = result_of(records, *calls)
         assert found.repeated == (RecordId(P0, 123),)
         assert (found.lost, found.disorder) == ((), ())
 
@@ -393,7 +393,7 @@ class TestMadeUpRun:
         records, calls = self.run()
         (start, _) = calls[123]
         calls[123] = call("A", 123, 100.0, 100.1, key=start.key)
-        found = verdict(records, *calls)
+        found = result_of(records, *calls)
         assert [each.record for each in found.disorder] == [RecordId(P0, 123)]
         assert (found.lost, found.repeated) == ((), ())
 
@@ -404,7 +404,7 @@ class TestMadeUpRun:
         for start, end in calls:
             shift = length if start.at >= pause else 0.0
             late.append(call("A", start.offset, start.at + shift, end.at + shift, key=start.key))
-        found = verdict(records, *late)
+        found = result_of(records, *late)
         assert found.stall is not None
         assert found.stall.seconds == pytest.approx(length, abs=0.05)
         assert found.stall.begin == pytest.approx(pause, abs=0.05)

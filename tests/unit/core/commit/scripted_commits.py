@@ -61,12 +61,12 @@ class CommittingMember:
     def __init__(self) -> None:
         self.member_identity = GroupMetadata("billing", 3, "member-1", None)
         self.may_commit = True
-        self.verdicts = True
+        self.is_current = True
         self.heard: list[ErrorCode] = []
         self.rebalances = 0
 
     def is_current_membership(self, sent: GroupMetadata, _sent_at: float) -> bool:
-        return self.verdicts and sent == self.member_identity
+        return self.is_current and sent == self.member_identity
 
     def rejected(self, now: float, error: ErrorCode) -> None:
         self.heard.append(error)

@@ -50,7 +50,7 @@ def test_what_is_done_while_one_is_in_flight_goes_with_the_next() -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [code for code, verdict in COMMIT_ERRORS.items() if verdict is CommitErrorAction.MEMBERSHIP],
+    [code for code, action in COMMIT_ERRORS.items() if action is CommitErrorAction.MEMBERSHIP],
 )
 def test_an_error_for_the_current_membership_counts(error: ErrorCode) -> None:
     group = CommittingGroup()
@@ -63,7 +63,7 @@ def test_an_error_for_the_current_membership_counts(error: ErrorCode) -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [code for code, verdict in COMMIT_ERRORS.items() if verdict is CommitErrorAction.UNKNOWN_TOPIC],
+    [code for code, action in COMMIT_ERRORS.items() if action is CommitErrorAction.UNKNOWN_TOPIC],
 )
 def test_a_topic_that_the_coordinator_does_not_know_holds_no_other_up(error: ErrorCode) -> None:
     group = CommittingGroup()

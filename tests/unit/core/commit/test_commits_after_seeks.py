@@ -24,10 +24,10 @@ def with_three_done() -> ScriptedGroup:
 def test_commit_after_a_seek_back_waits_for_the_offset_that_was_sought(sought: int) -> None:
     group = with_three_done()
     before = group.core.commit(group.now)
-    group.settle()
+    group.run_until_idle()
     group.core.seek(group.now, tp(0), sought)
     after = group.core.commit(group.now)
-    group.settle()
+    group.run_until_idle()
     assert after not in group.completed
     assert group.answer_commit() == {tp(0): 3}
     assert group.completed[before].error is None
@@ -42,9 +42,9 @@ def test_an_offset_that_was_sought_is_committed_although_nothing_is_done_beyond_
 ) -> None:
     group = with_three_done()
     group.core.commit(group.now)
-    group.settle()
+    group.run_until_idle()
     group.core.seek(group.now, tp(0), sought)
-    group.settle()
+    group.run_until_idle()
     assert group.answer_commit() == {tp(0): 3}
     group.advance(1.0)
     assert group.answer_commit() == {tp(0): sought}

@@ -137,7 +137,7 @@ def test_a_commit_after_a_seek_back_maps_records_completed_since_the_seek() -> N
     group.advance(3)
     assert group.committed_map() == [(4, 8), (9, 10)]
     group.core.seek(group.now, tp(0), 3)
-    group.settle()
+    group.run_until_idle()
     group.finish(group.take(7), 4, 5, 7, 8, 9)
     group.advance(3)
     assert group.committing_entry().offset == 3
@@ -371,7 +371,7 @@ def test_foreign_metadata_is_left_alone_until_there_is_something_to_commit() -> 
 def test_a_map_that_was_read_is_not_committed_again_before_anything_is_known_of_the_log() -> None:
     group = successor(2, (3, 5), produced=0)
     group.core.commit(group.now)
-    group.settle()
+    group.run_until_idle()
     assert not group.sends(OffsetCommitRequest)
     group.produce(0, 10)
     assert group.take(1)[0].offset == 2
@@ -391,7 +391,7 @@ def test_in_manual_mode_only_the_users_metadata_is_committed() -> None:
     records = group.take(8)
     assert [record.offset for record in records][:3] == [2, 3, 4]
     group.core.commit(group.now, {tp(0): OffsetAndMetadata(4, "mine")})
-    group.settle()
+    group.run_until_idle()
     assert (group.committing_entry().offset, group.committing_entry().metadata) == (4, "mine")
 
 

@@ -70,7 +70,7 @@ class Guarded(ScriptedGroup):
         if offsets is not None:
             wanted = {tp(number): OffsetAndMetadata(at) for number, at in offsets.items()}
         call_id = self.core.commit(self.now, wanted)
-        self.settle()
+        self.run_until_idle()
         return call_id
 
     def answered(self, call_id: int) -> CompleteRequest:

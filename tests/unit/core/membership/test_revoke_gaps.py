@@ -60,7 +60,7 @@ def take(group: ScriptedGroup, count: int) -> list[Record]:
 
 def finish(group: ScriptedGroup, records: list[Record]) -> None:
     group.core.completion_tracker.complete_all(group.now, records)
-    group.settle()
+    group.run_until_idle()
 
 
 def announce(group: ScriptedGroup) -> None:
@@ -75,7 +75,7 @@ def drop(group: ScriptedGroup, records: list[Record], *gaps: int) -> None:
     """Drop these, and what comes after offset 7, the last one that was started."""
     group.core.completion_tracker.drop_after(group.now, tp(1), 7)
     group.core.completion_tracker.abandon_all(group.now, [records[offset] for offset in gaps])
-    group.settle()
+    group.run_until_idle()
 
 
 def droppable(group: ScriptedGroup, unstarted: list[Record]) -> int:
@@ -177,7 +177,7 @@ def test_a_final_commit_whose_map_is_too_large_is_tried_again_with_a_smaller_one
     announce(group)
     left = [record for record in records if record not in done]
     group.core.completion_tracker.abandon_all(group.now, left[:-1])
-    group.settle()
+    group.run_until_idle()
     assert group.poll() is None
     finish(group, left[-1:])
     sizes: list[int] = []
@@ -203,7 +203,7 @@ def test_a_final_commit_is_made_without_a_map_where_the_broker_takes_none() -> N
     finish(group, records[1:5])
     announce(group)
     group.core.completion_tracker.abandon_all(group.now, [records[0], *records[6:]])
-    group.settle()
+    group.run_until_idle()
     assert group.poll() is None
     finish(group, [records[5]])
     for _ in range(8):

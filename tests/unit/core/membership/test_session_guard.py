@@ -16,7 +16,7 @@ from asyncrevoke.protocol.messages import ErrorCode
 PAUSED = "no records until the coordinator confirms the membership"
 
 
-def suspect_member() -> ScriptedGroup:
+def unconfirmed_member() -> ScriptedGroup:
     group = ScriptedGroup(session_timeout=6.0, on_unconfirmed_membership="pause")
     group.become_member(0)
     for _ in range(5):
@@ -26,7 +26,7 @@ def suspect_member() -> ScriptedGroup:
 
 
 def test_what_was_fetched_waits_for_the_coordinator() -> None:
-    group = suspect_member()
+    group = unconfirmed_member()
     group.produce(0)
     for _ in range(20):
         assert not group.step().records
@@ -37,7 +37,7 @@ def test_what_was_fetched_waits_for_the_coordinator() -> None:
 
 
 def test_a_waiting_step_returns_it_as_soon_as_the_membership_is_confirmed() -> None:
-    group = suspect_member()
+    group = unconfirmed_member()
     group.produce(0)
     assert group.core.poll(group.now) is None
     group.advance(1.0)

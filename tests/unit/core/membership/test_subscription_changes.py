@@ -45,7 +45,7 @@ def reading_bills(eager: bool, *, pattern: bool = False) -> tuple[ScriptedGroup,
 def choose(group: ScriptedGroup, *topics: str, pattern: bool) -> None:
     if pattern:
         group.core.subscribe(group.now, pattern="|".join(topics))
-        group.settle()
+        group.run_until_idle()
     else:
         group.subscribe(*topics)
 
@@ -208,7 +208,7 @@ def test_unsubscribing_again_takes_the_new_subscription_back(eager: bool) -> Non
 def test_partitions_assigned_by_hand_while_unsubscribing_are_read_afterwards(eager: bool) -> None:
     group, record, call_id = at_work(eager)
     group.core.assign(group.now, [TopicPartition("bills", 1)])
-    group.settle()
+    group.run_until_idle()
     assert group.assigned == orders(0)
     finish(group, record)
     assert call_id in group.completed

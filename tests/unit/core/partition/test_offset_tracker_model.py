@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FATES = ("done", "running", "dropped")
 
 
-class NaiveLedger:
+class NaiveTracker:
     """The same, with a dict and no thought of speed."""
 
     def __init__(self, position: int) -> None:
@@ -77,7 +77,7 @@ class NaiveLedger:
             self.abandoned.append(offset)
         return ended
 
-    def settle(self) -> None:
+    def complete_pending(self) -> None:
         for offset, state in self.state.items():
             if state == "pending":
                 self.state[offset] = "done"
@@ -119,7 +119,7 @@ calls = st.one_of(
         st.sampled_from(["complete", "complete", "submit", "abandon", "truncate"]),
         st.integers(0, 60),
     ),
-    st.builds(Call, st.just("settle")),
+    st.builds(Call, st.just("complete_pending")),
     st.builds(Call, st.just("split_at"), st.integers(1, 60)),
     st.builds(Call, st.just("complete_all"), st.integers(0, 60), st.lists(gaps).map(tuple)),
     st.builds(Call, st.just("miss"), st.integers(0, 300)),
@@ -131,7 +131,7 @@ calls = st.one_of(
 def test_it_agrees_with_a_naive_model(start: int, steps: list[Call], compact: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("asyncrevoke.core.partition.offset_tracker._COMPACT_BEYOND", compact)
-        tracker, model = OffsetTracker(7, start), NaiveLedger(start)
+        tracker, model = OffsetTracker(7, start), NaiveTracker(start)
         for step in steps:
             delivered = sorted(model.state)
             if step.name == "deliver":
@@ -157,9 +157,9 @@ def test_it_agrees_with_a_naive_model(start: int, steps: list[Call], compact: in
                 assert lost.in_flight == len(in_flight)
                 assert lost.complete_all(in_flight) == len(in_flight)
                 assert not lost.in_flight
-            elif step.name == "settle":
+            elif step.name == "complete_pending":
                 tracker.complete_pending()
-                model.settle()
+                model.complete_pending()
             else:
                 offset, name = step.number, step.name
                 if name == "miss":

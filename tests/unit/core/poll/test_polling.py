@@ -260,7 +260,7 @@ def test_records_completed_together_commit_and_release_their_partitions() -> Non
     group.step()
     assert group.poll() is None
     group.core.completion_tracker.complete_all(group.now, records)
-    group.settle()
+    group.run_until_idle()
     assert group.core.assignment.in_flight == 0
     assert group.committing() == {tp(0): 1, tp(1): 1}
     group.answer_commit()

@@ -61,14 +61,14 @@ def test_queued_records_may_begin_until_the_session_of_the_last_heartbeat_is_ove
     group.advance(2.0)
     assert group.core.may_begin_until(group.now) == pytest.approx(sent_at + SESSION)
     assert group.core.may_begin_until(sent_at + SESSION + 0.01) < sent_at
-    group.settle()
+    group.run_until_idle()
     assert len(group.named(PAUSED)) == 1
 
 
 def test_waiters_for_the_confirmation_are_woken_once() -> None:
     group = unheard_member()
     call_id = group.core.await_confirmation(group.now)
-    group.settle()
+    group.run_until_idle()
     assert call_id not in group.completed
     group.advance(1.0)
     group.answer_beat()
@@ -80,7 +80,7 @@ def test_waiting_for_a_confirmed_membership_returns_at_once() -> None:
     group = ScriptedGroup(session_timeout=SESSION)
     group.become_member(0)
     call_id = group.core.await_confirmation(group.now)
-    group.settle()
+    group.run_until_idle()
     assert call_id in group.completed
 
 

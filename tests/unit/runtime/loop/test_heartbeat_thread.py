@@ -99,11 +99,11 @@ class Watched:
     def alive_until(self, now: float) -> float:
         return now + self.alive_for
 
-    def stand_by(self, standby_id: int = 1) -> None:
-        self.thread.stand_by(BackgroundHeartbeat(standby_id, BEAT, NODE, INTERVAL, 5.0, after))
+    def set_heartbeat(self, number: int = 1) -> None:
+        self.thread.set_heartbeat(BackgroundHeartbeat(number, BEAT, NODE, INTERVAL, 5.0, after))
 
-    def stand_down(self) -> None:
-        self.thread.stand_by(BackgroundHeartbeat(2, None, None, 0, 0, after))
+    def send_none(self) -> None:
+        self.thread.set_heartbeat(BackgroundHeartbeat(2, None, None, 0, 0, after))
 
     async def aclose(self) -> None:
         self.lag.stop()
@@ -147,7 +147,7 @@ async def watched(brokers: Brokers) -> AsyncIterator[Watched]:
 
 
 async def test_nothing_is_sent_while_the_loop_runs(watched: Watched, brokers: Brokers) -> None:
-    watched.stand_by()
+    watched.set_heartbeat()
     ran = [time.monotonic()]
     while ran[-1] - ran[0] < 5 * PATIENCE:
         await asyncio.sleep(PATIENCE / 10)
@@ -160,7 +160,7 @@ async def test_nothing_is_sent_while_the_loop_runs(watched: Watched, brokers: Br
 async def test_the_thread_sends_heartbeats_while_the_loop_is_blocked_and_reports_when_it_runs(
     watched: Watched, brokers: Brokers
 ) -> None:
-    watched.stand_by()
+    watched.set_heartbeat()
     block_until(lambda: len(brokers.sent) >= 3)
     assert not watched.told
     sent = [send for _, send in brokers.sent]
@@ -180,7 +180,7 @@ async def test_the_thread_sends_heartbeats_while_the_loop_is_blocked_and_reports
 async def test_the_thread_sends_heartbeats_at_each_blockage(
     watched: Watched, brokers: Brokers
 ) -> None:
-    watched.stand_by()
+    watched.set_heartbeat()
     for _ in range(2):
         before = len(brokers.sent)
         block_until(lambda: len(brokers.sent) > before)  # noqa: B023 - called at once
@@ -191,7 +191,7 @@ async def test_a_response_that_must_not_be_repeated_after_ends_it(
     watched: Watched, brokers: Brokers
 ) -> None:
     brokers.error = ErrorCode.unknown_member_id
-    watched.stand_by()
+    watched.set_heartbeat()
     block_until(lambda: brokers.sent)
     assert len(brokers.sent) == 1
     await until(lambda: watched.told)
@@ -202,7 +202,7 @@ async def test_an_unreachable_broker_is_retried_and_logged_once(
     watched: Watched, brokers: Brokers
 ) -> None:
     brokers.fails = FailureKind.UNREACHABLE
-    watched.stand_by()
+    watched.set_heartbeat()
     block_until(lambda: len(brokers.sent) > 1)
     await until(lambda: brokers.closed)
     assert {send.message for _, send in brokers.sent} == {BEAT}
@@ -213,7 +213,7 @@ async def test_an_unreachable_broker_is_retried_and_logged_once(
 
 async def test_rejected_credentials_are_not_tried_again(watched: Watched, brokers: Brokers) -> None:
     brokers.fails = FailureKind.AUTHENTICATION
-    watched.stand_by()
+    watched.set_heartbeat()
     block_until(lambda: brokers.sent)
     assert len(brokers.sent) == 1
 
@@ -222,7 +222,7 @@ async def test_background_heartbeats_end_when_the_loop_is_blocked_too_long(
     watched: Watched, brokers: Brokers, caplog: pytest.LogCaptureFixture
 ) -> None:
     watched.alive_for = 0.3
-    watched.stand_by()
+    watched.set_heartbeat()
     block(0.9)
     begun = brokers.sent[0][0]
     assert brokers.sent[-1][0] - begun < 0.4
@@ -233,8 +233,8 @@ async def test_background_heartbeats_end_when_the_loop_is_blocked_too_long(
 async def test_nothing_is_sent_when_the_core_has_stood_down(
     watched: Watched, brokers: Brokers
 ) -> None:
-    watched.stand_by()
-    watched.stand_down()
+    watched.set_heartbeat()
+    watched.send_none()
     block(5 * PATIENCE)
     assert not brokers.sent
 
@@ -247,7 +247,7 @@ async def test_the_line_that_blocks_is_named_once_and_then_that_it_is_over(
     watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    watched.stand_by()
+    watched.set_heartbeat()
     in_the_users_code()
     await until(lambda: "event loop runs again" in caplog.text)
     lines = [record.getMessage() for record in caplog.records]
@@ -260,7 +260,7 @@ async def test_the_line_that_blocks_is_named_once_and_then_that_it_is_over(
 
 async def test_closing_ends_the_thread(brokers: Brokers) -> None:
     watched = Watched(brokers)
-    watched.stand_by()
+    watched.set_heartbeat()
     assert running()
     await watched.aclose()
     assert not running()
@@ -270,7 +270,7 @@ async def test_closing_ends_the_thread(brokers: Brokers) -> None:
 async def test_closing_does_not_wait_for_a_broker_that_hangs(brokers: Brokers) -> None:
     brokers.hangs = True
     watched = Watched(brokers)
-    watched.stand_by()
+    watched.set_heartbeat()
     block_until(lambda: brokers.sent)
     assert len(brokers.sent) == 1
     async with asyncio.timeout(2):
@@ -287,7 +287,7 @@ async def test_a_stop_that_comes_when_the_thread_is_done_lets_it_close_its_conne
     watched = Watched(brokers)
     brokers.closes_at_once = False
     brokers.busy = threading.Event()
-    watched.stand_by()
+    watched.set_heartbeat()
     block_until(lambda: brokers.sent)
     assert len(brokers.sent) == 1
     watched.thread.tick()
@@ -301,7 +301,7 @@ async def test_a_stop_that_comes_when_the_thread_is_done_lets_it_close_its_conne
 async def test_no_thread_is_started_after_closing(brokers: Brokers) -> None:
     watched = Watched(brokers)
     await watched.aclose()
-    watched.stand_by()
+    watched.set_heartbeat()
     assert not running()
 
 
@@ -309,7 +309,7 @@ def test_a_loop_that_was_closed_without_us_does_not_keep_the_thread() -> None:
     brokers = Brokers()
 
     async def forgets_to_close() -> None:
-        Watched(brokers).stand_by()
+        Watched(brokers).set_heartbeat()
         assert running()
 
     asyncio.run(forgets_to_close())
@@ -325,6 +325,6 @@ async def test_a_thread_that_fails_says_so(
         raise ZeroDivisionError
 
     brokers.request = request  # type: ignore[assignment, method-assign]
-    watched.stand_by()
+    watched.set_heartbeat()
     block_until(lambda: not running())
     await until(lambda: "heartbeat thread failed" in caplog.text)

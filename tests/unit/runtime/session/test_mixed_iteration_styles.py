@@ -42,7 +42,7 @@ class Steps:
         result = group.core.poll(group.now, reader=reader)
         if result is None:
             group.core.interrupt(group.now)
-        group.settle()
+        group.run_until_idle()
         if result is None:
             raise NothingYetError
         return result
@@ -83,7 +83,7 @@ class Loop:
     def batch(self, max_records: int | None) -> None:
         self._asks()
         result = self.group.core.poll(self.group.now, max_records, expired=True)
-        self.group.settle()
+        self.group.run_until_idle()
         assert result is not None
         assert len(result.records) <= (max_records or 7)
         self._takes(list(result.records))
@@ -118,7 +118,7 @@ class Loop:
 
     def seek(self, number: int, offset: int) -> None:
         self.group.core.seek(self.group.now, tp(number), offset)
-        self.group.settle()
+        self.group.run_until_idle()
         self.following[number] = self.sought[number] = offset
         self.done[number] = set()
         self.group.advance(0.6)
@@ -126,7 +126,7 @@ class Loop:
     def pause(self, number: int) -> None:
         self.paused.add(number)
         self.group.core.pause([tp(number)])
-        self.group.settle()
+        self.group.run_until_idle()
 
     def resume(self, number: int) -> None:
         self.paused.discard(number)
@@ -136,7 +136,7 @@ class Loop:
     def commit(self) -> None:
         self.wanted = dict(self.following)
         self.group.core.commit(self.group.now)
-        self.group.settle()
+        self.group.run_until_idle()
         self.answer_commits()
 
     def answer_commits(self) -> None:

@@ -269,7 +269,7 @@ async def test_single_records_given_to_a_task_group_count_when_their_tasks_end()
         records = ours.records()
         await tasks.submit(work, await anext(records))
         await anext(records)
-        assert ours.core.tracking == "until settled"
+        assert ours.core.tracking == "until done"
         assert ours.core.asked("complete") == []
         gate.set()
         await until(lambda: ours.core.asked("complete") == [1])

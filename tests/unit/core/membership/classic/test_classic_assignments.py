@@ -223,7 +223,7 @@ def test_an_eager_member_that_drains_for_itself_stays_in_step_with_the_group() -
 def test_a_member_that_wants_no_topic_any_more_leaves_instead_of_joining_with_none() -> None:
     group, record = working(0)
     group.core._parts.classic.subscribe(group.now, frozenset())  # type: ignore[union-attr]
-    group.settle()
+    group.run_until_idle()
     assert group.step().to_be_revoked == orders(0)
     group.rebalance()
     assert group.phase() is ClassicState.REVOKING

@@ -69,7 +69,7 @@ def test_an_error_for_a_request_sent_before_the_sync_does_not_end_a_reused_gener
     group.advance(1.0)
     group.beat()
     group.core.commit(group.now)
-    group.settle()
+    group.run_until_idle()
     send, request = group.only(kind)
     group.answer_join(same_generation=True)
     group.answer_sync(tp(0), tp(1))
@@ -94,7 +94,7 @@ def test_by_the_generation_that_was_assigned_last_it_commits_while_the_others_ar
     parked = group.joining()
     group.answer_beat(ErrorCode.illegal_generation, send=send)
     group.core.commit(group.now)
-    group.settle()
+    group.run_until_idle()
     assert group.only(OffsetCommitRequest)[1].generation == 1
     assert group.answer_commit() == {tp(0): 1}
     beat = group.beat()

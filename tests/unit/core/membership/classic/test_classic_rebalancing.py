@@ -218,7 +218,7 @@ def test_a_position_that_arrives_after_the_release_is_ignored() -> None:
     group.silent.clear()
     assert group.assigned == frozenset()
     group._answer_by_itself(late)
-    group.settle()
+    group.run_until_idle()
     assert group.heard(NotifyKind.ASSIGNED) == []
 
 

@@ -74,7 +74,7 @@ def drain(group: ScriptedGroup, eager: bool) -> None:
     assert group.phase() is ClassicState.REVOKING
 
 
-# --- verdicts -----------------------------------------------------------------------------------
+# --- errors -------------------------------------------------------------------------------------
 
 
 @BOTH
@@ -148,7 +148,7 @@ def test_a_group_that_we_may_not_use_any_more_is_fatal(eager: bool, kind: type) 
         group.poll()
 
 
-# --- stale verdicts -----------------------------------------------------------------------------
+# --- stale errors ------------------------------------------------------------------------------
 
 
 def join(group: ScriptedGroup, sends: dict[type, Send], eager: bool) -> None:
@@ -270,7 +270,7 @@ def test_errors_for_a_membership_that_was_left_are_ignored(
     assert group.step().lost == orders(0, 1)
 
 
-# --- no verdict at all --------------------------------------------------------------------------
+# --- no error at all ---------------------------------------------------------------------------
 
 
 @BOTH
@@ -300,7 +300,7 @@ def test_when_the_coordinator_is_found_again_a_heartbeat_is_sent_at_once(
     group.advance(30.0)
     group.silent.clear()
     group._answer_by_itself(group.only(FindCoordinatorRequest)[0])
-    group.settle()
+    group.run_until_idle()
     group.advance(0.0)
     assert len(group.sends(HeartbeatRequest)) == 1
     group.answer_beat(ErrorCode.unknown_member_id)

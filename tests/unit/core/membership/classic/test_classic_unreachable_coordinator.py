@@ -95,13 +95,13 @@ def test_a_fatal_error_while_leaving_ends_it(leave: Callable[..., int], owing: b
     group, _ = with_work(eager=False)
     if not owing:
         group.core.commit(group.now)
-        group.settle()
+        group.run_until_idle()
         group.answer_commit()
         beat = group.beat()
         call_id = leave(group)
         assert group.phase() is ClassicState.LEAVING
         group.core.fail(group.now, GroupAuthorizationError("no"))
-        group.settle()
+        group.run_until_idle()
         assert beat.request_id in group.open
     else:
         call_id = leave(group)

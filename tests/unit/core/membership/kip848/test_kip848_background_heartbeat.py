@@ -40,15 +40,15 @@ def member(**options: Unpack[ConsumerOptions]) -> ScriptedConsumerGroup:
     return group
 
 
-def standby_of(group: ScriptedConsumerGroup) -> BackgroundHeartbeat:
-    standby = group.standby
-    assert standby is not None
-    assert standby.message is not None
-    return standby
+def background_heartbeat_of(group: ScriptedConsumerGroup) -> BackgroundHeartbeat:
+    heartbeat = group.background_heartbeat
+    assert heartbeat is not None
+    assert heartbeat.message is not None
+    return heartbeat
 
 
 def said_by(group: ScriptedConsumerGroup) -> Beat:
-    message = standby_of(group).message
+    message = background_heartbeat_of(group).message
     assert isinstance(message, Beat)
     return message
 
@@ -68,16 +68,16 @@ def answer(
     )
 
 
-def stood_in(
+def thread_received(
     group: ScriptedConsumerGroup,
     reply: ConsumerGroupHeartbeatResponse | Failed,
     *,
-    standby: BackgroundHeartbeat | None = None,
+    heartbeat: BackgroundHeartbeat | None = None,
     ago: float = 0.0,
 ) -> None:
     """The loop runs again, and hears what was answered."""
-    standby = standby or standby_of(group)
-    group.hear(BackgroundHeartbeatReply(standby.heartbeat_id, group.now - ago, reply))
+    heartbeat = heartbeat or background_heartbeat_of(group)
+    group.hear(BackgroundHeartbeatReply(heartbeat.heartbeat_id, group.now - ago, reply))
 
 
 def is_full(beat: Beat) -> bool:
@@ -89,21 +89,21 @@ def is_full(beat: Beat) -> bool:
 
 def test_a_heartbeat_that_says_nothing_new_may_be_sent_for_us() -> None:
     group = member(group_instance_id="one")
-    standby = standby_of(group)
-    assert standby.message == Beat(
+    heartbeat = background_heartbeat_of(group)
+    assert heartbeat.message == Beat(
         group_id="billing", member_id="client-made", member_epoch=1, group_instance_id="one"
     )
     sent = group.next_beat()
-    assert standby.node == sent.node
-    assert standby.timeout == sent.timeout
-    assert standby.interval == group.config.heartbeat_interval
+    assert heartbeat.node == sent.node
+    assert heartbeat.timeout == sent.timeout
+    assert heartbeat.interval == group.config.heartbeat_interval
 
 
 def test_before_the_group_has_accepted_us_nothing_may_be_sent() -> None:
     group = ScriptedConsumerGroup()
     group.start()
     assert group.beating().member_epoch == 0
-    assert group.standby is None
+    assert group.background_heartbeat is None
 
 
 def test_what_drains_is_not_acknowledged_by_it() -> None:
@@ -130,22 +130,22 @@ def test_a_coordinator_that_has_moved_replaces_it() -> None:
     group = member()
     group.coordinator = 2
     group.answer(error=ErrorCode.not_coordinator)
-    node = standby_of(group).node
+    node = background_heartbeat_of(group).node
     assert node is not None
     assert node.node_id == 2
 
 
 def test_it_is_not_published_again_by_each_heartbeat() -> None:
     group = member()
-    before = standby_of(group)
+    before = background_heartbeat_of(group)
     for _ in range(20):
         group.quiet()
-    assert standby_of(group) is before
+    assert background_heartbeat_of(group) is before
 
 
 def test_background_heartbeats_use_the_returned_epoch_and_end_after_an_error() -> None:
     group = member()
-    after = standby_of(group).next_message
+    after = background_heartbeat_of(group).next_message
     next_message = after(answer(group, tp(0), epoch=3, assigns=True))
     assert next_message == Beat(
         group_id="billing", member_id="client-made", member_epoch=3, group_instance_id=None
@@ -168,8 +168,8 @@ ENDS: dict[str, Callable[[ScriptedConsumerGroup], object]] = {
 def test_after_the_membership_nothing_may_be_sent(end: str) -> None:
     group = member()
     ENDS[end](group)
-    assert group.standby is not None
-    assert group.standby.message is None
+    assert group.background_heartbeat is not None
+    assert group.background_heartbeat.message is None
 
 
 # -- what the answers mean
@@ -178,7 +178,7 @@ def test_after_the_membership_nothing_may_be_sent(end: str) -> None:
 def test_a_confirmation_counts_from_when_it_was_asked_for_and_changes_nothing() -> None:
     group = member()
     group.now += 40.0
-    stood_in(group, answer(group), ago=0.5)
+    thread_received(group, answer(group), ago=0.5)
     assert group.core.health(group.now).heartbeat_age == pytest.approx(0.5)
     assert not is_full(group.quiet())
     assert group.assigned == orders(0, 1)
@@ -186,7 +186,7 @@ def test_a_confirmation_counts_from_when_it_was_asked_for_and_changes_nothing() 
 
 def test_an_assignment_received_in_the_background_is_requested_again_at_once() -> None:
     group = member()
-    stood_in(group, answer(group, tp(0), tp(1), tp(2), epoch=2, assigns=True))
+    thread_received(group, answer(group, tp(0), tp(1), tp(2), epoch=2, assigns=True))
     assert group.assigned == orders(0, 1)
     full = group.answer(tp(0), tp(1), tp(2), epoch=2)
     assert is_full(full)
@@ -198,7 +198,7 @@ def test_an_assignment_received_in_the_background_is_requested_again_at_once() -
 def test_several_epochs_may_be_received_in_the_background() -> None:
     group = member()
     for epoch in (2, 3, 4):
-        stood_in(group, answer(group, tp(0), tp(1), epoch=epoch, assigns=True))
+        thread_received(group, answer(group, tp(0), tp(1), epoch=epoch, assigns=True))
     assert said_by(group).member_epoch == 4
     beats = [group.answer(tp(0), tp(1), epoch=4) for _ in range(2)]
     assert all(is_full(beat) for beat in beats)
@@ -208,7 +208,7 @@ def test_several_epochs_may_be_received_in_the_background() -> None:
 
 def test_its_epoch_is_ours() -> None:
     group = member()
-    stood_in(group, answer(group, epoch=3))
+    thread_received(group, answer(group, epoch=3))
     assert group.core.group_metadata().generation == 3
     assert group.quiet(epoch=3).member_epoch == 3
 
@@ -233,9 +233,9 @@ def test_a_revocation_received_in_the_background_is_due_from_then_on() -> None:
     group.quiet()
     group.now += 20.0
     # The coordinator wanted it back while we were blocked, and would put us out 30 s later.
-    stood_in(group, answer(group), ago=15.0)
-    stood_in(group, answer(group, tp(0), assigns=True), ago=12.0)
-    stood_in(group, answer(group), ago=5.0)
+    thread_received(group, answer(group), ago=15.0)
+    thread_received(group, answer(group, tp(0), assigns=True), ago=12.0)
+    thread_received(group, answer(group), ago=5.0)
     assert 16.0 < lost_after(group) < 18.0
 
 
@@ -244,7 +244,7 @@ def test_a_heartbeat_of_ours_that_was_open_does_not_make_it_later() -> None:
     group.receive(1)
     group.next_beat()
     group.now += 20.0
-    stood_in(group, answer(group, tp(0), assigns=True), ago=12.0)
+    thread_received(group, answer(group, tp(0), assigns=True), ago=12.0)
     group.quiet()
     # Ours was sent before, and may have been what the coordinator decided upon.
     assert 8.0 < lost_after(group) < 10.0
@@ -253,7 +253,7 @@ def test_a_heartbeat_of_ours_that_was_open_does_not_make_it_later() -> None:
 def test_an_older_answer_to_a_heartbeat_of_ours_does_not_take_us_back() -> None:
     group = member()
     open_one = group.next_beat()
-    stood_in(group, answer(group, tp(0), tp(1), tp(2), epoch=3, assigns=True))
+    thread_received(group, answer(group, tp(0), tp(1), tp(2), epoch=3, assigns=True))
     group.reply(open_one, answer(group, tp(0), epoch=2, assigns=True))
     assert group.assigned == orders(0, 1)
     full = group.answer(tp(0), tp(1), tp(2), epoch=3)
@@ -268,7 +268,7 @@ def test_a_late_response_to_our_acknowledgement_does_not_end_the_membership() ->
     late = group.next_beat()
     assert isinstance(late.message, Beat)
     assert late.message.owned is not None
-    stood_in(group, answer(group, epoch=4))
+    thread_received(group, answer(group, epoch=4))
     group.reply(late, answer(group, error=ErrorCode.fenced_member_epoch))
     full = group.answer(tp(0), tp(1), tp(2), epoch=4)
     assert is_full(full)
@@ -283,7 +283,7 @@ def test_errors_of_background_heartbeats_are_repeated_by_the_loops_heartbeat(
     error: ErrorCode,
 ) -> None:
     group = member()
-    stood_in(group, answer(group, error=error))
+    thread_received(group, answer(group, error=error))
     assert not group.heard(NotifyKind.LOST)
     assert is_full(group.quiet())
     assert group.state() is MemberState.STABLE
@@ -291,25 +291,25 @@ def test_errors_of_background_heartbeats_are_repeated_by_the_loops_heartbeat(
 
 def test_what_was_not_answered_may_have_been_processed() -> None:
     group = member()
-    stood_in(group, Failed(0, FailureKind.DISCONNECTED, "gone"))
+    thread_received(group, Failed(0, FailureKind.DISCONNECTED, "gone"))
     assert is_full(group.quiet())
     assert group.named("heartbeat from the thread failed; sending one from the event loop")
 
 
 def test_a_response_for_a_membership_that_is_over_is_dropped() -> None:
     group = member()
-    old = standby_of(group)
+    old = background_heartbeat_of(group)
     group.answer(error=ErrorCode.unknown_member_id)
     group.answer(tp(0), epoch=5)
-    stood_in(group, answer(group, epoch=9), standby=old)
+    thread_received(group, answer(group, epoch=9), heartbeat=old)
     group.quiet(epoch=5)
     assert said_by(group).member_epoch == 5
 
 
 def test_a_response_to_one_that_was_replaced_counts() -> None:
     group = member()
-    old = standby_of(group)
+    old = background_heartbeat_of(group)
     group.answer(tp(0), tp(1), tp(2), epoch=2)
     group.quiet(epoch=2)
-    stood_in(group, answer(group, epoch=3), standby=old)
+    thread_received(group, answer(group, epoch=3), heartbeat=old)
     assert said_by(group).member_epoch == 3

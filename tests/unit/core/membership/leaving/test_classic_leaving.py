@@ -161,7 +161,7 @@ def test_closing_while_unsubscribing_does_not_begin_the_time_again(eager: bool) 
 def test_closing_ends_at_the_deadline_that_it_is_given(eager: bool) -> None:
     group, _ = with_work(eager, close_timeout=25.0)
     closed = group.core.close(group.now, deadline=Deadline.after(group.now, 3.0))
-    group.settle()
+    group.run_until_idle()
     took = reject_commits_until(group, lambda: closed in group.completed, 30.0)
     assert took == pytest.approx(3.0, abs=0.1)
 
