@@ -35,7 +35,7 @@ from benchmarks.workload.broker import measured_broker, topic_name
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnContext
 
-SETTLED = 6.0  # seconds; nobody is in a hurry any more after a rebalance
+STABLE = 6.0  # seconds after a rebalance until members send heartbeats at their usual interval
 SPREAD = 3.0  # up to so many more, for heartbeats beat
 
 
@@ -83,7 +83,7 @@ def main() -> int:
                         running = Running(stack, context, client, group)
                         running.begin()
                         for _ in range(options.joins):
-                            time.sleep(SETTLED + SPREAD * draw.random())
+                            time.sleep(STABLE + SPREAD * draw.random())
                             seconds[client].append(running.join())
                             sys.stderr.write(f" {seconds[client][-1]:.2f} s")
                     except Exception as error:  # noqa: BLE001 - whatever it is, the others go on

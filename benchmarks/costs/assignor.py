@@ -139,7 +139,7 @@ def lines_of(group: Group) -> int:
     return count
 
 
-def settle(group: Group, plan: Assignment, generation: int) -> Group:
+def joined(group: Group, plan: Assignment, generation: int) -> Group:
     """The group after its members have taken over ``plan``."""
     return group._replace(
         members=[
@@ -165,9 +165,9 @@ def measure(
     empty = shape(members, rng)
     newcomer = (_member_id(rng), empty.members[0][1])
     first, plan = turn(empty)
-    running = settle(empty, plan, 1)
+    running = joined(empty, plan, 1)
     _, plan = turn(running)
-    running = settle(running, plan, 2)
+    running = joined(running, plan, 2)
     groups = {
         "first": empty,
         "nothing": running,

@@ -44,34 +44,34 @@ if TYPE_CHECKING:
 
 PARTITIONS = 24
 CONCURRENCY = 64
-SETTLED = 8.0  # seconds between two steps of a schedule
+PAUSE = 8.0  # seconds between two steps of a schedule
 PROTOCOLS = ("cooperative", "consumer")
 Protocol = Literal["cooperative", "consumer"]
 
 
-def scale(settled: float) -> list[ScheduleStep]:
+def scale(pause: float) -> list[ScheduleStep]:
     """2 members, 8, and 2 again."""
     names = [f"m{number}" for number in range(1, 9)]
     joins = [ScheduleStep(0, Action.JOIN, name) for name in names[:2]]
-    joins += [ScheduleStep(settled, Action.JOIN, name) for name in names[2:]]
-    return joins + [ScheduleStep(3 * settled, Action.STOP, name) for name in names[:6]]
+    joins += [ScheduleStep(pause, Action.JOIN, name) for name in names[2:]]
+    return joins + [ScheduleStep(3 * pause, Action.STOP, name) for name in names[:6]]
 
 
-def surge_one(settled: float) -> list[ScheduleStep]:
+def surge_one(pause: float) -> list[ScheduleStep]:
     """4 members are replaced one after the other; each new one joins before an old one leaves."""
     steps = [ScheduleStep(0, Action.JOIN, f"old{number}") for number in range(1, 5)]
     for number in range(1, 5):
-        at = 2 * number * settled
+        at = 2 * number * pause
         steps.append(ScheduleStep(at, Action.JOIN, f"new{number}"))
-        steps.append(ScheduleStep(at + settled, Action.STOP, f"old{number}"))
+        steps.append(ScheduleStep(at + pause, Action.STOP, f"old{number}"))
     return steps
 
 
-def surge_all(settled: float) -> list[ScheduleStep]:
+def surge_all(pause: float) -> list[ScheduleStep]:
     """4 new members join before the 4 old ones leave."""
     steps = [ScheduleStep(0, Action.JOIN, f"old{number}") for number in range(1, 5)]
-    steps += [ScheduleStep(2 * settled, Action.JOIN, f"new{number}") for number in range(1, 5)]
-    return steps + [ScheduleStep(4 * settled, Action.STOP, f"old{n}") for n in range(1, 5)]
+    steps += [ScheduleStep(2 * pause, Action.JOIN, f"new{number}") for number in range(1, 5)]
+    return steps + [ScheduleStep(4 * pause, Action.STOP, f"old{n}") for n in range(1, 5)]
 
 
 SCHEDULES = {"scale": scale, "surge-1": surge_one, "surge-all": surge_all}
@@ -106,7 +106,7 @@ async def run(
     folder: Path,
     *,
     rate: float,
-    settled: float = SETTLED,
+    pause: float = PAUSE,
 ) -> Measured:
     """One run of a schedule. Raises AsyncRevokeError if a member fails."""
     template = MemberConfig(
@@ -120,9 +120,9 @@ async def run(
         concurrency=CONCURRENCY,
         session_timeout=10.0,
     )
-    steps = SCHEDULES[schedule](settled)
+    steps = SCHEDULES[schedule](pause)
     group = DemoGroup(template, folder, PARTITIONS)
-    seconds = steps[-1].at + settled
+    seconds = steps[-1].at + pause
     demo = DemoRun(servers, [group], steps, seconds=seconds, rate=rate, show=lambda _: None)
     await demo.run()
     result = await demo.result(group, CONCURRENCY)

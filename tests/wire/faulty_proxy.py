@@ -1,4 +1,4 @@
-"""A proxy before a real broker that knows Kafka's frames, and spoils them when a test says so.
+"""A proxy before a real broker that knows Kafka's frames, and damages them when a test says so.
 
 The broker's advertised listener must be the proxy's port, or clients would go round it.
 """

@@ -133,7 +133,7 @@ async def test_a_group_that_is_scaled_from_2_to_8_and_back_loses_and_repeats_not
     topic = f"{kafka_topic}-scaled"
     kafka_broker.create_topic(topic, PARTITIONS)
     servers = kafka_broker.bootstrap_servers
-    measured = await run(servers, topic, "scale", protocol, tmp_path, rate=200, settled=5)
+    measured = await run(servers, topic, "scale", protocol, tmp_path, rate=200, pause=5)
     assert measured.handled > 3000
     assert measured.moves > 0
     assert (measured.lost, measured.repeated, measured.out_of_order) == (0, 0, 0)

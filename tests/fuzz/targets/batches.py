@@ -24,7 +24,7 @@ from aiokafka.record.default_records import _DefaultRecordBatchPy
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from crc32c import crc32c
 from wire.frames.raw_batches import Header, header_bomb, raw_batch, record, sealed, varint
-from wire.frames.response_frames import spoil
+from wire.frames.response_frames import damage
 
 from asyncrevoke.core.partition.record_buffer import RecordBuffer
 from asyncrevoke.errors import CorruptRecordError, UnreadableRecordError
@@ -229,7 +229,7 @@ class Batches:
             data = bytes(changed)
         elif how < 17:
             part = random.choice((0, 57, _HEADER_SIZE))
-            data = data[:part] + spoil(data[part:], random)
+            data = data[:part] + damage(data[part:], random)
         else:
             # The compressed data are cut, or something stands behind them.
             end = random.randrange(_HEADER_SIZE, len(data) + 1)

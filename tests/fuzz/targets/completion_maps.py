@@ -13,7 +13,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, ClassVar
 
 from unit.core.partition.test_record_buffer import dense
-from wire.frames.response_frames import spoil
+from wire.frames.response_frames import damage
 
 from asyncrevoke.core.partition.completion_map import (
     CompletionMap,
@@ -57,7 +57,7 @@ class CompletionMaps:
         else:
             metadata = self._forged(random, offset)
         if how in (0, 5):
-            metadata = spoil(metadata, random)
+            metadata = damage(metadata, random)
         if how == 1:
             offset += 1 if offset < 2**63 - 1 else -1
         return _OFFSET.pack(offset) + metadata

@@ -75,7 +75,7 @@ class Frames:
         if damage < 0.1:
             frame = frame[:_TAGS_AT] + random.choice(_HEADERS) + frame[_TAGS_AT + 1 :]
         if damage < 0.8:
-            frame = frame[:_TAGS_AT] + response_frames.spoil(frame[_TAGS_AT:], random)
+            frame = frame[:_TAGS_AT] + response_frames.damage(frame[_TAGS_AT:], random)
         chosen = index | (_REQUEST_AT_HAND if random.random() < 0.7 else 0)
         return bytes((chosen,)) + frame
 

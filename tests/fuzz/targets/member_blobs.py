@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, ClassVar
 
-from wire.frames.response_frames import spoil
+from wire.frames.response_frames import damage
 
 from asyncrevoke.config.topics import is_legal_topic
 from asyncrevoke.core.assignors import ASSIGNORS
@@ -83,7 +83,7 @@ class MemberBlobs:
             kind, data = b"s", encode_subscription(subscription, random.randrange(4))
         how = random.randrange(10)
         if how < 4:
-            data = spoil(data, random)
+            data = damage(data, random)
         elif how < 6 and len(data) >= 6:
             at = random.randrange(len(data) - 3)
             wrong = random.choice(_COUNTS).to_bytes(4, "big", signed=True)

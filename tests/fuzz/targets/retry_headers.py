@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from wire.frames.corrupt_records import fetched
 from wire.frames.raw_batches import Header, raw_batch, record
-from wire.frames.response_frames import spoil
+from wire.frames.response_frames import damage
 
 from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
 from asyncrevoke.handlers.dead_letters.retry_message import (
@@ -86,7 +86,7 @@ class RetryHeaders:
             random.shuffle(headers)
         own: list[Header] = [(b"trace", b"1")] * random.choice((0, 0, 1, 9))
         data = record(headers=own + headers)
-        return spoil(data, random) if random.random() < 0.1 else data
+        return damage(data, random) if random.random() < 0.1 else data
 
     def check(self, data: bytes) -> None:
         """Read its past, and write it on."""
@@ -111,8 +111,8 @@ class RetryHeaders:
             assert found.record.offset >= 0
             assert found.record.partition >= 0
         self._write(DeadLetter(found.record, ValueError("no"), found.calls + 1))
-        postponed = self._write(RetryMessage(found, ValueError("no"), 1.0))
-        again = retry_history(postponed)
+        written = self._write(RetryMessage(found, ValueError("no"), 1.0))
+        again = retry_history(written)
         assert again is not None
         assert (again.calls, again.retry_topic_reads) == (found.calls, found.retry_topic_reads + 1)
         assert again.record.headers == found.record.headers

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from wire.frames.corrupt_records import fetched, seal
-from wire.frames.response_frames import spoil
+from wire.frames.response_frames import damage
 
 from asyncrevoke.errors import CorruptRecordError
 from asyncrevoke.model import UnreadableRecord
@@ -217,7 +217,7 @@ def test_corrupt_batches_are_rejected_or_read_as_the_parser_of_records_does() ->
     outcomes = {"same": 0, "rejected": 0, "headers": 0}
     for _ in range(1500):
         data = bytearray(batch(some(chance, 3), 100))
-        body = spoil(bytes(data[61:]), chance)
+        body = damage(bytes(data[61:]), chance)
         data[61:] = body
         struct.pack_into(">i", data, 8, len(data) - 12)
         sealed = seal(data)

@@ -88,12 +88,12 @@ def test_content_of_earlier_journals_is_understood(
     assert state.content == content
 
 
-def damaged_log(folder: Path, spoil: Callable[[Any], Any], **options: Any) -> SegmentContent:
-    """What is read of a log of version 1 whose batch ``spoil`` has changed."""
+def damaged_log(folder: Path, damage: Callable[[Any], Any], **options: Any) -> SegmentContent:
+    """What is read of a log of version 1 whose batch ``damage`` has changed."""
     member, _ = clean_run()
     member.write(folder)
     table = plain_table(folder).drop_columns(["session_id", "group"])
-    batch = spoil(table.combine_chunks().to_batches()[0])
+    batch = damage(table.combine_chunks().to_batches()[0])
     blob = io.BytesIO()
     with pa.ipc.new_stream(blob, batch.schema, options=pa.ipc.IpcWriteOptions(**options)) as out:
         out.write_batch(batch)

@@ -32,7 +32,7 @@ def test_a_response_in_pieces_is_the_same(kind: type[Request], version: int) -> 
     for number in range(100):
         frame = frames.frame(kind, version, rng)
         if number % 2:
-            frame = frame[:4] + frames.spoil(frame[4:], rng)
+            frame = frame[:4] + frames.damage(frame[4:], rng)
         try:
             whole = codec._read(dialect, version, frame, None, in_pieces=False)
         except codec.MalformedResponse:

@@ -66,7 +66,7 @@ def supported() -> list[tuple[str, bool, bool]]:
     return found
 
 
-def spoilt_values(rng: random.Random) -> bytes:
+def damaged_values(rng: random.Random) -> bytes:
     pieces = [rng.choice((*HOSTILE, b"\x02", b"ab", rng.randbytes(3))) for _ in range(12)]
     return b"".join(pieces)[: rng.randrange(30)]
 
@@ -89,7 +89,7 @@ def test_a_primitive_is_walked_as_far_as_kio_reads(
     rng = random.Random(f"{kafka_type} {flexible} {optional}")
     walked = 0
     for _ in range(600):
-        data = spoilt_values(rng)
+        data = damaged_values(rng)
         end = end_of_walk(step, data)
         if end is None:
             continue

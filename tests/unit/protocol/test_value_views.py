@@ -189,10 +189,10 @@ def test_a_batch_that_its_producer_wrote_wrong_reads_the_same_however_it_is_read
     at: int, byte: int, number: int, views: bool
 ) -> None:
     sizes = ([LARGE], [LARGE, 10], [300 * KIB, 300 * KIB])[number]
-    spoiled = bytearray(built([(b"key", bytes(size), [("n", b"v")]) for size in sizes]))
+    damaged = bytearray(built([(b"key", bytes(size), [("n", b"v")]) for size in sizes]))
     # Half of them in the header of the first record, half after its value.
-    spoiled[at if at < 81 else -(at - 80)] = byte
-    data = sealed(bytes(spoiled))
+    damaged[at if at < 81 else -(at - 80)] = byte
+    data = sealed(bytes(damaged))
 
     def outcome(source: bytes | memoryview, views: bool) -> object:
         try:
@@ -208,7 +208,7 @@ def test_a_count_that_lies_does_not_have_millions_of_records_walked(
 ) -> None:
     data = bytearray(built([(None, bytes(LARGE), [])]))
     body = b"\x0e\0\0\0\1\1\0\0" * (LARGE // 8)
-    spoiled = sealed(bytes(data[:61]) + body)
+    damaged = sealed(bytes(data[:61]) + body)
     walked: list[int] = []
     from asyncrevoke.protocol import single_records
 
@@ -220,5 +220,5 @@ def test_a_count_that_lies_does_not_have_millions_of_records_walked(
 
     monkeypatch.setattr(single_records, "_key_end", counted)
     with pytest.raises(ValueError, match="too many"):
-        single_records.without_values(memoryview(spoiled), 1)
+        single_records.without_values(memoryview(damaged), 1)
     assert len(walked) == 1

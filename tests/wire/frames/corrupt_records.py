@@ -1,6 +1,6 @@
 """Decodes corrupt record batches, in a process of its own: ``corrupt_records.py SEED COUNT``.
 
-Most get a new checksum after they were spoiled, since otherwise the checksum would be all that is
+Most get a new checksum after they were damaged, since otherwise the checksum would be all that is
 tested.
 """
 
@@ -13,7 +13,7 @@ import sys
 import time
 
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
-from wire.frames.response_frames import MEMORY_LIMIT, SLOWEST_DECODE, spoil
+from wire.frames.response_frames import MEMORY_LIMIT, SLOWEST_DECODE, damage
 
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import AbortedTransaction, ErrorCode, FetchedPartition
@@ -100,7 +100,7 @@ def main(seed: int, count: int) -> None:
     for number in range(count):
         data = bytearray(rng.choice(valid))
         part = rng.choice((0, 57, HEADER_SIZE))  # all of it, from the count, the records
-        corrupt = bytes(data[:part]) + spoil(bytes(data[part:]), rng)
+        corrupt = bytes(data[:part]) + damage(bytes(data[part:]), rng)
         if number % 4:
             corrupt = seal(corrupt)
         started = time.perf_counter()

@@ -7,7 +7,7 @@ import resource
 import sys
 from contextlib import suppress
 
-from wire.frames.response_frames import MEMORY_LIMIT, spoil
+from wire.frames.response_frames import MEMORY_LIMIT, damage
 
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.subscription import (
@@ -31,7 +31,7 @@ def main(seed: int, count: int) -> None:
     valid.append(encode_assignment(partitions, b"data"))
     read = 0
     for number in range(count):
-        data = spoil(valid[number % len(valid)], rng)
+        data = damage(valid[number % len(valid)], rng)
         with suppress(MalformedMemberData):
             decode_assignment(data)
         with suppress(MalformedMemberData):

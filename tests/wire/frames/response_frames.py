@@ -1,6 +1,6 @@
-"""Response frames as a broker would send them, with values drawn at random, and ways to spoil them.
+"""Response frames as brokers send them, with values drawn at random, and ways to damage them.
 
-Run as a program, it decodes spoiled frames until something goes wrong, in a process of its own
+Run as a program, it decodes damaged frames until something goes wrong, in a process of its own
 since that may be the end of the process: ``python response_frames.py SEED COUNT``.
 """
 
@@ -95,7 +95,7 @@ def _value(declared: Any, kafka_type: str, rng: random.Random) -> Any:
             raise TypeError(f"no sample of {kafka_type} {declared}")
 
 
-def spoil(data: bytes, rng: random.Random) -> bytes:
+def damage(data: bytes, rng: random.Random) -> bytes:
     """A few bytes changed, inserted, removed or cut off, with a liking for huge counts."""
     corrupt = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 5))):
@@ -128,7 +128,7 @@ def main(seed: int, count: int) -> None:
     outcomes = {"decoded": 0, "rejected": 0}
     for number in range(count):
         kind, version = kinds[number % len(kinds)]
-        data = spoil(frame(kind, version, rng), rng)
+        data = damage(frame(kind, version, rng), rng)
         started = time.perf_counter()
         try:
             codec.decode_response(kind, version, data)

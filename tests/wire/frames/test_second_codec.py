@@ -110,7 +110,7 @@ def test_what_is_accepted_of_damaged_bytes_kafka_python_reads_in_the_same_way(
     for _ in range(DAMAGED):
         body = frames.body(frames.sample(response_type, rng))
         frame = header + body
-        frame = frame[:4] + frames.spoil(frame[4:], rng)
+        frame = frame[:4] + frames.damage(frame[4:], rng)
         try:
             decoded, walked = guard.read_response(frame, response_type)
         except guard.HostileFrame:
@@ -127,11 +127,11 @@ def test_member_data_is_read_as_kafka_python_reads_it(entity_type: type[Entity])
         sent = frames.sample(entity_type, rng)
         data = second_codec.encode(sent)
         assert data == frames.body(sent)
-        spoilt = frames.spoil(data, rng)
-        for given in (data, spoilt):
+        damaged = frames.damage(data, rng)
+        for given in (data, damaged):
             try:
                 decoded, walked = guard.read_entity(given, 0, entity_type)
             except guard.HostileFrame:
-                assert given is spoilt
+                assert given is damaged
                 continue
             second_codec.check(decoded, walked)

@@ -350,7 +350,7 @@ class TestStall:
 
 
 class TestMadeUpRun:
-    """A long clean run in which one thing is then spoilt: the judge finds that and nothing else."""
+    """A long clean run in which one thing then fails: the judge finds that and nothing else."""
 
     @staticmethod
     def run() -> tuple[list[Produced], list[list[Line]]]:

@@ -43,7 +43,7 @@ FROZEN = 60.0
 # -- the core -------------------------------------------------------------------------------------
 
 
-def unheard_member() -> ScriptedGroup:
+def unconfirmed_member() -> ScriptedGroup:
     group = ScriptedGroup(session_timeout=SESSION)
     group.become_member(0)
     for _ in range(5):
@@ -66,7 +66,7 @@ def test_queued_records_may_begin_until_the_session_of_the_last_heartbeat_is_ove
 
 
 def test_waiters_for_the_confirmation_are_woken_once() -> None:
-    group = unheard_member()
+    group = unconfirmed_member()
     call_id = group.core.await_confirmation(group.now)
     group.run_until_idle()
     assert call_id not in group.completed
