@@ -39,7 +39,11 @@ class PortLimits(NamedTuple):
 
 
 class RequestHandler(Protocol):
-    """Answers the requests of a port."""
+    """Answers the requests of a port.
+
+    Implemented by :class:`~asyncrevoke.http_port.asgi.AsgiAnswers`, and for health checks by a
+    class of ``asyncrevoke/cli/run/health_server.py``.
+    """
 
     async def answer(self, request: HttpRequest, response: HttpResponse) -> None:
         """Write the response to one GET or HEAD. Is cancelled at the time limit."""

@@ -55,7 +55,11 @@ class _Builder(Protocol):
 
 
 class ResultSink(Protocol):
-    """Receives the acknowledgements and errors of results, with the ``tokens`` given with them."""
+    """Receives the acknowledgements and errors of results, with the ``tokens`` given with them.
+
+    Implemented by :class:`~asyncrevoke.producing.delivery.Delivery`, and for results of handlers by
+    a class of ``asyncrevoke/handlers/execution/result_publisher.py``.
+    """
 
     def results_acknowledged(
         self, tokens: Sequence[object], partition: TopicPartition, offset: int, /

@@ -63,7 +63,7 @@ class PartlyUnreadable(list[Record]):
 
 
 class RecordBatch(Protocol):
-    """A batch whose header is known and whose records are decoded on demand."""
+    """A batch that is decoded on demand. Implemented by :class:`_LogBatch`."""
 
     @property
     def base_offset(self) -> int:
@@ -119,7 +119,7 @@ class RecordBatch(Protocol):
 
 
 class RecordDecoder(Protocol):
-    """Splits what one fetch returned for a partition into batches."""
+    """Splits a fetched partition into batches. Implemented by :func:`decode_batches`."""
 
     def __call__(self, fetched: FetchedPartition, read_committed: bool, /) -> Sequence[RecordBatch]:
         """The complete batches in order; a last one that is cut off is left out."""

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 class SqlDialect(Protocol):
-    """Composes SQL expressions in the dialect of an engine."""
+    """Composes SQL expressions in the dialect of an engine.
+
+    Implemented by :class:`DuckDialect` and :class:`SparkDialect`.
+    """
 
     def identifier(self, name: str) -> Sql:
         """The quoted name of a table or column. Raises ValueError unless it is a word."""

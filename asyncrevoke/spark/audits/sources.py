@@ -30,7 +30,8 @@ _NEEDED = ("partition", "offset", "timestamp", "key", "value")
 
 
 class TopicRecords(Protocol):
-    """The records of a topic, with the bounds of its logs."""
+    """The records of a topic, with the bounds of its logs. Implemented by :class:`FrameSource` and
+    :class:`TopicSource`."""
 
     @property
     def bounds(self) -> Mapping[int, Bounds]:
