@@ -157,7 +157,7 @@ class CorruptRecordError(PartitionsError):
         self.offset = offset
         super().__init__(
             [partition],
-            f"{_names([partition])} at offset {offset}: {detail}; seek past it to go on",
+            f"{_names([partition])} at offset {offset}: {detail}; seek past it to continue",
         )
 
 

@@ -18,7 +18,7 @@ def tick_interval(tolerated: float) -> float:
 
 
 class LoopTicks(Protocol):
-    """Told by :class:`LoopLag` that the event loop runs. Implemented by :class:`Driver`."""
+    """Called by :class:`LoopLag` when the event loop runs. Implemented by :class:`Driver`."""
 
     def loop_ticked(self, late: float) -> str | None:
         """The event loop ran this ``late`` seconds after it was due.

@@ -151,13 +151,13 @@ def _failure_of(
         why = "it closed the connection" if isinstance(cause, EOFError) else repr(cause or error)
         return RequestFailed(
             FailureKind.UNREACHABLE,
-            f"{where} does not respond as a Kafka broker: {why}; if that goes on, check"
+            f"{where} does not respond as a Kafka broker: {why}; if this persists, check"
             " security_protocol and the port",
         )
     if isinstance(error, OSError):
         detail = f"no connection to {where}: {str(error) or repr(error)}"
         if isinstance(error, ConnectionError) and not isinstance(error, ConnectionRefusedError):
-            detail += "; if that goes on, check security_protocol and the port"
+            detail += "; if this persists, check security_protocol and the port"
         return RequestFailed(FailureKind.UNREACHABLE, detail)
     if config.security_protocol.startswith("SASL_"):
         return RequestFailed(

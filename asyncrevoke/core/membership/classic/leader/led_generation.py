@@ -97,8 +97,8 @@ def read_generation(
 ) -> ReadGeneration:
     """Read the subscriptions of all members; an error in one affects only its member.
 
-    ``assigned`` has this leader's former assignments: of two members that claim a partition since
-    the same generation, the one that was assigned it is believed.
+    ``assigned`` has this leader's former assignments. If two members claim a partition since the
+    same generation, they tell which of them owns it.
     """
     reports = {
         member.member_id: (member, read_subscription(member.metadata, reply.generation, assignor))
