@@ -177,23 +177,18 @@ def log_missing_offsets(ranges: Sequence[OffsetRange], missing: Missing) -> None
             f"{describe_lost(lost)}: retention has removed them; start at or after the log's "
             'start, or pass missing="clip" to read the remaining records'
         )
-    for each in lost:
+    if lost:
         log.warning(
             "requested start deleted; reading from the earliest offset",
-            topic=each.topic,
-            partition=each.partition,
-            start=each.start,
-            missing=each.missing,
+            starts={str(each.topic_partition): each.start for each in lost},
+            missing=sum(each.missing for each in lost),
         )
-    for each in ranges:
-        if each.unstable:
-            log.warning(
-                "requested end is beyond the last stable offset; reading up to that offset",
-                topic=each.topic,
-                partition=each.partition,
-                end=each.end,
-                unstable=each.unstable,
-            )
+    if unstable := [each for each in ranges if each.unstable]:
+        log.warning(
+            "requested end is beyond the last stable offset; reading up to that offset",
+            ends={str(each.topic_partition): each.end for each in unstable},
+            unstable=sum(each.unstable for each in unstable),
+        )
 
 
 def describe_lost(ranges: Sequence[OffsetRange]) -> str:

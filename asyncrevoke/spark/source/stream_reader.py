@@ -146,8 +146,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         loss = find_loss(at, log)
         if self._options.missing == "error":
             check_no_loss(loss)
-        for why in loss.why:
-            EventLog().warning("records lost; reading from the earliest offset", reason=why)
+        if loss.why:
+            EventLog().warning(
+                "records lost; reading from the earliest offset", reasons=list(loss.why)
+            )
         return loss.apply(at)
 
     def _is_too_small(self, at: StreamOffsets, log: LogBounds) -> bool:

@@ -45,8 +45,11 @@ def test_lost_records_are_an_error_that_names_both_ways_out() -> None:
 
 
 def test_lost_records_can_be_passed_over_with_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
-    log_missing_offsets([OffsetRange("orders", 0, 1200, 1300, 700)], "clip")
-    assert "missing=700" in caplog.text
+    lost = [OffsetRange("orders", number, 1200, 1300, 350) for number in (0, 1)]
+    log_missing_offsets(lost, "clip")
+    (line,) = caplog.messages
+    assert "missing=700" in line
+    assert "'orders-0': 1200, 'orders-1': 1200" in line
 
 
 @pytest.mark.parametrize(
