@@ -102,14 +102,18 @@ class BackgroundHeartbeat(NamedTuple):
     """A heartbeat that a thread may send while the event loop is blocked: ``message`` to ``node``
     over its own connection, one at a time and ``interval`` seconds apart. Each is answered with
     ``BackgroundHeartbeatReply``. The next is ``next_message(response)``, a pure function; None ends
-    them, and so does a newer ``BackgroundHeartbeat``. Without a ``message`` none may be sent."""
+    them, and so does a newer ``BackgroundHeartbeat`` or a ``StopBackgroundHeartbeat``."""
 
     heartbeat_id: int
-    message: Request | None
-    node: Node | None
+    message: Request
+    node: Node
     interval: float
     timeout: float
     next_message: Callable[[Response], Request | None]
+
+
+class StopBackgroundHeartbeat(NamedTuple):
+    """The thread may send no heartbeat until the next ``BackgroundHeartbeat``."""
 
 
 class DecodeBatch(NamedTuple):
@@ -213,6 +217,7 @@ Effect: TypeAlias = (
     | SetTimer
     | CancelTimer
     | BackgroundHeartbeat
+    | StopBackgroundHeartbeat
     | DecodeBatch
     | Compute
     | WakePoller

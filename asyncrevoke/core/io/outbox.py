@@ -30,6 +30,7 @@ from asyncrevoke.core.io.effects import (
     ResetConnection,
     Send,
     SetTimer,
+    StopBackgroundHeartbeat,
     TimerFired,
     WakePoller,
 )
@@ -177,9 +178,7 @@ class Outbox:
             self._background_id += 1
             self._background_from = self._background_id
             self._on_background_reply = None
-            self._effects.append(
-                BackgroundHeartbeat(self._background_id, None, None, 0, 0, _nothing)
-            )
+            self._effects.append(StopBackgroundHeartbeat())
 
     def set_timer(self, key: str, at: float, on_timer: OnTimer, *, spread: float = 0.0) -> None:
         """Call ``on_timer(now)`` at ``at``, up to ``spread`` s later; replaces the key's timer."""
@@ -259,7 +258,3 @@ class Outbox:
         effects, self._effects = self._effects, []
         self._woken = False
         return effects
-
-
-def _nothing(_response: Response) -> None:
-    return None

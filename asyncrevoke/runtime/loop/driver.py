@@ -31,6 +31,7 @@ from asyncrevoke.core.io.effects import (
     ResetConnection,
     Send,
     SetTimer,
+    StopBackgroundHeartbeat,
     TimerFired,
     WakePoller,
 )
@@ -83,8 +84,8 @@ class Core(Protocol):
 class HeartbeatFallback(Protocol):
     """Sends heartbeats while the event loop is blocked. Implemented by :class:`HeartbeatThread`."""
 
-    def set_heartbeat(self, heartbeat: BackgroundHeartbeat) -> None:
-        """Send this heartbeat from now on whenever the event loop is blocked."""
+    def set_heartbeat(self, heartbeat: BackgroundHeartbeat | None) -> None:
+        """Send this heartbeat, or none, from now on whenever the event loop is blocked."""
 
     def tick(self) -> str | None:
         """The event loop runs. Returns the line that blocked it, if that was logged since the last
@@ -289,7 +290,7 @@ class Driver:
                     self._set_timer(effect)
                 case CancelTimer(key):
                     self._cancel_timer(key)
-                case BackgroundHeartbeat():
+                case BackgroundHeartbeat() | StopBackgroundHeartbeat():
                     self._set_heartbeat(effect)
                 case WakePoller():
                     self.wake.set()
@@ -318,9 +319,11 @@ class Driver:
         else:
             self._requests.drop_silent(effect)
 
-    def _set_heartbeat(self, effect: BackgroundHeartbeat) -> None:
+    def _set_heartbeat(self, effect: BackgroundHeartbeat | StopBackgroundHeartbeat) -> None:
         if self._fallback is not None:
-            self._fallback.set_heartbeat(effect)
+            self._fallback.set_heartbeat(
+                effect if isinstance(effect, BackgroundHeartbeat) else None
+            )
 
     def _set_timer(self, effect: SetTimer) -> None:
         self._cancel_timer(effect.key)

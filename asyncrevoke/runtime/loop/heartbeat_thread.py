@@ -89,11 +89,11 @@ class HeartbeatThread:
         self._lock = threading.Lock()
         self._takeover: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
 
-    def set_heartbeat(self, heartbeat: BackgroundHeartbeat) -> None:
-        """Send this heartbeat from now on whenever the event loop is blocked. The first call starts
-        the thread."""
-        self._heartbeat = heartbeat if heartbeat.message is not None else None
-        if self._thread is None and self._heartbeat is not None and not self._stopped.is_set():
+    def set_heartbeat(self, heartbeat: BackgroundHeartbeat | None) -> None:
+        """Send this heartbeat, or none, from now on whenever the event loop is blocked. The first
+        heartbeat starts the thread."""
+        self._heartbeat = heartbeat
+        if self._thread is None and heartbeat is not None and not self._stopped.is_set():
             self.tick()
             self._thread = threading.Thread(
                 target=self._run, name="asyncrevoke heartbeat", daemon=True
@@ -176,7 +176,7 @@ class HeartbeatThread:
         heartbeat = self._heartbeat
         message = None if heartbeat is None else heartbeat.message
         while self._blocked and self._ticked == ticked and heartbeat is self._heartbeat:
-            if heartbeat is None or message is None or heartbeat.node is None:
+            if heartbeat is None or message is None:
                 return
             if _now() >= until:
                 self._log.error(

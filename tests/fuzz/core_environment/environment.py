@@ -34,6 +34,7 @@ from asyncrevoke.core.io.effects import (
     ResetConnection,
     Send,
     SetTimer,
+    StopBackgroundHeartbeat,
     TimerFired,
     WakePoller,
 )
@@ -182,6 +183,8 @@ class CoreEnvironment(FuzzBrokers):
                     self.probes.append(effect)
                 case BackgroundHeartbeat():
                     self.background_heartbeat = effect
+                case StopBackgroundHeartbeat():
+                    self.background_heartbeat = None
                 case CompleteRequest(ticket):
                     if ticket in self.completed:
                         raise CoreBroke(f"ticket {ticket} is answered twice")
@@ -309,7 +312,7 @@ class CoreEnvironment(FuzzBrokers):
 
     def op_background_reply(self) -> None:
         background_heartbeat = self.background_heartbeat
-        if background_heartbeat is None or background_heartbeat.message is None:
+        if background_heartbeat is None:
             return
         answer = self._answer(background_heartbeat.message)
         if self.draw.random() < 0.5:

@@ -103,8 +103,7 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
                 if type(effect.message).__name__ != "FetchRequest":
                     self.state.note(member.client, effect)
             case BackgroundHeartbeat(heartbeat_id=heartbeat_id, message=message):
-                if message is not None:
-                    view.background_heartbeats[heartbeat_id] = message
+                view.background_heartbeats[heartbeat_id] = message
             case Notify():
                 self.state.note(member.client, effect)
                 self._notices.notified(view, effect)

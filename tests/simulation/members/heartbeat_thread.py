@@ -78,9 +78,9 @@ class SimulatedHeartbeatThread:
         self._requests = 0
         self._pauses = False
 
-    def set_heartbeat(self, heartbeat: BackgroundHeartbeat) -> None:
-        """This may be sent from now on."""
-        self._heartbeat = heartbeat if heartbeat.message is not None else None
+    def set_heartbeat(self, heartbeat: BackgroundHeartbeat | None) -> None:
+        """This, or none, may be sent from now on."""
+        self._heartbeat = heartbeat
 
     def blocked(self) -> None:
         """The event loop is blocked from now on."""
@@ -88,7 +88,7 @@ class SimulatedHeartbeatThread:
 
     def _take_over(self) -> None:
         heartbeat = self._heartbeat
-        if heartbeat is not None and heartbeat.message is not None and not self._pauses:
+        if heartbeat is not None and not self._pauses:
             self._send(heartbeat, heartbeat.message)
 
     def _send(self, heartbeat: BackgroundHeartbeat, message: Request) -> None:
@@ -96,7 +96,7 @@ class SimulatedHeartbeatThread:
         busy = self._in_flight is not None
         if busy or not self._member.frozen or heartbeat is not self._heartbeat:
             return
-        if heartbeat.node is None or not self._member.alive:
+        if not self._member.alive:
             return
         self._requests += 1
         self.heartbeats += 1

@@ -30,6 +30,7 @@ from asyncrevoke.core.io.effects import (
     ResetConnection,
     Send,
     SetTimer,
+    StopBackgroundHeartbeat,
     TimerFired,
     WakePoller,
 )
@@ -173,8 +174,12 @@ class SimulatedMember:
             elif kind is BackgroundHeartbeat and self.thread is not None:
                 assert isinstance(effect, BackgroundHeartbeat)
                 self.thread.set_heartbeat(effect)
+            elif kind is StopBackgroundHeartbeat and self.thread is not None:
+                self.thread.set_heartbeat(None)
             else:
-                assert isinstance(effect, (Notify, Emit, BackgroundHeartbeat))
+                assert isinstance(
+                    effect, (Notify, Emit, BackgroundHeartbeat, StopBackgroundHeartbeat)
+                )
         observer.call_ended(self)
 
     def _reconnect(self, effect: ResetConnection | DropSilentConnections | ProbeBroker) -> None:

@@ -34,6 +34,7 @@ from asyncrevoke.core.io.effects import (
     ResetConnection,
     Send,
     SetTimer,
+    StopBackgroundHeartbeat,
     TimerFired,
     WakePoller,
 )
@@ -193,6 +194,8 @@ class ScriptedBrokers:
                     self.events.append(effect)
                 case BackgroundHeartbeat():
                     self.background_heartbeat = effect
+                case StopBackgroundHeartbeat():
+                    self.background_heartbeat = None
                 case CompleteRequest(call_id):
                     assert call_id not in self.completed, "a call is answered once"
                     self.completed[call_id] = effect

@@ -103,7 +103,7 @@ class Watched:
         self.thread.set_heartbeat(BackgroundHeartbeat(number, BEAT, NODE, INTERVAL, 5.0, after))
 
     def send_none(self) -> None:
-        self.thread.set_heartbeat(BackgroundHeartbeat(2, None, None, 0, 0, after))
+        self.thread.set_heartbeat(None)
 
     async def aclose(self) -> None:
         self.lag.stop()
