@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import struct
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.protocol import messages
@@ -74,65 +74,29 @@ class DecodedResponse:
 @dataclass(frozen=True, slots=True)
 class _Api:
     key: int
-    # version -> its dialect, the preferred one first
-    dialects: Mapping[int, Callable[[], Dialect]]
+    # The dialect of a version.
+    dialect: Callable[[int], Dialect]
+    # The preferred one first.
+    versions: tuple[int, ...]
     # The first version that identifies topics by id only.
     by_id_from: int = 2**15
 
 
 _APIS: Final[Mapping[type[Request], _Api]] = {
-    messages.FetchRequest: _Api(
-        1,
-        {
-            16: fetching.fetch_v16,
-            13: fetching.fetch_v13,
-            11: fetching.fetch_v11,
-            12: fetching.fetch_v12,
-        },
-        by_id_from=13,
-    ),
-    messages.ListOffsetsRequest: _Api(
-        2, {5: list_offsets.list_offsets_v5, 6: list_offsets.list_offsets_v6}
-    ),
-    messages.MetadataRequest: _Api(
-        3, {13: cluster.metadata_v13, 12: cluster.metadata_v12, 8: cluster.metadata_v8}
-    ),
-    messages.OffsetCommitRequest: _Api(
-        # Brokers reject a member that has an epoch (KIP-848) in versions before 9.
-        8,
-        {
-            10: offset_commit.offset_commit_v10,
-            9: offset_commit.offset_commit_v9,
-            7: offset_commit.offset_commit_v7,
-        },
-        by_id_from=10,
-    ),
-    messages.OffsetFetchRequest: _Api(
-        9,
-        {
-            10: offset_fetch.offset_fetch_v10,
-            9: offset_fetch.offset_fetch_v9,
-            7: offset_fetch.offset_fetch_v7,
-            5: offset_fetch.offset_fetch_v5,
-        },
-        by_id_from=10,
-    ),
-    messages.FindCoordinatorRequest: _Api(
-        10, {2: cluster.find_coordinator_v2, 3: cluster.find_coordinator_v3}
-    ),
-    messages.JoinGroupRequest: _Api(11, {9: group.join_group_v9, 5: group.join_group_v5}),
-    messages.HeartbeatRequest: _Api(12, {3: group.heartbeat_v3, 4: group.heartbeat_v4}),
-    messages.LeaveGroupRequest: _Api(13, {5: group.leave_group_v5, 3: group.leave_group_v3}),
-    messages.SyncGroupRequest: _Api(14, {5: group.sync_group_v5, 3: group.sync_group_v3}),
-    messages.OffsetsForLeaderEpochRequest: _Api(
-        23, {3: epochs.offsets_for_leader_epoch_v3, 4: epochs.offsets_for_leader_epoch_v4}
-    ),
+    messages.FetchRequest: _Api(1, fetching.fetch, (16, 13, 11, 12), by_id_from=13),
+    messages.ListOffsetsRequest: _Api(2, list_offsets.list_offsets, (5, 6)),
+    messages.MetadataRequest: _Api(3, cluster.metadata, (13, 12, 8)),
+    # Brokers reject a member that has an epoch (KIP-848) in versions before 9.
+    messages.OffsetCommitRequest: _Api(8, offset_commit.offset_commit, (10, 9, 7), by_id_from=10),
+    messages.OffsetFetchRequest: _Api(9, offset_fetch.offset_fetch, (10, 9, 7, 5), by_id_from=10),
+    messages.FindCoordinatorRequest: _Api(10, cluster.find_coordinator, (2, 3)),
+    messages.JoinGroupRequest: _Api(11, group.join_group, (9, 5)),
+    messages.HeartbeatRequest: _Api(12, group.heartbeat, (3, 4)),
+    messages.LeaveGroupRequest: _Api(13, group.leave_group, (5, 3)),
+    messages.SyncGroupRequest: _Api(14, group.sync_group, (5, 3)),
+    messages.OffsetsForLeaderEpochRequest: _Api(23, epochs.offsets_for_leader_epoch, (3, 4)),
     messages.ConsumerGroupHeartbeatRequest: _Api(
-        68,
-        {
-            1: consumer_group.consumer_group_heartbeat_v1,
-            0: consumer_group.consumer_group_heartbeat_v0,
-        },
+        68, consumer_group.consumer_group_heartbeat, (1, 0)
     ),
 }
 # Bytes. A larger response takes more than a few milliseconds to decode unless it has a fast path:
@@ -149,7 +113,7 @@ def api_key(message_type: type[Request]) -> int:
 
 def versions(message_type: type[Request]) -> tuple[int, ...]:
     """The versions that this client supports, the preferred one first."""
-    return tuple(_api(message_type).dialects)
+    return _api(message_type).versions
 
 
 def choose_version(
@@ -165,16 +129,16 @@ def choose_version(
     """
     api = _api(message_type)
     name = message_type.__name__.removesuffix("Request")
-    spoken = " and ".join(str(version) for version in sorted(api.dialects))
+    spoken = " and ".join(str(version) for version in sorted(api.versions))
     if api.key not in broker_versions:
         raise UnsupportedVersion(
             f"the broker does not offer {name}: Apache Kafka does, is this another server?"
         )
     lowest, highest = broker_versions[api.key]
-    for version in api.dialects:
+    for version in api.versions:
         if lowest <= version <= highest and (by_id or version < api.by_id_from):
             return version
-    fix = "upgrade the brokers" if highest < min(api.dialects) else "upgrade asyncrevoke"
+    fix = "upgrade the brokers" if highest < min(api.versions) else "upgrade asyncrevoke"
     raise UnsupportedVersion(
         f"the broker offers versions {lowest} to {highest} of {name}, this client supports"
         f" {spoken}: {fix}"
@@ -296,21 +260,16 @@ def _read(
 
 @cache
 def _dialect(message_type: type[Request], version: int) -> Dialect:
-    return _api(message_type).dialects[version]()
+    return _api(message_type).dialect(version)
 
 
 @cache
 def _api(message_type: type[Request]) -> _Api:
     if not issubclass(message_type, messages.EntityRequest):
         return _APIS[message_type]
-    entities = message_type.entities
-    return _Api(
-        int(entities[0][0].__api_key__),
-        {
-            int(request.__version__): partial(entity, request, response)
-            for request, response in entities
-        },
-    )
+    entities = {int(types[0].__version__): types for types in message_type.entities}
+    key = int(message_type.entities[0][0].__api_key__)
+    return _Api(key, lambda version: entity(*entities[version]), tuple(entities))
 
 
 def _write(entity: Entity) -> bytes:

@@ -1,12 +1,10 @@
 """Metadata and FindCoordinator."""
 
-# Each version of a message is a module of kio; only versions in use are imported.
-
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from asyncrevoke.protocol.dialects.dialect import Dialect, make
+from asyncrevoke.protocol.dialects.dialect import Dialect, make, schema
 from asyncrevoke.protocol.messages import (
     BrokerMetadata,
     ErrorCode,
@@ -25,119 +23,53 @@ if TYPE_CHECKING:
     from kio.schema.metadata.v12 import response as metadata12
     from kio.schema.metadata.v13 import response as metadata13
 
-__all__ = [
-    "find_coordinator_v2",
-    "find_coordinator_v3",
-    "metadata_v8",
-    "metadata_v12",
-    "metadata_v13",
-]
+__all__ = ["find_coordinator", "metadata"]
 
 _NO_ID: Final = bytes(16)
 
 
-def metadata_v13() -> Dialect:
-    """With an error of the whole response, by which a broker asks clients to bootstrap again
-    (KIP-1102)."""
-    from kio.schema.metadata.v13 import request as q
-    from kio.schema.metadata.v13 import response as r
+def metadata(version: int) -> Dialect:
+    """Version 8 (Kafka 2.3 to 3.0) has no topic ids (KIP-516), which show that a topic was deleted
+    and created again. From version 13 on, a broker may ask clients to bootstrap again (KIP-1102).
+    """
     from kio.schema.types import TopicName
 
-    def build(message: MetadataRequest) -> q.MetadataRequest:
+    q, r = schema("metadata", version)
+    # A misspelled topic must not be created.
+    options = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
+    topic_options: dict[str, Any] = {"topic_id": None}
+    if version < 12:
+        options["include_cluster_authorized_operations"] = False
+        topic_options = {}
+
+    def build(message: MetadataRequest) -> object:
         return q.MetadataRequest(
             topics=None
             if message.topics is None
             else tuple(
-                q.MetadataRequestTopic(topic_id=None, name=TopicName(name))
+                q.MetadataRequestTopic(name=TopicName(name), **topic_options)
                 for name in message.topics
             ),
-            allow_auto_topic_creation=False,
-            include_topic_authorized_operations=False,
+            **options,
         )
 
-    def read(entity: r.MetadataResponse) -> MetadataResponse:
-        return _metadata(entity, _topics_by_id(entity), entity.error_code)
-
-    return make(q.MetadataRequest, build, r.MetadataResponse, read)
-
-
-def metadata_v12() -> Dialect:
-    """With topic ids (KIP-516), which show that a topic was deleted and created again."""
-    from kio.schema.metadata.v12 import request as q
-    from kio.schema.metadata.v12 import response as r
-    from kio.schema.types import TopicName
-
-    def build(message: MetadataRequest) -> q.MetadataRequest:
-        return q.MetadataRequest(
-            topics=None
-            if message.topics is None
-            else tuple(
-                q.MetadataRequestTopic(topic_id=None, name=TopicName(name))
-                for name in message.topics
-            ),
-            # A misspelled topic must not be created.
-            allow_auto_topic_creation=False,
-            include_topic_authorized_operations=False,
-        )
-
-    def read(entity: r.MetadataResponse) -> MetadataResponse:
-        return _metadata(entity, _topics_by_id(entity))
-
-    return make(q.MetadataRequest, build, r.MetadataResponse, read)
-
-
-def metadata_v8() -> Dialect:
-    """Without topic ids; Kafka 2.3 to 3.0."""
-    from kio.schema.metadata.v8 import request as q
-    from kio.schema.metadata.v8 import response as r
-    from kio.schema.types import TopicName
-
-    def build(message: MetadataRequest) -> q.MetadataRequest:
-        return q.MetadataRequest(
-            topics=None
-            if message.topics is None
-            else tuple(q.MetadataRequestTopic(name=TopicName(name)) for name in message.topics),
-            allow_auto_topic_creation=False,
-            include_cluster_authorized_operations=False,
-            include_topic_authorized_operations=False,
-        )
-
-    def read(entity: r.MetadataResponse) -> MetadataResponse:
-        # Partitions share few sets of replicas: each is stored once.
-        known: dict[tuple[int, ...], tuple[int, ...]] = {}
-        return _metadata(
-            entity,
-            tuple(_topic(topic, _NO_ID, known) for topic in entity.topics),
-        )
-
-    return make(q.MetadataRequest, build, r.MetadataResponse, read)
-
-
-def _topics_by_id(
-    entity: metadata12.MetadataResponse | metadata13.MetadataResponse,
-) -> tuple[TopicMetadata, ...]:
-    # Partitions share few sets of replicas: each is stored once.
-    known: dict[tuple[int, ...], tuple[int, ...]] = {}
-    return tuple(
-        _topic(topic, topic.topic_id.bytes if topic.topic_id else _NO_ID, known)
-        for topic in entity.topics
-    )
+    return make(q.MetadataRequest, build, r.MetadataResponse, _metadata)
 
 
 def _metadata(
     entity: metadata8.MetadataResponse | metadata12.MetadataResponse | metadata13.MetadataResponse,
-    topics: tuple[TopicMetadata, ...],
-    error: ErrorCode = ErrorCode.none,
 ) -> MetadataResponse:
+    # Partitions share few sets of replicas: each is stored once.
+    known: dict[tuple[int, ...], tuple[int, ...]] = {}
     return MetadataResponse(
-        error=error,
+        error=getattr(entity, "error_code", ErrorCode.none),
         brokers=tuple(
             BrokerMetadata(
                 node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
             )
             for broker in entity.brokers
         ),
-        topics=topics,
+        topics=tuple(_topic(topic, known) for topic in entity.topics),
         cluster_id=entity.cluster_id,
         controller_id=entity.controller_id,
     )
@@ -147,13 +79,13 @@ def _topic(
     entity: metadata8.MetadataResponseTopic
     | metadata12.MetadataResponseTopic
     | metadata13.MetadataResponseTopic,
-    topic_id: bytes,
     known: dict[tuple[int, ...], tuple[int, ...]],
 ) -> TopicMetadata:
+    topic_id = getattr(entity, "topic_id", None)
     return TopicMetadata(
         error=entity.error_code,
         name=entity.name or "",
-        topic_id=topic_id,
+        topic_id=topic_id.bytes if topic_id else _NO_ID,
         is_internal=entity.is_internal,
         partitions=tuple(_partition(each, known) for each in entity.partitions),
     )
@@ -175,24 +107,12 @@ def _partition(
     )
 
 
-def find_coordinator_v2() -> Dialect:
-    """One key per request."""
-    from kio.schema.find_coordinator.v2 import request as q
-    from kio.schema.find_coordinator.v2 import response as r
+def find_coordinator(version: int) -> Dialect:
+    """One key per request. Version 3 adds tagged fields."""
+    q, r = schema("find_coordinator", version)
 
-    def build(message: FindCoordinatorRequest) -> q.FindCoordinatorRequest:
+    def build(message: FindCoordinatorRequest) -> object:
         return q.FindCoordinatorRequest(key=message.group_id)  # a key type of 0 is a group
-
-    return make(q.FindCoordinatorRequest, build, r.FindCoordinatorResponse, _coordinator)
-
-
-def find_coordinator_v3() -> Dialect:
-    """With tagged fields."""
-    from kio.schema.find_coordinator.v3 import request as q
-    from kio.schema.find_coordinator.v3 import response as r
-
-    def build(message: FindCoordinatorRequest) -> q.FindCoordinatorRequest:
-        return q.FindCoordinatorRequest(key=message.group_id)
 
     return make(q.FindCoordinatorRequest, build, r.FindCoordinatorResponse, _coordinator)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar, cast
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -21,10 +22,9 @@ if TYPE_CHECKING:
         __api_key__: ClassVar[i16]
 
     _Request = TypeVar("_Request", bound=Request)
-    _RequestEntity = TypeVar("_RequestEntity", bound=RequestEntity)
     _ResponseEntity = TypeVar("_ResponseEntity", bound=ResponsePayload)
 
-__all__ = ["Dialect", "by_topic", "duration", "make", "make_by_id", "with_shortcut"]
+__all__ = ["Dialect", "by_topic", "duration", "make", "make_by_id", "schema", "with_shortcut"]
 
 
 class _OfPartition(Protocol):
@@ -77,13 +77,26 @@ def with_shortcut(
     )
 
 
+class Schema(NamedTuple):
+    """kio's modules of one version: their classes have the same names in all versions."""
+
+    request: Any
+    response: Any
+
+
+def schema(name: str, version: int) -> Schema:
+    """The modules of this version of a request. Only versions in use are imported."""
+    module = f"kio.schema.{name}.v{version}"
+    return Schema(import_module(f"{module}.request"), import_module(f"{module}.response"))
+
+
 def make(
-    request_type: type[_RequestEntity],
-    build: Callable[[_Request], _RequestEntity],
+    request_type: type[RequestEntity],
+    build: Callable[[_Request], object],
     response_type: type[_ResponseEntity],
     read: Callable[[_ResponseEntity], Response],
 ) -> Dialect:
-    """Make a dialect. Its signature lets the type checker compare the four arguments."""
+    """Make a dialect. ``build`` makes a ``request_type`` of a message."""
 
     def read_alone(entity: _ResponseEntity, _request: _Request | None) -> Response:
         return read(entity)
@@ -92,8 +105,8 @@ def make(
 
 
 def make_by_id(
-    request_type: type[_RequestEntity],
-    build: Callable[[_Request], _RequestEntity],
+    request_type: type[RequestEntity],
+    build: Callable[[_Request], object],
     response_type: type[_ResponseEntity],
     read: Callable[[_ResponseEntity, _Request | None], Response],
 ) -> Dialect:

@@ -1,13 +1,11 @@
 """OffsetsForLeaderEpoch."""
 
-# Each version of a message is a module of kio; only versions in use are imported.
-
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.dialects.dialect import Dialect, by_topic, make
+from asyncrevoke.protocol.dialects.dialect import Dialect, by_topic, make, schema
 from asyncrevoke.protocol.messages import (
     EpochEnd,
     OffsetsForLeaderEpochRequest,
@@ -15,8 +13,6 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kio.schema.offset_for_leader_epoch.v3.response import (
         OffsetForLeaderEpochResponse as Ends3,
     )
@@ -24,50 +20,24 @@ if TYPE_CHECKING:
         OffsetForLeaderEpochResponse as Ends4,
     )
 
-    from asyncrevoke.protocol.dialects.dialect import RequestEntity
-
-    _Request = TypeVar("_Request", bound=RequestEntity)
-
-__all__ = ["offsets_for_leader_epoch_v3", "offsets_for_leader_epoch_v4"]
+__all__ = ["offsets_for_leader_epoch"]
 
 
-def offsets_for_leader_epoch_v3() -> Dialect:
-    """For consumers: needs only DESCRIBE on the topic (KIP-320)."""
-    from kio.schema.offset_for_leader_epoch.v3 import request as q
-    from kio.schema.offset_for_leader_epoch.v3 import response as r
-
-    parts = q.OffsetForLeaderTopic, q.OffsetForLeaderPartition
-    build = _builder(q.OffsetForLeaderEpochRequest, *parts)
-    return make(q.OffsetForLeaderEpochRequest, build, r.OffsetForLeaderEpochResponse, _ends)
-
-
-def offsets_for_leader_epoch_v4() -> Dialect:
-    """With tagged fields."""
-    from kio.schema.offset_for_leader_epoch.v4 import request as q
-    from kio.schema.offset_for_leader_epoch.v4 import response as r
-
-    parts = q.OffsetForLeaderTopic, q.OffsetForLeaderPartition
-    build = _builder(q.OffsetForLeaderEpochRequest, *parts)
-    return make(q.OffsetForLeaderEpochRequest, build, r.OffsetForLeaderEpochResponse, _ends)
-
-
-def _builder(
-    request: Callable[..., _Request],
-    topic: Callable[..., object],
-    partition: Callable[..., object],
-) -> Callable[[OffsetsForLeaderEpochRequest], _Request]:
-    """Encodes a version; all versions have the same fields."""
+def offsets_for_leader_epoch(version: int) -> Dialect:
+    """Consumers need only DESCRIBE on the topic (KIP-320). Version 4 adds tagged fields."""
     from kio.schema.types import BrokerId, TopicName
     from kio.static.primitive import i32
 
-    def build(message: OffsetsForLeaderEpochRequest) -> _Request:
-        return request(
+    q, r = schema("offset_for_leader_epoch", version)
+
+    def build(message: OffsetsForLeaderEpochRequest) -> object:
+        return q.OffsetForLeaderEpochRequest(
             replica_id=BrokerId(-1),
             topics=tuple(
-                topic(
+                q.OffsetForLeaderTopic(
                     topic=TopicName(name),
                     partitions=tuple(
-                        partition(
+                        q.OffsetForLeaderPartition(
                             partition=i32(query.partition.partition),
                             current_leader_epoch=i32(query.leader_epoch),
                             leader_epoch=i32(query.epoch),
@@ -79,7 +49,7 @@ def _builder(
             ),
         )
 
-    return build
+    return make(q.OffsetForLeaderEpochRequest, build, r.OffsetForLeaderEpochResponse, _ends)
 
 
 def _ends(entity: Ends3 | Ends4) -> OffsetsForLeaderEpochResponse:

@@ -1,11 +1,9 @@
 """Fetch."""
 
-# Each version of a message is a module of kio; only versions in use are imported.
-
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.dialects import fetch_bytes
@@ -14,6 +12,7 @@ from asyncrevoke.protocol.dialects.dialect import (
     duration,
     make,
     make_by_id,
+    schema,
     with_shortcut,
 )
 from asyncrevoke.protocol.dialects.topic_ids import by_id, by_name, name_of, names
@@ -27,82 +26,25 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kio.schema.fetch.v11 import response as fetch11
     from kio.schema.fetch.v12 import response as fetch12
     from kio.schema.fetch.v13 import response as fetch13
     from kio.schema.fetch.v16 import response as fetch16
 
-    from asyncrevoke.protocol.dialects.dialect import RequestEntity
-    from asyncrevoke.protocol.dialects.topic_ids import TopicReference
-
-    _Request = TypeVar("_Request", bound=RequestEntity)
-
-__all__ = ["fetch_v11", "fetch_v12", "fetch_v13", "fetch_v16"]
+__all__ = ["fetch"]
 
 
-def fetch_v11() -> Dialect:
-    """With the rack of the consumer (KIP-392) and leader epochs (KIP-320)."""
-    from kio.schema.fetch.v11 import request as q
-    from kio.schema.fetch.v11 import response as r
-
-    build = _builder(
-        q.FetchRequest, q.FetchTopic, q.FetchPartition, q.ForgottenTopic, "topic", by_name
-    )
-    dialect = make(q.FetchRequest, build, r.FetchResponse, _fetched)
-    return with_shortcut(dialect, fetch_bytes.write_v11, fetch_bytes.read_v11)
-
-
-def fetch_v12() -> Dialect:
-    """With tagged fields."""
-    from kio.schema.fetch.v12 import request as q
-    from kio.schema.fetch.v12 import response as r
-
-    build = _builder(
-        q.FetchRequest, q.FetchTopic, q.FetchPartition, q.ForgottenTopic, "topic", by_name
-    )
-    return make(q.FetchRequest, build, r.FetchResponse, _fetched)
-
-
-def fetch_v13() -> Dialect:
-    """By topic id (KIP-516); the request needs the ids of all its topics. A topic that was deleted
-    and created again is not read at the old positions."""
-    from kio.schema.fetch.v13 import request as q
-    from kio.schema.fetch.v13 import response as r
-
-    build = _builder(
-        q.FetchRequest, q.FetchTopic, q.FetchPartition, q.ForgottenTopic, "topic_id", by_id
-    )
-    dialect = make_by_id(q.FetchRequest, build, r.FetchResponse, _fetched_by_id)
-    return with_shortcut(dialect, fetch_bytes.write_v13, fetch_bytes.read_v13)
-
-
-def fetch_v16() -> Dialect:
-    """With the leader of a partition that has moved, and its address (KIP-951)."""
-    from kio.schema.fetch.v16 import request as q
-    from kio.schema.fetch.v16 import response as r
-
-    build = _builder(
-        q.FetchRequest, q.FetchTopic, q.FetchPartition, q.ForgottenTopic, "topic_id", by_id
-    )
-    dialect = make_by_id(q.FetchRequest, build, r.FetchResponse, _fetched_with_leaders)
-    return with_shortcut(dialect, fetch_bytes.write_v16, fetch_bytes.read_v13)
-
-
-def _builder(
-    request: Callable[..., _Request],
-    topic: Callable[..., object],
-    partition: Callable[..., object],
-    forgotten: Callable[..., object],
-    field: str,
-    named: TopicReference,
-) -> Callable[[FetchRequest], _Request]:
-    """Encodes a version; only the field that identifies the topic differs between versions."""
+def fetch(version: int) -> Dialect:
+    """With the rack of the consumer (KIP-392) and leader epochs (KIP-320); version 12 adds tagged
+    fields. From version 13 on, the request needs the ids of all its topics (KIP-516), and a topic
+    that was deleted and created again is not read at the old positions. Version 16 has the leader
+    of a partition that has moved, and its address (KIP-951)."""
+    q, r = schema("fetch", version)
+    field, named = ("topic_id", by_id) if version >= 13 else ("topic", by_name)
 
     # Without kio's range checks, which would double the time; encoding fails out of range.
-    def build(message: FetchRequest) -> _Request:
-        return request(
+    def build(message: FetchRequest) -> object:
+        return q.FetchRequest(
             max_wait=duration(message.max_wait),
             min_bytes=message.min_bytes,
             max_bytes=message.max_bytes,
@@ -111,10 +53,10 @@ def _builder(
             session_epoch=message.session_epoch,
             # A topic may occur twice: brokers fill a response in the order of the request.
             topics=tuple(
-                topic(
+                q.FetchTopic(
                     **{field: named(message.topic_ids, name)},
                     partitions=tuple(
-                        partition(
+                        q.FetchPartition(
                             partition=entry.partition.partition,
                             current_leader_epoch=entry.leader_epoch,
                             fetch_offset=entry.offset,
@@ -126,7 +68,7 @@ def _builder(
                 for name, entries in groupby(message.partitions, _topic_of_entry)
             ),
             forgotten_topics_data=tuple(
-                forgotten(
+                q.ForgottenTopic(
                     **{field: named(message.topic_ids, name)},
                     partitions=tuple(tp.partition for tp in partitions),
                 )
@@ -135,7 +77,20 @@ def _builder(
             rack_id=message.rack,
         )
 
-    return build
+    if version < 13:
+        dialect = make(q.FetchRequest, build, r.FetchResponse, _fetched)
+    else:
+        read = _fetched_by_id if version < 16 else _fetched_with_leaders
+        dialect = make_by_id(q.FetchRequest, build, r.FetchResponse, read)
+    match version:
+        case 11:
+            return with_shortcut(dialect, fetch_bytes.write_v11, fetch_bytes.read_v11)
+        case 13:
+            return with_shortcut(dialect, fetch_bytes.write_v13, fetch_bytes.read_v13)
+        case 16:
+            return with_shortcut(dialect, fetch_bytes.write_v16, fetch_bytes.read_v13)
+        case _:
+            return dialect
 
 
 def _topic_of_entry(entry: FetchPartition) -> str:

@@ -1,12 +1,10 @@
 """JoinGroup, SyncGroup, Heartbeat and LeaveGroup of the classic group protocol."""
 
-# Each version of a message is a module of kio; only versions in use are imported.
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from asyncrevoke.protocol.dialects.dialect import Dialect, duration, make
+from asyncrevoke.protocol.dialects.dialect import Dialect, duration, make, schema
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     HeartbeatRequest,
@@ -21,8 +19,6 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kio.schema.heartbeat.v3.response import HeartbeatResponse as Heartbeat3
     from kio.schema.heartbeat.v4.response import HeartbeatResponse as Heartbeat4
     from kio.schema.join_group.v5.response import JoinGroupResponse as Join5
@@ -32,71 +28,43 @@ if TYPE_CHECKING:
     from kio.schema.sync_group.v3.response import SyncGroupResponse as Sync3
     from kio.schema.sync_group.v5.response import SyncGroupResponse as Sync5
 
-__all__ = [
-    "heartbeat_v3",
-    "heartbeat_v4",
-    "join_group_v5",
-    "join_group_v9",
-    "leave_group_v3",
-    "leave_group_v5",
-    "sync_group_v3",
-    "sync_group_v5",
-]
+__all__ = ["heartbeat", "join_group", "leave_group", "sync_group"]
 
 _PROTOCOL_TYPE: Final = "consumer"
 _LONGEST_REASON: Final = 255  # KIP-800: brokers reject longer ones
 
 
-def join_group_v9() -> Dialect:
-    """With a reason (KIP-800), and with skip_assignment for a static leader (KIP-814)."""
-    from kio.schema.join_group.v9 import request as q
-    from kio.schema.join_group.v9 import response as r
+def join_group(version: int) -> Dialect:
+    """Version 5 (Kafka 2.3 to 3.1) has static members (KIP-345). Version 9 also has a reason
+    (KIP-800), and skip_assignment for a static leader (KIP-814)."""
+    q, r = schema("join_group", version)
 
-    def build(message: JoinGroupRequest) -> q.JoinGroupRequest:
-        fields = _join_fields(message, q.JoinGroupRequestProtocol)
-        return q.JoinGroupRequest(**fields, reason=message.reason[:_LONGEST_REASON] or None)
+    def build(message: JoinGroupRequest) -> object:
+        reason = {"reason": message.reason[:_LONGEST_REASON] or None} if version >= 8 else {}
+        return q.JoinGroupRequest(
+            group_id=message.group_id,
+            session_timeout=duration(message.session_timeout),
+            rebalance_timeout=duration(message.rebalance_timeout),
+            member_id=message.member_id,
+            group_instance_id=message.group_instance_id,
+            protocol_type=_PROTOCOL_TYPE,
+            protocols=tuple(
+                q.JoinGroupRequestProtocol(name=name, metadata=metadata)
+                for name, metadata in message.protocols
+            ),
+            **reason,
+        )
 
-    def read(entity: r.JoinGroupResponse) -> JoinGroupResponse:
-        return _joined(entity, skip_assignment=entity.skip_assignment)
-
-    return make(q.JoinGroupRequest, build, r.JoinGroupResponse, read)
-
-
-def join_group_v5() -> Dialect:
-    """With static members (KIP-345); Kafka 2.3 to 3.1."""
-    from kio.schema.join_group.v5 import request as q
-    from kio.schema.join_group.v5 import response as r
-
-    def build(message: JoinGroupRequest) -> q.JoinGroupRequest:
-        return q.JoinGroupRequest(**_join_fields(message, q.JoinGroupRequestProtocol))
-
-    def read(entity: r.JoinGroupResponse) -> JoinGroupResponse:
-        return _joined(entity, skip_assignment=False)
-
-    return make(q.JoinGroupRequest, build, r.JoinGroupResponse, read)
+    return make(q.JoinGroupRequest, build, r.JoinGroupResponse, _joined)
 
 
-def _join_fields(message: JoinGroupRequest, protocol: Callable[..., object]) -> dict[str, Any]:
-    return {
-        "group_id": message.group_id,
-        "session_timeout": duration(message.session_timeout),
-        "rebalance_timeout": duration(message.rebalance_timeout),
-        "member_id": message.member_id,
-        "group_instance_id": message.group_instance_id,
-        "protocol_type": _PROTOCOL_TYPE,
-        "protocols": tuple(
-            protocol(name=name, metadata=metadata) for name, metadata in message.protocols
-        ),
-    }
-
-
-def _joined(entity: Join5 | Join9, *, skip_assignment: bool) -> JoinGroupResponse:
+def _joined(entity: Join5 | Join9) -> JoinGroupResponse:
     return JoinGroupResponse(
         error=entity.error_code,
         generation=entity.generation_id,
         protocol_name=entity.protocol_name or None,
         leader=entity.leader,
-        skip_assignment=skip_assignment,
+        skip_assignment=getattr(entity, "skip_assignment", False),
         member_id=entity.member_id,
         members=tuple(
             JoinGroupMember(
@@ -109,40 +77,23 @@ def _joined(entity: Join5 | Join9, *, skip_assignment: bool) -> JoinGroupRespons
     )
 
 
-def sync_group_v5() -> Dialect:
-    """With the assignor's name, which the broker checks (KIP-559)."""
-    from kio.schema.sync_group.v5 import request as q
-    from kio.schema.sync_group.v5 import response as r
+def sync_group(version: int) -> Dialect:
+    """Version 3 (Kafka 2.3 and 2.4) has static members. Version 5 also has the assignor's name,
+    which the broker checks (KIP-559)."""
+    q, r = schema("sync_group", version)
 
-    def build(message: SyncGroupRequest) -> q.SyncGroupRequest:
+    def build(message: SyncGroupRequest) -> object:
+        assignor = {"protocol_type": _PROTOCOL_TYPE, "protocol_name": message.protocol_name}
         return q.SyncGroupRequest(
-            **_sync_fields(message, q.SyncGroupRequestAssignment),
-            protocol_type=_PROTOCOL_TYPE,
-            protocol_name=message.protocol_name,
+            **_generation_fields(message),
+            assignments=tuple(
+                q.SyncGroupRequestAssignment(member_id=member_id, assignment=data)
+                for member_id, data in message.assignments
+            ),
+            **(assignor if version >= 5 else {}),
         )
 
     return make(q.SyncGroupRequest, build, r.SyncGroupResponse, _synced)
-
-
-def sync_group_v3() -> Dialect:
-    """With static members; Kafka 2.3 and 2.4."""
-    from kio.schema.sync_group.v3 import request as q
-    from kio.schema.sync_group.v3 import response as r
-
-    def build(message: SyncGroupRequest) -> q.SyncGroupRequest:
-        return q.SyncGroupRequest(**_sync_fields(message, q.SyncGroupRequestAssignment))
-
-    return make(q.SyncGroupRequest, build, r.SyncGroupResponse, _synced)
-
-
-def _sync_fields(message: SyncGroupRequest, assignment: Callable[..., object]) -> dict[str, Any]:
-    return {
-        **_generation_fields(message),
-        "assignments": tuple(
-            assignment(member_id=member_id, assignment=data)
-            for member_id, data in message.assignments
-        ),
-    }
 
 
 def _generation_fields(message: SyncGroupRequest | HeartbeatRequest) -> dict[str, Any]:
@@ -158,23 +109,11 @@ def _synced(entity: Sync3 | Sync5) -> SyncGroupResponse:
     return SyncGroupResponse(error=entity.error_code, assignment=entity.assignment)
 
 
-def heartbeat_v3() -> Dialect:
+def heartbeat(version: int) -> Dialect:
     """With static members. Version 4 adds tagged fields, of which there are none yet."""
-    from kio.schema.heartbeat.v3 import request as q
-    from kio.schema.heartbeat.v3 import response as r
+    q, r = schema("heartbeat", version)
 
-    def build(message: HeartbeatRequest) -> q.HeartbeatRequest:
-        return q.HeartbeatRequest(**_generation_fields(message))
-
-    return make(q.HeartbeatRequest, build, r.HeartbeatResponse, _heartbeat)
-
-
-def heartbeat_v4() -> Dialect:
-    """With tagged fields."""
-    from kio.schema.heartbeat.v4 import request as q
-    from kio.schema.heartbeat.v4 import response as r
-
-    def build(message: HeartbeatRequest) -> q.HeartbeatRequest:
+    def build(message: HeartbeatRequest) -> object:
         return q.HeartbeatRequest(**_generation_fields(message))
 
     return make(q.HeartbeatRequest, build, r.HeartbeatResponse, _heartbeat)
@@ -184,32 +123,17 @@ def _heartbeat(entity: Heartbeat3 | Heartbeat4) -> HeartbeatResponse:
     return HeartbeatResponse(error=entity.error_code)
 
 
-def leave_group_v5() -> Dialect:
-    """With a reason (KIP-800)."""
-    from kio.schema.leave_group.v5 import request as q
-    from kio.schema.leave_group.v5 import response as r
+def leave_group(version: int) -> Dialect:
+    """Version 3 (Kafka 2.4 to 3.1) has several members, also static ones; version 5 also a reason
+    (KIP-800)."""
     from kio.schema.types import GroupId
 
-    def build(message: LeaveGroupRequest) -> q.LeaveGroupRequest:
+    q, r = schema("leave_group", version)
+
+    def build(message: LeaveGroupRequest) -> object:
+        reason = {"reason": message.reason[:_LONGEST_REASON] or None} if version >= 5 else {}
         member = q.MemberIdentity(
-            member_id=message.member_id,
-            group_instance_id=message.group_instance_id,
-            reason=message.reason[:_LONGEST_REASON] or None,
-        )
-        return q.LeaveGroupRequest(group_id=GroupId(message.group_id), members=(member,))
-
-    return make(q.LeaveGroupRequest, build, r.LeaveGroupResponse, _left)
-
-
-def leave_group_v3() -> Dialect:
-    """With several members, also static ones; Kafka 2.4 to 3.1."""
-    from kio.schema.leave_group.v3 import request as q
-    from kio.schema.leave_group.v3 import response as r
-    from kio.schema.types import GroupId
-
-    def build(message: LeaveGroupRequest) -> q.LeaveGroupRequest:
-        member = q.MemberIdentity(
-            member_id=message.member_id, group_instance_id=message.group_instance_id
+            member_id=message.member_id, group_instance_id=message.group_instance_id, **reason
         )
         return q.LeaveGroupRequest(group_id=GroupId(message.group_id), members=(member,))
 

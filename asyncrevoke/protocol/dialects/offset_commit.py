@@ -4,14 +4,12 @@ From version 10 on (Kafka 4.2) topics are identified by id: offsets of a deleted
 committed for a new topic of that name.
 """
 
-# Each version of a message is a module of kio; only versions in use are imported.
-
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.dialects.dialect import Dialect, by_topic, make, make_by_id
+from asyncrevoke.protocol.dialects.dialect import Dialect, by_topic, make, make_by_id, schema
 from asyncrevoke.protocol.dialects.topic_ids import by_id, by_name, name_of, names
 from asyncrevoke.protocol.messages import (
     ErrorCode,
@@ -20,70 +18,32 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from kio.schema.offset_commit.v7.response import OffsetCommitResponse as Commit7
     from kio.schema.offset_commit.v9.response import OffsetCommitResponse as Commit9
     from kio.schema.offset_commit.v10.response import OffsetCommitResponse as Commit10
 
-    from asyncrevoke.protocol.dialects.dialect import RequestEntity
-    from asyncrevoke.protocol.dialects.topic_ids import TopicReference
-
-    _Request = TypeVar("_Request", bound=RequestEntity)
-
-__all__ = ["offset_commit_v7", "offset_commit_v9", "offset_commit_v10"]
+__all__ = ["offset_commit"]
 
 
-def offset_commit_v7() -> Dialect:
-    """With leader epochs (KIP-320) and static members (KIP-345)."""
-    from kio.schema.offset_commit.v7 import request as q
-    from kio.schema.offset_commit.v7 import response as r
+def offset_commit(version: int) -> Dialect:
+    """With leader epochs (KIP-320) and static members (KIP-345). From version 9 on, members may
+    have epochs (KIP-848). From version 10 on, the request needs the ids of all its topics."""
+    q, r = schema("offset_commit", version)
+    field, named = ("topic_id", by_id) if version >= 10 else ("name", by_name)
 
-    parts = q.OffsetCommitRequestTopic, q.OffsetCommitRequestPartition
-    build = _builder(q.OffsetCommitRequest, *parts, "name", by_name)
-    return make(q.OffsetCommitRequest, build, r.OffsetCommitResponse, _committed)
-
-
-def offset_commit_v9() -> Dialect:
-    """With member epochs (KIP-848) and tagged fields."""
-    from kio.schema.offset_commit.v9 import request as q
-    from kio.schema.offset_commit.v9 import response as r
-
-    parts = q.OffsetCommitRequestTopic, q.OffsetCommitRequestPartition
-    build = _builder(q.OffsetCommitRequest, *parts, "name", by_name)
-    return make(q.OffsetCommitRequest, build, r.OffsetCommitResponse, _committed)
-
-
-def offset_commit_v10() -> Dialect:
-    """By topic id; the request needs the ids of all its topics."""
-    from kio.schema.offset_commit.v10 import request as q
-    from kio.schema.offset_commit.v10 import response as r
-
-    parts = q.OffsetCommitRequestTopic, q.OffsetCommitRequestPartition
-    build = _builder(q.OffsetCommitRequest, *parts, "topic_id", by_id)
-    return make_by_id(q.OffsetCommitRequest, build, r.OffsetCommitResponse, _committed_by_id)
-
-
-def _builder(
-    request: Callable[..., _Request],
-    topic: Callable[..., object],
-    partition: Callable[..., object],
-    field: str,
-    named: TopicReference,
-) -> Callable[[OffsetCommitRequest], _Request]:
-    """Encodes a version; only the field that identifies the topic differs between versions."""
-
-    def build(message: OffsetCommitRequest) -> _Request:
-        return request(
+    def build(message: OffsetCommitRequest) -> object:
+        return q.OffsetCommitRequest(
             group_id=message.group_id,
             generation_id_or_member_epoch=message.generation,
             member_id=message.member_id,
             group_instance_id=message.group_instance_id,
             topics=tuple(
-                topic(
+                q.OffsetCommitRequestTopic(
                     **{field: named(message.topic_ids, name)},
                     partitions=tuple(
-                        partition(
+                        q.OffsetCommitRequestPartition(
                             partition_index=entry.partition.partition,
                             committed_offset=entry.offset,
                             committed_leader_epoch=entry.leader_epoch,
@@ -96,7 +56,9 @@ def _builder(
             ),
         )
 
-    return build
+    if version >= 10:
+        return make_by_id(q.OffsetCommitRequest, build, r.OffsetCommitResponse, _committed_by_id)
+    return make(q.OffsetCommitRequest, build, r.OffsetCommitResponse, _committed)
 
 
 def _committed(entity: Commit7 | Commit9) -> OffsetCommitResponse:

@@ -7,11 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import TypeAlias
-
-    # (topic ids of the request, topic name) -> what identifies the topic in the request
-    TopicReference: TypeAlias = "Callable[[Mapping[str, bytes] | None, str], object]"
+    from collections.abc import Mapping
 
 __all__ = ["by_id", "by_name", "name_of", "names"]
 
