@@ -30,7 +30,6 @@ from asyncrevoke.runtime.session.subscription_calls import SubscriptionCalls, re
 if TYPE_CHECKING:
     import re
     from collections.abc import AsyncGenerator, Callable
-    from types import TracebackType
     from typing import Self, Unpack
 
     from asyncrevoke.config import ConsumerOptions, GroupProtocol, OrderBy
@@ -222,12 +221,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         """Like :meth:`aclose`; with an exception, it does not wait for tracked work."""
         if error is None:
             await self.aclose()

@@ -63,12 +63,10 @@ class AuditedTopic(Protocol):
     async def batches(self, ranges: Sequence[Range], take: Callable[[RecordBatch], None]) -> None:
         """Pass the batches that have an offset in these ranges to ``take``, with the columns
         ``batch_headers.BATCHES``."""
-        ...
 
     async def read(self, ranges: Sequence[Range], take: Callable[[RecordBatch], None]) -> None:
         """Pass all records in these ranges to ``take``, in batches of ``part, off, timestamp_us,
         key_hash, record_hash``."""
-        ...
 
 
 async def audit(

@@ -10,7 +10,6 @@ from asyncrevoke.broker.listeners.security import ClientOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from types import TracebackType
 
 
 class RunningBroker(ABC):
@@ -27,12 +26,7 @@ class RunningBroker(ABC):
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

@@ -30,7 +30,6 @@ class RejectedLetters(Protocol):
 
     def reject(self, record: Record, error: Exception) -> None:
         """This record failed with ``error``."""
-        ...
 
     def wait_for_room(self) -> Awaitable[None]:
         """Return when there is room for further records."""

@@ -20,7 +20,6 @@ from asyncrevoke.dead_letters.errors import DeadLettersError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
-    from types import TracebackType
     from typing import Self
 
     from asyncrevoke.model import TopicPartition
@@ -90,12 +89,7 @@ class ReplayJournal:
             raise
         return self
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._close()
 
     def has_sent(self, partition: int, offset: int) -> bool:

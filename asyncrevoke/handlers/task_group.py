@@ -17,7 +17,6 @@ from asyncrevoke.handlers.scheduling.task_records import TaskRecords, TaskResult
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable, Sequence
-    from types import TracebackType
     from typing import Self
 
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
@@ -129,12 +128,7 @@ class TrackedTaskGroup:
         self._state = "entered"
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         """Wait for tasks, or cancel them if an error leaves the body.
 
         Raises the error of a failed task. If cancelled while waiting, tasks are cancelled too.

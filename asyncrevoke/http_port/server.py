@@ -10,7 +10,6 @@ from asyncrevoke.http_port.response import HttpResponse
 
 if TYPE_CHECKING:
     import socket
-    from types import TracebackType
 
     from asyncrevoke.http_port.allowed_hosts import AllowedHosts
     from asyncrevoke.http_port.request import HttpRequest
@@ -47,7 +46,6 @@ class RequestHandler(Protocol):
 
     async def answer(self, request: HttpRequest, response: HttpResponse) -> None:
         """Write the response to one GET or HEAD. Is cancelled at the time limit."""
-        ...
 
 
 class HttpServer:
@@ -100,12 +98,7 @@ class HttpServer:
         )
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Stop listening and close all connections, also those with a response under way."""
         if self._server is not None:
             self._server.close()

@@ -16,7 +16,6 @@ class ResultObserver(Protocol):
 
     def on_results_published(self, handler: str, topic: str, count: int) -> None:
         """``count`` results of a handler for this topic are acknowledged."""
-        ...
 
 
 class Delivery:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
     from typing import Self
 
 
@@ -20,7 +19,6 @@ class ResultSpan(Protocol):
 
     def end(self, error: BaseException | None) -> None:
         """The result is acknowledged, or has failed with this error."""
-        ...
 
 
 class ResultTracer(Protocol):
@@ -50,11 +48,6 @@ class PublishSpans:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         for span in self._spans:
             span.end(error)

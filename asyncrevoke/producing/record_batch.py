@@ -68,11 +68,9 @@ class ResultSink(Protocol):
 
         ``offset`` is negative if it is unknown.
         """
-        ...
 
     def results_failed(self, tokens: Sequence[object], error: Exception, /) -> None:
         """These results were not acknowledged, and are not sent again."""
-        ...
 
 
 class SinkRun(NamedTuple):

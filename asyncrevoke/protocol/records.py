@@ -92,7 +92,6 @@ class RecordBatch(Protocol):
 
     def copy(self) -> None:
         """Keep a copy instead of a view."""
-        ...
 
     @property
     def unpacked_size(self) -> int:

@@ -34,7 +34,6 @@ class RecordSink(Protocol):
 
     def complete(self, records: Sequence[Record], /) -> None:
         """These records are done."""
-        ...
 
     def wait_for_room(self) -> Awaitable[None]:
         """Return when there is room for further records."""

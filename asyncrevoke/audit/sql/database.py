@@ -23,11 +23,9 @@ class Database(Protocol):
 
     def put(self, name: str, columns: Mapping[str, str], rows: Sequence[Sequence[object]]) -> None:
         """Create a small table of these rows."""
-        ...
 
     def define(self, name: str, query: Text) -> None:
         """Create a table of the query's rows."""
-        ...
 
     def rows(self, query: Text) -> list[tuple[Any, ...]]:
         """The query's rows."""

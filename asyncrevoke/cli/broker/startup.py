@@ -16,8 +16,6 @@ from rich.progress import (
 from asyncrevoke.broker.installation.jars import KAFKA_VERSION
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from rich.console import Console
 
     from asyncrevoke.broker.installation.jars import Progress as Downloaded
@@ -42,12 +40,7 @@ class StartDisplay:
         self._start.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._start.stop()
 
     def downloaded(self, downloaded: Downloaded) -> None:

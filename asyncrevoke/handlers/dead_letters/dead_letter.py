@@ -44,7 +44,6 @@ class DeadLetterSender(Protocol):
 
         Raises the error that prevents this. If cancelled, the message may still be written.
         """
-        ...
 
 
 class DeadLetter:

@@ -23,11 +23,9 @@ class BatchSink(Protocol):
 
     def complete_all(self, records: Sequence[Record]) -> None:
         """These records are done."""
-        ...
 
     def skip(self, record: Record, handler: Handler, error: BaseException) -> None:
         """This record has failed, and is done."""
-        ...
 
     def send_to_topic(
         self, record: Record, handler: Handler, error: BaseException, calls: int

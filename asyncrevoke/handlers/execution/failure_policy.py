@@ -49,7 +49,6 @@ class StopReactions(Protocol):
 
     def stop_after_failure(self, error: BaseException) -> None:
         """Start no call, let running calls end, and raise the first such error."""
-        ...
 
 
 class FailurePolicy:

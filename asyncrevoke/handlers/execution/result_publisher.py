@@ -36,15 +36,12 @@ class ResultReactions(Protocol):
 
     def record_completed(self, record: Record) -> None:
         """The handler has returned no result, or all its results are acknowledged."""
-        ...
 
     def results_acknowledged(self, records: Sequence[Record]) -> None:
         """The results of these records are acknowledged."""
-        ...
 
     def results_failed(self, records: Sequence[Record], error: Exception) -> None:
         """The results of these records cannot be published."""
-        ...
 
 
 class ResultPublisher:

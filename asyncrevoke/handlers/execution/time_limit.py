@@ -19,11 +19,9 @@ class TimeLimitReactions(Protocol):
 
     def half_elapsed(self) -> None:
         """The call has taken half of its time."""
-        ...
 
     def cancellation_ignored(self) -> None:
         """The call still runs 5 s after it was cancelled."""
-        ...
 
 
 class TimeLimit:

@@ -13,7 +13,6 @@ from asyncrevoke.printable import shown_option
 from asyncrevoke.runtime.loop.abandoned_tasks import abandon
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
     from asyncrevoke.handlers.policy.log import HandlerLogger
@@ -80,12 +79,7 @@ class WorkerResources:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         """Close all resources. If cancelled, those that have not closed are cancelled."""
         tasks = [resource.task for resource in self._resources if resource.task is not None]
         for resource in self._resources:

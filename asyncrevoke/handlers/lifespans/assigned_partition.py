@@ -20,7 +20,6 @@ class PartitionPositions(Protocol):
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Fetch ``partition`` from ``offset`` next."""
-        ...
 
     def offset_to_commit(self, partition: TopicPartition) -> int | None:
         """The offset before which all records are done."""

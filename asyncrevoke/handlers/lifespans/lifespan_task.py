@@ -29,21 +29,17 @@ class LifespanOwner(Protocol):
 
     def lifespan_entered(self, lifespan: LifespanTask, state: object) -> None:
         """The lifespan has yielded ``state``."""
-        ...
 
     def lifespan_exited(self, lifespan: LifespanTask) -> None:
         """The lifespan has exited after :meth:`LifespanTask.exit`, or its entry was cancelled."""
-        ...
 
     def lifespan_failed(
         self, lifespan: LifespanTask, error: BaseException, *, entered: bool
     ) -> None:
         """The lifespan has raised ``error``; ``entered`` says whether it had yielded before."""
-        ...
 
     def lifespan_over(self, lifespan: LifespanTask) -> None:
         """The lifespan's task has ended, or is abandoned."""
-        ...
 
 
 class _Phase(enum.Enum):

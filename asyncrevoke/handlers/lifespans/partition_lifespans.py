@@ -29,15 +29,12 @@ class LifespanSource(PartitionPositions, Protocol):
 
     def lifespan_entered(self, instance_id: int) -> None:
         """Records of this instance may be delivered."""
-        ...
 
     def lifespan_exited(self, instance_id: int) -> None:
         """This instance may be released."""
-        ...
 
     def lifespan_failed(self, instance_id: int, reason: str) -> None:
         """This instance is lost without a final commit."""
-        ...
 
 
 class LifespanReactions(Protocol):
@@ -45,7 +42,6 @@ class LifespanReactions(Protocol):
 
     def stop_after_failure(self, error: BaseException) -> None:
         """Start no record, let running handlers end, and raise the first such error."""
-        ...
 
 
 class PartitionLifespans:

@@ -35,7 +35,6 @@ class BacklogReactions(BatchReactions, RetryReactions, Protocol):
 
     def entries_ready(self) -> None:
         """Wake the workers: entries may be ready, or no entry is left to wait for."""
-        ...
 
 
 class Backlog:

@@ -20,7 +20,6 @@ class BatchReactions(Protocol):
 
     def batch_assembled(self, partition: TopicPartition, batch: HandlerBatch) -> None:
         """Handle this batch."""
-        ...
 
 
 class _PartitionRecords:

@@ -13,7 +13,6 @@ class Timer(Protocol):
 
     def cancel(self) -> None:
         """Do not make the call."""
-        ...
 
 
 class HandlerClock(Protocol):

@@ -24,7 +24,6 @@ class LimiterReactions(Protocol[E]):
 
     def limiter_permits(self, limiter: HandlerLimiter[E]) -> None:
         """Start entries that wait in this limiter."""
-        ...
 
 
 class HandlerLimiter(Generic[E]):

@@ -26,7 +26,6 @@ class OrderingReactions(Protocol):
 
     def ordering_failed(self, record: Record, error: BaseException) -> None:
         """This record has no lane key, and will be put without a lane."""
-        ...
 
 
 class HandlerOrdering(NamedTuple):

@@ -35,7 +35,6 @@ class TakenRecords(Protocol):
 
     def complete_all(self, records: Sequence[Record]) -> None:
         """These records are done; records for which :meth:`complete` returns False are ignored."""
-        ...
 
     def abandon(self, record: Record) -> None:
         """The record's handler has ended, and the record is *not* done.
@@ -47,11 +46,9 @@ class TakenRecords(Protocol):
         If this member keeps the partition (the revocation is withdrawn, or the partition is
         resumed), it is read again from this record on, without the records that are done.
         """
-        ...
 
     def abandon_all(self, records: Sequence[Record]) -> None:
         """Like :meth:`abandon`, also for records that no handler has started."""
-        ...
 
     def droppable_from(self, partition: TopicPartition, unstarted: Sequence[Record]) -> int:
         """Return the offset from which unstarted records may be dropped before a revocation.
@@ -69,7 +66,6 @@ class TakenRecords(Protocol):
         processes them, or this member if the revocation is withdrawn. Applies to the partition's
         current offset tracker; without effect if the partition is lost or released.
         """
-        ...
 
     def is_revoking(self, partition: TopicPartition) -> bool:
         """Whether a revocation of this partition is announced and not withdrawn."""
@@ -85,11 +81,9 @@ class TakenRecords(Protocol):
         When the user resumes it, it is read again from the first abandoned record on, with another
         offset tracker. Without effect if it is lost or released.
         """
-        ...
 
     def resume(self, partition: TopicPartition) -> None:
         """End a pause by :meth:`pause`. Without effect if the partition is lost or released."""
-        ...
 
 
 class RecordSource(TakenRecords, Protocol):
@@ -131,7 +125,6 @@ class RecordSource(TakenRecords, Protocol):
 
         Idempotent. The consumer stays open: records in flight can still be completed.
         """
-        ...
 
     @property
     def stopping(self) -> bool:
@@ -148,7 +141,6 @@ class RecordSource(TakenRecords, Protocol):
 
     def limit_in_flight(self, limits: InFlightLimits) -> None:
         """Apply these limits from now on, besides ``max_in_flight``."""
-        ...
 
     def awaiting_library(self) -> AbstractContextManager[None]:
         """A block in which the caller awaits the library, not the user's code.

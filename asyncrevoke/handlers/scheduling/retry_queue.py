@@ -16,7 +16,6 @@ class RetryReactions(Protocol):
 
     def retry_due(self, entry: Entry[Item]) -> None:
         """Begin the next attempt of this entry."""
-        ...
 
 
 class RetryQueue:

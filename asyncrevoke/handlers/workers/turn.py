@@ -21,15 +21,12 @@ class TurnReactions(Protocol):
 
     def turn_began(self) -> None:
         """Entries may start in this turn of the event loop."""
-        ...
 
     def turn_ended(self) -> None:
         """The turn has ended: the event loop runs its other callbacks."""
-        ...
 
     def membership_confirmed(self) -> None:
         """The membership is confirmed: entries may start again."""
-        ...
 
 
 class Turn:

@@ -39,7 +39,6 @@ class CallTimes(Protocol):
 
     def append(self, seconds: float, /) -> None:
         """Add the seconds of a call."""
-        ...
 
 
 class ItemDispatch(Protocol[T]):
@@ -87,11 +86,9 @@ class ItemDispatch(Protocol[T]):
 
     def call_raised(self, item: T, seconds: float, error: BaseException, /) -> None:
         """The handler has raised."""
-        ...
 
     def turn_began(self) -> None:
         """Items may start in this turn of the event loop."""
-        ...
 
     def flush_completed(self) -> None:
         """Complete the items that have ended since the last call.
@@ -99,7 +96,6 @@ class ItemDispatch(Protocol[T]):
         Called at the end of each turn of the event loop in which entries ran, when a worker has
         ended, and before workers are cancelled.
         """
-        ...
 
     def handle_failure(self, entry: Entry[T], error: BaseException, /) -> bool:
         """Decide about a failed item. True frees its lane.
@@ -111,11 +107,9 @@ class ItemDispatch(Protocol[T]):
 
     def call_cancelled(self, item: T, error: BaseException, /) -> None:
         """The call was cancelled, because the partition was lost or the pool closes."""
-        ...
 
     def worker_failed(self, error: BaseException, /) -> None:
         """A worker has failed with an error that no handler raised: no item can complete now."""
-        ...
 
 
 class WorkerReactions(Protocol[T]):
@@ -125,15 +119,12 @@ class WorkerReactions(Protocol[T]):
 
     def worker_found_entries(self) -> None:
         """A worker that was idle has started an entry: more workers may be needed."""
-        ...
 
     def worker_parked(self, worker: Worker[T], /) -> None:
         """The worker is idle until :meth:`Worker.wake`."""
-        ...
 
     def worker_needs_task(self, worker: Worker[T], /) -> None:
         """A handler has changed context variables: run the worker in another task."""
-        ...
 
 
 class Worker(Generic[T]):

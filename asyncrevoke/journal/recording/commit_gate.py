@@ -24,11 +24,9 @@ class RecordsCommits(Protocol):
 
     async def flush(self) -> None:
         """Return when all rows are on disk. Raises JournalError."""
-        ...
 
     def committed(self, request: OffsetCommitRequest, reply: Replied | Failed) -> None:
         """Record the outcome of a commit."""
-        ...
 
 
 class CommitGate(ForwardedRequests):

@@ -22,11 +22,9 @@ class Sink(Protocol):
 
     async def send(self, session: str, pieces: list[bytes]) -> None:
         """Return when these pieces are stored, in their order. Raises JournalError."""
-        ...
 
     async def aclose(self) -> None:
         """Disconnect."""
-        ...
 
 
 class Shipping:

@@ -45,11 +45,9 @@ class Writer(Protocol):
     def later(self, function: Callable[[], None]) -> None:
         """Call ``function`` before the next write, so that the recorder queues its collected
         records."""
-        ...
 
     async def flush(self) -> None:
         """Return when all queued entries are on disk. Raises JournalError."""
-        ...
 
     async def aclose(self) -> None:
         """Flush, stop writing, and seal what can be sealed within a second. Raises JournalError.
@@ -57,7 +55,6 @@ class Writer(Protocol):
         If cancelled, returns at once: unsealed segments stay logs, which have the same rows, and
         the next consumer that opens the folder seals them.
         """
-        ...
 
 
 class DirectWriter:

@@ -19,7 +19,6 @@ class RunsLifespans(Protocol):
 
     def lifespan_due(self, event: LifespanEvent) -> None:
         """A lifespan is to be entered or exited, or is lost. Returns at once."""
-        ...
 
     def state_of(self, partition: TopicPartition) -> object:
         """What the lifespan of a partition has yielded; None if it is not entered."""

@@ -78,7 +78,6 @@ class Core(Protocol):
 
     def listener_called(self, now: float, instance_ids: Sequence[int]) -> None:
         """The listener's ``on_partitions_assigned`` has returned for these instances."""
-        ...
 
 
 class HeartbeatFallback(Protocol):

@@ -23,7 +23,6 @@ class DriverReactions(Protocol):
 
     def lifespan_due(self, event: LifespanEvent) -> None:
         """A lifespan is to be entered or exited, or is lost."""
-        ...
 
     def ticked(self, late: float) -> None:
         """A second or less has passed; the event loop ran this ``late`` seconds after it was due.

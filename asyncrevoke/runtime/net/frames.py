@@ -48,7 +48,6 @@ class FrameReceiver(Protocol):
     def frames_ended(self, error: Exception | None) -> None:
         """No further frames follow; None if the peer has closed the connection. May be called more
         than once."""
-        ...
 
 
 class Frames(asyncio.BufferedProtocol):

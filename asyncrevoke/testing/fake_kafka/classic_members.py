@@ -82,11 +82,9 @@ class ServesClassicMembers(Protocol):
 
     def join_group(self, client: int, request: JoinGroupRequest, reply: Reply) -> None:
         """Respond to a JoinGroup, at once or at the end of the join phase."""
-        ...
 
     def sync_group(self, request: SyncGroupRequest, reply: Reply) -> None:
         """Respond to a SyncGroup, at once or when the leader has sent the assignment."""
-        ...
 
     def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
         """Respond to a Heartbeat."""
@@ -106,12 +104,9 @@ class ServesClassicMembers(Protocol):
 
     def unload(self) -> None:
         """The broker is no longer the coordinator."""
-        ...
 
     def crash(self) -> None:
         """The broker ends. Delayed requests get no response."""
-        ...
 
     def load(self) -> None:
         """Restore the group from the log."""
-        ...
