@@ -36,23 +36,6 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.dialects.dialect import Dialect
     from asyncrevoke.protocol.messages import Request, Response
 
-__all__ = [
-    "LARGE_RESPONSE",
-    "REQUESTS",
-    "DecodedResponse",
-    "MalformedResponse",
-    "UnsupportedVersion",
-    "api_key",
-    "choose_version",
-    "correlation_id",
-    "decode_fast_path",
-    "decode_response",
-    "encode_header",
-    "encode_request",
-    "has_topic_ids",
-    "versions",
-]
-
 
 class UnsupportedVersion(Exception):  # noqa: N818 - as the Kafka protocol calls it
     """The broker offers no version of a request that this client supports."""

@@ -32,16 +32,6 @@ if TYPE_CHECKING:
 E = TypeVar("E", bound="Entity")
 R = TypeVar("R", bound="ResponsePayload")
 
-__all__ = [
-    "USED_TAGGED_FIELDS",
-    "HostileFrame",
-    "Walk",
-    "read_entity",
-    "read_response",
-    "varint",
-    "walk",
-]
-
 
 class HostileFrame(Exception):  # noqa: N818 - it names what was read
     """A frame that ends before what it declares."""

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["PartCount"]
-
 # Producers write blocks of 32 KiB and more unless they are configured otherwise (KIP-390); a block
 # of 1 KiB that compresses best has about 50 bytes.
 _ALWAYS_ALLOWED: Final = 4096

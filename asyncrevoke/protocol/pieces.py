@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound="ResponsePayload")
 
-__all__ = ["Pieces", "read_in_pieces"]
-
 # (bytes, position, end of each array of structures by its start) -> (value, position after it)
 _Read: TypeAlias = Callable[[bytes, int, Mapping[int, int]], tuple[Any, int]]
 

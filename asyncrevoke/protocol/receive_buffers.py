@@ -9,8 +9,6 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-__all__ = ["ReceiveBuffer", "ReceiveBuffers", "buffer_of"]
-
 # Sizes are multiples of this, so that a buffer fits the next response too.
 _ROUNDED_TO: Final = 256 * 1024
 # A buffer is not used for a response that is smaller by more than this factor: its views would keep

@@ -12,8 +12,6 @@ from asyncrevoke.protocol.single_records import MAX_RECORD_HEADERS, parser, too_
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence, Sized
 
-__all__ = ["LARGE_VALUE", "RecordMaker"]
-
 # A smaller value is copied, and so is a batch whose values are smaller on average.
 LARGE_VALUE: Final = 32 * 1024
 # To cut out a value costs more than a second copy of a smaller one, which stays in the cache.

@@ -37,17 +37,6 @@ if TYPE_CHECKING:
 
     from asyncrevoke.protocol.messages import AbortedTransaction, FetchedPartition
 
-__all__ = [
-    "LARGEST_UNPACKED",
-    "CorruptBatch",
-    "PartlyUnreadable",
-    "RecordBatch",
-    "RecordDecoder",
-    "UnreadableBatch",
-    "decode_batches",
-    "limited",
-]
-
 
 class CorruptBatch(Exception):  # noqa: N818 - it names what was read
     """A record batch that fails its checksum, is inconsistent or cannot be decoded."""

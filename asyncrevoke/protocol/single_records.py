@@ -19,17 +19,6 @@ if TYPE_CHECKING:
 
     from asyncrevoke.model import Record, UnreadableRecord
 
-__all__ = [
-    "MAX_RECORD_HEADERS",
-    "TooManyObjects",
-    "parser",
-    "pieces",
-    "read_one_by_one",
-    "reason",
-    "too_many_headers",
-    "without_values",
-]
-
 # A record with more headers is rejected: a header takes 2 bytes in the log and 100 in memory.
 MAX_RECORD_HEADERS: Final = 10_000
 # A batch with more unreadable records is rejected as a whole.

@@ -11,8 +11,6 @@ from typing import Final
 
 from asyncrevoke.protocol.part_count import PartCount
 
-__all__ = ["declared_size"]
-
 # JVM producers write a chain of blocks (xerial): a header, then each block after its length.
 _CHAIN: Final = b"\x82SNAPPY\0"
 _CHAIN_HEADER_SIZE: Final = 16

@@ -26,16 +26,6 @@ if TYPE_CHECKING:
     _E = TypeVar("_E", bound=Entity)
     _P = TypeVar("_P")
 
-__all__ = [
-    "NEWEST_VERSION",
-    "MalformedMemberData",
-    "Subscription",
-    "decode_assignment",
-    "decode_subscription",
-    "encode_assignment",
-    "encode_subscription",
-]
-
 NEWEST_VERSION = 3
 _VERSION = struct.Struct(">h")
 _MANY = 2**31

@@ -19,8 +19,6 @@ from asyncrevoke.protocol.snappy import declared_size
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["BATCH_HEADER_SIZE", "COMPRESSION", "TooLarge", "compression", "unpack", "unpacked_size"]
-
 BATCH_HEADER_SIZE: Final = 61
 _ATTRIBUTES_AT: Final = 21
 COMPRESSION: Final = 0x07

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from asyncrevoke.core.io.effects import Failed
     from asyncrevoke.errors import FatalError
 
-__all__ = ["FATAL_FAILURES", "fatal_error"]
-
 # A retry cannot succeed: the broker rejects the credentials, or has no common version.
 FATAL_FAILURES: Final = frozenset((FailureKind.AUTHENTICATION, FailureKind.UNSUPPORTED))
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from asyncrevoke.model import Record
 
-__all__ = ["decode_error"]
-
 # A message of msgspec; the place of a value at its end has only field names and indexes.
 _PLACE: Final = re.compile(r"^(?P<what>.*?)(?: - at `(?P<place>[^`]*)`)?$", re.DOTALL)
 # Messages of msgspec without parts of the value.

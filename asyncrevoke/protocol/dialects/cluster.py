@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from kio.schema.metadata.v12 import response as metadata12
     from kio.schema.metadata.v13 import response as metadata13
 
-__all__ = ["find_coordinator", "metadata"]
-
 _NO_ID: Final = bytes(16)
 
 

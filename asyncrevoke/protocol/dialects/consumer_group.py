@@ -20,8 +20,6 @@ if TYPE_CHECKING:
         ConsumerGroupHeartbeatResponse as Heartbeat1,
     )
 
-__all__ = ["consumer_group_heartbeat"]
-
 _UNCHANGED = -0.001
 
 

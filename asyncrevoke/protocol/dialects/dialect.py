@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     _Request = TypeVar("_Request", bound=Request)
     _ResponseEntity = TypeVar("_ResponseEntity", bound=ResponsePayload)
 
-__all__ = ["Dialect", "by_topic", "duration", "make", "make_by_id", "schema", "with_shortcut"]
-
 
 class _OfPartition(Protocol):
     @property

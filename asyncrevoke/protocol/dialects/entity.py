@@ -10,8 +10,6 @@ from asyncrevoke.protocol.messages import EntityRequest, EntityResponse
 if TYPE_CHECKING:
     from kio.static.protocol import RequestPayload, ResponsePayload
 
-__all__ = ["entity"]
-
 
 def entity(request_type: type[RequestPayload], response_type: type[ResponsePayload]) -> Dialect:
     """The version of ``request_type``, whose fields are those of the message."""

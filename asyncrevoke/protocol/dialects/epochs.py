@@ -20,8 +20,6 @@ if TYPE_CHECKING:
         OffsetForLeaderEpochResponse as Ends4,
     )
 
-__all__ = ["offsets_for_leader_epoch"]
-
 
 def offsets_for_leader_epoch(version: int) -> Dialect:
     """Consumers need only DESCRIBE on the topic (KIP-320). Version 4 adds tagged fields."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from asyncrevoke.protocol.messages import FetchPartition, FetchRequest
 
-__all__ = ["read_v11", "read_v13", "write_v11", "write_v13", "write_v16"]
-
 # replica id, max wait, min bytes, max bytes, isolation level, session id, session epoch
 _START: Final = struct.Struct(">iiiibii")
 # partition, leader epoch, offset, log start offset, max bytes

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from kio.schema.fetch.v13 import response as fetch13
     from kio.schema.fetch.v16 import response as fetch16
 
-__all__ = ["fetch"]
-
 
 def fetch(version: int) -> Dialect:
     """With the rack of the consumer (KIP-392) and leader epochs (KIP-320); version 12 adds tagged

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from kio.schema.sync_group.v3.response import SyncGroupResponse as Sync3
     from kio.schema.sync_group.v5.response import SyncGroupResponse as Sync5
 
-__all__ = ["heartbeat", "join_group", "leave_group", "sync_group"]
-
 _PROTOCOL_TYPE: Final = "consumer"
 _LONGEST_REASON: Final = 255  # KIP-800: brokers reject longer ones
 

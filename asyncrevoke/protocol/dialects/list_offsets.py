@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from kio.schema.list_offsets.v5.response import ListOffsetsResponse as List5
     from kio.schema.list_offsets.v6.response import ListOffsetsResponse as List6
 
-__all__ = ["list_offsets"]
-
 
 def list_offsets(version: int) -> Dialect:
     """With leader epochs (KIP-320). Version 6 adds tagged fields."""

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from kio.schema.offset_commit.v9.response import OffsetCommitResponse as Commit9
     from kio.schema.offset_commit.v10.response import OffsetCommitResponse as Commit10
 
-__all__ = ["offset_commit"]
-
 
 def offset_commit(version: int) -> Dialect:
     """With leader epochs (KIP-320) and static members (KIP-345). From version 9 on, members may

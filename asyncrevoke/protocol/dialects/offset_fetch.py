@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from kio.schema.offset_fetch.v9.response import OffsetFetchResponseGroup as Group9
     from kio.schema.offset_fetch.v10.response import OffsetFetchResponse as Fetch10
 
-__all__ = ["offset_fetch"]
-
 _NOTHING = OffsetFetchResponse(error=ErrorCode.unknown_server_error)
 
 

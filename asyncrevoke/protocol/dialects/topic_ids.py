@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["by_id", "by_name", "name_of", "names"]
-
 
 def by_name(_topic_ids: Mapping[str, bytes] | None, topic: str) -> object:
     """The name."""

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     )
     from asyncrevoke.protocol.messages import Response
 
-__all__ = ["Channels"]
-
 
 class _Slot:
     """The connection of one channel to one broker, or the attempt to open it."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from asyncrevoke.core.io.effects import Node
     from asyncrevoke.protocol.messages import Request
 
-__all__ = ["NoTokenError", "RequestFailed", "node_name", "opening_failure"]
-
 _REJECTED: Final = (
     kafka_errors.SaslAuthenticationFailed,
     kafka_errors.IllegalSaslStateError,

@@ -11,8 +11,6 @@ from asyncrevoke.runtime.net.socket_options import LowWaterMark
 if TYPE_CHECKING:
     from asyncrevoke.protocol.receive_buffers import ReceiveBuffers
 
-__all__ = ["FrameReceiver", "FrameTooLargeError", "Frames", "frame_limit"]
-
 _MIB: Final = 1024 * 1024
 # Bytes beside record data, and for responses without records: metadata of a large cluster.
 _FRAME_MARGIN: Final = _MIB

@@ -15,8 +15,6 @@ from typing import Any, cast
 from asyncrevoke.config.checks import FETCH_MAX_BYTES, SCRAM_MAX_ITERATIONS, addresses
 from asyncrevoke.runtime.net.authentication.credentials_filter import keep_credentials_out_of_logs
 
-__all__ = ["kafka_admin", "kafka_consumer", "kafka_producer"]
-
 
 def kafka_producer(**options: object) -> Any:  # noqa: ANN401 - half typed, as all of these
     """A producer, not started yet."""

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.codec import DecodedResponse
     from asyncrevoke.runtime.net.decode_threads import DecodeThreads
 
-__all__ = ["LargeResponses"]
-
 
 class LargeResponses:
     """Decodes one response at a time in a thread, and keeps the frames that follow it.

@@ -27,14 +27,6 @@ from asyncrevoke.runtime.net.authentication.scram import ScramExchange
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-__all__ = [
-    "AuthenticatedSession",
-    "LimitedConnection",
-    "OversizedResponseError",
-    "abort_transport",
-    "open_limited",
-]
-
 _SIZE: Final = struct.Struct(">i")
 # Versions of a thousand requests take 6 kB.
 _LARGEST_VERSIONS: Final = 1024 * 1024

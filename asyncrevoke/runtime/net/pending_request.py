@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     # What gets a response, or why there is none.
     Done: TypeAlias = "Callable[[Response | RequestFailed], object]"
 
-__all__ = ["PendingRequest"]
-
 
 class PendingRequest:
     """A request that was sent at ``now`` and has no response yet.

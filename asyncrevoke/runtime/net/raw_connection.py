@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from asyncrevoke.core.io.effects import Node
     from asyncrevoke.runtime.net.limited_connection import AuthenticatedSession
 
-__all__ = ["RawConnection", "raw_connection", "versions_of"]
-
 # aiokafka's timeout is for each request; Connection.open has one for all of them.
 _NEVER_MS: Final = 2**31 - 1
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-__all__ = ["request_blocking", "run_blocking"]
-
 
 def request_blocking(message: Request, config: ConsumerConfig, within: float) -> Response:
     """Send ``message`` to the first bootstrap server and wait for its response.

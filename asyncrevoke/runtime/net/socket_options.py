@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["LowWaterMark", "keep_alive"]
-
 _PROBES: Final = 3
 _LONGEST: Final = 3600.0
 # Bytes to wake for. With more, broker and client take turns instead of working side by side.

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-__all__ = ["BearerExchange"]
-
 _DUMMY = b"\x01"
 
 

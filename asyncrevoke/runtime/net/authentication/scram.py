@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self
 
-__all__ = ["FEWEST_ITERATIONS", "ScramError", "ScramExchange"]
-
 # RFC 7677, section 4; Kafka's own client requires as many.
 FEWEST_ITERATIONS: Final = 4096
 _HASHES: Final = {"SCRAM-SHA-256": hashlib.sha256, "SCRAM-SHA-512": hashlib.sha512}
