@@ -14,9 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
-from asyncrevoke.cli.options.flags import as_flags
-from asyncrevoke.cli.terminal import FAILED, USAGE, add_row, failed_with, print_line
-from asyncrevoke.errors import AsyncRevokeError, ConfigError
+from asyncrevoke.cli.terminal import USAGE, add_row, exit_on_errors, failed_with, print_line
 
 if TYPE_CHECKING:
     from asyncrevoke.audit.comparison import AuditResult, AuditSettings
@@ -74,14 +72,10 @@ def audit(
     from asyncrevoke.audit.comparison import AuditSettings
 
     settings = AuditSettings(skew_ms / 1000, stall_seconds, exact)
-    try:
+    with exit_on_errors():
         config = connection.config()
         limit = None if memory_limit is None else memory_limit * 2**20
         audited = asyncio.run(audit_topic(path, topic, config, group, settings, patience, limit))
-    except ConfigError as error:
-        raise failed_with(as_flags(error), USAGE) from error
-    except AsyncRevokeError as error:
-        raise failed_with(as_flags(error), FAILED) from error
     _print_result(audited, out, as_json=as_json)
     raise typer.Exit(audited.status.exit_code)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,14 +21,22 @@ from asyncrevoke.cli.options.connection_options import ConnectionOptions, connec
 from asyncrevoke.cli.options.flags import as_flags
 from asyncrevoke.cli.options.option_groups import takes
 from asyncrevoke.cli.options.replay_errors import ErrorsName
-from asyncrevoke.cli.terminal import FAILED, INCONCLUSIVE, USAGE, add_row, failed_with
+from asyncrevoke.cli.options.target_argument import TargetArgument
+from asyncrevoke.cli.terminal import (
+    FAILED,
+    INCONCLUSIVE,
+    USAGE,
+    add_row,
+    exit_on_errors,
+    failed_with,
+)
 from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
 from asyncrevoke.dead_letters.stored_dead_letter import NoDeadLetter, StoredDeadLetter
-from asyncrevoke.errors import AsyncRevokeError, ConfigError
+from asyncrevoke.errors import ConfigError
 from asyncrevoke.printable import printable, printable_json
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Sequence
 
     from asyncrevoke.consumer import Consumer
     from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
@@ -100,7 +108,7 @@ def list_(
         async with letters:
             return await letters.counts(chosen)
 
-    with _errors():
+    with exit_on_errors():
         listing = asyncio.run(count(filtered.chosen(), _opened(topic, connection)))
     if as_json:
         print(printable_json(msgspec.json.encode(listing).decode()))
@@ -131,7 +139,7 @@ def show(
 
     Example: `asyncrevoke dead-letters show orders.dlq 0:42 --value`
     """
-    with _errors():
+    with exit_on_errors():
         chosen, wanted = filtered.chosen(), None if place is None else _place(place)
         found = asyncio.run(_find(_opened(topic, connection), wanted, chosen, limit))
     if not found:
@@ -194,7 +202,7 @@ def replay(
     """
     from asyncrevoke.dead_letters.replay import ReplayOptions
 
-    with _errors():
+    with exit_on_errors():
         options = ReplayOptions(
             chosen=filtered.chosen(),
             to=to,
@@ -221,12 +229,7 @@ def replay(
 @filters
 def reprocess(
     topic: _Topic,
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODULE:ATTRIBUTE", help="Where the Consumer is, as in an import statement."
-        ),
-    ],
+    target: TargetArgument,
     *,
     filtered: FilterOptions,
     connection: ConnectionOptions,
@@ -256,7 +259,7 @@ def reprocess(
         async with letters:
             return await Reprocessing(letters, consumer, chosen, errors=errors.value).run()
 
-    with _errors():
+    with exit_on_errors():
         try:
             consumer = find_consumer(target)
         except TargetError as error:
@@ -329,16 +332,6 @@ def _stop_once(loop: asyncio.AbstractEventLoop, running: Replay) -> None:
 
 
 # --- what is typed and printed -------------------------------------------------------------------
-
-
-@contextmanager
-def _errors() -> Generator[None]:
-    try:
-        yield
-    except ConfigError as error:
-        raise failed_with(as_flags(error), USAGE) from error
-    except AsyncRevokeError as error:
-        raise failed_with(as_flags(error), FAILED) from error
 
 
 def _time(option: str, text: str | None) -> datetime | None:

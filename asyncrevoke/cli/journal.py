@@ -22,11 +22,12 @@ from asyncrevoke.cli.terminal import (
     INCONCLUSIVE,
     USAGE,
     add_row,
+    exit_on_errors,
     failed_with,
     print_line,
 )
 from asyncrevoke.config.security import client_options
-from asyncrevoke.errors import AsyncRevokeError, ConfigError
+from asyncrevoke.errors import ConfigError
 from asyncrevoke.printable import printable
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def collect(
         from asyncrevoke.journal.topic import kafka_sink
 
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
-    try:
+    with exit_on_errors():
         config = connection.config()
         found = asyncio.run(
             kafka_sink.collect(
@@ -176,10 +177,6 @@ def collect(
                 **client_options(config),
             )
         )
-    except ConfigError as error:
-        raise failed_with(as_flags(error), USAGE) from error
-    except AsyncRevokeError as error:
-        raise failed_with(as_flags(error), FAILED) from error
     if as_json:
         print(json.dumps(found._asdict()))
     else:

@@ -20,6 +20,7 @@ from asyncrevoke.cli.options.connection_options import Servers
 from asyncrevoke.cli.options.flags import as_flags
 from asyncrevoke.cli.options.option_groups import takes
 from asyncrevoke.cli.options.replay_errors import ErrorsName
+from asyncrevoke.cli.options.target_argument import TargetArgument
 from asyncrevoke.cli.terminal import FAILED, USAGE, failed_with, print_line
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 from asyncrevoke.printable import counted, printable
@@ -168,12 +169,7 @@ class RunOptions:
 @takes("running", RunOptions)
 @takes("reading", RangeOptions)
 def replay(
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODULE:ATTRIBUTE", help="Where the Consumer is, as in an import statement."
-        ),
-    ],
+    target: TargetArgument,
     *,
     reading: RangeOptions,
     running: RunOptions,

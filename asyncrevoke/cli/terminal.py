@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
+from asyncrevoke.cli.options.flags import as_flags
+from asyncrevoke.errors import AsyncRevokeError, ConfigError
 from asyncrevoke.printable import printable, printable_lines
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from rich.table import Table
 
 # Exit codes: the command failed, an option is wrong, or the result is inconclusive.
@@ -39,3 +44,14 @@ def failed_with(error: object, code: int, console: Console | None = None) -> typ
     """Print an error. Returns the exception to raise."""
     print_error(error, console)
     return typer.Exit(code)
+
+
+@contextmanager
+def exit_on_errors() -> Generator[None]:
+    """End the command after an error of this library: for a ConfigError, an option is wrong."""
+    try:
+        yield
+    except ConfigError as error:
+        raise failed_with(as_flags(error), USAGE) from error
+    except AsyncRevokeError as error:
+        raise failed_with(as_flags(error), FAILED) from error

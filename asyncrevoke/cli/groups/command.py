@@ -13,10 +13,7 @@ from rich.console import Console
 
 from asyncrevoke.cli.groups.view import show_group, show_groups
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
-from asyncrevoke.cli.options.flags import as_flags
-from asyncrevoke.cli.terminal import FAILED, USAGE, failed_with
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.groups.errors import GroupsError
+from asyncrevoke.cli.terminal import exit_on_errors
 from asyncrevoke.groups.facts import GroupFacts, GroupSummary
 from asyncrevoke.printable import printable_json
 
@@ -47,17 +44,9 @@ def groups(
     Example: `asyncrevoke groups billing --bootstrap-servers kafka-1:9092`
     """
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
-    try:
-        config = connection.config(
-            request_timeout=timeout,
-            client_id="asyncrevoke-groups",
-        )
-    except ConfigError as error:
-        raise failed_with(as_flags(error), USAGE) from error
-    try:
+    with exit_on_errors():
+        config = connection.config(request_timeout=timeout, client_id="asyncrevoke-groups")
         answer = asyncio.run(_ask(config, name))
-    except GroupsError as error:
-        raise failed_with(as_flags(error), FAILED) from error
     if as_json:
         print(printable_json(msgspec.json.encode(answer).decode()))
     else:

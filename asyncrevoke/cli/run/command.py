@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from asyncrevoke.cli.options.target_argument import TargetArgument
 from asyncrevoke.cli.run.health_server import HealthResponse, HealthServer
 from asyncrevoke.cli.run.log_output import LogFormat, LogLevel, LogOutput
 from asyncrevoke.cli.run.metrics_text import metrics_of_process
@@ -29,12 +30,7 @@ _Format: TypeAlias = Annotated[
 
 
 def run(
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODULE:ATTRIBUTE", help="Where the Consumer is, as in an import statement."
-        ),
-    ],
+    target: TargetArgument,
     *,
     workers: Annotated[
         int | None,
