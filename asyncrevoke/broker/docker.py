@@ -22,7 +22,7 @@ from asyncrevoke.broker.process.properties import BrokerNode, broker_properties
 from asyncrevoke.broker.running import RunningBroker
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from testcontainers.core.container import DockerContainer
 
@@ -49,16 +49,9 @@ def engine_responds() -> bool:
 
 
 class DockerBroker(RunningBroker):
-    """One broker in a container; testcontainers' reaper ends it if this process is killed.
+    """One broker in a container; testcontainers' reaper ends it if this process is killed."""
 
-    Args:
-        properties: properties of the broker that override the defaults of this library.
-        quick: see :class:`KafkaBroker`.
-    """
-
-    def __init__(self, *, properties: Mapping[str, str] | None = None, quick: bool = True) -> None:
-        self._properties = dict(properties or {})
-        self._quick = quick
+    def __init__(self) -> None:
         self._container: DockerContainer | None = None
         self._port = 0
 
@@ -123,8 +116,8 @@ class DockerBroker(RunningBroker):
             data="/tmp/kraft-data",  # noqa: S108 - inside the container
             key_store="",
             security=Security(),
-            quick=self._quick,
-            extra=self._properties,
+            quick=True,
+            extra={},
         )
         listeners = properties["listeners"].replace(
             f"://{HOST}:{self._port}", f"://0.0.0.0:{self._port}"

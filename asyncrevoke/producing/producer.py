@@ -18,7 +18,6 @@ from asyncrevoke.producing.trace_context import result_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import TypeAlias
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.effects import Node
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from asyncrevoke.producing.queueing.result_topic import OutputPartitions
     from asyncrevoke.producing.queueing.waiting_results import WaitingResult
     from asyncrevoke.runtime.net.requests import Requests
-
-    EncodedHeaders: TypeAlias = Sequence[tuple[str, bytes | None]]
 
 # Most bytes of results that are not acknowledged; further calls wait.
 _MEMORY: Final = 32 * 1024 * 1024

@@ -113,11 +113,6 @@ class Fetcher:
         added."""
         self._delays = delays
 
-    @property
-    def buffered_bytes(self) -> int:
-        """Bytes that are fetched and not delivered."""
-        return self._memory.used
-
     # --- partitions --------------------------------------------------------------------------
 
     def add(self, instance: PartitionInstance) -> None:

@@ -113,11 +113,6 @@ class LaneQueue(Generic[T]):
         """How many entries were put and neither taken nor dropped."""
         return sum(1 for _ in self._queued())
 
-    @property
-    def busy_lanes(self) -> int:
-        """How many lanes exist: each has an entry that is ready, started or waiting."""
-        return sum(len(lanes) for lanes in self._lanes_of_partitions())
-
     def tracker_of(self, partition: TopicPartition) -> int | None:
         """The offset tracker of the items that were put last; None if no items were put."""
         part = self._parts.get(partition)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     from asyncrevoke.core.commit.completion_tracker import InFlightLimits
+    from asyncrevoke.handlers.scheduling.lanes import LaneQueue
 
 ORDERS = TopicPartition("orders", 0)
 OTHERS = TopicPartition("orders", 1)
@@ -29,6 +30,11 @@ def record(
     tracker_id: int = 1,
 ) -> Record:
     return Record(partition.topic, partition.partition, offset, 0, 0, key, value, (), tracker_id)
+
+
+def busy_lanes(lanes: LaneQueue[Record]) -> int:
+    """How many lanes exist: each has an entry that is ready, started or waiting."""
+    return sum(len(each) for each in lanes._lanes_of_partitions())
 
 
 class Fate(Enum):

@@ -65,13 +65,13 @@ def test_memory_is_given_back_by_collecting_seeking_and_removing() -> None:
     for end in ("collect", "seek", "remove"):
         (instance,) = world.assign(0)
         world.answer(1, data(0, "0+2000"))
-        assert world.fetching.buffered_bytes == 200_000
+        assert world.fetching._memory.used == 200_000
         if end == "collect":
             world.collect(2000)
         elif end == "seek":
             world.place(instance, 5)
         world.fetching.remove(instance)
-        assert world.fetching.buffered_bytes == 0
+        assert world.fetching._memory.used == 0
         for send in world.sends(FetchRequest):
             world.fail(send)
         world.advance(30)

@@ -85,7 +85,7 @@ class ViewWorld(FetchWorld):
 
     @property
     def used(self) -> int:
-        return self.fetching.buffered_bytes
+        return self.fetching._memory.used
 
 
 def value(size: int, first: int = 0, count: int = 1) -> bytes:

@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.handlers.scripted_runner import ScriptedClock
-from unit.handlers.scripted_source import (
-    ORDERS,
-    record,
-)
+from unit.handlers.scripted_source import ORDERS, busy_lanes, record
 
 from asyncrevoke import RateLimit
 from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter
@@ -86,7 +83,7 @@ def test_any_sequence_of_calls_keeps_both_limits_and_loses_nothing(data: st.Data
             clock.advance(0.1)
     assert not queued
     assert not running
-    assert lanes.busy_lanes == 0
+    assert busy_lanes(lanes) == 0
     assert clock.timers == []
 
 
@@ -107,5 +104,5 @@ def test_an_idle_key_costs_no_memory() -> None:
         grown = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    assert lanes.busy_lanes == 0
+    assert busy_lanes(lanes) == 0
     assert grown < 20_000, "less than a byte for each key"
