@@ -121,7 +121,7 @@ class FetchSession:
         """The fields that end the session; None if there is none."""
         if not self._id:
             return None
-        named = SessionFetch(self._id, _FINAL_EPOCH, (), ())
+        named = SessionFetch(self._id, _FINAL_EPOCH, (), (), self._topic_ids)
         self.forget()
         return named
 
@@ -160,6 +160,7 @@ def end_sessions(
                 read_committed=False,
                 session_id=named.session_id,
                 session_epoch=named.epoch,
+                topic_ids=named.topic_ids,
             )
             outbox.send(message, node, Channel.FETCH_BUSY, _LONGEST_END, partial(ended, node))
     return bool(waiting)

@@ -10,6 +10,7 @@ from unit.core.scripted_environment import topic, tp
 from asyncrevoke.core.fetch.session import FetchSession
 from asyncrevoke.core.io.effects import Channel
 from asyncrevoke.core.partition.instance import InstanceTransition, PartitionInstance
+from asyncrevoke.protocol.codec import api_key, choose_version, has_topic_ids
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     FetchedPartition,
@@ -50,6 +51,17 @@ class IdWorld(FetchWorld):
             FetchResponse(error=ErrorCode.none, session_id=session_id, partitions=partitions),
         )
         self.plan()
+
+
+def test_the_end_of_a_session_is_sent_in_the_version_of_its_fetches() -> None:
+    world = IdWorld()
+    world.assign(0)
+    world.told(data(0, ""))
+    assert world.fetching.end_sessions()
+    end = world.poll_of(Channel.FETCH_BUSY)
+    assert (end.session_id, end.session_epoch, end.partitions) == (7, -1, ())
+    versions = {api_key(FetchRequest): (4, 17)}
+    assert choose_version(FetchRequest, versions, by_id=has_topic_ids(end)) == 16
 
 
 def test_a_fetch_has_the_ids_of_its_topics() -> None:
