@@ -198,6 +198,23 @@ class Record(msgspec.Struct, frozen=True, gc=False, eq=False):
         return -1 if self.value is None else len(self.value)
 
 
+class RecordOfCopy(Record, frozen=True, gc=False, eq=False):
+    """A record with ``value_as="view"`` whose value is small: a copy, and each read of ``value``
+    creates a memoryview of it.
+
+    The garbage collector tracks memoryviews: to keep one for each record takes longer.
+    """
+
+    # Type checkers reject a property in place of a field.
+    if not TYPE_CHECKING:
+
+        @property
+        def value(self) -> memoryview | None:
+            """The value as a memoryview; None for a null value."""
+            value = super().value
+            return None if value is None else memoryview(value)
+
+
 class UnreadableRecord(Record, frozen=True, gc=False, eq=False):
     """Replaces a record that cannot be read, or all records of a batch before ``next_offset``.
 

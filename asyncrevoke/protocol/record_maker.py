@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from asyncrevoke.model import Record, UnreadableRecord
+from asyncrevoke.model import Record, RecordOfCopy, UnreadableRecord
 from asyncrevoke.protocol.receive_buffers import ReceiveBuffer
 from asyncrevoke.protocol.single_records import MAX_RECORD_HEADERS, parser, too_many_headers
 
@@ -20,8 +20,6 @@ _CUT_OUT_FOR_BYTES: Final = 256 * 1024
 # buffer_memory, and of a decompressed batch, whose bytes are not.
 _LARGEST_BUFFER: Final = 256
 _LARGEST_BATCH: Final = 2
-# The value of a record is annotated bytes, which it is unless views are asked for.
-_VIEW: Final = cast("Callable[[bytes], bytes]", memoryview)
 
 
 class RecordMaker(NamedTuple):
@@ -46,23 +44,9 @@ class RecordMaker(NamedTuple):
         topic, partition, tracker_id, views = self
         batch = parser(data)
         kind = batch.timestamp_type
-        if views:
-            return [
-                Record(
-                    topic,
-                    partition,
-                    record.offset,
-                    record.timestamp,
-                    kind,
-                    record.key,
-                    None if (value := record.value) is None else _VIEW(value),
-                    _checked(headers) if (headers := record.headers) else (),
-                    tracker_id,
-                )
-                for record in batch
-            ]
+        record_type = RecordOfCopy if views else Record
         return [
-            Record(
+            record_type(
                 topic,
                 partition,
                 record.offset,
@@ -106,12 +90,6 @@ class RecordMaker(NamedTuple):
             next_offset=offset + 1,
             detail=why,
         )
-
-
-def _checked(
-    headers: Sequence[tuple[str, bytes | None]],
-) -> tuple[tuple[str, bytes | None], ...]:
-    return tuple(headers) if len(headers) <= MAX_RECORD_HEADERS else too_many_headers()
 
 
 def _with_value(record: Record, value: bytes | memoryview) -> Record:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import struct
 from typing import TYPE_CHECKING, cast
@@ -130,6 +131,25 @@ def test_a_small_value_does_not_keep_the_buffer(count: int) -> None:
     for record in records(data):
         assert buffer_behind(record) is not data.obj
         assert record.serialized_value_size == 10 * KIB
+
+
+def test_the_garbage_collector_tracks_no_memoryviews_of_small_values() -> None:
+    data = built([plain(10 * KIB), (None, None, []), (b"key", b"value", [("name", b"h")])])
+    before = tracked_views()
+    read = records(data)
+    assert tracked_views() == before
+    assert [record.view and bytes(record.view) for record in read] == [
+        bytes(10 * KIB),
+        None,
+        b"value",
+    ]
+    assert read[2].view is not None
+    assert read[2].view.readonly
+    assert (read[2].key, read[2].headers) == (b"key", (("name", b"h"),))
+
+
+def tracked_views() -> int:
+    return sum(isinstance(each, memoryview) for each in gc.get_objects())
 
 
 def test_a_value_that_is_a_small_part_of_its_response_does_not_keep_it() -> None:
