@@ -25,7 +25,7 @@ from asyncrevoke.broker.listeners.ports import HOST
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.config.security import client_options
 from asyncrevoke.core.io.effects import Channel, Failed, Node, Replied, Send
-from asyncrevoke.errors import GroupAuthorizationError, TopicAuthorizationError
+from asyncrevoke.errors import GroupAuthorizationError, PublishError, TopicAuthorizationError
 from asyncrevoke.integrations.prometheus import PrometheusMetrics
 from asyncrevoke.integrations.starlette import dashboard_routes, health_routes
 from asyncrevoke.journal import Journal, KafkaSink
@@ -167,6 +167,37 @@ async def test_a_rejected_topic_and_a_rejected_group_are_named(secure: SecureBro
     with pytest.raises(TopicAuthorizationError, match="'withheld'"):
         async with asyncio.timeout(20), consumer:
             await anext(consumer)
+
+
+@pytest.mark.parametrize("is_visible", [True, False])
+async def test_a_result_for_a_topic_without_write_permission_stops_the_consumer_before_its_record(
+    secure: SecureBroker, is_visible: bool
+) -> None:
+    orders, results = f"orders-{is_visible}", f"results-{is_visible}"
+    for topic in orders, results:
+        secure.broker.create_topic(topic, 1)
+    secure.broker.allow("bob", "topic", orders, ["read", "write", "describe"])
+    secure.broker.allow("bob", "group", orders, ["read"])
+    if is_visible:
+        secure.broker.allow("bob", "topic", results, ["describe"])
+    credentials = {"sasl_plain_username": "bob", "sasl_plain_password": "bob-secret"}
+    options = secure.options("SCRAM256", **credentials)
+    consumer = Consumer(group_id=orders, close_timeout=5, **options)
+
+    @consumer.handler(orders, publish_to=results)
+    async def echo(value: bytes) -> bytes:
+        return value
+
+    producer = kafka_producer(**client_options(ConsumerConfig.from_options(**options)))
+    await producer.start()
+    await producer.send_and_wait(orders, b"1")
+    await producer.stop()
+    with pytest.raises(PublishError, match=f"{results}.*grant WRITE on the topic"):
+        async with asyncio.timeout(30):
+            await consumer.run()
+    reader = Consumer(orders, group_id=orders, close_timeout=5, **options)
+    async with asyncio.timeout(20), reader:
+        assert [record.value for record in (await reader.poll(timeout=20)).records] == [b"1"]
 
 
 # --- secrets -------------------------------------------------------------------------------------
