@@ -142,9 +142,12 @@ class HandlerPipeline:
         self.dispatcher.records_completed((record,))
 
     def results_acknowledged(self, records: Sequence[Record]) -> None:
-        """The results of these records are acknowledged: complete the records."""
+        """The results of these records are acknowledged: complete the records.
+
+        A response acknowledges batches of several partitions: their records complete together.
+        """
         self.dispatcher.records_completed(records)
-        self.pool.flush_completed()
+        self.pool.schedule_flush()
 
     def results_failed(self, records: Sequence[Record], error: Exception) -> None:
         """The results of these records cannot be published.

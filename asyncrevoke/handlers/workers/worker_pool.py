@@ -52,6 +52,7 @@ class WorkerPool(Generic[T]):
         self._idle: asyncio.Future[None] | None = None
         self.closing = False
         self._failed = False
+        self._flush_scheduled = False
         self._context = copy_context()
 
     def running(self) -> Iterator[tuple[TopicPartition, T]]:
@@ -168,8 +169,15 @@ class WorkerPool(Generic[T]):
 
     # -- the end of workers ----------------------------------------------------------------------
 
+    def schedule_flush(self) -> None:
+        """Call :meth:`flush_completed` once in the next iteration of the event loop."""
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            asyncio.get_running_loop().call_soon(self.flush_completed)
+
     def flush_completed(self) -> None:
         """Complete the items that have ended."""
+        self._flush_scheduled = False
         try:
             self._dispatch.flush_completed()
         except Exception as error:  # noqa: BLE001 - like a worker's own failure

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class ScriptedResultsBroker(ScriptedSockets):
-    """Has every topic with one partition, except ``missing``. ``written`` are topic, key, value.
+    """Has every topic, with ``partitions``, except ``missing``. ``written``: topic, key, value.
 
     A batch that holds a value of ``errors`` is answered by that error, the others are written when
     ``answering`` is set.
@@ -41,6 +41,7 @@ class ScriptedResultsBroker(ScriptedSockets):
 
     def __init__(self) -> None:
         super().__init__()
+        self.partitions = 1
         self.missing: set[str] = set()
         self.errors: dict[bytes, ErrorCode] = {}
         self.written: list[tuple[str, bytes | None, bytes | None]] = []
@@ -70,13 +71,16 @@ class ScriptedResultsBroker(ScriptedSockets):
                 raise TypeError(send.message)
 
     def _metadata(self, topics: tuple[str, ...]) -> MetadataResponse:
-        partition = PartitionMetadata(error=ErrorCode.none, partition=0, leader_id=0)
+        partitions = tuple(
+            PartitionMetadata(error=ErrorCode.none, partition=number, leader_id=0)
+            for number in range(self.partitions)
+        )
         return MetadataResponse(
             brokers=(BrokerMetadata(node_id=0, host="a", port=1),),
             topics=tuple(
                 TopicMetadata(error=ErrorCode.unknown_topic_or_partition, name=topic)
                 if topic in self.missing
-                else TopicMetadata(error=ErrorCode.none, name=topic, partitions=(partition,))
+                else TopicMetadata(error=ErrorCode.none, name=topic, partitions=partitions)
                 for topic in topics
             ),
         )

@@ -57,6 +57,27 @@ async def test_a_record_is_done_when_its_result_is_acknowledged(
     assert broker.written == [("results", b"k", b"%d" % n) for n in range(5)]
 
 
+async def test_the_records_of_all_partitions_in_a_response_complete_together(
+    broker: ScriptedResultsBroker,
+) -> None:
+    broker.partitions = 4
+    records = [record(n, b"key-%d" % n) for n in range(41)]
+    async with running(echo, publish_to="results", open_producer=broker.open_producer) as run:
+        run.source.feed(records[0])
+        await done(run, records[0])
+        broker.answering.clear()
+        run.source.feed(*records[1:])
+        await until(lambda: broker.received == 2)
+        await turns()
+        calls = run.source.calls
+        broker.answering.set()
+        await done(run, *records)
+        await run.stop()
+    assert len(broker.written) == 41
+    assert broker.received == 2
+    assert run.source.calls == calls + 1
+
+
 async def test_records_of_a_key_do_not_wait_for_each_others_acknowledgement(
     broker: ScriptedResultsBroker,
 ) -> None:
