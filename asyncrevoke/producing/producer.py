@@ -218,7 +218,7 @@ class Producer:
     @property
     def queued(self) -> int:
         """Results that are neither acknowledged nor have failed."""
-        return self._core.queued + sum(len(group.results) for group in self._groups)
+        return self._core.queued + sum(len(group.values) for group in self._groups)
 
     def stop(self) -> None:
         """Stop sending. Results that are not acknowledged fail."""

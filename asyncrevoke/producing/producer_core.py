@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.model import TopicPartition
     from asyncrevoke.producing.encoded_records import EncodedRecords
-    from asyncrevoke.producing.queueing.result_group import GroupedResult, ResultGroup
+    from asyncrevoke.producing.queueing.result_group import QueuedResult, ResultGroup
     from asyncrevoke.producing.queueing.result_topic import OutputPartitions
     from asyncrevoke.producing.record_batch import ResultSink
     from asyncrevoke.producing.requests import PartitionResponse
@@ -142,7 +142,7 @@ class ProducerCore:
         known, sink = self._topics[group.topic], group.sink
         appender = GroupAppender(known, sink)
         failed: list[tuple[object, PublishError]] = []
-        for partition, result in appender.append(group.results, timestamp):
+        for partition, result in appender.append(group, timestamp):
             try:
                 batch = self._append_to(now, known, partition, result, timestamp, sink)
             except PublishError as rejected:
@@ -150,7 +150,7 @@ class ProducerCore:
             else:
                 appender.use(partition, batch)
         self.queued_bytes += appender.end()
-        group.results.clear()
+        group.clear()
         for token, error in failed:
             sink.results_failed((token,), error)
 
@@ -166,7 +166,7 @@ class ProducerCore:
         now: float,
         topic: ResultTopic,
         partition: int,
-        result: GroupedResult,
+        result: QueuedResult,
         timestamp: int,
         sink: ResultSink,
     ) -> ResultBatch:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from asyncrevoke.producing.producer import Producer
     from asyncrevoke.producing.publish_spans import PublishSpans
 
-_NO_HEADERS: list[tuple[str, bytes | None]] = []
-
 
 class ResultReactions(Protocol):
     """Reacts to the end of results that were queued after their handlers had returned.
@@ -114,24 +112,27 @@ class ResultPublisher:
         completed, begin_group = self._reactions.record_completed, self._producer.begin_group
         sink = _DirectResults(self._reactions, handler.name, self._producer.observer)
         group = ResultGroup(topic, sink)
-        grouped = group.results
-        add = grouped.append
+        values = group.values
+        add_record, add_value = group.records.append, values.append
 
         def queue(record: Record, value: object, /) -> Awaitable[object] | None:
-            if value is None:
+            if type(value) is bytes:
+                encoded: bytes | None = value
+            elif value is None:
                 completed(record)
                 return None
-            kind = type(value)
-            if kind is not Message and kind is not list:
-                encoded = value if type(value) is bytes else encode_value(topic, value)
-                if 0 < len(grouped) < GROUP_RESULTS or begin_group(group):
-                    headers = trace_headers(record) if record.headers else _NO_HEADERS
-                    add((record, record.key, encoded, headers))
-                    if encoded is not None and len(encoded) > GROUP_VALUE_BYTES:
-                        # Count the memory of this value.
-                        begin_group(group)
-                    return None
-            return self._publish_then_report(topic, value, record, handler.name)
+            elif type(value) in (Message, list):
+                return self._publish_then_report(topic, value, record, handler.name)
+            else:
+                encoded = encode_value(topic, value)
+            if not 0 < len(values) < GROUP_RESULTS and not begin_group(group):
+                return self._publish_then_report(topic, value, record, handler.name)
+            add_record(record)
+            add_value(encoded)
+            if encoded and len(encoded) > GROUP_VALUE_BYTES:
+                # Count the memory of this value.
+                begin_group(group)
+            return None
 
         return queue
 

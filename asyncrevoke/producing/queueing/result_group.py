@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from asyncrevoke.producing.trace_context import trace_headers
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from asyncrevoke.model import Record
     from asyncrevoke.producing.queueing.result_topic import ResultTopic
     from asyncrevoke.producing.record_batch import Adder, ResultBatch, ResultSink
 
-    # Token, key, value and headers. A plain tuple costs a quarter of the time of a class.
-    GroupedResult: TypeAlias = tuple[
+    # Token, key, value and headers.
+    QueuedResult: TypeAlias = tuple[
         object, bytes | None, bytes | None, list[tuple[str, bytes | None]]
     ]
 
@@ -22,27 +25,35 @@ GROUP_VALUE_BYTES: Final = 4096
 _UNKNOWN: Final = -1
 # For a partition without a batch: appends no record.
 _NO_ADDER: Final[Adder] = (lambda *_: None, lambda: 0, lambda _: None)
+_NO_HEADERS: Final[list[tuple[str, bytes | None]]] = []
 
 
 class ResultGroup:
-    """Results for one topic whose keys choose their partitions, in the order of sending.
+    """Results of records for one topic, in the order of sending.
 
-    The caller adds to ``results``. It calls :meth:`Producer.begin_group` before the first result,
+    ``values`` has the value of the result of each of ``records``, whose key and trace context it
+    has. The caller adds to both. It calls :meth:`Producer.begin_group` before the first result,
     when there are ``GROUP_RESULTS``, and after a value with more than ``GROUP_VALUE_BYTES``.
-    ``sink`` receives their acknowledgements and errors.
+    ``sink`` receives acknowledgements and errors, with the records as tokens.
     """
 
-    __slots__ = ("results", "sink", "topic")
+    __slots__ = ("records", "sink", "topic", "values")
 
     def __init__(self, topic: str, sink: ResultSink) -> None:
         self.topic = topic
         self.sink = sink
-        self.results: list[GroupedResult] = []
+        self.records: list[Record] = []
+        self.values: list[bytes | None] = []
+
+    def clear(self) -> None:
+        """Remove all results, because they are queued or have failed."""
+        self.records.clear()
+        self.values.clear()
 
     def fail(self, error: Exception) -> None:
         """Fail the results that are not queued."""
-        failed = [result[0] for result in self.results]
-        self.results.clear()
+        failed = self.records.copy()
+        self.clear()
         if failed:
             self.sink.results_failed(failed, error)
 
@@ -58,9 +69,7 @@ class GroupAppender:
         self._batches: dict[int, ResultBatch] = {}
         self._bytes = 0
 
-    def append(
-        self, results: list[GroupedResult], timestamp: int
-    ) -> Iterator[tuple[int, GroupedResult]]:
+    def append(self, group: ResultGroup, timestamp: int) -> Iterator[tuple[int, QueuedResult]]:
         """Append results to the batches of :meth:`use`, and yield each other result.
 
         Such a result is the first for its partition in this group, or its batch is full. The caller
@@ -68,15 +77,16 @@ class GroupAppender:
         """
         topic, adders = self._topic, self._adders
         partition_of = topic.partitioner.cached(len(topic.queues)).get
-        for result in results:
-            token, key, value, headers = result
+        for record, value in zip(group.records, group.values, strict=True):
+            key = record.key
+            headers = trace_headers(record) if record.headers else _NO_HEADERS
             append, next_number, take = adders[partition_of(key, _UNKNOWN)]
             if append(next_number(), timestamp, key, value, headers) is None:
                 partition = topic.partition_of(key)
                 self._end(partition)
-                yield partition, result
+                yield partition, (record, key, value, headers)
             else:
-                take(token)
+                take(record)
 
     def use(self, partition: int, batch: ResultBatch) -> None:
         """Append further results for this partition to this open batch."""

@@ -10,7 +10,7 @@ from unit.handlers.results.scripted_results_broker import ScriptedResultsBroker
 from unit.producing.test_producer_core import Setting, Sink, batches
 
 from asyncrevoke.errors import ConsumerClosedError
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.model import Record, TopicPartition
 from asyncrevoke.producing import producer as producing
 from asyncrevoke.producing import producer_core
 from asyncrevoke.producing.delivery import Delivery
@@ -26,11 +26,23 @@ if TYPE_CHECKING:
 E = ErrorCode
 
 
+def add(group: ResultGroup, key: bytes | None, value: bytes | None) -> None:
+    """Add a result of a record with this key and value."""
+    group.records.append(Record("orders", 0, 0, 0, 0, key, value))
+    group.values.append(value)
+
+
 def group_of(sink: Sink, *results: tuple[bytes | None, bytes | None]) -> ResultGroup:
-    """Keys and values; the values are the tokens, too."""
+    """Keys and values."""
     group = ResultGroup("t", sink)
-    group.results += [(value, key, value, []) for key, value in results]
+    for key, value in results:
+        add(group, key, value)
     return group
+
+
+def values_of(tokens: Sequence[object]) -> list[bytes | None]:
+    """The values of the records that are the tokens of results."""
+    return [token.value for token in tokens if isinstance(token, Record)]
 
 
 def append(setting: Setting, *results: tuple[bytes | None, bytes | None]) -> None:
@@ -66,7 +78,7 @@ def test_a_group_is_written_as_single_results_are() -> None:
     for outgoing in requests[0]:
         grouped.answer(outgoing, *[E.none] * len(outgoing.queues))
     assert grouped.core.queued_bytes == grouped.core.queued == 0
-    assert set(grouped.sink.acknowledged) == {value for _, value in results}
+    assert set(values_of(grouped.sink.acknowledged)) == {value for _, value in results}
     assert len(grouped.sink.acknowledged) == 50
 
 
@@ -81,7 +93,7 @@ def test_results_after_a_full_batch_begin_another_one_in_order() -> None:
         seen += [value for _, value in next(iter(written(requests).values()))]
         setting.answer(outgoing, E.none)
     assert seen == values
-    assert setting.sink.acknowledged == values
+    assert values_of(setting.sink.acknowledged) == values
     assert setting.core.queued_bytes == 0
 
 
@@ -113,7 +125,7 @@ def test_a_result_that_no_broker_takes_fails_alone(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(producer_core, "LARGEST_RECORD", 300_000)
     setting = Setting(partitions=1)
     append(setting, (b"k", b"1"), (b"k" * 300_001, b"2"), (b"k", b"3"))
-    assert [token for token, _ in setting.sink.failed] == [b"2"]
+    assert values_of([token for token, _ in setting.sink.failed]) == [b"2"]
     setting.start()
     assert written(sent(setting)) == {0: [(b"k", b"1")]}
     assert setting.core.queued == 2
@@ -123,7 +135,7 @@ def begin_group(producer: Producer, sink: Sink) -> ResultGroup:
     """A group with one result, which is not queued yet."""
     group = ResultGroup("t", sink)
     assert producer.begin_group(group)
-    group.results.append((b"1", None, b"1", []))
+    add(group, None, b"1")
     return group
 
 
@@ -138,7 +150,7 @@ async def test_a_result_that_is_awaited_is_sent_after_the_group_before_it() -> N
     finally:
         await producer.aclose()
     assert [value for _, _, value in broker.written] == [b"0", b"1", b"2"]
-    assert sink.acknowledged == [b"1"]
+    assert values_of(sink.acknowledged) == [b"1"]
 
 
 async def test_a_group_is_not_begun_while_its_topic_is_unknown_or_memory_is_full(
@@ -168,7 +180,7 @@ async def test_a_group_fails_when_its_producer_is_stopped() -> None:
     await producer.publish("t", b"0")
     group = begin_group(producer, sink)
     await producer.aclose()
-    assert [token for token, _ in sink.failed] == [b"1"]
+    assert values_of([token for token, _ in sink.failed]) == [b"1"]
     assert producer.queued == 0
     with pytest.raises(ConsumerClosedError):
         producer.begin_group(group)
@@ -182,6 +194,6 @@ async def test_flushing_waits_for_groups() -> None:
         begin_group(producer, sink)
         async with asyncio.timeout(10):
             await producer.flush()
-        assert sink.acknowledged == [b"1"]
+        assert values_of(sink.acknowledged) == [b"1"]
     finally:
         await producer.aclose()
