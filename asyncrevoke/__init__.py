@@ -1,4 +1,4 @@
-"""An asyncio Kafka consumer framework that keeps flowing while the group rebalances.
+"""An asyncio Kafka consumer framework that keeps processing records while the group rebalances.
 
 Names are loaded when they are first used (PEP 562), so that importing the package stays cheap.
 """

@@ -21,7 +21,7 @@ from asyncrevoke.cli.replay import replay
 from asyncrevoke.cli.run.command import run
 
 app = typer.Typer(
-    help="A Kafka consumer that keeps flowing while the group rebalances.",
+    help="A Kafka consumer that keeps processing records while the group rebalances.",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
     rich_markup_mode="markdown",
