@@ -23,7 +23,7 @@ from asyncrevoke.groups.observer import describe_group
 if TYPE_CHECKING:
     from asyncrevoke.groups.facts import GroupFacts
 
-Client = Literal["ours", "java", "aiokafka", "librdkafka", "kafka-python"]
+Client = Literal["ours", "java", "aiokafka", "faststream", "kstreams", "librdkafka", "kafka-python"]
 
 DEADLINE = 60.0
 PARTITIONS = 6
@@ -74,7 +74,8 @@ class MixedGroup:
         self._cluster: GroupsClient | None = None
 
     async def __aenter__(self) -> Self:
-        producer = AIOKafkaProducer(bootstrap_servers=self._bootstrap)
+        # Idempotent: a value that is sent again must not be in the topic twice.
+        producer = AIOKafkaProducer(bootstrap_servers=self._bootstrap, enable_idempotence=True)
         await self._stack.enter_async_context(producer)
         config = ConsumerConfig(bootstrap_servers=self._bootstrap)
         self._cluster = await self._stack.enter_async_context(GroupsClient(config))
@@ -222,7 +223,13 @@ class MixedGroup:
         assert set(times) == wanted
         permitted = {place for member in self.ended for place in member.uncommitted}
         twice = {(s.partition, s.offset) for s in self._seen() if times[s.value] > 1}
-        assert twice <= permitted
+        readers = {
+            (place, member.name)
+            for member in self.ended
+            for seen in member.seen
+            if (place := (seen.partition, seen.offset)) in twice - permitted
+        }
+        assert not readers, f"read twice: {sorted(readers)}"
         self._check_order()
         return len(twice)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import signal
 import sys
 import threading
@@ -19,7 +20,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 SESSION_MS = 10_000
 HEARTBEAT_MS = 300
@@ -122,11 +123,40 @@ async def ours(options: Mapping[str, Any], stop: asyncio.Event) -> None:
         ending.cancel()
 
 
-# --- aiokafka -----------------------------------------------------------------------------------
+# --- aiokafka, and the frameworks that are built on it ------------------------------------------
 
 
-async def aiokafka(options: Mapping[str, Any], stop: asyncio.Event) -> None:
-    from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
+class Reading:
+    """A rebalance waits for what is being read, and what is fetched during one is not read: the
+    next owner reads it."""
+
+    def __init__(self) -> None:
+        self._busy = asyncio.Lock()
+        self._rebalancing = False
+
+    async def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
+        self._rebalancing = True
+        async with self._busy:
+            tell_partitions("partitions_revoked", revoked)
+
+    async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+        self._rebalancing = False
+        tell_partitions("partitions_assigned", assigned)
+
+    async def read(self, records: Iterable[Any], commit: Callable[..., Awaitable[object]]) -> None:
+        async with self._busy:
+            if self._rebalancing:
+                return
+            ends: dict[Any, int] = {}
+            for record in records:
+                tell_record(record.partition, record.offset, record.value)
+                ends[record.topic, record.partition] = record.offset + 1
+            if ends:
+                await commit(ends)
+                tell_commit({number: offset for (_, number), offset in ends.items()})
+
+
+def aiokafka_options(options: Mapping[str, Any]) -> dict[str, Any]:
     from aiokafka.coordinator.assignors.range import RangePartitionAssignor
     from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
     from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
@@ -136,51 +166,101 @@ async def aiokafka(options: Mapping[str, Any], stop: asyncio.Event) -> None:
         "roundrobin": RoundRobinPartitionAssignor,
         "sticky": StickyPartitionAssignor,
     }
-    chosen = tuple(assignors[name] for name in options["assignors"])
+    return {
+        "group_id": options["group_id"],
+        "partition_assignment_strategy": tuple(assignors[name] for name in options["assignors"]),
+        "auto_offset_reset": "earliest",
+        "session_timeout_ms": SESSION_MS,
+        "heartbeat_interval_ms": HEARTBEAT_MS,
+        "rebalance_timeout_ms": 60_000,
+    }
+
+
+async def aiokafka(options: Mapping[str, Any], stop: asyncio.Event) -> None:
+    from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
+    from aiokafka.structs import TopicPartition
+
     consumer: Any = AIOKafkaConsumer(
         bootstrap_servers=options["bootstrap_servers"],
-        group_id=options["group_id"],
         client_id=options["client_id"],
-        partition_assignment_strategy=chosen,
-        auto_offset_reset="earliest",
         enable_auto_commit=False,
-        session_timeout_ms=SESSION_MS,
-        heartbeat_interval_ms=HEARTBEAT_MS,
-        rebalance_timeout_ms=60_000,
+        **aiokafka_options(options),
     )
-    busy = asyncio.Lock()
-    rebalancing = False
 
-    class Listener:
-        async def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
-            nonlocal rebalancing
-            rebalancing = True  # what a poll returns from now on is for the next owner
-            async with busy:
-                tell_partitions("partitions_revoked", revoked)
+    async def commit(ends: Mapping[Any, int]) -> None:
+        await consumer.commit({TopicPartition(*place): end for place, end in ends.items()})
 
-        async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
-            nonlocal rebalancing
-            rebalancing = False
-            tell_partitions("partitions_assigned", assigned)
-
-    ConsumerRebalanceListener.register(Listener)  # it asks for an instance
-    consumer.subscribe([options["topic"]], listener=Listener())
+    ConsumerRebalanceListener.register(Reading)  # it asks for an instance
+    reading = Reading()
+    consumer.subscribe([options["topic"]], listener=reading)
     await consumer.start()
     try:
         while not stop.is_set():
             batches = await consumer.getmany(timeout_ms=100)
-            async with busy:
-                if rebalancing:
-                    continue
-                ends = {tp: records[-1].offset + 1 for tp, records in batches.items() if records}
-                for records in batches.values():
-                    for record in records:
-                        tell_record(record.partition, record.offset, record.value)
-                if ends:
-                    await consumer.commit(ends)
-                    tell_commit({tp.partition: offset for tp, offset in ends.items()})
+            await reading.read((each for batch in batches.values() for each in batch), commit)
     finally:
         await consumer.stop()
+
+
+async def faststream(options: Mapping[str, Any], stop: asyncio.Event) -> None:
+    from aiokafka import ConsumerRebalanceListener
+    from faststream import AckPolicy
+    from faststream.kafka import KafkaBroker, KafkaMessage
+
+    ConsumerRebalanceListener.register(Reading)
+    reading: Any = Reading()
+    # The default logger writes to the standard output; this one writes errors to the process log.
+    broker = KafkaBroker(
+        options["bootstrap_servers"],
+        client_id=options["client_id"],
+        logger=logging.getLogger("faststream"),
+    )
+
+    async def handle(message: Any) -> None:
+        async def commit(_ends: object) -> None:
+            await message.ack()
+
+        await reading.read([message.raw_message], commit)
+
+    handle.__annotations__["message"] = KafkaMessage  # FastStream reads it
+    broker.subscriber(
+        options["topic"],
+        ack_policy=AckPolicy.MANUAL,
+        listener=reading,
+        **aiokafka_options(options),
+    )(handle)
+    async with broker:
+        await broker.start()
+        await stop.wait()
+
+
+async def kstreams(options: Mapping[str, Any], stop: asyncio.Event) -> None:
+    from aiokafka import ConsumerRebalanceListener
+    from kstreams import ConsumerRecord, Stream, TopicPartition, create_engine
+    from kstreams.backends.kafka import Kafka
+
+    ConsumerRebalanceListener.register(Reading)
+    reading: Any = Reading()
+    backend: Any = Kafka(bootstrap_servers=[options["bootstrap_servers"]])
+    engine: Any = create_engine(title=options["client_id"], backend=backend)
+
+    async def handle(record: Any, stream: Any) -> None:
+        async def commit(ends: Mapping[Any, int]) -> None:
+            await stream.commit({TopicPartition(*place): end for place, end in ends.items()})
+
+        await reading.read([record], commit)
+
+    handle.__annotations__.update(record=ConsumerRecord, stream=Stream)  # kstreams reads them
+    engine.stream(
+        options["topic"],
+        rebalance_listener=reading,
+        client_id=options["client_id"],
+        enable_auto_commit=False,
+        **aiokafka_options(options),
+    )(handle)
+    await engine.start()
+    await stop.wait()
+    await engine.stop()
 
 
 # --- librdkafka ---------------------------------------------------------------------------------
@@ -294,7 +374,12 @@ def kafka_python(options: Mapping[str, Any], stop: threading.Event) -> None:
 
 # --- all of them --------------------------------------------------------------------------------
 
-IN_A_LOOP: dict[str, Callable[..., Any]] = {"ours": ours, "aiokafka": aiokafka}
+IN_A_LOOP: dict[str, Callable[..., Any]] = {
+    "ours": ours,
+    "aiokafka": aiokafka,
+    "faststream": faststream,
+    "kstreams": kstreams,
+}
 IN_A_THREAD: dict[str, Callable[..., Any]] = {
     "librdkafka": librdkafka,
     "kafka-python": kafka_python,

@@ -57,6 +57,15 @@ async def test_an_aiokafka_group_is_upgraded_without_losing_or_repeating_a_recor
         assert await upgrade(group, "aiokafka", "roundrobin") == 0
 
 
+@pytest.mark.parametrize("framework", ["faststream", "kstreams"])
+async def test_a_group_of_a_framework_on_aiokafka_is_upgraded_without_losing_or_repeating_a_record(
+    group: MixedGroup, framework: Client
+) -> None:
+    pytest.importorskip(framework)
+    async with group:
+        assert await upgrade(group, framework, "roundrobin") == 0
+
+
 async def test_a_range_group_of_asyncrevoke_is_upgraded_without_losing_or_repeating_a_record(
     group: MixedGroup,
 ) -> None:
