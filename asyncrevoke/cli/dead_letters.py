@@ -49,7 +49,7 @@ _LONGEST = 100_000
 _NAMED = 20
 
 dead_letters = typer.Typer(
-    help="Records that have failed for good: list, show and replay them.",
+    help="List, show and replay dead letters: records that could not be handled.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 journal = typer.Typer(
-    help="The journals that consumers write: `Consumer(..., journal=Journal(path))`.",
+    help="Check, show and collect the journals of `Consumer(..., journal=Journal(path))`.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )

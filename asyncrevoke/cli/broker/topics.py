@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from asyncrevoke.broker.admin import Admin
     from asyncrevoke.config import ConsumerConfig
 
-topics = typer.Typer(help="Topics: create them.", no_args_is_help=True, rich_markup_mode="markdown")
+topics = typer.Typer(
+    help="Create topics on a broker.", no_args_is_help=True, rich_markup_mode="markdown"
+)
 
 
 @topics.callback()
 def options() -> None:
-    """Topics: create them."""
+    """Create topics on a broker."""
 
 
 @topics.command()
