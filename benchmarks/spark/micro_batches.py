@@ -1,5 +1,6 @@
 """Micro-batches of a stream: this library's source, Spark's Kafka connector, and a source in Python
-that reads nothing: what Spark itself takes for each batch of any such source.
+that reads nothing, with one task and with eight: what Spark itself takes for each batch of any such
+source.
 
 ``python -m benchmarks.spark.micro_batches --packages --records 120000``
 """
@@ -27,12 +28,12 @@ if TYPE_CHECKING:
 
     from asyncrevoke.spark.arrow import ArrowRecordBatch
 
-_ROWS = 750
+_ROWS = 6000
 PHASES = ("triggerExecution", "latestOffset", "queryPlanning", "addBatch", "walCommit")
 
 
 class Constants(DataSource):
-    """Batches of eight tasks, each with one Arrow batch of zeros."""
+    """Batches of some tasks, each with one Arrow batch of zeros."""
 
     @classmethod
     def name(cls) -> str:
@@ -45,14 +46,15 @@ class Constants(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
         """Reads a stream."""
-        return ConstantsReader(int(self.options["batches"]))
+        return ConstantsReader(int(self.options["batches"]), int(self.options["tasks"]))
 
 
 class ConstantsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Its offset is the number of batches so far."""
 
-    def __init__(self, batches: int) -> None:
+    def __init__(self, batches: int, tasks: int) -> None:
         self._batches = batches
+        self._tasks = tasks
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's names
         """Before the first batch."""
@@ -66,12 +68,14 @@ class ConstantsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The number of batches is known."""
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:  # noqa: ARG002
-        """As many as the topic has."""
-        return [InputPartition(number) for number in range(PARTITIONS)]
+        """One for each task."""
+        return [InputPartition(number) for number in range(self._tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[ArrowRecordBatch]:  # noqa: ARG002
         """Rows of one task."""
-        yield cast("ArrowRecordBatch", pa.record_batch({"number": pa.array([0] * _ROWS)}))
+        yield cast(
+            "ArrowRecordBatch", pa.record_batch({"number": pa.array([0] * (_ROWS // self._tasks))})
+        )
 
 
 def main() -> None:
@@ -89,7 +93,8 @@ def main() -> None:
         steps = str(arguments.records // arguments.batch)
         ways = {
             "asyncrevoke": ("asyncrevoke", ours),
-            "constants": ("constants", {"batches": steps}),
+            "one task": ("constants", {"batches": steps, "tasks": "1"}),
+            "eight tasks": ("constants", {"batches": steps, "tasks": str(PARTITIONS)}),
         }
         if arguments.jars or arguments.packages:
             connector = {

@@ -7,7 +7,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, RecordsToDelete
+from aiokafka.structs import TopicPartition
 
 from asyncrevoke.spark.reading.offsets import resolve_ranges
 
@@ -60,6 +61,12 @@ def create_again(broker: RunningBroker, topic: str, partitions: int) -> None:
 def set_partitions(broker: RunningBroker, topic: str, count: int) -> None:
     """Add partitions until there are so many."""
     _admin(broker, lambda admin: admin.create_partitions({topic: NewPartitions(count)}))
+
+
+def delete_records(broker: RunningBroker, topic: str, partition: int, before: int) -> None:
+    """Delete the records of a partition before this offset."""
+    records = {TopicPartition(topic, partition): RecordsToDelete(before)}
+    _admin(broker, lambda admin: admin.delete_records(records))
 
 
 def _admin(broker: RunningBroker, call: Callable[[Any], Awaitable[object]]) -> None:

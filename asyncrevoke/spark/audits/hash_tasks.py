@@ -89,10 +89,11 @@ class HashTask(NamedTuple):
 
     def _read(self, part: OffsetRange) -> Generator[tuple[bytes | bytearray, Fields]]:
         reader = BatchReader(
-            self.options.config(), part, no_progress_timeout=self.options.no_progress_timeout
+            self.options.config(), [part], no_progress_timeout=self.options.no_progress_timeout
         )
-        for batches in read_ahead(reader, reader.read_batches):
-            yield from fields_of(part.topic_partition, range(part.start, part.end), batches)
+        for read in read_ahead(reader, reader.read_batches):
+            for _, batches in read:
+                yield from fields_of(part.topic_partition, range(part.start, part.end), batches)
 
 
 def _mix(buckets: dict[int, tuple[int, int, int]], bucket: int, marks: NDArray[np.uint64]) -> None:

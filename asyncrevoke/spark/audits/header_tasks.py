@@ -31,8 +31,9 @@ class HeaderTask(NamedTuple):
                 part = self.parts[int(number)]
                 reader = BatchReader(
                     self.options.config(),
-                    part,
+                    [part],
                     no_progress_timeout=self.options.no_progress_timeout,
                 )
-                for found in read_ahead(reader, reader.read_batches):
-                    yield headers(part.partition, found)
+                for read in read_ahead(reader, reader.read_batches):
+                    for _, found in read:
+                        yield headers(part.partition, found)

@@ -1,10 +1,10 @@
-"""Reads one range as whole record batches."""
+"""Reads ranges as whole record batches."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.spark.reading.range_reader import NO_PROGRESS_TIMEOUT, RangeReader
+from asyncrevoke.spark.reading.range_reader import NO_PROGRESS_TIMEOUT, RangesReader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,20 +19,20 @@ _FIRST = 8
 _MOST = 2000
 
 
-class BatchReader(RangeReader):
-    """A :class:`RangeReader` whose records are whole batches."""
+class BatchReader(RangesReader):
+    """A :class:`RangesReader` whose records are whole batches."""
 
     def __init__(
         self,
         config: ConsumerConfig,
-        wanted: OffsetRange,
+        ranges: Sequence[OffsetRange],
         *,
         no_progress_timeout: float = NO_PROGRESS_TIMEOUT,
         consumers: ConsumerPool | None = None,
     ) -> None:
         super().__init__(
             config,
-            wanted,
+            ranges,
             no_progress_timeout=no_progress_timeout,
             most=_MOST,
             whole_batches=True,
@@ -40,15 +40,18 @@ class BatchReader(RangeReader):
         )
         self._at_once = _FIRST
 
-    async def read_batches(self) -> Sequence[bytes | memoryview]:
-        """The next batches, decompressed. Empty only at the end of the range.
+    async def read_batches(self) -> Sequence[tuple[OffsetRange, Sequence[bytes | memoryview]]]:
+        """The next batches of some ranges, decompressed. Empty only at the end of all ranges.
 
         The first batch may begin before the range, and the last may end after it. If cancelled, no
         batch is lost.
         """
-        records = await self._next(self._at_once)
-        batches = [each.value for each in records if each.value is not None]
-        if batches:
-            size = sum(map(len, batches)) // len(batches)
+        read = [
+            (wanted, [each.value for each in records if each.value is not None])
+            for wanted, records in await self._next(self._at_once)
+        ]
+        sizes = [len(batch) for _, batches in read for batch in batches]
+        if sizes:
+            size = sum(sizes) // len(sizes)
             self._at_once = max(1, min(_BYTES // size, _MOST))
-        return batches
+        return read

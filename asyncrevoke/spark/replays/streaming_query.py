@@ -68,7 +68,8 @@ def replay_stream(
         source_options=dict(settings.source_options or {}),
     )
     register(spark)
-    reading = job.options_of_source(topic) | {"start": start}
+    # RowsTask handles one partition.
+    reading = job.options_of_source(topic) | {"start": start, "min_offsets_per_task": "1"}
     if max_offsets_per_trigger is not None:
         reading["max_offsets_per_trigger"] = str(max_offsets_per_trigger)
     rows = spark.readStream.format("asyncrevoke").options(**reading).load()

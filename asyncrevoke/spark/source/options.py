@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from asyncrevoke.spark.reading.places import Missing, Place
 
 _TOPICS = ("topic", "subscribe_pattern", "assign")
-_OF_STREAMS = ("max_offsets_per_trigger", "min_offsets_per_trigger", "max_trigger_delay")
+_OF_STREAMS = (
+    "max_offsets_per_trigger", "min_offsets_per_trigger", "max_trigger_delay",
+    "min_offsets_per_task",
+)  # fmt: skip
 _OURS = (
     *_TOPICS, "start", "end", "missing", "include_headers", "include_unreadable",
     "include_schema_id", *_OF_STREAMS,
@@ -52,6 +55,7 @@ class SourceOptions:
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay: float
+    min_offsets_per_task: int | None
     no_progress_timeout: float
     ranges: tuple[OffsetRange, ...] | None
     push_filters: bool
@@ -81,6 +85,7 @@ class SourceOptions:
             max_trigger_delay=duration(_OF_STREAMS[2], given[_OF_STREAMS[2]])
             if _OF_STREAMS[2] in given
             else _MAX_TRIGGER_DELAY,
+            min_offsets_per_task=count(_OF_STREAMS[3], given.get(_OF_STREAMS[3])),
             no_progress_timeout=seconds(
                 "no_progress_timeout", given.get("no_progress_timeout", str(NO_PROGRESS_TIMEOUT))
             ),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
 from asyncrevoke.spark.reading.batch_reader import BatchReader
-from asyncrevoke.spark.reading.offsets import OffsetRange
-from asyncrevoke.spark.reading.range_reader import RangeReader
+from asyncrevoke.spark.reading.range_reader import RangesReader
 from asyncrevoke.spark.reading.read_ahead import read_ahead
 from asyncrevoke.spark.reading.record_columns import RecordColumns
 from asyncrevoke.spark.reading.worker import PythonWorker
@@ -18,22 +18,35 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
 
     from asyncrevoke.spark.arrow import ArrowRecordBatch
+    from asyncrevoke.spark.reading.offsets import OffsetRange
     from asyncrevoke.spark.source.options import SourceOptions
 
 _RECORDS = 2000
 
 
 class Part(InputPartition):
-    """The range of offsets that one task reads."""
+    """The ranges of offsets that one task reads."""
 
-    def __init__(self, part: OffsetRange) -> None:
-        super().__init__(part)
-        self.part = part
+    def __init__(self, ranges: Sequence[OffsetRange]) -> None:
+        super().__init__(ranges)
+        self.ranges = ranges
 
 
-def parts_of(ranges: Iterable[OffsetRange]) -> list[Part]:
-    """A task for each range that has offsets; Spark needs at least one."""
-    return [Part(each) for each in ranges if each.size] or [Part(OffsetRange("", 0, 0, 0))]
+def parts_of(ranges: Iterable[OffsetRange], min_offsets: int = 1) -> list[Part]:
+    """Tasks for the ranges that have offsets; Spark needs at least one task. Ranges share tasks, so
+    that each task has at least ``min_offsets``, if there are as many."""
+    tasks: list[list[OffsetRange]] = [[]]
+    size = 0
+    for each in sorted((each for each in ranges if each.size), key=lambda each: each.size):
+        if size >= min_offsets:
+            tasks.append([])
+            size = 0
+        tasks[-1].append(each)
+        size += each.size
+    if size < min_offsets and len(tasks) > 1:
+        rest = tasks.pop()
+        tasks[-1] += rest
+    return [Part(each) for each in sorted(sorted(each) for each in tasks)]
 
 
 class RangeRows:
@@ -43,29 +56,34 @@ class RangeRows:
         self._options = options
         self._columns = list(columns)
 
-    def read(self, part: OffsetRange) -> Generator[ArrowRecordBatch]:
-        """The rows of a range; called in a task."""
-        if not part.size:
-            return
+    def read(self, ranges: Sequence[OffsetRange]) -> Generator[ArrowRecordBatch]:
+        """The rows of ranges; called in a task."""
+        for _, of_topic in groupby(ranges, lambda each: each.topic):
+            yield from self._rows_of(list(of_topic))
+
+    def _rows_of(self, ranges: Sequence[OffsetRange]) -> Generator[ArrowRecordBatch]:
         config, timeout = self._options.config(), self._options.no_progress_timeout
         consumers = PythonWorker.current().consumers
         unreadable = "unreadable" in self._columns
         if unreadable or "headers" in self._columns or find_spec("numpy") is None:
             # BatchReader has neither headers nor unreadable records.
-            singly = RangeReader(
+            singly = RangesReader(
                 config,
-                part,
+                ranges,
                 no_progress_timeout=timeout,
                 most=_RECORDS,
                 unreadable=unreadable,
                 consumers=consumers,
             )
             columns = RecordColumns(self._columns)
-            yield from map(columns.batch, read_ahead(singly, singly.read))
+            for read in read_ahead(singly, singly.read_ranges):
+                for _, records in read:
+                    yield columns.batch(records)
             return
         from asyncrevoke.spark.reading.batch_columns import BatchColumns
 
-        reader = BatchReader(config, part, no_progress_timeout=timeout, consumers=consumers)
-        in_batches = BatchColumns(part, self._columns)
-        for batches in read_ahead(reader, reader.read_batches):
-            yield from in_batches.rows(batches)
+        reader = BatchReader(config, ranges, no_progress_timeout=timeout, consumers=consumers)
+        in_batches = {each: BatchColumns(each, self._columns) for each in ranges}
+        for read in read_ahead(reader, reader.read_batches):
+            for each, batches in read:
+                yield from in_batches[each].rows(batches)

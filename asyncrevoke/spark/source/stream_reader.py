@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 Json: TypeAlias = "dict[str, dict[str, object]]"
 
+# Starting a task of Spark costs more than reading thousands of records.
+MIN_OFFSETS_PER_TASK = 5000
+
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads micro-batches. For the form of its offsets see :meth:`StreamOffsets.from_json`.
@@ -101,8 +104,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(
         self, start: dict[str, object], end: dict[str, object]
     ) -> Sequence[InputPartition]:
-        """The ranges between two offsets. Raises DataLossError if some of their records were
-        deleted."""
+        """The tasks that read the ranges between two offsets. Raises DataLossError if some of their
+        records were deleted."""
         log = self._log if self._log is not None and end == self._end else self._ask()
         stop = self._without_lost(self._parsed(end), log)
         begin = self._parsed(start)
@@ -121,11 +124,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             part = plan_range(tp, at, last, first, max(log.last[tp], last))
             parts.append(part._replace(topic_id=log.topic_ids[tp.topic]))
         log_missing_offsets(parts, self._options.missing)
-        return parts_of(parts)
+        return parts_of(parts, self._options.min_offsets_per_task or MIN_OFFSETS_PER_TASK)
 
     def read(self, partition: InputPartition) -> Generator[ArrowRecordBatch]:
-        """Read a range; called in a task."""
-        return self._rows.read(cast("Part", partition).part)
+        """Read ranges; called in a task."""
+        return self._rows.read(cast("Part", partition).ranges)
 
     def commit(self, end: dict[str, object]) -> None:
         """Does nothing: Spark keeps offsets in the checkpoint; ``handover`` commits them."""

@@ -48,8 +48,8 @@ class TableReader(DataSourceReader):
         return run_blocking(begin_at_time(self._options.config(), narrow, since))
 
     def read(self, partition: InputPartition) -> Generator[ArrowRecordBatch]:
-        """Read a range; called in a task."""
-        return self._rows.read(cast("Part", partition).part)
+        """Read ranges; called in a task."""
+        return self._rows.read(cast("Part", partition).ranges)
 
 
 class FilteringTableReader(TableReader):

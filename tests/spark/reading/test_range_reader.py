@@ -54,10 +54,11 @@ async def offsets(
         from asyncrevoke.spark.reading.batch_columns import BatchColumns
 
         columns = BatchColumns(wanted, ["offset"])
-        async with BatchReader(config, wanted, no_progress_timeout=patience) as batch_reader:
-            while batches := await batch_reader.read_batches():
-                for rows in columns.rows(batches):
-                    yield rows.column("offset").to_pylist()
+        async with BatchReader(config, [wanted], no_progress_timeout=patience) as batch_reader:
+            while read := await batch_reader.read_batches():
+                for _, batches in read:
+                    for rows in columns.rows(batches):
+                        yield rows.column("offset").to_pylist()
         return
     async with RangeReader(config, wanted, no_progress_timeout=patience, most=10) as reader:
         while records := await reader.read():

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-from spark.real_topics import create_again, delete, produce, set_partitions
+from spark.real_topics import create_again, delete, delete_records, produce, set_partitions
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.spark.errors import DataLossError
@@ -35,10 +35,12 @@ Offsets = dict[str, Any]
 class Query:
     """Calls a reader as Spark does: ``at`` is the end of the last batch."""
 
-    def __init__(self, broker: RunningBroker, **options: str) -> None:
+    def __init__(self, broker: RunningBroker, *columns: str, **options: str) -> None:
         given = {"bootstrap_servers": broker.bootstrap_servers, **options}
-        self.reader = StreamReader(SourceOptions.of(given), ["partition", "offset"])
+        names = ["topic", "partition", "offset", *columns]
+        self.reader = StreamReader(SourceOptions.of(given), names)
         self.at: Offsets = {}
+        self.tasks: list[Part] = []
 
     def begin(self) -> None:
         self.at = cast("Offsets", self.reader.initialOffset())
@@ -46,19 +48,18 @@ class Query:
     def read(self, limit: int | None = None) -> list[tuple[str, int, int]]:
         """The topics, partitions and offsets of the next batch."""
         end = self.reader.latestOffset(self.at, ALL if limit is None else ReadMaxRows(limit))
-        parts = [cast("Part", each) for each in self.reader.partitions(self.at, end)]
+        self.tasks = [cast("Part", each) for each in self.reader.partitions(self.at, end)]
         rows = [
-            (each.part.topic, *row)
-            for each in parts
+            row
+            for each in self.tasks
             for batch in self.reader.read(each)
             for row in zip(
-                batch.column("partition").to_pylist(),
-                batch.column("offset").to_pylist(),
+                *(batch.column(name).to_pylist() for name in ("topic", "partition", "offset")),
                 strict=True,
             )
         ]
         self.at = end
-        return rows
+        return sorted(rows)
 
     def stop(self) -> None:
         self.reader.stop()
@@ -204,6 +205,61 @@ def test_several_topics_share_the_limit_of_a_batch(
     assert query.read(limit=4) == rows(topic, 0, 1, 2) + rows(other, 0)
 
 
+@pytest.mark.parametrize("columns", [(), ("headers",), ("unreadable",)])
+def test_one_task_reads_a_small_batch_of_several_partitions_and_topics(
+    kafka_broker: RunningBroker, topic: str, queries: list[Query], columns: tuple[str, ...]
+) -> None:
+    other = f"{topic}-b"
+    kafka_broker.create_topic(other, 1)
+    set_partitions(kafka_broker, topic, 3)
+    query = Query(kafka_broker, *columns, topic=f"{other},{topic}")
+    queries.append(query)
+    query.begin()
+    for _ in range(2):
+        at = query.at
+        for partition in range(3):
+            produce(kafka_broker, topic, 2 + partition, partition=partition)
+        produce(kafka_broker, other, 3)
+        read = query.read()
+        assert len(query.tasks) == 1
+        assert read == [
+            (each.topic, each.partition, offset)
+            for each in query.tasks[0].ranges
+            for offset in range(each.start, each.end)
+        ]
+        assert len(read) == 12
+        assert query.at != at
+
+
+def test_a_batch_has_a_task_for_each_partition_if_they_have_enough_offsets(
+    kafka_broker: RunningBroker, topic: str, queries: list[Query]
+) -> None:
+    set_partitions(kafka_broker, topic, 3)
+    query = Query(kafka_broker, topic=topic, min_offsets_per_task="2")
+    queries.append(query)
+    query.begin()
+    for partition in range(3):
+        produce(kafka_broker, topic, 2, partition=partition)
+    assert len(query.read()) == 6
+    assert len(query.tasks) == 3
+
+
+def test_a_task_of_several_partitions_names_the_one_that_has_lost_records(
+    kafka_broker: RunningBroker, topic: str, queries: list[Query]
+) -> None:
+    set_partitions(kafka_broker, topic, 2)
+    query = Query(kafka_broker, topic=topic)
+    queries.append(query)
+    for partition in range(2):
+        produce(kafka_broker, topic, 3, partition=partition)
+    query.begin()
+    end = query.reader.latestOffset(query.at, ALL)
+    (task,) = query.reader.partitions(query.at, end)
+    delete_records(kafka_broker, topic, 1, before=2)
+    with pytest.raises(DataLossError, match=rf"^{topic}-1 begins at offset 2, after the planned"):
+        list(query.reader.read(task))
+
+
 def test_assigned_partitions_alone_are_read(
     kafka_broker: RunningBroker, topic: str, queries: list[Query]
 ) -> None:
@@ -220,7 +276,7 @@ def test_assigned_partitions_alone_are_read(
     assert query.read() == rows(topic, 1) + rows(topic, 0, 1, partition=2)
     missing = Query(kafka_broker, assign=f'{{"{topic}": [3]}}')
     queries.append(missing)
-    with pytest.raises(ConfigError, match="there is no partition 3"):
+    with pytest.raises(ConfigError, match="has 3 partitions, none with the number 3"):
         missing.begin()
 
 
