@@ -38,6 +38,7 @@ _SET_BY_REPLAY = (
     "startingoffsetsbytimestamp", "endingoffsetsbytimestamp", "bootstrap_servers",
     "kafka.bootstrap.servers", "isolation_level", "kafka.isolation.level", "include_headers",
     "includeheaders", "include_unreadable", "no_progress_timeout", "failondataloss", "missing",
+    "min_offsets_per_task",
 )  # fmt: skip
 
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from asyncrevoke.spark.replays.settings import StreamReplayOptions
 
+# RowsTask takes the rows of one partition.
+_ONE_PARTITION_EACH = {"min_offsets_per_task": "1"}
+
 
 def replay_stream(
     spark: SparkSession,
@@ -68,8 +71,7 @@ def replay_stream(
         source_options=dict(settings.source_options or {}),
     )
     register(spark)
-    # RowsTask handles one partition.
-    reading = job.options_of_source(topic) | {"start": start, "min_offsets_per_task": "1"}
+    reading = job.options_of_source(topic) | _ONE_PARTITION_EACH | {"start": start}
     if max_offsets_per_trigger is not None:
         reading["max_offsets_per_trigger"] = str(max_offsets_per_trigger)
     rows = spark.readStream.format("asyncrevoke").options(**reading).load()

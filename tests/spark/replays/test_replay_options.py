@@ -51,7 +51,9 @@ def test_an_unknown_engine_is_an_error_and_so_are_options_without_a_reader() -> 
         job("direct", ssl_cafile="/x")
 
 
-@pytest.mark.parametrize("name", ["failOnDataLoss", "startingOffsets", "isolation_level"])
+@pytest.mark.parametrize(
+    "name", ["failOnDataLoss", "startingOffsets", "isolation_level", "min_offsets_per_task"]
+)
 def test_what_a_replay_decides_itself_is_no_option_of_its_reader(name: str) -> None:
     with pytest.raises(ConfigError, match=f"has {name}, which a replay sets .*leave it out"):
         job("jvm", "key", **{name: "x"})
