@@ -12,7 +12,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.structs import TopicPartition
-from spark.real_topics import ended_ranges
+from spark.real_topics import delete, ended_ranges
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.spark.errors import DataLossError, StalledReadError
@@ -142,6 +142,32 @@ async def test_records_that_go_while_a_range_is_read_are_an_error(
     # What came before is whole; nothing was passed over.
     assert read == list(range(len(read)))
     assert len(read) < 50
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["deleted", "created again"])
+async def test_a_topic_that_is_deleted_while_a_range_is_read_is_an_error(
+    config: ConsumerConfig,
+    kafka_broker: RunningBroker,
+    kafka_topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    again: bool,
+) -> None:
+    monkeypatch.setattr(range_reader, "FETCH_BYTES", 4000)
+    monkeypatch.setattr(range_reader, "AHEAD", 8000)
+    await produce(config, kafka_topic, 60, size=3000)
+    (planned,) = await asyncio.to_thread(resolve_ranges, config, kafka_topic)
+    read: list[int] = []
+    with pytest.raises(DataLossError, match=rf"{kafka_topic}-0 was deleted, and perhaps created"):
+        async with asyncio.timeout(60):
+            async for step in offsets(config, planned):
+                if not read:
+                    await asyncio.to_thread(delete, kafka_broker, kafka_topic)
+                    if again:
+                        await asyncio.to_thread(kafka_broker.create_topic, kafka_topic, 1)
+                        await produce(config, kafka_topic, 60)
+                read += step
+    assert read == list(range(len(read)))
+    assert len(read) < 60
 
 
 async def test_a_topic_that_was_created_again_since_the_plan_is_an_error(
