@@ -1,6 +1,7 @@
 """Reading a topic into Spark: this library's source, and Spark's Kafka connector beside it.
 
-``python -m benchmarks.spark.read --packages``
+``python -m benchmarks.spark.read --packages``, and with ``--size 1000``, ``--spread 50`` or
+``--compression lz4``.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from asyncrevoke.spark.source.data_source import register
-from benchmarks.spark.topic import TOPIC, compare, parser, running
+from benchmarks.spark.topic import TOPIC, compare, parser, running, values_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -16,8 +17,15 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Run it."""
-    arguments = parser(__doc__ or "").parse_args()
-    with running(arguments) as (spark, address):
+    options = parser(__doc__ or "")
+    options.add_argument(
+        "--spread", type=int, default=0, help="sizes differ from --size by at most this many bytes"
+    )
+    options.add_argument("--compression", default="none", help="none, gzip, snappy, lz4 or zstd")
+    arguments = options.parse_args()
+    compression = arguments.compression
+    values = values_of(arguments.size, arguments.spread, compressible=compression != "none")
+    with running(arguments, values=values, compression=compression) as (spark, address):
         register(spark)
 
         def ours(schema: str | None = None) -> None:

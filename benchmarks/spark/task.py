@@ -18,7 +18,7 @@ from asyncrevoke.replays.opened_handlers import Target
 from asyncrevoke.spark.arrow import pa
 from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.replays.range_task import RangeTask
-from benchmarks.spark.topic import PARTITIONS, TOPIC, fill
+from benchmarks.spark.topic import PARTITIONS, TOPIC, fill, values_of
 
 _WARM_UP = 2000
 
@@ -36,7 +36,7 @@ def main() -> None:
         return
     with KafkaBroker() as broker:
         broker.create_topic(TOPIC, PARTITIONS)
-        asyncio.run(fill(broker.bootstrap_servers, arguments.records * PARTITIONS, 100))
+        asyncio.run(fill(broker.bootstrap_servers, arguments.records * PARTITIONS, values_of(100)))
         for seconds in ("0.005", "0"):
             for _ in range(arguments.runs):
                 words = [sys.executable, "-m", "benchmarks.spark.task"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import random
 import statistics
 import time
 from contextlib import contextmanager
@@ -21,10 +22,11 @@ from asyncrevoke.broker import KafkaBroker
 from asyncrevoke.spark.session import open_session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
 PARTITIONS = 8
 TOPIC = "benchmark"
+_VALUES = 1009
 # Each by itself, not by ``spark.jars.packages``: of the second one not every repository has the
 # release of the same number, and this one works with it.
 _CONNECTOR = (
@@ -49,14 +51,18 @@ def parser(description: str) -> argparse.ArgumentParser:
 
 @contextmanager
 def running(
-    arguments: argparse.Namespace, records_before: int | None = None
+    arguments: argparse.Namespace,
+    records_before: int | None = None,
+    values: Sequence[bytes] = (),
+    compression: str = "none",
 ) -> Generator[tuple[SparkSession, str]]:
     """A local Spark, and the address of a broker whose topic has so many records: by default those
     that the arguments say."""
     before = arguments.records if records_before is None else records_before
     with KafkaBroker() as broker:
         broker.create_topic(TOPIC, PARTITIONS)
-        asyncio.run(fill(broker.bootstrap_servers, before, arguments.size))
+        values = values or values_of(arguments.size)
+        asyncio.run(fill(broker.bootstrap_servers, before, values, compression))
         builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
         # As open_session() does; the bridge between the connector and handlers gains by it, too.
         builder = builder.config("spark.python.unix.domain.socket.enabled", "true")
@@ -72,26 +78,49 @@ def running(
 
 def with_connector(builder: SparkSession.Builder) -> SparkSession.Builder:
     """A Spark that has the jars of its Kafka connector, from Maven."""
+    return builder.config("spark.jars", jars(*_CONNECTOR))
+
+
+def jars(*artifacts: tuple[str, str, str]) -> str:
+    """The files of these groups, names and versions, separated by commas, from Maven."""
     context = MavenContext(
         resolver=PythonResolver(),
         remote_repos={**GlobalSettings.load().repositories, "central": MAVEN_CENTRAL_URL},
     )
-    jars = [
+    files = [
         context.project(group, artifact).at_version(version).artifact(packaging="jar").resolve()
-        for group, artifact, version in _CONNECTOR
+        for group, artifact, version in artifacts
     ]
-    return builder.config("spark.jars", ",".join(str(jar) for jar in jars))
+    return ",".join(map(str, files))
 
 
-async def fill(address: str, records: int, size: int) -> None:
+def values_of(size: int, spread: int = 0, *, compressible: bool = False) -> list[bytes]:
+    """Values that records have in turn: hexadecimal digits at random if they will be compressed."""
+    chance = random.Random(0)
+    sizes = [
+        size + chance.randint(-spread, spread)
+        for _ in range(_VALUES if spread or compressible else 1)
+    ]
+    if not compressible:
+        return [b"v" * each for each in sizes]
+    return [chance.randbytes(each // 2 + 1).hex().encode()[:each] for each in sizes]
+
+
+async def fill(
+    address: str, records: int, values: Sequence[bytes], compression: str = "none"
+) -> None:
     """Write so many records of 5,000 keys, to the partitions in turn."""
     producer: Any = AIOKafkaProducer(  # half typed
-        bootstrap_servers=address, linger_ms=20, max_batch_size=500_000, max_request_size=2_000_000
-    )
+        bootstrap_servers=address, linger_ms=20, max_batch_size=500_000, max_request_size=2_000_000,
+        compression_type=None if compression == "none" else compression,
+    )  # fmt: skip
     async with producer:
         for number in range(records):
             await producer.send(
-                TOPIC, b"v" * size, key=b"%d" % (number % 5000), partition=number % PARTITIONS
+                TOPIC,
+                values[number % len(values)],
+                key=b"%d" % (number % 5000),
+                partition=number % PARTITIONS,
             )
 
 
