@@ -33,6 +33,9 @@ _OWN_CLASSES: dict[str, type[AsyncRevokeError]] = {
     each.__name__: each for each in (DataLossError, StalledReadError)
 }
 _EXTRA = "pip install 'asyncrevoke[spark]'"
+_CONNECT_EXTRA = "pip install 'asyncrevoke[spark-connect]'"
+# What a client of Spark Connect imports.
+_CONNECT = ("grpcio", "grpcio-status", "googleapis-common-protos", "zstandard")
 
 
 def installed_version(package: str) -> str:
@@ -60,7 +63,8 @@ def check_spark(
         try:
             found = version_of(package)
         except metadata.PackageNotFoundError as error:
-            raise SparkSetupError(f"{package} is not installed: {_EXTRA}") from error
+            extra = _CONNECT_EXTRA if package in _CONNECT else _EXTRA
+            raise SparkSetupError(f"{package} is not installed: {extra}") from error
         if package == "pyspark" and not _OLDEST <= _release(found) < _FIRST_UNTESTED:
             raise SparkSetupError(
                 f"pyspark {found} is installed, and 4.2 or 4.3 is needed: {_EXTRA} "
@@ -100,6 +104,7 @@ def open_session(master: str | None = None, *, app_name: str = "asyncrevoke") ->
     if active is not None and master is None:
         return active
     if master is not None and master.startswith("sc://"):
+        check_spark(more=_CONNECT)
         return Session.builder.remote(master).getOrCreate()
     os.environ["JAVA_HOME"] = check_java()
     os.environ.update(worker_python(master, os.environ))

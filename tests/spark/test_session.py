@@ -20,6 +20,7 @@ from asyncrevoke.spark.session import (
     installed_version,
     is_submitted,
     message_of_task_error,
+    open_session,
     worker_python,
 )
 
@@ -45,6 +46,19 @@ def test_what_only_an_audit_needs_is_missed_by_audits_alone() -> None:
     check_spark(version_of)
     with pytest.raises(SparkSetupError, match=r"duckdb is not installed: .*asyncrevoke\[spark\]"):
         check_spark(version_of, more=["duckdb"])
+
+
+def test_what_a_client_of_spark_connect_lacks_names_its_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def version_of(name: str) -> str:
+        if name == "grpcio-status":
+            raise metadata.PackageNotFoundError(name)
+        return "4.2.0"
+
+    monkeypatch.setattr(metadata, "version", version_of)
+    with pytest.raises(SparkSetupError, match=r"grpcio-status is not .*asyncrevoke\[spark-connect"):
+        open_session("sc://127.0.0.1:1")
 
 
 @pytest.mark.parametrize("version", ["3.5.1", "4.1.2", "4.4.0", "5.0.0.dev1"])

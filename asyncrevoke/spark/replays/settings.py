@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
+from importlib import invalidate_caches
+from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, cast, get_args
 
 from asyncrevoke.config.inherit import INHERIT
@@ -11,6 +14,7 @@ from asyncrevoke.errors import ConfigError
 from asyncrevoke.printable import shown_option
 from asyncrevoke.replays.opened_handlers import Errors, ReplayOrder, Target
 from asyncrevoke.spark.reading.range_reader import NO_PROGRESS_TIMEOUT
+from asyncrevoke.spark.session import is_connected
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -100,9 +104,17 @@ class StreamReplaySettings:
         return Target(name, self.errors, self.bootstrap_servers, self.concurrency, self.order_by)
 
     def send_files(self, spark: SparkSession) -> None:
-        """Send ``py_files`` to the workers."""
-        if self.py_files:
-            spark.addArtifacts(*self.py_files, pyfile=True)
+        """Send ``py_files`` to the workers. Afterwards this process can import them, too."""
+        if not self.py_files:
+            return
+        spark.addArtifacts(*self.py_files, pyfile=True)
+        if is_connected(spark):
+            # Without Spark Connect, Spark does this.
+            for each in map(Path, self.py_files):
+                place = str(each.parent.resolve() if each.suffix == ".py" else each.resolve())
+                if place not in sys.path:
+                    sys.path.append(place)
+            invalidate_caches()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,7 @@ MODULES = {
         "asyncrevoke.integrations.opentelemetry_tracing:OpenTelemetryTracing",
     ),
     "spark": ("asyncrevoke.spark:replay", "asyncrevoke.spark:audit", "asyncrevoke.spark:handover"),
+    "spark-connect": ("asyncrevoke.spark:open_session", "pyspark.sql.connect.session"),
     "testing": ("asyncrevoke.testing.pytest_plugin", "trustme", "testcontainers.core.container"),
 }
 # With these the command line starts.

@@ -87,8 +87,6 @@ def test_handlers_run_where_their_code_was_only_shipped_to(
     environment = {**os.environ, "PYTHONPATH": os.getcwd(), "SPARK_LOCAL_IP": "127.0.0.1"}
     words = [sys.executable, str(tmp_path / "driver.py"), master]
     words += [kafka_broker.bootstrap_servers, topic, str(tmp_path / "out"), str(app)]
-    # The stream's driver imports the application itself, as `asyncrevoke replay` does.
-    environment["PYTHONPATH"] += os.pathsep + str(tmp_path / "code")
     told = run(words, environment, tmp_path, 800)
     assert "OUTCOMES {'ok': 200} 200" in told
     assert "STREAM 200" in told
