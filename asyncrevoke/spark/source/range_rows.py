@@ -76,8 +76,8 @@ class RangeRows:
                 consumers=consumers,
             )
             columns = RecordColumns(self._columns)
-            for read in read_ahead(singly, singly.read_ranges):
-                for _, records in read:
+            for step in read_ahead(singly, singly.read_ranges):
+                for _, records in step:
                     yield columns.batch(records)
             return
         from asyncrevoke.spark.reading.batch_columns import BatchColumns
