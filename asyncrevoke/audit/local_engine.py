@@ -57,16 +57,18 @@ class AuditedTopic(Protocol):
 
     @property
     def has_batches(self) -> bool:
-        """Whether :meth:`batches` can read the headers of record batches."""
+        """Whether :meth:`read` can return the headers of record batches."""
         ...
 
-    async def batches(self, ranges: Sequence[Range], take: Callable[[RecordBatch], None]) -> None:
-        """Pass the batches that have an offset in these ranges to ``take``, with the columns
-        ``batch_headers.BATCHES``."""
-
-    async def read(self, ranges: Sequence[Range], take: Callable[[RecordBatch], None]) -> None:
+    async def read(
+        self,
+        ranges: Sequence[Range],
+        take: Callable[[RecordBatch], None],
+        take_headers: Callable[[RecordBatch], None] | None = None,
+    ) -> None:
         """Pass all records in these ranges to ``take``, in batches of ``part, off, timestamp_us,
-        key_hash, record_hash``."""
+        key_hash, record_hash``, and the record batches that have an offset in these ranges to
+        ``take_headers``, with the columns ``batch_headers.BATCHES``."""
 
 
 async def audit(
@@ -116,41 +118,43 @@ async def _compared(
     group: str | None,
     database: LocalDatabase,
 ) -> AuditResult:
-    if wanted := comparison.batches():
-        database.put("batches", BATCHES, [])
-        headers: list[RecordBatch] = []
-        await source.batches(wanted, headers.append)
-        if headers:
-            chunk = pa.Table.from_batches(headers)
-            database.insert(
-                "batches",
-                chunk,
-                compose(
-                    "SELECT {names} FROM chunk",
-                    names=joined(", ", map(database.dialect.identifier, BATCHES)),
-                ),
-            )
+    headers: list[RecordBatch] = []
+    take_headers = headers.append if comparison.batches() else None
     windows = ranges = comparison.windows()
     read = 0
     two_tiers = comparison.in_two_tiers(windows)
     if two_tiers:
-        read, ranges = await differing(database, comparison, source)
+        read, ranges = await differing(database, comparison, source, take_headers)
     found = _Chunks(database, "source")
-    await source.read(comparison.compare(ranges), found.take)
+    # All windows are read once, so the headers of all batches are known.
+    await source.read(comparison.compare(ranges), found.take, None if two_tiers else take_headers)
     found.put()
+    if take_headers is not None:
+        _put_headers(database, headers)
     if not two_tiers:
         ((read,),) = database.rows("SELECT count(*) FROM source")
     return comparison.result(group, sessions, ranges, read, two_tiers=two_tiers)
 
 
+def _put_headers(database: LocalDatabase, headers: Sequence[RecordBatch]) -> None:
+    database.put("batches", BATCHES, [])
+    if headers:
+        names = joined(", ", map(database.dialect.identifier, BATCHES))
+        query = compose("SELECT {names} FROM chunk", names=names)
+        database.insert("batches", pa.Table.from_batches(headers), query)
+
+
 async def differing(
-    database: LocalDatabase, comparison: Comparison, source: AuditedTopic
+    database: LocalDatabase,
+    comparison: Comparison,
+    source: AuditedTopic,
+    take_headers: Callable[[RecordBatch], None] | None = None,
 ) -> tuple[int, list[Range]]:
     """The number of records of which fingerprints were read, and the ranges in which they differ
-    from the journal's."""
+    from the journal's. ``take_headers`` gets the headers of all record batches."""
     windows = comparison.windows()
     found = _Chunks(database, "read_fingerprints", comparison.fingerprints("chunk"))
-    await source.read(windows, found.take)
+    await source.read(windows, found.take, take_headers)
     found.put()
     database.define("source_fingerprints", MERGED)
     return comparison.differing(windows)

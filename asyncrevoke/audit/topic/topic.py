@@ -85,29 +85,27 @@ class Topic:
             no_progress_timeout=no_progress_timeout,
         )
 
-    async def read(self, ranges: Sequence[Range], take: Callable[[RecordBatch], None]) -> None:
+    async def read(
+        self,
+        ranges: Sequence[Range],
+        take: Callable[[RecordBatch], None],
+        take_headers: Callable[[RecordBatch], None] | None = None,
+    ) -> None:
         """See :class:`~asyncrevoke.audit.local_engine.AuditedTopic`."""
 
         def hashed(wanted: Range, batches: Sequence[Buffer]) -> None:
+            if take_headers is not None:
+                take_headers(headers(wanted.partition, batches))
             partition = TopicPartition(self._name, wanted.partition)
             for data, fields in fields_of(partition, range(wanted.lo, wanted.hi), batches):
                 take(record_columns(wanted.partition, data, fields))
 
-        await self._read(ranges, hashed)
-
-    async def batches(self, ranges: Sequence[Range], take: Callable[[RecordBatch], None]) -> None:
-        """See :class:`~asyncrevoke.audit.local_engine.AuditedTopic`."""
-        await self._read(ranges, lambda wanted, batches: take(headers(wanted.partition, batches)))
-
-    async def _read(
-        self, ranges: Sequence[Range], take: Callable[[Range, Sequence[Buffer]], None]
-    ) -> None:
         async with batch_consumer(self._config) as consumer:
             await read_batches(
                 consumer,
                 self._name,
                 ranges,
-                take,
+                hashed,
                 no_progress_timeout=self._no_progress_timeout,
             )
 

@@ -205,8 +205,7 @@ class _Topic:
             if log is not None
         }
 
-    async def batches(self, ranges: Sequence[Range], take: Callable[[Any], None]) -> None:
-        """See :class:`asyncrevoke.audit.local_engine.AuditedTopic`."""
+    def _read_headers(self, ranges: Sequence[Range], take: Callable[[Any], None]) -> None:
         for each in ranges:
             log = self._logs[each.partition]
             assert log is not None
@@ -222,8 +221,15 @@ class _Topic:
             if rows:
                 take(pa.RecordBatch.from_pydict(dict(zip(BATCHES, columns, strict=True))))
 
-    async def read(self, ranges: Sequence[Range], take: Callable[[Any], None]) -> None:
+    async def read(
+        self,
+        ranges: Sequence[Range],
+        take: Callable[[Any], None],
+        take_headers: Callable[[Any], None] | None = None,
+    ) -> None:
         """See :class:`asyncrevoke.audit.local_engine.AuditedTopic`."""
+        if take_headers is not None:
+            self._read_headers(ranges, take_headers)
         for each in ranges:
             log = self._logs[each.partition]
             assert log is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from asyncrevoke.audit.topic.batch_headers import BATCHES
@@ -37,7 +36,7 @@ def batches_of(
 
     def batches(spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
         rows: list[Any] = []
-        asyncio.run(topic.batches(ranges, rows.append))
+        topic.batches(ranges, rows.append)
         from asyncrevoke.spark.audits.database import small_frame
 
         return small_frame(spark, BATCHES, [tuple(r.values()) for b in rows for r in b.to_pylist()])

@@ -99,18 +99,25 @@ class JournalledTopic:
         """Where each log starts and ends."""
         return {number: Bounds(log.lo, log.hi) for number, log in self.logs.items()}
 
-    async def batches(self, ranges: Sequence[Range], take: Callable[[Any], None]) -> None:
+    def batches(self, ranges: Sequence[Range], take: Callable[[Any], None]) -> None:
         for each in ranges:
             rows = [
                 (b.partition, b.first, b.last + 1, b.records, b.checksum, self.rewritten)
                 for b in self.logs[each.partition].batches(each.partition)
                 if b.first < each.hi and b.last >= each.lo
             ]
-            columns = zip(*rows, strict=True)
+            columns = zip(*rows, strict=True) if rows else [()] * len(BATCHES)
             take(pa.RecordBatch.from_pydict(dict(zip(BATCHES, map(list, columns), strict=True))))
 
-    async def read(self, ranges: Sequence[Range], take: Callable[[Any], None]) -> None:
+    async def read(
+        self,
+        ranges: Sequence[Range],
+        take: Callable[[Any], None],
+        take_headers: Callable[[Any], None] | None = None,
+    ) -> None:
         self.asked += ranges
+        if take_headers is not None:
+            self.batches(ranges, take_headers)
         for each in ranges:
             records = self.logs[each.partition].records(each.partition)
             found = [r for r in records if each.lo <= r.offset < each.hi]
