@@ -164,8 +164,6 @@ class Comparison:
             bool(missing),
             not self._accounting.is_complete,
         )
-        if self._parameters.keyless:
-            database.define("inverted", inverted())
         if self._hashless.by_batch():
             database.define("noted", NOTED)
         rows = database.rows(
@@ -175,6 +173,10 @@ class Comparison:
             )
         )
         self._windows: list[dict[str, Any]] = [dict(zip(_WINDOW, row, strict=True)) for row in rows]
+        if self._parameters.keyless:
+            # If the keys of all records are read, only calls without a record have no key.
+            everywhere = not keys or self.in_two_tiers(self.windows())
+            database.define("inverted", inverted(everywhere=everywhere))
 
     def windows(self) -> list[Range]:
         """The offsets to compare, by partition."""
@@ -240,8 +242,8 @@ class Comparison:
             *found,
         ]
         ((attempts, done),) = self._db.rows(
-            "SELECT a.n, d.n FROM (SELECT count(*) AS n FROM attempts) a,"
-            " (SELECT count(*) AS n FROM first_done) d"
+            "SELECT CAST(coalesce(sum(calls), 0) AS BIGINT),"
+            " CAST(coalesce(sum(completed), 0) AS BIGINT) FROM buckets"
         )
         return AuditResult(
             self._topic,

@@ -332,13 +332,12 @@ class _Rules:
         found: dict[AnomalyKind, Text] = {
             AnomalyKind.PHANTOM: self._rule(
                 """
-                FROM attempts AS a JOIN windows ON windows.part = a.part
+                FROM uneven_calls AS a JOIN windows ON windows.part = a.part
                 LEFT JOIN ranges
                     ON ranges.part = a.part AND a.off >= ranges.lo AND a.off < ranges.hi
-                WHERE NOT {compacted} AND a.off >= windows.log_start
+                LEFT JOIN uneven_records AS r ON r.part = a.part AND r.off = a.off
+                WHERE NOT {compacted} AND r.off IS NULL AND a.off >= windows.log_start
                   AND (a.off >= windows.log_end OR ranges.lo IS NOT NULL)
-                  AND NOT EXISTS (SELECT 1 FROM source WHERE source.part = a.part
-                                  AND source.off = a.off)
                 GROUP BY a.part, a.off
                 """,
                 "a",
@@ -444,9 +443,10 @@ class _Rules:
             AnomalyKind.PENDING: self._rule(
                 """
                 FROM windows AS w LEFT JOIN (
-                    SELECT /*+ BROADCAST(windows) */ windows.part, count(*) AS done
-                    FROM first_done JOIN windows ON windows.part = first_done.part
-                    WHERE first_done.off >= windows.committed GROUP BY windows.part) beyond
+                    SELECT /*+ BROADCAST(windows) */ windows.part,
+                           count(DISTINCT attempts.off) AS done
+                    FROM attempts JOIN windows ON windows.part = attempts.part
+                    WHERE done AND attempts.off >= windows.committed GROUP BY windows.part) beyond
                     ON beyond.part = w.part
                 WHERE w.log_end > w.committed
                 """,

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
+from asyncrevoke.audit.rules.views import in_bucket
 from asyncrevoke.audit.sql.text import compose
+from asyncrevoke.journal.format.schema import BUCKET
 
 if TYPE_CHECKING:
     from asyncrevoke.audit.sql.dialect import SqlDialect
     from asyncrevoke.audit.sql.text import Sql, Text
+
+
+# Offsets of a block, whose calls are compared with the first commit of the block before they are
+# compared with the commit of each offset.
+_BLOCK: Final = 128
 
 
 class RuleParameters(NamedTuple):
@@ -59,44 +66,143 @@ TENANCIES: Final = """
 """The time in which a session owned a partition, up to the last row of its journal."""
 
 
+UNEVEN: Final = """
+    SELECT coalesce(source_bits.part, call_bits.part) AS part,
+           coalesce(source_bits.bucket, call_bits.bucket) AS bucket
+    FROM source_bits FULL JOIN call_bits
+        ON call_bits.part = source_bits.part AND call_bits.bucket = source_bits.bucket
+    WHERE source_bits.has IS DISTINCT FROM call_bits.called
+       OR call_bits.called IS DISTINCT FROM call_bits.completed
+"""
+"""The buckets in which the topic's records, those with a call and those that are done differ."""
+
+
 def definitions(sql: SqlDialect, terms: RuleParameters) -> dict[str, Text]:
     """The tables that several rules read, in the order in which they must be defined."""
-    skew = terms.skew_us
     keyed: dict[str, Text] = {"keyed": _keyed(terms)} if terms.keyless else {}
-    tables: dict[str, Text] = {
+    return {
+        **keyed,
+        "disordered": _disordered(terms),
+        "sought": SOUGHT,
+        "tenancies": TENANCIES,
+        **_uneven_buckets(sql),
+        **_late(sql, terms.skew_us),
+        **_repeated(sql, terms.skew_us),
+    }
+
+
+def _uneven_buckets(sql: SqlDialect) -> dict[str, Text]:
+    """The records and calls of ``uneven`` buckets. In all others each record of the topic has a
+    done call, and each call has a record."""
+
+    def bits(where: LiteralString = "true") -> Sql:
+        return sql.bits(in_bucket(where))
+
+    bucket = sql.whole("off", BUCKET)
+    within = compose("uneven.bucket = {bucket}", bucket=bucket)
+    return {
+        "call_bits": compose(
+            """
+            SELECT part, {bucket} AS bucket, {called} AS called, {completed} AS completed
+            FROM attempts WHERE off >= 0 GROUP BY part, {bucket}
+        """,
+            bucket=bucket,
+            called=bits(),
+            completed=bits("done"),
+        ),
+        "source_bits": compose(
+            "SELECT part, {bucket} AS bucket, {bits} AS has FROM source GROUP BY part, {bucket}",
+            bucket=bucket,
+            bits=bits(),
+        ),
+        "uneven": UNEVEN,
+        "uneven_records": compose(
+            """
+            SELECT source.part, source.off
+            FROM source JOIN uneven ON uneven.part = source.part AND {within}
+        """,
+            within=within,
+        ),
+        "uneven_calls": compose(
+            """
+            SELECT /*+ BROADCAST(uneven) */ attempts.*
+            FROM attempts JOIN uneven ON uneven.part = attempts.part AND {within}
+        """,
+            within=within,
+        ),
         "never_done": compose(
             """
             SELECT /*+ BROADCAST(windows) */
-                   source.part, source.off, covers.at_us, covers.session, covers.beyond
-            FROM source JOIN windows ON windows.part = source.part
-            LEFT JOIN first_done ON first_done.part = source.part AND first_done.off = source.off
+                   n.part, n.off, covers.at_us, covers.session, covers.beyond
+            FROM (SELECT r.part, r.off FROM uneven_records AS r
+                  LEFT JOIN (SELECT part, off FROM uneven_calls WHERE done) AS completed
+                      ON completed.part = r.part AND completed.off = r.off
+                  WHERE completed.off IS NULL) AS n
+            JOIN windows ON windows.part = n.part
             {covering}
-            WHERE first_done.off IS NULL AND source.off >= windows.lo
-              AND source.off < windows.committed
+            WHERE n.off >= windows.lo AND n.off < windows.committed
         """,
-            covering=sql.covering("source", "LEFT"),
+            covering=sql.covering("n", "LEFT"),
         ),
-        "sought": SOUGHT,
-        "tenancies": TENANCIES,
+    }
+
+
+def _late(sql: SqlDialect, skew: int) -> dict[str, Text]:
+    """The calls that started or ended after a commit covered their record."""
+    block = compose("off - (off & {mask})", mask=_BLOCK - 1)
+    return {
+        # When the first offset of each block was committed: not after any other offset in it.
+        "block_commits": compose(
+            """
+            SELECT b.part, b.off, covers.at_us
+            FROM (SELECT DISTINCT part, {block} AS off FROM attempts) AS b {covering}
+        """,
+            block=block,
+            covering=sql.covering("b"),
+        ),
+        "late": compose(
+            """
+            SELECT a.*, covers.at_us AS covered, covers.session AS coverer, covers.beyond
+            FROM (SELECT attempts.* FROM attempts JOIN block_commits
+                      ON block_commits.part = attempts.part AND block_commits.off = {block}
+                  WHERE greatest(s, f) > block_commits.at_us + {least}) AS a {covering}
+            WHERE greatest(s, f) > covers.at_us + if(a.session = covers.session, 0, {skew})
+        """,
+            block=compose("attempts.off - (attempts.off & {mask})", mask=_BLOCK - 1),
+            covering=sql.covering("a"),
+            least=min(skew, 0),
+            skew=skew,
+        ),
         # Calls that started after a commit covered their record, without a seek back.
         "after_commit": compose(
             """
-            SELECT * FROM (
-                SELECT attempts.*, covers.at_us AS covered, covers.session AS coverer, covers.beyond
-                FROM attempts {covering}) c
+            SELECT * FROM late AS c
             WHERE (done OR attempt IS NOT NULL) AND s > covered + if(session = coverer, 0, {skew})
               AND NOT EXISTS (SELECT 1 FROM resets WHERE resets.part = c.part
                               AND resets.off <= c.off AND resets.at_us >= c.covered
                               AND resets.at_us <= c.s)
         """,
-            covering=sql.covering("attempts"),
             skew=skew,
         ),
-        "repeated": """
+    }
+
+
+def _repeated(sql: SqlDialect, skew: int) -> dict[str, Text]:
+    """The calls for records that have several."""
+    return {
+        # A bucket with as many calls as offsets has no offset with several.
+        "crowded": "SELECT part, bucket FROM buckets WHERE calls > called",
+        "repeated": compose(
+            """
             SELECT a.* FROM attempts AS a JOIN (
-                SELECT part, off FROM attempts GROUP BY part, off HAVING count(*) > 1) again
+                SELECT /*+ BROADCAST(crowded) */ attempts.part, attempts.off
+                FROM attempts JOIN crowded
+                    ON crowded.part = attempts.part AND crowded.bucket = {bucket}
+                GROUP BY attempts.part, attempts.off HAVING count(*) > 1) again
                 ON a.part = again.part AND a.off = again.off
         """,
+            bucket=sql.whole("attempts.off", BUCKET),
+        ),
         "concurrent": compose(
             """
             SELECT a.part, a.off, a.key_hash, a.session, b.session AS other, a.s, a.f,
@@ -107,8 +213,16 @@ def definitions(sql: SqlDialect, terms: RuleParameters) -> dict[str, Text]:
         """,
             skew=skew,
         ),
+        # Only of records that the rules ask for.
+        "first_done": """
+            SELECT attempts.part, attempts.off, min(f) AS f, min_by(session, f) AS session,
+                   count(*) AS times, any_value(key_hash) AS key_hash
+            FROM attempts JOIN (SELECT part, off FROM repeated
+                                UNION SELECT part, off FROM late) AS asked
+                ON asked.part = attempts.part AND asked.off = attempts.off
+            WHERE done GROUP BY attempts.part, attempts.off
+        """,
     }
-    return keyed | {"disordered": _disordered(terms)} | tables
 
 
 def in_lanes(terms: RuleParameters) -> Sql:

@@ -127,12 +127,13 @@ def _offsets(sql: SqlDialect, hashless: Sequence[int], *, incomplete: bool) -> d
     """The offsets that were handled, done and committed."""
     in_log = "done AND off >= log_lo AND off < log_hi"
     return {
-        # All that the comparison needs of attempts, in one pass: their offsets, and the
-        # fingerprints of done records that the topic has.
+        # In one pass over all attempts: their offsets, the fingerprints of done records that the
+        # topic has, and the numbers of calls, of offsets with a call, and of done offsets.
         "buckets": compose(
             """
             SELECT part, {bucket} AS bucket,
-                   min(off) AS lo, max(off) + 1 AS hi, {mixtures}
+                   min(off) AS lo, max(off) + 1 AS hi, {mixtures},
+                   count(*) AS calls, {called} AS called, {completed} AS completed
             FROM (SELECT /*+ BROADCAST(bounds) */ attempts.part, attempts.off, record_hash, done,
                          bounds.lo AS log_lo, bounds.hi AS log_hi
                   FROM attempts LEFT JOIN bounds ON bounds.part = attempts.part) placed
@@ -140,6 +141,8 @@ def _offsets(sql: SqlDialect, hashless: Sequence[int], *, incomplete: bool) -> d
         """,
             bucket=sql.whole("off", BUCKET),
             mixtures=mixtures(marked(sql, hashless), in_log),
+            called=sql.distinct(in_bucket()),
+            completed=sql.distinct(in_bucket("done")),
         ),
         "known": compose(
             """
@@ -160,11 +163,6 @@ def _offsets(sql: SqlDialect, hashless: Sequence[int], *, incomplete: bool) -> d
                             ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS beyond
                         FROM commits)
                   GROUP BY part, beyond)
-        """,
-        "first_done": """
-            SELECT part, off, min(f) AS f, min_by(session, f) AS session, count(*) AS times,
-                   any_value(key_hash) AS key_hash
-            FROM attempts WHERE done GROUP BY part, off
         """,
         # From the start of the journal (or log) to the committed offset, by any client, or to the
         # last attempt.
@@ -198,11 +196,11 @@ def _handovers(stall_us: int) -> dict[str, Text]:
     }
 
 
-def inverted() -> LiteralString:
+def inverted(*, everywhere: bool) -> Sql:
     """Records without a hash of the key that may have been handled out of order: when they began, a
     record of a lower offset had not ended, or a record of a higher offset began before they had
-    ended."""
-    return """
+    ended. Unless ``everywhere``, only in partitions of ``uneven``."""
+    query: LiteralString = """
         SELECT part, off, s FROM (
             SELECT *, max(f) OVER (PARTITION BY part ORDER BY off
                                    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS ended,
@@ -211,9 +209,15 @@ def inverted() -> LiteralString:
             FROM (SELECT part, off, min(s) AS s, min(CASE WHEN done THEN f END) AS f,
                          bool_or(hashless.session IS NOT NULL) AS keyless
                   FROM attempts LEFT JOIN hashless ON hashless.session = attempts.session
-                  WHERE attempt IS NOT NULL GROUP BY part, off))
+                  WHERE attempt IS NOT NULL {which} GROUP BY part, off))
         WHERE keyless AND (s < ended OR f > begun)
     """
+    return compose(query, which="" if everywhere else "AND part IN (SELECT part FROM uneven)")
+
+
+def in_bucket(where: LiteralString = "true") -> Sql:
+    """The position of an offset in its bucket, for the rows that match ``where``."""
+    return compose("CASE WHEN {where} THEN off & {last} END", where=where, last=BUCKET - 1)
 
 
 def marked(sql: SqlDialect, hashless: Sequence[int]) -> Text:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, LiteralString, Protocol
 
 from asyncrevoke.audit.sql.text import Sql, compose, identifier, joined, literal
+from asyncrevoke.journal.format.schema import BUCKET
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,6 +41,15 @@ class SqlDialect(Protocol):
 
     def hashed(self, number: Text) -> Sql:
         """A BIGINT hash of a number."""
+        ...
+
+    def bits(self, number: Text) -> Sql:
+        """The aggregate of numbers from 0 up to, not including, ``BUCKET`` as a set of bits: equal
+        for equal sets."""
+        ...
+
+    def distinct(self, number: Text) -> Sql:
+        """The number of distinct numbers from 0 up to, not including, ``BUCKET``."""
         ...
 
     def quantiles(self, value: Text, *wanted: float) -> Sql:
@@ -79,6 +89,14 @@ class DuckDialect:
     def hashed(self, number: Text) -> Sql:
         """See :class:`SqlDialect`."""
         return compose("CAST(hash({number}) >> 1 AS BIGINT)", number=number)
+
+    def bits(self, number: Text) -> Sql:
+        """See :class:`SqlDialect`."""
+        return compose("bitstring_agg({number}, 0, {last})", number=number, last=BUCKET - 1)
+
+    def distinct(self, number: Text) -> Sql:
+        """See :class:`SqlDialect`."""
+        return compose("coalesce(bit_count({bits}), 0)", bits=self.bits(number))
 
     def quantiles(self, value: Text, *wanted: float) -> Sql:
         """See :class:`SqlDialect`."""
@@ -122,6 +140,14 @@ class SparkDialect:
     def hashed(self, number: Text) -> Sql:
         """See :class:`SqlDialect`."""
         return compose("xxhash64({number})", number=number)
+
+    def bits(self, number: Text) -> Sql:
+        """See :class:`SqlDialect`. A bitmap of Spark has 32,768 bits and begins at 1."""
+        return compose("bitmap_construct_agg(bitmap_bit_position(({number}) + 1))", number=number)
+
+    def distinct(self, number: Text) -> Sql:
+        """See :class:`SqlDialect`."""
+        return compose("bitmap_count({bits})", bits=self.bits(number))
 
     def quantiles(self, value: Text, *wanted: float) -> Sql:
         """See :class:`SqlDialect`."""

@@ -23,14 +23,27 @@ if TYPE_CHECKING:
 
 # Tables that are collected into this process if they are small. Spark needs several jobs for each
 # query, and takes longer to plan than to run it.
-_SMALL_TABLES = frozenset({"events", "buckets", "tenures", "noted"})
+_SMALL_TABLES = frozenset(
+    {
+        *("events", "buckets", "tenures", "noted"),
+        # What several rules look at, and what is empty if nothing differs.
+        *("disordered", "first_done", "late", "repeated"),
+        *("uneven", "uneven_calls", "uneven_records"),
+    }
+)
 # Larger tables stay in Spark.
 MOST_LOCAL_ROWS = 500_000
 # Only Spark's dialect defines this table.
 _PIECES = "covering_pieces"
 # Tables that Python tasks compute and several queries read.
 _PERSISTED = frozenset({"source", "batches"})
-_TYPES = {"INT": pa.int32(), "BIGINT": pa.int64(), "DOUBLE": pa.float64(), "STRING": pa.string()}
+_TYPES = {
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "DOUBLE": pa.float64(),
+    "STRING": pa.string(),
+    "BOOLEAN": pa.bool_(),
+}
 _NAMES = {kind: name for name, kind in _TYPES.items()}
 
 
