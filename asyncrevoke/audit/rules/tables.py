@@ -39,24 +39,32 @@ class RuleParameters(NamedTuple):
     unaccounted: bool = False
 
 
-SOUGHT: Final = """
+_SOUGHT: Final = """
     SELECT sought.part, max(greatest(sought.lo, coalesce(c.off, 0))) AS lo, sought.hi
-    FROM (SELECT resets.part, resets.session, resets.off AS hi, resets.at_us,
-                 max(spans.since) AS since, max_by(spans.off, spans.since) AS lo
+    FROM (SELECT resets.part, resets.session, resets.off AS hi, resets.at_us, resets.generation,
+                 max(spans.since) AS since, max_by(spans.off, spans.since) AS lo,
+                 max_by(spans.generation, spans.since) AS called_in
           FROM events AS resets
           JOIN spans ON resets.session = spans.session AND resets.part = spans.part
               AND resets.at_us >= spans.since
               AND (spans.off <> resets.off OR resets.at_us > spans.since + 10000)
           WHERE resets.kind = 'RESET'
-          GROUP BY resets.part, resets.session, resets.off, resets.at_us) AS sought
-    LEFT JOIN commits AS c ON c.session = sought.session AND c.part = sought.part
-        AND c.at_us >= sought.since AND c.at_us < sought.at_us
+          GROUP BY resets.part, resets.session, resets.off, resets.at_us,
+                   resets.generation) AS sought
+    LEFT JOIN commits AS c ON c.part = sought.part AND c.at_us >= sought.since
+        AND c.at_us < sought.at_us - if(c.session = sought.session, 0, {skew})
     WHERE sought.hi > sought.lo
+      AND NOT EXISTS (SELECT 1 FROM spans AS other
+                      WHERE other.part = sought.part AND other.session <> sought.session
+                        AND other.generation > sought.called_in
+                        AND other.generation < sought.generation)
     GROUP BY sought.part, sought.session, sought.since, sought.hi, sought.at_us
+    HAVING max(greatest(sought.lo, coalesce(c.off, 0))) < sought.hi
 """
-"""The offsets that a seek may have skipped: from the offset that was committed then to the target
-of the seek. The row of a seek may follow the end of the ownership in which the session called it,
-even the next ASSIGN row, which then has the offset of the seek."""
+"""The offsets that a seek may have skipped: from what the group had committed then to the target of
+the seek. The row of a seek may follow the end of the ownership in which the session called it, even
+the next ASSIGN row, which then has the offset of the seek; not if another session owned the
+partition in between."""
 
 TENANCIES: Final = """
     SELECT spans.part, spans.session, spans.generation, spans.since,
@@ -83,7 +91,7 @@ def definitions(sql: SqlDialect, terms: RuleParameters) -> dict[str, Text]:
     return {
         **keyed,
         "disordered": _disordered(terms),
-        "sought": SOUGHT,
+        "sought": compose(_SOUGHT, skew=terms.skew_us),
         "tenancies": TENANCIES,
         **_uneven_buckets(sql),
         **_late(sql, terms.skew_us),

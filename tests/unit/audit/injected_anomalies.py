@@ -140,6 +140,19 @@ def lost_by_one_before_another_seeks(a: JournalMember, b: JournalMember) -> None
     b.more.append(b.fact(RowKind.RESET, at(50), 52, 2))
 
 
+def lost_by_one_before_another_is_assigned_the_offset_that_it_seeks(
+    a: JournalMember, b: JournalMember
+) -> None:
+    """The other one owned the partition before, too, and its seek skips nothing."""
+    del a.attempts[30]
+    b.begin[0] = b.begin[0]._replace(at=START - 20 * MS)
+    b.begin[1:1] = [
+        b.fact(RowKind.ASSIGN, START - 10 * MS, 0, 0),
+        b.fact(RowKind.RELEASED, START - 5 * MS, 0, 0)._replace(offset=None),
+    ]
+    b.more.append(b.fact(RowKind.RESET, b.begin[3].at + MS, 50, 2))
+
+
 def gone_back_by_a_seek(a: JournalMember, _b: JournalMember) -> None:
     again = at(50) + 5 * MS
     a.more = [
@@ -217,6 +230,7 @@ CASES = (
     Injected(a_stall, (("stall", 50, 50),)),
     Injected(sought_past, (("sought_past", 30, 39),)),
     Injected(lost_by_one_before_another_seeks, (("lost", 30, 30), ("sought_past", 50, 51))),
+    Injected(lost_by_one_before_another_is_assigned_the_offset_that_it_seeks, (("lost", 30, 30),)),
     Injected(gone_back_by_a_seek, (("redelivery", 49, 49),)),
     Injected(an_orphan, (("orphan", 50, 50),)),
     Injected(killed, (("journal_gap", None, None),)),
