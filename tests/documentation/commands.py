@@ -40,6 +40,10 @@ def check_command(words: list[str], folder: Path) -> None:
     program, *arguments = words
     if program == "pip":
         _check_pip(arguments)
+    elif program.endswith(".sh"):
+        assert os.access(ROOT / program, os.X_OK), f"{program} cannot be executed"
+    elif program == "source":  # the output of a command before it
+        assert len(arguments) == 1, arguments
     elif program == "tox":
         _check_tox(arguments)
     elif program == "pre-commit":

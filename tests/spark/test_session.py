@@ -51,6 +51,8 @@ def test_what_only_an_audit_needs_is_missed_by_audits_alone() -> None:
 def test_what_a_client_of_spark_connect_lacks_names_its_extra(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    pytest.importorskip("pyspark", reason="needs the extra spark")
+
     def version_of(name: str) -> str:
         if name == "grpcio-status":
             raise metadata.PackageNotFoundError(name)

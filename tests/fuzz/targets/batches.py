@@ -389,7 +389,7 @@ def _decoded(batch: RecordBatch) -> list[tuple[object, ...]] | type[CorruptBatch
         return type(error)
     return [
         (
-            type(each),
+            isinstance(each, UnreadableRecord),
             each.offset,
             each.timestamp,
             each.timestamp_type,
