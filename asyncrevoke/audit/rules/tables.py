@@ -59,7 +59,6 @@ _SOUGHT: Final = """
                         AND other.generation > sought.called_in
                         AND other.generation < sought.generation)
     GROUP BY sought.part, sought.session, sought.since, sought.hi, sought.at_us
-    HAVING max(greatest(sought.lo, coalesce(c.off, 0))) < sought.hi
 """
 """The offsets that a seek may have skipped: from what the group had committed then to the target of
 the seek. The row of a seek may follow the end of the ownership in which the session called it, even
