@@ -13,9 +13,12 @@ from rich.console import Console
 
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
 from asyncrevoke.cli.terminal import print_error
+from asyncrevoke.config.topics import check_topics
 from asyncrevoke.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from asyncrevoke.config import ConsumerConfig
 
 DEFAULT_PORT = 8983
@@ -38,13 +41,21 @@ def dashboard(
             "localhost, --host and all IP addresses are allowed."
         ),
     ] = None,
+    dead_letter_topic: Annotated[
+        list[str] | None,
+        typer.Option(help="A dead letter topic that the page can list; may be repeated."),
+    ] = None,
+    dead_letter_values: Annotated[
+        bool,
+        typer.Option("--dead-letter-values", help="Show key, headers, value and error of those."),
+    ] = False,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     connection: ConnectionOptions,
 ) -> None:
     """Show a consumer group on a live page until Ctrl-C: owners of partitions, and lag.
 
-    Shows groups of any client, from reports of brokers, twice a second. dashboard_router(consumer)
-    shows more, in the process of an application.
+    Shows groups of any client, from reports of brokers, twice a second, and lists dead letter
+    topics. dashboard_router(consumer) shows more, in the process of an application.
 
     Example: `asyncrevoke dashboard --group billing --bootstrap-servers kafka-1:9092 --open`
     """
@@ -55,11 +66,20 @@ def dashboard(
             request_timeout=10.0,
             client_id="asyncrevoke-dashboard",
         )
+        topics = check_topics(tuple(dead_letter_topic or ()), "--dead-letter-topic")
+        shown = _ShownGroup(config, group, topics, dead_letter_values)
         page = _GroupPage(host, port, tuple(allowed_host or ()))
-        asyncio.run(_show(config, group, page, open_page, messages))
+        asyncio.run(_show(shown, page, open_page, messages))
     except (ConfigError, OSError) as error:
         print_error(error, messages)
         raise typer.Exit(2) from error
+
+
+class _ShownGroup(NamedTuple):
+    config: ConsumerConfig
+    group: str
+    dead_letter_topics: Sequence[str]
+    dead_letter_values: bool
 
 
 class _GroupPage(NamedTuple):
@@ -68,20 +88,21 @@ class _GroupPage(NamedTuple):
     allowed_hosts: tuple[str, ...]
 
 
-async def _show(
-    config: ConsumerConfig, group: str, page: _GroupPage, open_page: bool, messages: Console
-) -> None:
+async def _show(shown: _ShownGroup, page: _GroupPage, open_page: bool, messages: Console) -> None:
     from asyncrevoke.dashboard.group_watch import GroupWatch
     from asyncrevoke.dashboard.history import History
     from asyncrevoke.dashboard.server import served
+    from asyncrevoke.dashboard.stored_letters import StoredLetters
 
-    history = History(group)
-    async with served(history, *page) as address:
+    history = History(shown.group)
+    readable = dict.fromkeys(shown.dead_letter_topics, shown.config)
+    stored = StoredLetters(lambda: readable, values=shown.dead_letter_values)
+    async with served(history, *page, stored=stored) as address:
         print(address, flush=True)
         messages.print("Ctrl-C ends it", highlight=False)
         if open_page:
             await asyncio.to_thread(webbrowser.open, address)
-        watching = asyncio.create_task(GroupWatch(config, group, history).run())
+        watching = asyncio.create_task(GroupWatch(shown.config, shown.group, history).run())
         loop = asyncio.get_running_loop()
         for each in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(each, watching.cancel)

@@ -7,7 +7,7 @@ import re
 from contextlib import aclosing
 from functools import partial
 from importlib.resources import files
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
@@ -15,11 +15,15 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from asyncrevoke.dashboard.history import KEPT
-from asyncrevoke.dashboard.page import dead_letter, parts
+from asyncrevoke.dashboard.page import dead_letter, parts, stored_contents, stored_letters
+from asyncrevoke.dashboard.stored_letters import StoredLetters
+from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
+from asyncrevoke.errors import AsyncRevokeError, ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
+    from starlette.datastructures import QueryParams
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
 
@@ -39,7 +43,9 @@ _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+_Endpoint: TypeAlias = "Callable[[Request], Awaitable[Response]]"
 _NUMBER: Final = re.compile("[0-9]{1,18}")
+_PLACE: Final = re.compile("([0-9]{1,18}):([0-9]{1,18})")
 _HEADERS: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": _POLICY,
@@ -59,10 +65,12 @@ class Dashboard:
     """Serves a history. Renders it once for all viewers, and only while there are viewers.
 
     Nothing is queued for a viewer that does not read: its next message is the newest rendering.
+    Viewers can list the dead letter topics of ``stored``.
     """
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, stored: StoredLetters | None = None) -> None:
         self.history = history
+        self._stored = stored or StoredLetters(dict)
         self._rendered: tuple[int, bytes] = (-1, b"")
         self._rendered_at = 0.0
         self.renderings = 0
@@ -73,51 +81,70 @@ class Dashboard:
         async def moved(request: Request) -> RedirectResponse:
             return RedirectResponse(f"{request.url.path}/")
 
-        async def live(request: Request) -> Response:
-            if (rejection := _rejected_site(request)) is not None:
-                return rejection
+        async def live(_request: Request) -> Response:
             if self.history.listeners >= _MOST_VIEWERS:
                 return _rejected(f"the page already has {_MOST_VIEWERS} viewers", 503)
             return _Live(self)
 
         async def view(request: Request) -> Response:
-            if (rejection := _rejected_site(request)) is not None:
-                return rejection
             try:
                 ago = float(request.query_params.get("ago", "0"))
             except ValueError:
                 return _rejected("ago must be a number of seconds", 400)
             if not 0 <= ago <= KEPT:
                 return _rejected(f"ago must be 0 to {KEPT:g} seconds", 400)
-            content = msgspec.json.encode(parts(self.history, ago))
-            return Response(content, media_type="application/json", headers=_HEADERS)
+            return _json(parts(self.history, ago, self._stored.topics()))
 
         async def letter(request: Request) -> Response:
-            if (rejection := _rejected_site(request)) is not None:
-                return rejection
             number = request.query_params.get("number", "")
             shown = dead_letter(self.history, int(number)) if _NUMBER.fullmatch(number) else None
             if shown is None:
                 return _rejected("this dead letter is no longer kept", 404)
-            return Response(
-                msgspec.json.encode(shown), media_type="application/json", headers=_HEADERS
-            )
+            return _json(shown)
+
+        async def stored(request: Request) -> Response:
+            try:
+                return _json(await self._listed(request.query_params))
+            except AsyncRevokeError as error:
+                return _rejected(str(error), 404)
 
         async def file(_request: Request, *, name: str) -> Response:
             content = files("asyncrevoke.dashboard").joinpath("static", name).read_text("utf-8")
             return Response(content, media_type=_TYPES[name], headers=_HEADERS)
 
+        data = {"/live": live, "/view": view, "/dead-letter": letter, "/dead-letters": stored}
         names = {"/": "index.html", **{f"/{name}": name for name in _TYPES}}
         return [
             *([Route(prefix, moved, include_in_schema=False)] if prefix else []),
-            Route(f"{prefix}/live", live, include_in_schema=False),
-            Route(f"{prefix}/view", view, include_in_schema=False),
-            Route(f"{prefix}/dead-letter", letter, include_in_schema=False),
+            *(
+                Route(f"{prefix}{path}", _of_this_site(endpoint), include_in_schema=False)
+                for path, endpoint in data.items()
+            ),
             *(
                 Route(f"{prefix}{path}", partial(file, name=name), include_in_schema=False)
                 for path, name in names.items()
             ),
         ]
+
+    async def _listed(self, asked: QueryParams) -> dict[str, str]:
+        """A dead letter topic, or one of its dead letters. Raises AsyncRevokeError."""
+        topic = asked.get("topic", "")
+        if (place := asked.get("place")) is not None:
+            if (numbers := _PLACE.fullmatch(place)) is None:
+                raise ConfigError("place must be PARTITION:OFFSET")
+            partition, offset = int(numbers[1]), int(numbers[2])
+            contents = await self._stored.shown_contents(topic, partition, offset)
+            return stored_contents(topic, partition, offset, contents)
+        partitions = asked.getlist("origin_partition")
+        if any(_NUMBER.fullmatch(number) is None for number in partitions):
+            raise ConfigError("origin_partition must be a number")
+        chosen = DeadLetterFilter(
+            origin_topics=frozenset(asked.getlist("origin_topic")),
+            origin_partitions=frozenset(map(int, partitions)),
+            errors=frozenset(asked.getlist("error")),
+        )
+        reading = await self._stored.newest(topic)
+        return stored_letters(reading, chosen, values=self._stored.values)
 
     async def stream(self, seconds: float = _STREAM) -> AsyncGenerator[bytes]:
         """Server-sent events for some seconds: a rendering at once, after each change, and each
@@ -139,14 +166,27 @@ class Dashboard:
     def _rendering(self) -> bytes:
         now = self.history.clock()
         if self._rendered[0] != self.history.version or now - self._rendered_at > _LATEST / 2:
-            self._rendered = self.history.version, msgspec.json.encode(parts(self.history, 0))
+            shown = parts(self.history, 0, self._stored.topics())
+            self._rendered = self.history.version, msgspec.json.encode(shown)
             self._rendered_at = now
             self.renderings += 1
         return self._rendered[1]
 
 
+def _json(shown: dict[str, str]) -> Response:
+    content = msgspec.json.encode(shown)
+    return Response(content, media_type="application/json", headers=_HEADERS)
+
+
 def _rejected(text: str, status: int) -> Response:
     return PlainTextResponse(text, status, headers=_HEADERS)
+
+
+def _of_this_site(endpoint: _Endpoint) -> _Endpoint:
+    async def checked(request: Request) -> Response:
+        return _rejected_site(request) or await endpoint(request)
+
+    return checked
 
 
 def _rejected_site(request: Request) -> Response | None:

@@ -32,14 +32,14 @@ class ShownDeadLetter(NamedTuple):
     contents: tuple[tuple[str, str], ...]
 
 
-def contents(record: Record, error: BaseException) -> tuple[tuple[str, str], ...]:
-    """The message of the error, and the record. Each text is cut after 2,000 bytes."""
+def contents(record: Record, error: str) -> tuple[tuple[str, str], ...]:
+    """The error's message, and the record. Each text is cut after 2,000 bytes."""
     headers = [
         (f"header {printable(name, _MOST_BYTES)}", _shown(value))
         for name, value in record.headers[:_MOST_HEADERS]
     ]
     return (
-        ("error", printable(str(error), _MOST_BYTES)),
+        ("error", printable(error, _MOST_BYTES)),
         ("key", _shown(record.key)),
         *headers,
         ("value", _shown(record.value)),

@@ -155,7 +155,7 @@ class History:
                 record.topic_partition,
                 record.offset,
                 type(error).__name__,
-                contents(record, error),
+                contents(record, str(error)),
             )
         )
         self.changed()

@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.dashboard import picture
 from asyncrevoke.dashboard.history import Pending
+from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
+from asyncrevoke.dead_letters.listing import Counting
 from asyncrevoke.pages.drawing import Drawing
 from asyncrevoke.pages.templates import render_blocks
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from asyncrevoke.dashboard.history import History, Place, Sample
+    from asyncrevoke.dashboard.stored_letters import TopicReading
+    from asyncrevoke.dead_letters.listing import DeadLetterCount
     from asyncrevoke.model import TopicPartition
 
 _NOTES = 40
 _MOST_ROWS = 50
 
 
-def parts(history: History, ago: float) -> dict[str, str]:
-    """HTML by the id of its element, as of ``ago`` seconds before now."""
+def parts(history: History, ago: float, dead_letter_topics: Sequence[str] = ()) -> dict[str, str]:
+    """HTML by the id of its element, as of ``ago`` seconds before now.
+
+    The viewer can list ``dead_letter_topics``.
+    """
     until, live = history.clock() - ago, not ago
     owned, lanes = _owned(history, until), picture.lanes(history, until)
     places = [place for places in history.places.values() for place in places]
@@ -48,6 +58,7 @@ def parts(history: History, ago: float) -> dict[str, str]:
         handlers=[each for owner in history.handlers.values() for each in owner],
         unavailable=[(owner, each) for owner, all_ in history.unavailable.items() for each in all_],
         dead_letters=history.dead_letters.most_common(_MOST_ROWS),
+        dead_letter_topics=dead_letter_topics,
         letters=list(reversed(history.letters)),
         results=history.results.most_common(_MOST_ROWS),
         notes=history.notes(until, _NOTES),
@@ -60,7 +71,58 @@ def dead_letter(history: History, number: int) -> dict[str, str] | None:
     letter = next((each for each in history.letters if each.number == number), None)
     if letter is None:
         return None
-    return render_blocks("dashboard/dead_letter.html", letter=letter, clock=_clock)
+    return render_blocks(
+        "dashboard/dead_letter.html",
+        heading=f"{letter.origin} at offset {letter.offset}",
+        about=f"{letter.error}, written to {letter.topic} at {_clock(letter.at)} by {letter.owner}",
+        contents=letter.contents,
+    )
+
+
+def stored_letters(
+    reading: TopicReading, chosen: DeadLetterFilter, *, values: bool
+) -> dict[str, str]:
+    """The selected dead letters of a topic, as HTML by the id of its element. With ``values`` the
+    viewer can show their contents."""
+    counting = Counting(reading.topic)
+    letters = [letter for letter in reading.letters if chosen.takes(letter)]
+    for letter in letters:
+        counting.add(letter)
+    return render_blocks(
+        "dashboard/stored_letters.html",
+        reading=reading,
+        whole_topic=chosen == DeadLetterFilter(),
+        count=len(letters),
+        rows=sorted(counting.end().rows, key=_most_first),
+        letters=letters[:_MOST_ROWS],
+        most_rows=_MOST_ROWS,
+        values=values,
+        time=_time_of,
+    )
+
+
+def stored_contents(
+    topic: str, partition: int, offset: int, contents: tuple[tuple[str, str], ...]
+) -> dict[str, str]:
+    """The contents of one dead letter of a topic, as HTML by the id of its element."""
+    return render_blocks(
+        "dashboard/dead_letter.html",
+        heading=f"{topic}-{partition} at offset {offset}",
+        about="",
+        contents=contents,
+    )
+
+
+def _most_first(row: DeadLetterCount) -> int:
+    return -row.count
+
+
+def _time_of(timestamp: int) -> str:
+    """A timestamp in milliseconds, in UTC. A record may have any."""
+    try:
+        return f"{datetime.fromtimestamp(timestamp / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+    except (ValueError, OverflowError, OSError):
+        return f"{timestamp} ms"
 
 
 def _clock(at: float) -> str:

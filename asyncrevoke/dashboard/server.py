@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from asyncrevoke.dashboard.history import History
+    from asyncrevoke.dashboard.stored_letters import StoredLetters
 
 LOCALHOST = "127.0.0.1"
 # An event stream ends after 10 s at the latest.
@@ -27,11 +28,12 @@ async def served(
     port: int = 0,
     allowed_hosts: Sequence[str] = (),
     limits: PortLimits = _LIMITS,
+    stored: StoredLetters | None = None,
 ) -> AsyncGenerator[str]:
-    """Serve the page of a history at ``/``. Yields its address. ``port`` 0 chooses a free port.
+    """Serve the page of a history, and of ``stored`` dead letters, at ``/``. Yields its address.
 
-    The Host header may name ``host``, ``localhost``, any IP address and ``allowed_hosts``. Raises
-    ConfigError if the extra is missing or the port is in use.
+    ``port`` 0 chooses a free port. The Host header may name ``host``, ``localhost``, any IP address
+    and ``allowed_hosts``. Raises ConfigError if the extra is missing or the port is in use.
     """
     try:
         from starlette.applications import Starlette
@@ -41,7 +43,7 @@ async def served(
         raise ConfigError(
             f"the page needs {error.name}: pip install 'asyncrevoke[dashboard]'"
         ) from error
-    answers = AsgiAnswers(Starlette(routes=Dashboard(history).routes("")))
+    answers = AsgiAnswers(Starlette(routes=Dashboard(history, stored).routes("")))
     server = HttpServer(host, port, answers, limits, AllowedHosts((host, *allowed_hosts)))
     try:
         await server.__aenter__()

@@ -57,6 +57,7 @@ class DeadLetterTopic:
         self._config = replace(
             config,
             group_id=None,
+            group_instance_id=None,
             isolation_level="read_committed",
             auto_offset_reset="earliest",
             max_poll_records=_RECORDS,

@@ -142,6 +142,11 @@ class HandlerHost:
 
         return {each.topic: TopicDelay(each.delay, due_time_ms) for each in topics}
 
+    def dead_letter_topics(self) -> frozenset[str]:
+        """The topics that failed records of handlers are sent to for good."""
+        handlers = () if self.router is None else self.router.handlers
+        return frozenset(each.dead_letter for each in handlers if each.dead_letter is not None)
+
     def output_topics(self) -> frozenset[str]:
         """The topics that failed records and results are sent to."""
         handlers = () if self.router is None else self.router.handlers

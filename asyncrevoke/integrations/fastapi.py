@@ -33,9 +33,10 @@ def dashboard_router(
     ``docs/how-to/operating/dashboard.md`` describes it.
 
     Call this before the consumers are entered, because it observes them. The page only reads. It
-    shows topics, handlers' names and client ids to every client that can reach it, and with
-    ``dead_letter_values`` the newest dead letters with key, headers, value and error message: the
-    application has to authenticate clients. Raises ConfigError and IllegalStateError.
+    shows topics, handlers' names, client ids and the handlers' dead letter topics to every client
+    that can reach it, and with ``dead_letter_values`` dead letters with key, headers, value and
+    error message: the application has to authenticate clients. Raises ConfigError and
+    IllegalStateError.
     """
     return APIRouter(
         routes=list(

@@ -12,6 +12,7 @@ from asyncrevoke.errors import ConfigError
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.consumer import Consumer
     from asyncrevoke.runtime.session.probe import Probe
 
@@ -53,20 +54,31 @@ def dashboard_routes(
     ``docs/how-to/operating/dashboard.md`` describes it.
 
     Call this before the consumers are entered, because it observes them. The page only reads. It
-    shows topics, handlers' names and client ids to every client that can reach it, and with
-    ``dead_letter_values`` the newest dead letters with key, headers, value and error message: the
-    application has to authenticate clients. Raises ConfigError and IllegalStateError.
+    shows topics, handlers' names, client ids and the handlers' dead letter topics to every client
+    that can reach it, and with ``dead_letter_values`` dead letters with key, headers, value and
+    error message: the application has to authenticate clients. Raises ConfigError and
+    IllegalStateError.
     """
     from asyncrevoke.dashboard.app import Dashboard
     from asyncrevoke.dashboard.consumer_watch import ConsumerWatch
     from asyncrevoke.dashboard.history import History
+    from asyncrevoke.dashboard.stored_letters import StoredLetters
 
     if not consumers:
         raise ConfigError("there is no consumer to look at: dashboard_routes(consumer)")
     history = History(", ".join(dict.fromkeys(str(c.config.group_id) for c in consumers)))
     for consumer in consumers:
         consumer.observe(ConsumerWatch(history, dead_letter_values=dead_letter_values))
-    return Dashboard(history).routes(prefix)
+
+    def dead_letter_topics() -> dict[str, ConsumerConfig]:
+        return {
+            topic: consumer.config
+            for consumer in consumers
+            for topic in consumer.handler_host.dead_letter_topics()
+        }
+
+    stored = StoredLetters(dead_letter_topics, values=dead_letter_values)
+    return Dashboard(history, stored).routes(prefix)
 
 
 def _response(probes: list[Probe], *, fine: bool) -> JSONResponse:

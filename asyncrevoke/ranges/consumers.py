@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.ranges.range_consumer import RangeConsumer
@@ -22,8 +22,13 @@ def consumer_of(
     an ``UnreadableRecord`` for a record that cannot be read, instead of raising
     UnreadableRecordError.
     """
-    options = {field.name: getattr(config, field.name) for field in fields(config)}
     # The value of a whole batch is always a view.
-    options["value_as"] = "view" if whole_batches else "bytes"
+    read = replace(config, value_as="view" if whole_batches else "bytes")
     kind = WholeBatches if whole_batches else ReturnsUnreadable if unreadable else RangeConsumer
-    return kind(**cast("ConsumerOptions", options))
+    return kind(**options_of(read))
+
+
+def options_of(config: ConsumerConfig) -> ConsumerOptions:
+    """The options that make this configuration."""
+    options = {field.name: getattr(config, field.name) for field in fields(config)}
+    return cast("ConsumerOptions", options)

@@ -12,11 +12,13 @@ from aiokafka import AIOKafkaProducer
 from browser.serving import serving
 from playwright.async_api import expect
 
-from asyncrevoke import Consumer, Record, TopicPartition
+from asyncrevoke import Consumer, ConsumerConfig, Record, TopicPartition
 from asyncrevoke.dashboard.app import Dashboard
 from asyncrevoke.dashboard.handler_calls import HandlerFigures
 from asyncrevoke.dashboard.history import History, Pending, Place, Sample, Unavailable
 from asyncrevoke.dashboard.server import served
+from asyncrevoke.dashboard.stored_letters import StoredLetters, TopicReading
+from asyncrevoke.dead_letters.stored_dead_letter import StoredDeadLetter
 from asyncrevoke.integrations.starlette import dashboard_routes
 from asyncrevoke.runtime.hooks.observer import Observer
 
@@ -221,7 +223,7 @@ async def test_each_control_is_reached_by_tab_and_shows_its_focus(browser: Brows
     async with serving(Dashboard(history).routes()) as url:
         page = await browser.new_page(viewport={"width": 390, "height": 844})
         await page.goto(f"{url}/dashboard")
-        await page.wait_for_selector("[data-letter]", state="attached")
+        await page.wait_for_selector("[data-open]", state="attached")
         reached: list[str] = []
         for _ in range(30):
             await page.keyboard.press("Tab")
@@ -251,9 +253,9 @@ async def test_a_dead_letter_is_opened_and_closed_by_keyboard(
         page = await browser.new_page(viewport={"width": 390, "height": 844})
         page.on("pageerror", lambda error: said.append(str(error)))
         await page.goto(f"{url}/dashboard")
-        await page.wait_for_selector("[data-letter]", state="attached")
+        await page.wait_for_selector("[data-open]", state="attached")
         assert "<script>" not in await page.inner_text("body"), "hidden until it is asked for"
-        await page.focus("[data-letter]")
+        await page.focus("[data-open]")
         await page.keyboard.press("Enter")
         await expect(page.locator("dialog")).to_contain_text("<script>")
         await page.screenshot(path=pictures / "dead-letter.png")
@@ -262,8 +264,55 @@ async def test_a_dead_letter_is_opened_and_closed_by_keyboard(
         await expect(page.locator("#dead_letters td").nth(2)).to_have_text("2")
         await page.keyboard.press("Escape")
         await expect(page.locator("dialog")).to_be_hidden()
-        await expect(page.locator("[data-letter]")).to_be_focused()
+        await expect(page.locator("[data-open]")).to_be_focused()
     assert said == []
+
+
+class ReadLetters(StoredLetters):
+    """Dead letters as if read from a topic."""
+
+    async def newest(self, topic: str) -> TopicReading:
+        letters = [
+            StoredDeadLetter(
+                Record(topic, 0, number, 1_764_000_000_000 - 60_000 * number, 0, None, None),
+                *("orders", number % 3, 4711 + number, 1_764_000_000_000 - 90_000 * number),
+                *(("app.CustomerNotFoundError", "TimeoutError")[number % 2], "", 3, 0),
+            )
+            for number in range(60)
+        ]
+        return TopicReading(topic, 0.0, tuple(letters), 12_345, 2, True)
+
+    async def shown_contents(
+        self, topic: str, partition: int, offset: int
+    ) -> tuple[tuple[str, str], ...]:
+        if offset > 7:
+            return await super().shown_contents("other", partition, offset)
+        return (("error", f"no customer in {topic}"), ("key", "k"), ("value", "<script>"))
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+async def test_a_dead_letter_topic_is_listed_and_a_dead_letter_of_it_shown(
+    browser: Browser, pictures: Path, width: int
+) -> None:
+    history = history_of(12)
+    fill_tables(history)
+    stored = ReadLetters(lambda: {"orders.dlq": ConsumerConfig()}, values=True)
+    async with serving(Dashboard(history, stored).routes()) as url:
+        page = await browser.new_page(viewport={"width": width, "height": 900})
+        await page.goto(f"{url}/dashboard/")
+        dialog = page.locator("dialog")
+        await page.get_by_role("button", name="List orders.dlq").click()
+        await expect(dialog).to_contain_text("60 dead letters, in the last part of the topic")
+        await page.screenshot(path=pictures / f"dead-letter-topic-{width}.png")
+        await dialog.get_by_role("button", name="List", exact=True).nth(1).click()
+        await expect(dialog).to_contain_text("10 dead letters of this origin and error")
+        await dialog.get_by_role("button", name="Show").first.click()
+        await expect(dialog).to_contain_text("no customer in orders.dlq")
+        await page.keyboard.press("Escape")
+        await expect(page.get_by_role("button", name="List orders.dlq")).to_be_focused()
+        await page.keyboard.press("Enter")
+        await dialog.get_by_role("button", name="Show").nth(8).click()
+        await expect(dialog).to_contain_text("'other' is no dead letter topic of this page")
 
 
 async def test_the_page_loads_nothing_from_elsewhere_and_says_when_the_server_is_gone(

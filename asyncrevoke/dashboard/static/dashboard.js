@@ -10,9 +10,9 @@ function show(parts) {
     if (shown.get(id) === html) continue;
     shown.set(id, html);
     const place = element(id);
-    const focused = place.contains(document.activeElement) && document.activeElement.dataset.letter;
+    const focused = place.contains(document.activeElement) && document.activeElement.dataset.open;
     place.innerHTML = html;
-    if (focused) place.querySelector(`[data-letter="${focused}"]`)?.focus();
+    if (focused) button(place, focused)?.focus();
     // The content security policy allows no style in HTML.
     for (const label of place.querySelectorAll("[data-top]")) label.style.top = `${label.dataset.top}px`;
   }
@@ -37,16 +37,25 @@ async function look() {
   if (mine === asked && answer.ok) show(await answer.json());
 }
 
+// A button names what it opens, by the path that returns it.
+const button = (place, path) => [...place.querySelectorAll("[data-open]")].find((each) => each.dataset.open === path);
+const letter = element("letter");
+let opener = "", opened = 0;
 document.onclick = async (event) => {
-  const number = event.target.dataset.letter;
-  if (!number) return;
-  const answer = await fetch(`dead-letter?number=${number}`);
-  if (answer.ok) show(await answer.json());
-  else element("dead_letter").textContent = await answer.text();
-  const letter = element("letter");
-  letter.onclose = () => document.querySelector(`[data-letter="${number}"]`)?.focus();
-  letter.showModal();
+  const path = event.target.dataset.open;
+  if (!path) return;
+  if (!letter.open) { opener = path; letter.showModal(); }
+  const mine = ++opened;
+  show({ dead_letter: "<h2 id=dead-letter-title>Reading …</h2>" });
+  const answer = await fetch(path).catch(() => null);
+  if (mine !== opened) return;
+  if (answer?.ok) show(await answer.json());
+  else {
+    show({ dead_letter: "<h2 id=dead-letter-title>Not shown</h2><p></p>" });
+    element("dead_letter").querySelector("p").textContent = answer ? await answer.text() : "No connection.";
+  }
 };
+letter.onclose = () => button(document, opener)?.focus();
 element("close").onclick = () => element("letter").close();
 
 function play(on) {

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from broker.handlers.test_handlers_on_a_real_broker import HandlerTopic
+from httpx import ASGITransport, AsyncClient
+from starlette.applications import Starlette
 from typer.testing import CliRunner
 
-from asyncrevoke import ConsumerConfig, Record
+from asyncrevoke import Consumer, ConsumerConfig, Record
 from asyncrevoke.cli.app import app
 from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
 from asyncrevoke.dead_letters.replay import Replay, ReplayOptions, ReplayResult
 from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
+from asyncrevoke.integrations.starlette import dashboard_routes
 from asyncrevoke.producing.delivery import Delivery
 from asyncrevoke.producing.own_connections import producer_with_own_connections
 
@@ -185,3 +188,28 @@ def test_dead_letters_are_reprocessed_by_the_handlers_of_an_application(
     listing: Any = json.loads(command("list", kafka.dead, "--json").stdout)
     assert ("LookupError", 1) in [(row["error_type"], row["count"]) for row in listing["rows"]]
     assert command("reprocess", kafka.dead, f"{name}:nothing").exit_code == 2
+
+
+@pytest.mark.kafka_topic(partitions=1)
+async def test_the_dashboard_lists_the_dead_letter_topic_of_a_handler(kafka: HandlerTopic) -> None:
+    await write(kafka, 5)
+    consumer = Consumer(
+        bootstrap_servers=kafka.address, group_id=f"group-of-{kafka.topic}", group_instance_id="one"
+    )
+    app = Starlette(routes=dashboard_routes(consumer, dead_letter_values=True))
+
+    @consumer.handler(kafka.topic, dead_letter=kafka.dead)
+    async def bill(value: int) -> None: ...
+
+    async with AsyncClient(transport=ASGITransport(app), base_url="http://page") as client:
+        path = f"/dashboard/dead-letters?topic={kafka.dead}"
+        listed = (await client.get(path)).json()["dead_letter"]
+        assert ">5 dead letters" in listed
+        assert f"{kafka.topic}-0 at 4" in listed
+        chosen = (await client.get(f"{path}&error=KeyError")).json()["dead_letter"]
+        assert ">2 dead letters of this origin and error" in chosen
+        letter = (await client.get(f"{path}&place=0:1")).json()["dead_letter"]
+        assert "<th scope=row>value</th><td>1</td>" in letter
+        assert "\x1b" not in letter
+        none = await client.get(f"{path}&place=0:99")
+        assert (none.status_code, none.text) == (404, f"{kafka.dead}-0 has no record at offset 99")
