@@ -117,10 +117,12 @@ class Health(NamedTuple):
     """The state of the consumer, for a health check.
 
     ``state`` is the membership's state in words. ``heartbeat_age`` is the seconds since the
-    coordinator last confirmed the membership (None: never), ``idle_seconds`` since the loop body
-    got its last batch (None while it waits for one). ``paused_partitions`` were paused by the user
-    or by back-pressure. ``error`` is the fatal error, if there is one. ``blocking_records`` has the
-    record that each of the ``revoking`` partitions waits for, if there is one.
+    coordinator last confirmed the membership (None: never), and ``session_timeout`` the age at
+    which the group may remove the member: with KIP-848 nine times the interval that the broker
+    sends. ``idle_seconds`` is the seconds since the loop body got its last batch (None while it
+    waits for one). ``paused_partitions`` were paused by the user or by back-pressure. ``error`` is
+    the fatal error, if there is one. ``blocking_records`` has the record that each of the
+    ``revoking`` partitions waits for, if there is one.
 
     ``skipped_completed`` counts the records that were not delivered, because the completion map of
     a commit lists them as completed by a previous owner of their partition. ``running`` has the
@@ -147,6 +149,7 @@ class Health(NamedTuple):
     rejected_topics: frozenset[str] = frozenset()
     unreachable_brokers: tuple[str, ...] = ()
     failure_pauses: tuple[FailurePause, ...] = ()
+    session_timeout: float = float("inf")
 
 
 class Record(msgspec.Struct, frozen=True, gc=False, eq=False):

@@ -407,4 +407,5 @@ class ConsumerCore:
             unreachable_brokers=tuple(
                 f"{node.host}:{node.port}" for node in self._parts.cluster.unreachable_brokers()
             ),
+            session_timeout=self._membership.session,
         )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
     from asyncrevoke.handlers.policy.registration import HandlerLookup, RecordMatcher
-    from asyncrevoke.handlers.scheduling.ordering import HandlerOrdering
+    from asyncrevoke.handlers.scheduling.handler_ordering import HandlerOrdering
     from asyncrevoke.handlers.scheduling.record_source import RecordSource
     from asyncrevoke.model import FailurePause, PollResult, Record, TopicPartition
 

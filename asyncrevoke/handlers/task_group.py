@@ -12,7 +12,7 @@ from asyncrevoke.errors import HandlerExitError, IllegalStateError
 from asyncrevoke.handlers.execution.pipeline import HandlerPipeline
 from asyncrevoke.handlers.policy.limits import HandlerLimits
 from asyncrevoke.handlers.policy.registration import Handler
-from asyncrevoke.handlers.scheduling.ordering import HandlerOrdering, lane_key
+from asyncrevoke.handlers.scheduling.handler_ordering import HandlerOrdering, lane_key
 from asyncrevoke.handlers.scheduling.task_records import TaskRecords, TaskResult
 
 if TYPE_CHECKING:

@@ -390,6 +390,7 @@ class Committer:
     def _apply_actions(
         self, now: float, sent: _InFlightCommit, actions: dict[CommitErrorAction, ErrorCode]
     ) -> None:
+        """React to the errors of one response. If there are several, the gravest one decides."""
         membership = self._reactions.membership
         if CommitErrorAction.FATAL in actions:
             error = actions[CommitErrorAction.FATAL]

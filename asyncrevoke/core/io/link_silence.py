@@ -1,9 +1,10 @@
-"""How long a connection may be silent before it is dropped.
+"""How long a connection may be silent before its broker is probed, and before it is dropped.
 
-A broker that vanishes, or a firewall that drops packets, closes no connection. So a connection with
-an outstanding request is dropped if nothing is received for the *silence timeout*, a third of the
-session timeout. The time that a broker may hold the request is added. On a slow link the silence
-timeout is two round trips, so that the first response can arrive.
+A broker that vanishes, or a firewall that drops packets, closes no connection. So if nothing is
+received for the *silence timeout*, a third of the session timeout, while a request is outstanding,
+the connection is reported silent and its broker is probed over another one. After twice that time
+the request fails and the connection is dropped. The time that a broker may hold the request is
+added. On a slow link the silence timeout is two round trips, so that the first response can arrive.
 """
 
 from __future__ import annotations

@@ -47,6 +47,7 @@ class SilentBrokers:
             case BrokerProbed(node, begun_at, reachable):
                 since = self._probed.pop(node, _NEVER)
                 if reachable and since != _NEVER:
+                    # Connections that fell silent at about the same time are dropped, too.
                     heard_before = since + self._outbox.silence_timeout / 2
                     self._coordinator.reached(now, node)
                     self._outbox.put(DropSilentConnections(node, heard_before, begun_at))

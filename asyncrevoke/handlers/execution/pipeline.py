@@ -11,9 +11,9 @@ from asyncrevoke.handlers.execution.invocation import HandlerInvoker
 from asyncrevoke.handlers.policy.batch import HandlerBatch, Item, first_unfinished_offset
 from asyncrevoke.handlers.scheduling.backlog import Backlog
 from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter
+from asyncrevoke.handlers.scheduling.handler_ordering import HandlerOrdering, handler_ordering
 from asyncrevoke.handlers.scheduling.in_flight_limits import call_limits
 from asyncrevoke.handlers.scheduling.lanes import LaneQueue
-from asyncrevoke.handlers.scheduling.ordering import HandlerOrdering, handler_ordering
 from asyncrevoke.handlers.workers.worker_pool import WorkerPool
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from asyncrevoke.handlers.policy.registration import BatchOptions, Handler
     from asyncrevoke.handlers.scheduling.clock import HandlerClock
+    from asyncrevoke.handlers.scheduling.handler_ordering import HandlerOrdering
     from asyncrevoke.handlers.scheduling.lanes import LaneQueue
-    from asyncrevoke.handlers.scheduling.ordering import HandlerOrdering
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
     from asyncrevoke.handlers.scheduling.record_source import TakenRecords
     from asyncrevoke.model import FailurePause, Record, TopicPartition

@@ -27,7 +27,7 @@ from collections import deque
 from itertools import repeat
 from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar, cast
 
-from asyncrevoke.handlers.scheduling.lane_order import (
+from asyncrevoke.handlers.scheduling.lane_keys import (
     NO_LANE,
     LaneItem,
     LaneKeys,

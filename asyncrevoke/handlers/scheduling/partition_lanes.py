@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
-from asyncrevoke.handlers.scheduling.lane_order import NO_LANE, LaneItem
+from asyncrevoke.handlers.scheduling.lane_keys import NO_LANE, LaneItem
 
 if TYPE_CHECKING:
     from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter

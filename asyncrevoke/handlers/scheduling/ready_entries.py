@@ -6,7 +6,7 @@ from collections import deque
 from itertools import islice, repeat, starmap
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from asyncrevoke.handlers.scheduling.lane_order import LaneItem
+from asyncrevoke.handlers.scheduling.lane_keys import LaneItem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

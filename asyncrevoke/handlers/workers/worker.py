@@ -7,7 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from asyncrevoke.errors import HandlerCancelledError
-from asyncrevoke.handlers.scheduling.lane_order import LaneItem
+from asyncrevoke.handlers.scheduling.lane_keys import LaneItem
 from asyncrevoke.runtime.loop.abandoned_tasks import abandon
 
 if TYPE_CHECKING:

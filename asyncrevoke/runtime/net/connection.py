@@ -207,7 +207,8 @@ class Connection:
 
         It fails with TIMEOUT after ``within`` seconds (or two round trips of this connection, if
         they are longer), and with SILENT if nothing is received for twice ``silence_timeout``
-        seconds plus the time that the broker may wait before it responds.
+        seconds plus the time that the broker may wait before it responds. A timeout is SILENT, too,
+        if nothing was received since the request was sent, and the broker may not hold it.
 
         Responses come in the order of the requests. After a timeout or a malformed response the
         connection is closed, and its other requests fail with DISCONNECTED.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
+from asyncrevoke.core.membership.classic.state_table import ClassicState
 from asyncrevoke.model import Health
 from asyncrevoke.runtime.hooks.running_calls import HANDLER_GRACE
 
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.runtime.session.session import Session
 
-_JOINING = ("joining", "syncing")
+# Until the other members have joined, the coordinator confirms nothing.
+_JOINING = (ClassicState.AWAIT_JOIN.value, ClassicState.AWAIT_SYNC.value)
 _MOST_NAMES = 6
 
 
@@ -96,7 +98,7 @@ def _why_unready(config: ConsumerConfig, session: Session, health: Health) -> It
     elif config.group_id is not None:
         if health.heartbeat_age is None:
             yield "it has not joined its group yet"
-        elif health.heartbeat_age > config.session_timeout and health.state not in _JOINING:
+        elif health.heartbeat_age > health.session_timeout and health.state not in _JOINING:
             yield f"the coordinator was last heard {health.heartbeat_age:.0f} s ago"
     if config.allow_missing_topics:
         health = health._replace(missing_topics=frozenset())

@@ -1,4 +1,7 @@
-"""What a consumer is like now: which records delay a revocation, and which handlers run."""
+"""Collects the state of a consumer: health, running handlers, records that delay a revocation.
+
+:mod:`.probe` decides whether that state is live and ready.
+"""
 
 from __future__ import annotations
 

@@ -98,6 +98,17 @@ async def test_a_coordinator_that_falls_silent_makes_it_unready_and_not_dead() -
         await t.crash()
 
 
+@pytest.mark.parametrize(("session_timeout", "ready"), [(9.0, False), (45.0, True)])
+async def test_readiness_ends_with_the_session_that_the_membership_has(
+    monkeypatch: pytest.MonkeyPatch, session_timeout: float, *, ready: bool
+) -> None:
+    async with TestConsumer(handling(nothing)) as t:
+        core = t._opened_session.session.core
+        health = core.health(0)._replace(heartbeat_age=10.0, session_timeout=session_timeout)
+        monkeypatch.setattr(core, "health", lambda _now: health)
+        assert t.consumer.probe().ready == ready
+
+
 async def test_a_consumer_that_closes_is_alive_and_not_ready() -> None:
     consumer = handling(nothing)
     async with TestConsumer(consumer) as t:

@@ -352,8 +352,8 @@ class ConsumerGroupMembership:
             self._reactions.epoch_changed(now)
 
     def _reconcile(self, now: float, since: float | None = None, *, news: bool = False) -> None:
-        """Start what the newest assignment adds, and revoke what it removes. The coordinator cannot
-        have revoked it before ``since``."""
+        """Start what the newest assignment adds, whose former owners have acknowledged its release,
+        and revoke what it removes. The coordinator cannot have revoked it before ``since``."""
         kept, usable, are_unknown = self._target.resolve(self._assignment.partitions())
         self._unknown.note(are_unknown)
         if news:

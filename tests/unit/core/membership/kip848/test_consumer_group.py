@@ -71,6 +71,14 @@ def test_heartbeats_are_frequent_until_things_have_settled() -> None:
     assert group.now - before == pytest.approx(1.0 * 5, abs=1.1)
 
 
+def test_the_session_timeout_in_health_follows_from_the_heartbeat_interval_of_the_broker() -> None:
+    group = Group()
+    assert group.core.health(group.now).session_timeout == group.config.session_timeout == 45
+    group.start()
+    group.answer(tp(0), interval=1.0)
+    assert group.core.health(group.now).session_timeout == 9
+
+
 def test_what_drains_is_not_spoken_of_and_acknowledged_at_once() -> None:
     group = Group(commit_mode="ack")
     group.join(0, 1)

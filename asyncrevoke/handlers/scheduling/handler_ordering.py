@@ -9,7 +9,7 @@ from asyncrevoke.config.record_function import function_name
 from asyncrevoke.handlers.decoding.decode_failure import decode_error
 from asyncrevoke.handlers.policy.batch import HandlerBatch, Item
 from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter
-from asyncrevoke.handlers.scheduling.lane_order import NO_LANE, LaneKeys, lane_keys_by_name
+from asyncrevoke.handlers.scheduling.lane_keys import NO_LANE, LaneKeys, lane_keys_by_name
 from asyncrevoke.handlers.scheduling.partition_lanes import Entry
 from asyncrevoke.model import UnreadableRecord
 
