@@ -229,8 +229,8 @@ class HandlerTimeoutError(AsyncRevokeError, TimeoutError):
 
 
 class HandlerProcessError(AsyncRevokeError):
-    """A call of a handler with ``run_in="process"`` failed: a value could not be pickled, or the
-    process was killed."""
+    """A call of a handler in a process or an interpreter failed: something could not be imported
+    or pickled, or the process was killed."""
 
 
 class CallbackTimeoutError(AsyncRevokeError, TimeoutError):

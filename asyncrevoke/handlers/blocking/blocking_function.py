@@ -7,7 +7,8 @@ import functools
 import inspect
 import math
 import pickle
-from typing import TYPE_CHECKING, cast
+import sys
+from typing import TYPE_CHECKING, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import anyio
@@ -15,14 +16,21 @@ import anyio.to_process
 import anyio.to_thread
 
 from asyncrevoke.errors import HandlerProcessError
-from asyncrevoke.handlers.blocking.process_call import pickle_call, run_pickled
+from asyncrevoke.handlers.blocking.pickled_call import (
+    listed,
+    pickle_call,
+    run_in_interpreter,
+    run_in_process,
+)
 from asyncrevoke.handlers.blocking.run_in import default_calls
 from asyncrevoke.handlers.policy.handler_function import innermost
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
     from asyncrevoke.handlers.policy.registration import RunIn
+
+R = TypeVar("R")
 
 
 class BlockingFunction:
@@ -39,7 +47,7 @@ class BlockingFunction:
         _describe(self, function)
         self._given = function
         yields = inspect.isgeneratorfunction(innermost(function))
-        self._function = functools.partial(_listed, function) if yields else function
+        self._function = functools.partial(listed, function) if yields else function
         self._name = name
         self._run_in = run_in
         self._calls = default_calls(run_in) if calls is None else calls
@@ -51,10 +59,10 @@ class BlockingFunction:
         """Call the function outside the event loop, and return its result."""
         if self._run_in == "process":
             return await self._in_process(args, named)
+        if self._run_in == "interpreter":
+            return await self._in_interpreter(args, named)
         call = functools.partial(self._function, *args, **named)
-        if self._run_in == "thread":
-            return await _until_returned(anyio.to_thread.run_sync(call, limiter=self._limiter()))
-        return await _until_returned(self._in_interpreter(call))
+        return await _until_returned(anyio.to_thread.run_sync(call, limiter=self._limiter()))
 
     def inline(self) -> Callable[..., Awaitable[object]]:
         """An async function that calls the sync function in the event loop, and so blocks it."""
@@ -66,11 +74,11 @@ class BlockingFunction:
         _describe(call, self._given)
         return call
 
-    async def _in_process(self, args: Iterable[object], named: dict[str, object]) -> object:
-        call = pickle_call(self._name, self._function, tuple(args), named)
+    async def _in_process(self, args: Sequence[object], named: dict[str, object]) -> object:
+        call = pickle_call("process", self._name, self._function, args, named)
         try:
             result = await anyio.to_process.run_sync(
-                run_pickled, call, cancellable=True, limiter=self._limiter()
+                run_in_process, self._name, call, cancellable=True, limiter=self._limiter()
             )
         except anyio.BrokenWorkerProcess as error:
             raise HandlerProcessError(
@@ -79,10 +87,16 @@ class BlockingFunction:
             ) from error
         return pickle.loads(result)  # noqa: S301 - of the pool's worker process
 
-    async def _in_interpreter(self, call: Callable[[], object]) -> object:
+    async def _in_interpreter(self, args: Sequence[object], named: dict[str, object]) -> object:
         from anyio import to_interpreter
 
-        return await to_interpreter.run_sync(call, limiter=self._limiter())
+        call = pickle_call("interpreter", self._name, self._function, args, named)
+        result = await _until_returned(
+            to_interpreter.run_sync(
+                run_in_interpreter, list(sys.path), self._name, call, limiter=self._limiter()
+            )
+        )
+        return pickle.loads(result)  # noqa: S301 - of an interpreter of this process
 
     def _limiter(self) -> anyio.CapacityLimiter:
         loop = asyncio.get_running_loop()
@@ -93,7 +107,7 @@ class BlockingFunction:
         return limiter
 
 
-async def _until_returned(call: Coroutine[object, object, object]) -> object:
+async def _until_returned(call: Coroutine[object, object, R]) -> R:
     """Return the result of a call that cannot be stopped; a cancellation waits for its end."""
     task = asyncio.get_running_loop().create_task(call)
     cancelled: asyncio.CancelledError | None = None
@@ -115,7 +129,3 @@ def _describe(wrapper: object, function: Callable[..., object]) -> None:
         cast("Callable[..., object]", wrapper), cast("Callable[..., object]", innermost(function))
     )
     setattr(wrapper, "__signature__", inspect.signature(function))  # noqa: B010 - of any callable
-
-
-def _listed(function: Callable[..., object], *args: object, **named: object) -> object:
-    return list(cast("Iterable[object]", function(*args, **named)))

@@ -46,3 +46,8 @@ def check_blocking(function: object, name: str, run_in: RunIn, *, publishes: boo
             f'{name} has run_in="{run_in}" and is defined inside of another function: define it at '
             f"the top of its module, where the {run_in} can import it"
         )
+    if run_in == "interpreter" and getattr(inner, "__module__", None) == "__main__":
+        raise ConfigError(
+            f'{name} has run_in="interpreter" and is defined in the script itself: define it at '
+            "the top of a module, where the interpreter can import it"
+        )

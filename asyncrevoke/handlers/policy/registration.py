@@ -35,8 +35,8 @@ class HandlerOptions(TypedDict, total=False):
     run_in: RunIn | None
     """Where a sync function (``def``) runs, so that it does not block the event loop: a
     ``"thread"``; a ``"process"``, for work that uses the CPU; or an ``"interpreter"`` (Python
-    3.14). In the last two, function, values and results are pickled, and one call per CPU runs at
-    once, unless ``concurrency`` is given."""
+    3.14), which few C extensions support. In the last two, function, values and results are
+    pickled, and one call per CPU runs at once, unless ``concurrency`` is given."""
     where: Callable[[Record], object] | None
     """A sync predicate of the record with its undecoded value, or ``by_header("type", "paid")``.
     Of several handlers of a topic, the first whose predicate is true gets the record; a handler

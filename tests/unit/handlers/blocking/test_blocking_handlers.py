@@ -1,8 +1,9 @@
-"""Sync functions as handlers, in threads and in processes."""
+"""Sync functions as handlers, in threads, in processes and in interpreters."""
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import signal
 import sys
@@ -11,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from unit.handlers.blocking import work
+from unit.handlers.results.scripted_results_broker import ScriptedResultsBroker
 from unit.handlers.scripted_runner import running
-from unit.handlers.scripted_source import Fate, record, until
+from unit.handlers.scripted_source import Fate, record, turns, until
 
 from asyncrevoke import Consumer, Depends, HandlerContext, Record, Retry
 from asyncrevoke.errors import ConfigError, HandlerProcessError, HandlerTimeoutError
@@ -20,8 +22,17 @@ from asyncrevoke.handlers.registry import Router
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
+
+    from unit.handlers.scripted_runner import RunningHandlers
+
+    from asyncrevoke.handlers.policy.registration import RunIn
+
+needs_interpreters = pytest.mark.skipif(sys.version_info < (3, 14), reason="needs Python 3.14")
+in_each_worker = pytest.mark.parametrize(
+    "run_in", ["process", pytest.param("interpreter", marks=needs_interpreters)]
+)
 
 
 class Gate:
@@ -48,9 +59,22 @@ def gate() -> Iterator[Gate]:
     gate.open()  # no thread outlives its test
 
 
+@pytest.fixture
+async def broker() -> AsyncIterator[ScriptedResultsBroker]:
+    broker = ScriptedResultsBroker()
+    yield broker
+    await broker.open_producer().aclose()
+
+
 def by_path(path: Path) -> Record:
     """A record whose value names a file."""
     return record(0, value=os.fsencode(path))
+
+
+async def done(run: RunningHandlers, *records: Record) -> None:
+    """These records, which were fed, are completed; a first call waits for its worker."""
+    await turns()
+    await until(lambda: all(run.source.fate(each) is Fate.DONE for each in records), 20.0)
 
 
 # -- registration ---------------------------------------------------------------------------------
@@ -76,7 +100,7 @@ def test_a_place_that_is_none_is_rejected() -> None:
     assert rejection(takes_bytes, run_in="pool") == message
 
 
-@pytest.mark.parametrize("run_in", ["thread", "process"])
+@pytest.mark.parametrize("run_in", ["thread", "process", "interpreter"])
 def test_an_async_function_runs_in_the_event_loop_and_nowhere_else(run_in: str) -> None:
     assert "is async and runs in the event loop" in rejection(is_async, run_in=run_in)
 
@@ -104,6 +128,15 @@ def test_a_generator_without_publish_to_is_rejected() -> None:
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="needs Python before 3.14")
 def test_interpreters_need_python_3_14() -> None:
     assert "needs Python 3.14" in rejection(takes_bytes, run_in="interpreter")
+
+
+@needs_interpreters
+def test_a_function_of_the_script_is_rejected_for_interpreters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(takes_bytes, "__module__", "__main__")
+    assert "is defined in the script itself" in rejection(takes_bytes, run_in="interpreter")
+    Router().handler("orders", run_in="process")(takes_bytes)
 
 
 def test_the_decorator_returns_a_sync_function_itself() -> None:
@@ -166,25 +199,85 @@ async def test_an_error_in_a_thread_is_a_failure_like_any_other() -> None:
         assert isinstance(await run.failure(), LookupError)
 
 
-# -- processes ------------------------------------------------------------------------------------
+# -- processes and interpreters -------------------------------------------------------------------
 
 
-async def test_a_function_runs_in_another_process(tmp_path: Path) -> None:
-    async with running(work.note_pid, run_in="process") as run:
-        run.source.feed(by_path(tmp_path / "pids"))
-        await until(lambda: len(run.source.completions) == 1, 20.0)
-        await run.stop()
-    assert int((tmp_path / "pids").read_text()) != os.getpid()
-
-
-async def test_an_error_of_another_process_has_its_traceback_as_a_note() -> None:
-    async with running(work.fail, run_in="process") as run:
+@in_each_worker
+async def test_an_error_of_a_worker_has_its_traceback_as_a_note(run_in: RunIn) -> None:
+    async with running(work.fail, run_in=run_in) as run:
         run.source.feed(record(0, b"a"))
         error = await run.failure()
         assert isinstance(error, KeyError)
+        assert f"In the worker {run_in}" in error.__notes__[0]
         assert "in fail" in error.__notes__[0]
 
 
+@in_each_worker
+async def test_a_failed_call_in_a_worker_is_retried_and_its_record_then_skipped(
+    run_in: RunIn,
+) -> None:
+    retry = Retry(attempts=2, backoff=0.0, retry_on=KeyError)
+    async with running(work.fail, run_in=run_in, retry=retry, on_error="skip") as run:
+        failing = record(0, b"a")
+        run.source.feed(failing)
+        await until(lambda: bool(run.clock.timers), 20.0)
+        run.clock.advance(1.0)
+        await done(run, failing)
+        await run.stop()
+    assert run.log.events("warning") == [
+        "handler failed; retrying",
+        "handler failed; record skipped",
+    ]
+
+
+@in_each_worker
+async def test_the_results_of_a_worker_are_published(
+    run_in: RunIn, broker: ScriptedResultsBroker
+) -> None:
+    records = [record(number, value=b"%d" % number) for number in range(3)]
+    async with running(
+        work.double, run_in=run_in, publish_to="doubles", open_producer=broker.open_producer
+    ) as run:
+        run.source.feed(*records)
+        await done(run, *records)
+        await run.stop()
+    assert [value for _, _, value in broker.written] == [b"0", b"0", b"1", b"2", b"2", b"4"]
+
+
+@in_each_worker
+async def test_workers_handle_the_records_of_each_key_in_order(
+    run_in: RunIn, tmp_path: Path
+) -> None:
+    files = [tmp_path / "a", tmp_path / "b"]
+    records = [
+        record(number, files[number % 2].name.encode(), value=b"%s:%d" % (path, number))
+        for number in range(20)
+        for path in [os.fsencode(files[number % 2])]
+    ]
+    async with running(work.append_line, run_in=run_in, handler_concurrency=2) as run:
+        run.source.feed(*records)
+        await done(run, *records)
+        await run.stop()
+    lines = [[int(line) for line in file.read_text().split()] for file in files]
+    assert lines == [list(range(0, 20, 2)), list(range(1, 20, 2))]
+
+
+@in_each_worker
+async def test_a_function_that_a_worker_cannot_import_is_a_failure_that_says_so(
+    run_in: RunIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "only_here", sys.modules[__name__])
+    monkeypatch.setattr(takes_bytes, "__module__", "only_here")
+    async with running(takes_bytes, run_in=run_in) as run:
+        run.source.feed(record(0, b"a"))
+        error = await run.failure()
+    assert isinstance(error, HandlerProcessError)
+    assert f"runs in another {run_in}, which cannot import" in str(error)
+    assert "(ModuleNotFoundError: No module named 'only_here')" in str(error)
+    assert ('use run_in="process"' in str(error)) == (run_in == "interpreter")
+
+
+@in_each_worker
 @pytest.mark.parametrize(
     ("function", "sentence"),
     [
@@ -193,21 +286,33 @@ async def test_an_error_of_another_process_has_its_traceback_as_a_note() -> None
     ],
 )
 async def test_what_cannot_be_pickled_is_a_failure_that_says_so(
-    function: Callable[[bytes], object], sentence: str
+    function: Callable[[bytes], object], sentence: str, run_in: RunIn
 ) -> None:
-    async with running(function, run_in="process", publish_to=None, decoder=bytes_of) as run:
+    async with running(function, run_in=run_in, publish_to=None, decoder=bytes_of) as run:
         run.source.feed(record(0, b"a"))
         error = await run.failure()
         assert isinstance(error, HandlerProcessError)
         assert sentence in str(error)
 
 
-async def test_a_value_that_cannot_be_pickled_is_named() -> None:
-    async with running(takes_bytes, run_in="process", decoder=lock) as run:
+@in_each_worker
+async def test_a_value_that_cannot_be_pickled_is_named(run_in: RunIn) -> None:
+    async with running(takes_bytes, run_in=run_in, decoder=lock) as run:
         run.source.feed(record(0, b"a"))
         error = await run.failure()
         assert isinstance(error, HandlerProcessError)
         assert "argument 1 cannot be pickled" in str(error)
+
+
+# -- processes alone ------------------------------------------------------------------------------
+
+
+async def test_a_function_runs_in_another_process(tmp_path: Path) -> None:
+    async with running(work.note_pid, run_in="process") as run:
+        run.source.feed(by_path(tmp_path / "pids"))
+        await until(lambda: len(run.source.completions) == 1, 20.0)
+        await run.stop()
+    assert int((tmp_path / "pids").read_text()) != os.getpid()
 
 
 async def test_the_record_of_a_killed_process_is_tried_again_in_another(tmp_path: Path) -> None:
@@ -245,6 +350,35 @@ async def test_signals_that_end_the_parent_leave_a_call_alone() -> None:
         run.source.feed(record(0, b"a"))
         await until(lambda: len(run.source.completions) == 1, 20.0)
         await run.stop()
+
+
+# -- interpreters alone ---------------------------------------------------------------------------
+
+
+@needs_interpreters
+async def test_a_function_runs_in_another_interpreter_of_this_process(tmp_path: Path) -> None:
+    async with running(work.note_pid, run_in="interpreter") as run:
+        run.source.feed(by_path(tmp_path / "pids"))
+        await until(lambda: len(run.source.completions) == 1, 20.0)
+        await run.stop()
+    assert int((tmp_path / "pids").read_text()) == os.getpid()
+    assert work.noted == 0
+
+
+@needs_interpreters
+async def test_an_interpreter_imports_from_the_folders_that_this_process_has_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "added_later.py").write_text("def handle(value: bytes) -> None: ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    handle = importlib.import_module("added_later").handle
+    async with running(handle, run_in="interpreter") as run:
+        run.source.feed(record(0, b"a"))
+        await until(lambda: len(run.source.completions) == 1, 20.0)
+        await run.stop()
+
+
+# -- what the handlers above decode ---------------------------------------------------------------
 
 
 def make_lambda() -> Callable[[bytes], None]:

@@ -1,23 +1,31 @@
-"""One call of a function in a worker process, pickled both ways."""
+"""One call of a function in a worker process or interpreter, pickled both ways.
+
+A worker imports this module, so it imports nothing that an interpreter of Python cannot load.
+"""
 
 from __future__ import annotations
 
 import pickle
 import signal
+import sys
 import threading
 import traceback
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from asyncrevoke.errors import HandlerProcessError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+# Where a call runs that is pickled.
+Worker: TypeAlias = Literal["process", "interpreter"]
 
 # Both ask the parent to end. The parent lets its calls end first, and kills its workers then.
 _SIGNALS_OF_PARENT = (signal.SIGINT, signal.SIGTERM)
 
 
 def pickle_call(
+    worker: Worker,
     name: str,
     function: Callable[..., object],
     args: Sequence[object],
@@ -25,32 +33,60 @@ def pickle_call(
 ) -> bytes:
     """Pickle a call. HandlerProcessError names the argument that cannot be pickled."""
     try:
-        return pickle.dumps((name, function, args, named), pickle.HIGHEST_PROTOCOL)
+        return pickle.dumps((function, args, named), pickle.HIGHEST_PROTOCOL)
     except Exception as error:
         parts: dict[str, object] = {"the function itself": function}
         parts |= {f"argument {number}": value for number, value in enumerate(args, 1)}
         parts |= {f"argument {key}": value for key, value in named.items()}
         wrong = (part for part, value in parts.items() if not _is_picklable(value))
         raise HandlerProcessError(
-            f"{name} runs in another process, and {next(wrong, 'the call')} cannot be pickled: "
+            f"{name} runs in another {worker}, and {next(wrong, 'the call')} cannot be pickled: "
             f"{type(error).__name__}"
         ) from error
 
 
-def run_pickled(call: bytes) -> bytes:
+def run_in_process(name: str, call: bytes) -> bytes:
     """Make the call, in a worker process, and return its pickled result.
 
     Raises the function's exception, with its traceback as a note. Raises HandlerProcessError if the
-    result or the exception cannot be pickled.
+    call cannot be imported, or if the result or the exception cannot be pickled.
     """
     if threading.current_thread() is threading.main_thread():
         for number in _SIGNALS_OF_PARENT:
             signal.signal(number, signal.SIG_IGN)
-    name, function, args, named = pickle.loads(call)  # noqa: S301 - made by the parent process
+    return _run("process", name, call)
+
+
+def run_in_interpreter(path: list[str], name: str, call: bytes) -> bytes:
+    """Do the same in an interpreter, which imports from ``path``.
+
+    A new interpreter lacks what this process has added to ``sys.path``.
+    """
+    if not set(path) <= set(sys.path):
+        sys.path[:] = path
+    return _run("interpreter", name, call)
+
+
+def listed(function: Callable[..., object], *args: object, **named: object) -> object:
+    """Call a generator function, and return all its results."""
+    return list(cast("Iterable[object]", function(*args, **named)))
+
+
+def _run(worker: Worker, name: str, call: bytes) -> bytes:
+    try:
+        function, args, named = pickle.loads(call)  # noqa: S301 - made by the parent process
+    except Exception as error:  # noqa: BLE001 - any error of a user's module
+        fix = ""
+        if worker == "interpreter":
+            fix = ': use run_in="process", or a module that imports only what interpreters can load'
+        raise HandlerProcessError(
+            f"{name} runs in another {worker}, which cannot import the function or its arguments "
+            f"({type(error).__name__}: {error}){fix}"
+        ) from None
     try:
         result = cast("Callable[..., object]", function)(*args, **named)
     except Exception as error:
-        error.add_note("In the worker process:\n" + traceback.format_exc())
+        error.add_note(f"In the worker {worker}:\n" + traceback.format_exc())
         if _is_picklable(error):
             raise
         raise HandlerProcessError(
@@ -60,7 +96,7 @@ def run_pickled(call: bytes) -> bytes:
         return pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
     except Exception as error:  # noqa: BLE001 - any error of a user's class
         raise HandlerProcessError(
-            f"{name} runs in another process, and the {type(result).__name__} that it returned "
+            f"{name} runs in another {worker}, and the {type(result).__name__} that it returned "
             f"cannot be pickled: {type(error).__name__}"
         ) from None
 
