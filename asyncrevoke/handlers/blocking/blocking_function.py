@@ -8,7 +8,7 @@ import inspect
 import math
 import pickle
 import sys
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import anyio
@@ -109,7 +109,7 @@ class BlockingFunction:
 
 async def _until_returned(call: Coroutine[object, object, R]) -> R:
     """Return the result of a call that cannot be stopped; a cancellation waits for its end."""
-    task = asyncio.get_running_loop().create_task(call)
+    task = asyncio.get_running_loop().create_task(_or_exit(call))
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:
@@ -117,10 +117,26 @@ async def _until_returned(call: Coroutine[object, object, R]) -> R:
         except asyncio.CancelledError as error:
             cancelled = error
     if cancelled is None:
-        return task.result()
+        result = task.result()
+        if isinstance(result, _Exit):
+            raise result.reason
+        return result
     if not task.cancelled():
         task.exception()  # asyncio would warn of an exception that is not retrieved
     raise cancelled
+
+
+class _Exit(NamedTuple):
+    """The exception of a function that exits. A task that raises it would end the event loop."""
+
+    reason: SystemExit | KeyboardInterrupt
+
+
+async def _or_exit(call: Coroutine[object, object, R]) -> R | _Exit:
+    try:
+        return await call
+    except (SystemExit, KeyboardInterrupt) as reason:
+        return _Exit(reason)
 
 
 def _describe(wrapper: object, function: Callable[..., object]) -> None:

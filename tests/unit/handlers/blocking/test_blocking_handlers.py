@@ -17,7 +17,12 @@ from unit.handlers.scripted_runner import running
 from unit.handlers.scripted_source import Fate, record, turns, until
 
 from asyncrevoke import Consumer, Depends, HandlerContext, Record, Retry
-from asyncrevoke.errors import ConfigError, HandlerProcessError, HandlerTimeoutError
+from asyncrevoke.errors import (
+    ConfigError,
+    HandlerExitError,
+    HandlerProcessError,
+    HandlerTimeoutError,
+)
 from asyncrevoke.handlers.registry import Router
 from asyncrevoke.testing import TestConsumer
 
@@ -197,6 +202,24 @@ async def test_an_error_in_a_thread_is_a_failure_like_any_other() -> None:
     async with running(fail, run_in="thread") as run:
         run.source.feed(record(0, b"a"))
         assert isinstance(await run.failure(), LookupError)
+
+
+# -- threads, processes and interpreters ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "run_in", ["thread", "process", pytest.param("interpreter", marks=needs_interpreters)]
+)
+@pytest.mark.parametrize("function", [work.leave_by_exit, work.leave_by_interrupt])
+async def test_a_sync_function_that_exits_stops_the_consumer_and_not_the_event_loop(
+    run_in: RunIn, function: Callable[[bytes], None]
+) -> None:
+    async with running(function, run_in=run_in, on_error="skip") as run:
+        run.source.feed(record(0, b"a"))
+        error = await run.failure()
+        assert isinstance(error, HandlerExitError)
+        assert isinstance(error.reason, (SystemExit, KeyboardInterrupt))
+        assert run.source.in_flight == 0
 
 
 # -- processes and interpreters -------------------------------------------------------------------
