@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import sys
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import pytest
 from aiokafka import AIOKafkaProducer
 from broker.records.numbered_records import DEADLINE, NumberedMember, Numbers, until
+from httpx import ASGITransport, AsyncClient
+from starlette.applications import Starlette
 
 from asyncrevoke import (
     AuthenticationError,
@@ -18,6 +23,7 @@ from asyncrevoke import (
     TopicAuthorizationError,
 )
 from asyncrevoke.broker import KafkaBroker, Security
+from asyncrevoke.integrations.starlette import health_routes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +32,8 @@ if TYPE_CHECKING:
     from asyncrevoke.broker import RunningBroker
     from asyncrevoke.broker.admin import Operation
     from asyncrevoke.config import ConsumerOptions
+
+ROOT = Path(__file__).parents[3]
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(60)]
 
@@ -83,6 +91,54 @@ async def test_an_unauthorized_topic_raises_an_error_and_is_read_once_access_is_
         assert "READ" in str(error)
     assert len(member.errors) == len(set(map(str, member.errors))), "each of them once"
     assert await guarded.committed() == 30
+
+
+async def test_readyz_names_an_unauthorized_topic_until_access_is_granted(
+    guarded: GuardedTopic,
+) -> None:
+    guarded.allow_group("read")
+    async with NumberedMember(guarded.consumer()) as member:
+        transport = ASGITransport(Starlette(routes=health_routes(member.consumer)))
+        async with AsyncClient(transport=transport, base_url="http://app") as client:
+            await until(lambda: bool(member.errors), "an error")
+            answer = await client.get("/readyz")
+            assert answer.status_code == 503
+            (facts,) = answer.json()["consumers"]
+            reason = f"the brokers reject requests for topics: {guarded.topic}"
+            assert reason in facts["reasons"]
+            assert (await client.get("/livez")).status_code == 200
+            guarded.allow_topic("read")
+            await until(lambda: member.consumer.probe().ready, "readiness")
+            assert (await client.get("/readyz")).status_code == 200
+
+
+async def test_a_run_whose_topic_is_unauthorized_ends_and_names_the_missing_acl(
+    guarded: GuardedTopic, tmp_path: Path
+) -> None:
+    guarded.allow_group("read")
+    options = {**guarded.broker.client_options(), "group_id": guarded.group}
+    (tmp_path / "app.py").write_text(
+        f"from asyncrevoke import Consumer\nconsumer = Consumer(**{options!r})\n"
+        f"@consumer.handler({guarded.topic!r})\nasync def handle(value: bytes) -> None: ...\n"
+    )
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "asyncrevoke", "run", "app:consumer"),
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(DEADLINE):
+            _, log = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode == 1
+    last = log.decode().splitlines()[-1]
+    assert "application failed" in last
+    error = f"not authorized to read topic '{guarded.topic}': grant DESCRIBE and READ on it"
+    assert f"TopicAuthorizationError: {error}" in last
 
 
 @pytest.mark.parametrize("allowed", ["nothing", "describe"])

@@ -14,8 +14,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from unit.handlers.scripted_source import until
 
 from asyncrevoke import Consumer
+from asyncrevoke.cli.run.command import _health
 from asyncrevoke.cli.run.health_server import HealthResponse, HealthServer
+from asyncrevoke.cli.run.log_output import LogFormat, LogLevel
 from asyncrevoke.cli.run.metrics_text import metrics_of_process
+from asyncrevoke.cli.run.workers.settings import WorkerSettings
 from asyncrevoke.http_port.server import PortLimits
 from asyncrevoke.integrations.prometheus import PrometheusMetrics
 
@@ -48,6 +51,33 @@ async def test_it_answers_with_200_or_503(live: bool, ready: bool, livez: int, r
             assert answer.status_code == status
             assert answer.json() == {"ok": status == 200, "consumers": [{"group": "billing"}]}
             assert (await get(port, path, "HEAD")).status_code == status
+
+
+async def test_readyz_of_a_run_names_the_topics_and_brokers_that_it_cannot_read_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consumer = Consumer("orders", bootstrap_servers="localhost:1", group_id="billing")
+    settings = WorkerSettings(
+        "app:consumer", None, False, 30.0, LogLevel.INFO, LogFormat.CONSOLE, "127.0.0.1", 0, False
+    )
+    async with consumer:
+        health = consumer.health()._replace(
+            heartbeat_age=0.0,
+            rejected_topics=frozenset({"payments"}),
+            missing_topics=frozenset({"refunds"}),
+            unreachable_brokers=("kafka-2:9092",),
+        )
+        monkeypatch.setattr(consumer, "health", lambda: health)
+        async with _health(consumer, settings) as served:
+            assert isinstance(served, HealthServer)
+            readyz = await get(served.server.port, "/readyz")
+            livez = await get(served.server.port, "/livez")
+    assert (readyz.status_code, livez.status_code) == (503, 200)
+    assert readyz.json()["consumers"][0]["reasons"] == [
+        "brokers do not answer: kafka-2:9092",
+        "topics do not exist: refunds",
+        "the brokers reject requests for topics: payments",
+    ]
 
 
 async def test_what_is_no_probe_is_rejected() -> None:

@@ -208,6 +208,57 @@ async def test_the_routes_answer_200_and_then_503_with_the_reason(framework: str
             assert body["consumers"][0]["reasons"] == ["it has failed: ValueError, see the log"]
 
 
+@pytest.mark.parametrize(
+    ("unavailable", "reason"),
+    [
+        (
+            {"rejected_topics": frozenset({"payments"})},
+            "the brokers reject requests for topics: payments",
+        ),
+        (
+            {"missing_topics": frozenset({"refunds", "orders.dlq"})},
+            "topics do not exist: orders.dlq, refunds",
+        ),
+        ({"unreachable_brokers": ("kafka-2:9092",)}, "brokers do not answer: kafka-2:9092"),
+    ],
+)
+async def test_readyz_names_what_cannot_be_read_and_livez_answers_200(
+    unavailable: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = handling(nothing)
+    app = Starlette(routes=health_routes(consumer))
+    async with TestConsumer(consumer):
+        health = consumer.health()._replace(**unavailable)
+        monkeypatch.setattr(consumer, "health", lambda: health)
+        facts = {
+            "group": "billing",
+            "live": True,
+            "ready": False,
+            "reasons": [reason],
+            "state": "stable",
+            "assigned": 4,
+            "in_flight": 0,
+            "paused": [],
+        }
+        assert await asked(app, "/readyz") == (503, {"ok": False, "consumers": [facts]})
+        assert await asked(app, "/livez") == (200, {"ok": True, "consumers": [facts]})
+
+
+async def test_readyz_names_at_most_six_topics_and_the_number_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consumer = handling(nothing)
+    topics = frozenset(f"topic-{number}" for number in range(8))
+    async with TestConsumer(consumer):
+        health = consumer.health()._replace(rejected_topics=topics)
+        monkeypatch.setattr(consumer, "health", lambda: health)
+        (reason,) = consumer.probe().reasons
+    assert reason == (
+        "the brokers reject requests for topics: topic-0, topic-1, topic-2, topic-3, topic-4, "
+        "topic-5 and 2 more"
+    )
+
+
 async def test_of_several_consumers_each_has_to_be_fine() -> None:
     entered, other = handling(nothing), handling(nothing)
     app = FastAPI()
