@@ -87,6 +87,13 @@ async def test_a_sticky_group_of_aiokafka_is_upgraded_without_losing_or_repeatin
         assert await upgrade(group, "aiokafka", "sticky") == 0
 
 
+async def test_an_aiokafka_group_of_range_and_sticky_is_upgraded_losing_and_repeating_no_record(
+    group: MixedGroup,
+) -> None:
+    async with group:
+        assert await upgrade(group, "aiokafka", "range", "sticky") == 0
+
+
 async def test_a_sticky_group_of_java_is_upgraded_without_losing_a_record(
     group: MixedGroup,
 ) -> None:
