@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Dispatcher:
-    """Implements :class:`ItemDispatch`: prepares topics, calls handlers, and reports the results.
+    """Implements :class:`PoolDispatch`: prepares topics, calls handlers, and reports the results.
 
     ``first_calls`` and ``completed`` are called for each record, so their functions are chosen
     once, by whether the consumer has batches or a journal.
@@ -191,7 +191,7 @@ class Dispatcher:
             if chosen:
                 self._backlog.trace(chosen)
 
-    # -- ItemDispatch ----------------------------------------------------------------------------
+    # -- PoolDispatch ----------------------------------------------------------------------------
 
     def call_raised(self, item: Item, seconds: float, error: BaseException, /) -> None:
         """Report the error of a handler to observers; other errors are ignored.

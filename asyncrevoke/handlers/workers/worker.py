@@ -87,16 +87,6 @@ class ItemDispatch(Protocol[T]):
     def call_raised(self, item: T, seconds: float, error: BaseException, /) -> None:
         """The handler has raised."""
 
-    def turn_began(self) -> None:
-        """Items may start in this turn of the event loop."""
-
-    def flush_completed(self) -> None:
-        """Complete the items that have ended since the last call.
-
-        Called at the end of each turn of the event loop in which entries ran, when a worker has
-        ended, and before workers are cancelled.
-        """
-
     def handle_failure(self, entry: Entry[T], error: BaseException, /) -> bool:
         """Decide about a failed item. True frees its lane.
 
@@ -107,9 +97,6 @@ class ItemDispatch(Protocol[T]):
 
     def call_cancelled(self, item: T, error: BaseException, /) -> None:
         """The call was cancelled, because the partition was lost or the pool closes."""
-
-    def worker_failed(self, error: BaseException, /) -> None:
-        """A worker has failed with an error that no handler raised: no item can complete now."""
 
 
 class WorkerReactions(Protocol[T]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Generic, Protocol
 
 from asyncrevoke.handlers.workers.turn import Turn
 from asyncrevoke.handlers.workers.worker import ItemDispatch, T, Worker
@@ -19,6 +19,23 @@ if TYPE_CHECKING:
 
 # Seconds that cancelled handlers have to end before they are abandoned.
 _GRACE = 5.0
+
+
+class PoolDispatch(ItemDispatch[T], Protocol[T]):
+    """Calls handlers, and ends turns of the event loop. Implemented by :class:`Dispatcher`."""
+
+    def turn_began(self) -> None:
+        """Items may start in this turn of the event loop."""
+
+    def flush_completed(self) -> None:
+        """Complete the items that have ended since the last call.
+
+        Called at the end of each turn of the event loop in which entries ran, when a worker has
+        ended, and before workers are cancelled.
+        """
+
+    def worker_failed(self, error: BaseException, /) -> None:
+        """A worker has failed with an error that no handler raised: no item can complete now."""
 
 
 class WorkerPool(Generic[T]):
@@ -37,7 +54,7 @@ class WorkerPool(Generic[T]):
     def __init__(
         self,
         lanes: LaneQueue[T],
-        dispatch: ItemDispatch[T],
+        dispatch: PoolDispatch[T],
         concurrency: int,
         membership: MembershipGuard,
         deadline: ShutdownDeadline | None = None,
