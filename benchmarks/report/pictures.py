@@ -18,16 +18,34 @@ if TYPE_CHECKING:
 
 _OURS = "#1f77b4"
 _OTHERS = "#b0b7bf"
+# matplotlib writes colours into each element, so a style sheet has to overrule them.
+_DARK = (
+    "@media (prefers-color-scheme: dark) { svg { fill: #f1f5f9 } "
+    + " ".join(
+        f'[style*="{kind}: {light}"] {{ {kind}: {dark} !important }}'
+        for kind, light, dark in (
+            ("fill", "#ffffff", "#0d1117"),
+            ("fill", "#222222", "#f1f5f9"),
+            ("fill", _OURS, "#4aa3df"),
+            ("fill", _OTHERS, "#64748b"),
+            ("stroke", "#000000", "#94a3b8"),
+            ("stroke", "#444444", "#cbd5e1"),
+            ("stroke", _OURS, "#4aa3df"),
+        )
+    )
+    + " }"
+)
 _WIDTH = 8.0  # inches
 _ROW = 0.36
 
 
 def draw(section: Section, file: Path) -> None:
-    """Write an SVG."""
+    """Write an SVG, for light and dark pages."""
     # With a salt the same results give the same file.
     with mpl.rc_context({"svg.hashsalt": "asyncrevoke", "svg.fonttype": "path", "font.size": 9}):
         figure = _curve(section) if section.curve else _bars(section)
         figure.savefig(file, metadata={"Date": None}, facecolor="white")
+    file.write_text(file.read_text("utf-8").replace("</style>", f"{_DARK}</style>", 1), "utf-8")
 
 
 def _bars(section: Section) -> Figure:

@@ -53,7 +53,9 @@ def test_each_section_has_a_picture(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the extra bench")
     write_report(raw(), tmp_path)
     assert (tmp_path / "results.md").read_text() == page(raw())
-    assert (tmp_path / "raw.svg").read_text().startswith("<?xml")
+    picture = (tmp_path / "raw.svg").read_text()
+    assert picture.startswith("<?xml")
+    assert "@media (prefers-color-scheme: dark)" in picture
 
 
 @pytest.mark.parametrize("step", ["large", "large-100k", "large-10k"])
