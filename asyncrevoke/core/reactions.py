@@ -225,7 +225,7 @@ class Reactions:
         self.seeking.ended(instance)
         self.committer.forget(instance)
 
-    def instance_released(self, now: float, instance: PartitionInstance) -> None:
+    def revocation_ended(self, now: float, instance: PartitionInstance) -> None:
         self.membership.released(now, instance)
 
     def is_committed(self, instance: PartitionInstance) -> bool:

@@ -17,9 +17,10 @@ class PartitionReactions(Protocol):
     def instance_ended(self, instance: PartitionInstance) -> None:
         """It was released or lost."""
 
-    def instance_released(self, now: float, instance: PartitionInstance) -> None:
-        """It was released, or lost because its revocation was overdue. The group may have assigned
-        the partition to this member again meanwhile."""
+    def revocation_ended(self, now: float, instance: PartitionInstance) -> None:
+        """Its revocation is over: it was released, or lost at its deadline or because its lifespan
+        failed. Not called for what the group has taken. The group may have assigned the partition
+        to this member again meanwhile."""
 
     def is_committed(self, instance: PartitionInstance) -> bool:
         """Whether the broker has acknowledged all its commits."""

@@ -45,7 +45,8 @@ class Revocation:
         self._announced: dict[TopicPartition, PartitionInstance] = {}
         self._revoking: dict[PartitionInstance, None] = {}
         self._requested: dict[PartitionInstance, float] = {}
-        self._overdue: dict[PartitionInstance, None] = {}
+        # Instances near their deadlines, whose one last commit is under way.
+        self._last_commits: dict[PartitionInstance, None] = {}
         # Only while a poll waits may an announced partition be released.
         self._polling = False
         # Leaving the group: nothing is announced, and only records that tasks run are waited for.
@@ -105,7 +106,7 @@ class Revocation:
         user may have cancelled its work (announced and not delayed), or if its lifespan exits: the
         release then completes."""
         instance.set_deadline(None)
-        self._overdue.pop(instance, None)
+        self._last_commits.pop(instance, None)
         resumable = self._assignment.lifespans.is_resumable(instance) and (
             instance.state is InstanceState.REVOKE_REQUESTED
             or instance.delayed_by_user
@@ -145,11 +146,11 @@ class Revocation:
             if instance.state is InstanceState.DELAYED and instance.delayed_by_user:
                 instance.transition(InstanceTransition.END_DELAY)
             elif instance.state in (InstanceState.ANNOUNCED, InstanceState.DELAYED):
-                if self._must_wait(instance):
+                if self._exit_if_drained(instance):
+                    self._complete(now, instance)
+                else:
                     instance.transition(InstanceTransition.DELAY)
                     instance.transition(InstanceTransition.END_DELAY)
-                else:
-                    self._complete(now, instance)
 
     def resume_poll(self, now: float) -> None:
         """A poll waits (again): release what has drained meanwhile."""
@@ -238,12 +239,12 @@ class Revocation:
             if instance.state is InstanceState.COMMITTING:
                 if self._reactions.is_committed(instance):
                     self._end(now, instance, InstanceTransition.RELEASE)
-            elif self._may_complete(instance) and not self._must_wait(instance):
-                # Even if it is overdue: its last commit may just have covered all of it.
+            elif self._may_complete(instance) and self._exit_if_drained(instance):
+                # Even near its deadline: its last commit may just have covered all of it.
                 self._complete(now, instance)
-            elif instance in self._overdue:
+            elif instance in self._last_commits:
                 if self._reactions.is_committed(instance):
-                    self._lose_overdue(now, instance)
+                    self._lose_late(now, instance)
                 else:
                     # More of it is done than the last commit says.
                     self._reactions.commit_now(now)
@@ -285,12 +286,12 @@ class Revocation:
             self._iterator_ended and instance.state is InstanceState.REVOKE_REQUESTED
         )
 
-    def _must_wait(self, instance: PartitionInstance) -> bool:
-        """Whether its release waits for records, or else for its lifespan, which exits now."""
+    def _exit_if_drained(self, instance: PartitionInstance) -> bool:
+        """Have its lifespan exit if its release waits for no record. True if that has exited."""
         if self._waits_for_records(instance):
-            return True
+            return False
         drained = self.wait_for_tasks or not self.leaving
-        return not self._assignment.lifespans.exit(instance, drained=drained)
+        return self._assignment.lifespans.exit(instance, drained=drained)
 
     def _waits_for_records(self, instance: PartitionInstance) -> bool:
         if self.leaving:
@@ -303,7 +304,7 @@ class Revocation:
         revoking = instance.revoking
         self.lose(now, [instance], reason)
         if revoking:
-            self._reactions.instance_released(now, instance)
+            self._reactions.revocation_ended(now, instance)
 
     def _complete(self, now: float, instance: PartitionInstance) -> None:
         if instance.state is InstanceState.REVOKE_REQUESTED:
@@ -316,7 +317,7 @@ class Revocation:
 
     def _end(self, now: float, instance: PartitionInstance, step: InstanceTransition) -> None:
         self._revoking.pop(instance, None)
-        self._overdue.pop(instance, None)
+        self._last_commits.pop(instance, None)
         started = self._requested.pop(instance, None)
         self._assignment.end(instance, step)
         self._barrier_requested = True
@@ -325,7 +326,7 @@ class Revocation:
             self._outbox.emit(
                 "info", "released", partition=str(instance.partition), seconds=seconds
             )
-            self._reactions.instance_released(now, instance)
+            self._reactions.revocation_ended(now, instance)
 
     def request_barrier(self) -> None:
         """Notify the membership as soon as no instance is being revoked."""
@@ -348,7 +349,8 @@ class Revocation:
         self._slowest_commit = seconds
 
     def margin(self, instance: PartitionInstance) -> float:
-        """Seconds before its deadline at which an instance is lost: for a commit and a join."""
+        """Seconds before its deadline at which its last commit is sent. It is lost at half of
+        them, so that this member can still join."""
         margin = max(_LEAST_MARGIN, 2 * self._slowest_commit)
         since = self._requested.get(instance)
         if instance.deadline is None or since is None:
@@ -357,7 +359,7 @@ class Revocation:
 
     def _arm_deadline(self) -> None:
         due = [
-            instance.deadline - self.margin(instance) / (2 if instance in self._overdue else 1)
+            instance.deadline - self.margin(instance) / (2 if instance in self._last_commits else 1)
             for instance in self._revoking
             if instance.deadline is not None
         ]
@@ -370,20 +372,21 @@ class Revocation:
                 continue
             margin = self.margin(instance)
             if now >= instance.deadline - margin / 2:
-                self._lose_overdue(now, instance)
-            elif now >= instance.deadline - margin and instance not in self._overdue:
+                self._lose_late(now, instance)
+            elif now >= instance.deadline - margin and instance not in self._last_commits:
                 # One last commit: later completions do not count.
-                self._overdue[instance] = None
+                self._last_commits[instance] = None
                 if instance.has_unfinished_lifespan:
                     # Its lifespan has not saved its state: a commit would cover records it lacks.
-                    self._lose_overdue(now, instance)
+                    self._lose_late(now, instance)
                 elif self._reactions.is_committed(instance):
-                    self._lose_overdue(now, instance)
+                    self._lose_late(now, instance)
                 else:
                     self._reactions.commit_now(now)
         self._arm_deadline()
 
-    def _lose_overdue(self, now: float, instance: PartitionInstance) -> None:
-        """Lose it at its deadline. The group may have assigned it to this member again."""
+    def _lose_late(self, now: float, instance: PartitionInstance) -> None:
+        """Lose it shortly before its deadline. The group may have assigned it to this member
+        again."""
         self.lose(now, [instance], "its revoke was not finished before the deadline")
-        self._reactions.instance_released(now, instance)
+        self._reactions.revocation_ended(now, instance)

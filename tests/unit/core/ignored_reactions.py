@@ -17,7 +17,7 @@ class IgnoredPartitions:
     def instance_ended(self, instance: PartitionInstance) -> None:
         pass
 
-    def instance_released(self, now: float, instance: PartitionInstance) -> None:
+    def revocation_ended(self, now: float, instance: PartitionInstance) -> None:
         pass
 
     def is_committed(self, instance: PartitionInstance) -> bool:
