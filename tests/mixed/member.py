@@ -127,14 +127,16 @@ async def ours(options: Mapping[str, Any], stop: asyncio.Event) -> None:
 
 
 class Reading:
-    """A rebalance waits for what is being read, and what is fetched during one is not read: the
-    next owner reads it."""
+    """A rebalance waits for what is being read, and what is fetched during or before one is not
+    read after it: the next owner reads it."""
 
     def __init__(self) -> None:
+        self.rebalances = 0
         self._busy = asyncio.Lock()
         self._rebalancing = False
 
     async def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
+        self.rebalances += 1
         self._rebalancing = True
         async with self._busy:
             tell_partitions("partitions_revoked", revoked)
@@ -143,9 +145,15 @@ class Reading:
         self._rebalancing = False
         tell_partitions("partitions_assigned", assigned)
 
-    async def read(self, records: Iterable[Any], commit: Callable[..., Awaitable[object]]) -> None:
+    async def read(
+        self,
+        records: Iterable[Any],
+        commit: Callable[..., Awaitable[object]],
+        fetched_after: int | None = None,
+    ) -> None:
+        """Read and commit; ``fetched_after`` so many rebalances, if some may have ended since."""
         async with self._busy:
-            if self._rebalancing:
+            if self._rebalancing or fetched_after not in (None, self.rebalances):
                 return
             ends: dict[Any, int] = {}
             for record in records:
@@ -204,23 +212,34 @@ async def aiokafka(options: Mapping[str, Any], stop: asyncio.Event) -> None:
 
 async def faststream(options: Mapping[str, Any], stop: asyncio.Event) -> None:
     from aiokafka import ConsumerRebalanceListener
-    from faststream import AckPolicy
+    from faststream import AckPolicy, BaseMiddleware
     from faststream.kafka import KafkaBroker, KafkaMessage
 
     ConsumerRebalanceListener.register(Reading)
     reading: Any = Reading()
+    fetched_after = 0
+
+    # FastStream takes a record from aiokafka, and waits for a thread that prepares the handler's
+    # arguments. A rebalance does not wait for this. The handler is called even if the record's
+    # partition is gone, and then ack() commits the positions of the other partitions alone.
+    class Fetched(BaseMiddleware[Any, Any]):
+        async def on_receive(self) -> None:
+            nonlocal fetched_after
+            fetched_after = reading.rebalances
+
     # The default logger writes to the standard output; this one writes errors to the process log.
     broker = KafkaBroker(
         options["bootstrap_servers"],
         client_id=options["client_id"],
         logger=logging.getLogger("faststream"),
+        middlewares=[Fetched],
     )
 
     async def handle(message: Any) -> None:
         async def commit(_ends: object) -> None:
             await message.ack()
 
-        await reading.read([message.raw_message], commit)
+        await reading.read([message.raw_message], commit, fetched_after)
 
     handle.__annotations__["message"] = KafkaMessage  # FastStream reads it
     broker.subscriber(
