@@ -12,6 +12,7 @@ from asyncrevoke.audit.local_database import LocalDatabase
 from asyncrevoke.audit.sql.dialect import COVERING_PIECES, SparkDialect
 from asyncrevoke.audit.sql.table_names import tables_of, with_places
 from asyncrevoke.spark.arrow import pa
+from asyncrevoke.spark.session import is_connected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -200,6 +201,10 @@ def _arrow_of(frame: DataFrame) -> Table:
 
 def _in_threads(spark: SparkSession, works: Sequence[Callable[[], Table]]) -> list[Table]:
     """Run each in a thread that inherits this thread's job group and tags."""
+    if is_connected(spark):
+        # To plan a query, the server makes views of the DataFrames in it, and drops them: queries
+        # that share a DataFrame would drop each other's.
+        return [work() for work in works]
     pyspark: Any = import_module("pyspark")
     with ThreadPoolExecutor(len(works)) as pool:
         # One wrapper for each thread: a wrapper changes what it wraps.

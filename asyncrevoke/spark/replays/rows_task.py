@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from asyncrevoke.replays.opened_handlers import Target
     from asyncrevoke.spark.arrow import ArrowRecordBatch
     from asyncrevoke.spark.replays.progress import Address
+    from asyncrevoke.spark.replays.sent_files import SentFiles
 
 _PLAIN = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value")
 COLUMNS = (*_PLAIN, "headers", "unreadable")
@@ -34,7 +35,8 @@ class RowsTask:
     """Spark's ``mapInArrow`` calls it in each task, with the rows of one range in the order of
     offsets.
 
-    ``ranges`` is None in a stream, where a task learns its range from its first row.
+    ``ranges`` is None in a stream, where a task learns its range from its first row. ``files`` are
+    those that Spark does not send.
     """
 
     def __init__(
@@ -45,7 +47,9 @@ class RowsTask:
         max_errors: int | None = None,
         report_to: Address | None = None,
         dead_letters: DeadLetterFilter | None = None,
+        files: SentFiles | None = None,
     ) -> None:
+        self._files = files
         self._dead_letters = dead_letters
         self._target = target
         self._ranges = ranges
@@ -63,6 +67,8 @@ class RowsTask:
         self, first: list[Record], coming: Iterator[list[Record]]
     ) -> Generator[ArrowRecordBatch]:
         wanted = self._range_of(first[0])
+        if self._files is not None:
+            self._files.install()
         worker = PythonWorker.current()
         opened = worker.open(self._target)
         outcomes = result_rows(self._target, self._dead_letters)

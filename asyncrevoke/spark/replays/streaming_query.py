@@ -10,8 +10,9 @@ from asyncrevoke.spark.replays.engines import ReplayJob
 from asyncrevoke.spark.replays.range_task import RESULT_SCHEMA
 from asyncrevoke.spark.replays.rows_task import COLUMNS, RowsTask
 from asyncrevoke.spark.replays.run import check_target
+from asyncrevoke.spark.replays.sent_files import SentFiles
 from asyncrevoke.spark.replays.settings import StreamReplaySettings
-from asyncrevoke.spark.session import check_spark
+from asyncrevoke.spark.session import check_spark, is_connected
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -75,8 +76,10 @@ def replay_stream(
     if max_offsets_per_trigger is not None:
         reading["max_offsets_per_trigger"] = str(max_offsets_per_trigger)
     rows = spark.readStream.format("asyncrevoke").options(**reading).load()
+    files = SentFiles.read(settings.py_files) if is_connected(spark) else None
+    task = RowsTask(job.target, None, dead_letters=settings.dead_letters, files=files)
     writer = (
-        _results(rows, RowsTask(job.target, None, dead_letters=settings.dead_letters))
+        _results(rows, task)
         .writeStream.format("parquet")
         .option("path", f"{sink.rstrip('/')}/stream")
         .option("checkpointLocation", checkpoint)

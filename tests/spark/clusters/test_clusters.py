@@ -40,7 +40,7 @@ report = replay(
 print("OUTCOMES", dict(report.outcomes), report.records)
 query = replay_stream(
     spark, "shipped_app:consumer", topic=topic, checkpoint=f"{folder}/ck", sink=folder,
-    bootstrap_servers=address,
+    bootstrap_servers=address, py_files=[app],
 )
 query.awaitTermination()
 print("STREAM", spark.read.parquet(f"{folder}/stream").count())

@@ -349,7 +349,9 @@ def test_an_end_that_is_never_reached_is_an_error_in_time(
     engine: Engine, spark: SparkSession, kafka_broker: RunningBroker, topic: str, tmp_path: Path
 ) -> None:
     fill(kafka_broker, topic, [b"x"] * 20)
-    with pytest.raises(StalledReadError, match=rf"{topic}-1 is at offset 10 of 11 for 2 s"):
+    with pytest.raises(
+        StalledReadError, match=rf"{topic}-1 has made no progress at offset 10 of 11 for 2 s"
+    ):
         replay(
             spark,
             TARGET,
