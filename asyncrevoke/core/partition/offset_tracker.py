@@ -207,7 +207,7 @@ class OffsetTracker(OffsetFlags):
         self._open += len(records)
         self._use_segment(len(self._segment_offsets) - 1)
 
-    def read_again(self) -> tuple[int, CompletionMap]:
+    def read_again(self) -> tuple[int, CompletionMap | None]:
         """Begin to read abandoned records again. Returns the offset of the first, and the offsets
         up to ``position`` to skip: those done or in flight. There must be an abandoned record."""
         index = self._flags.index(_ABANDONED)
@@ -216,7 +216,8 @@ class OffsetTracker(OffsetFlags):
         if self.completed_earlier is not None:
             former = ((max(first, offset), end) for first, end in self.completed_earlier.runs)
             runs = merge_adjacent(merge((run for run in former if run[1] > offset), runs))
-        return offset, CompletionMap(tuple(runs), self.leader_epoch)
+        skipped = tuple(runs)
+        return offset, CompletionMap(skipped, self.leader_epoch) if skipped else None
 
     def _deliver_again(self, records: Sequence[Record], position: int) -> Sequence[Record]:
         """Mark abandoned records as pending again; returns the records that are new. An abandoned

@@ -100,3 +100,18 @@ def test_a_paused_partition_with_an_abandoned_record_is_released_with_what_is_do
     assert group.poll() is None
     assert group.answer_commit()[tp(1)] == 1
     assert group.assigned == orders(0)
+
+
+def test_a_withdrawn_revocation_reads_the_last_record_again_if_it_was_abandoned() -> None:
+    group = member()
+    group.produce(1, 2)
+    first, second = group.step().records
+    group.rebalance()
+    group.rejoin(0)
+    assert group.step().to_be_revoked == orders(1)
+    group.core.completion_tracker.abandon_all(group.now, [second])
+    group.rebalance()
+    group.rejoin(0, 1)
+    group.produce(1)
+    assert [record.offset for record in read(group, 2)] == [1, 2]
+    assert group.complete(first)

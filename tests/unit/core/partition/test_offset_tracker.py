@@ -220,6 +220,7 @@ def test_what_is_read_again_passes_over_what_is_done_or_in_flight() -> None:
     for offset in (12, 14, 16):
         tracker.abandon(offset)
     offset, passed_over = tracker.read_again()
+    assert passed_over is not None
     assert offset == 12
     assert passed_over.runs == ((13, 14), (15, 16), (17, 20), (30, 40))
     assert tracker.rereads

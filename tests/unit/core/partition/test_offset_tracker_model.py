@@ -203,7 +203,8 @@ def test_what_was_abandoned_and_is_read_again_ends_like_all_else(data: st.DataOb
             break
         first, passed_over = tracker.read_again()
         assert first == dropped[0]
-        skipped = {at for run in passed_over.runs for at in range(*run)}
+        runs = () if passed_over is None else passed_over.runs
+        skipped = {at for run in runs for at in range(*run)}
         assert not skipped.intersection(dropped)
         assert {o for o in offsets if o > first and fates[o] != "dropped"} <= skipped
         gone = {offset for offset in dropped if data.draw(st.booleans())}
