@@ -216,7 +216,8 @@ class CompletionTracker:
         position = self._assignment.reader_records.first_kept(instance)
         if position is None:
             position = buffer.position
-        if tracked or self._one_by_one:
+        # Records that are read again have flags already.
+        if tracked or self._one_by_one or instance.tracker.rereads:
             instance.tracker.deliver(records, position, buffer.leader_epoch)
             self._maps.delivered(instance, instance.tracker)
         else:

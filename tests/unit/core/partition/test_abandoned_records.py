@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import ScriptedGroup, orders
 
-from asyncrevoke.protocol.messages import ErrorCode
+from asyncrevoke.protocol.messages import ErrorCode, OffsetCommitRequest
 
 if TYPE_CHECKING:
     from asyncrevoke.model import Record
@@ -20,15 +21,51 @@ def member() -> ScriptedGroup:
     return group
 
 
-def read(group: ScriptedGroup, count: int) -> list[Record]:
-    """The next records; a fetch that waits for other partitions takes half a second."""
+def read(group: ScriptedGroup, count: int, *, submit: bool = False) -> list[Record]:
+    """The next records, which tasks run with ``submit``; a fetch that waits for other partitions
+    takes half a second."""
     records: list[Record] = []
     deadline = group.now + 2
     while len(records) < count:
         assert group.now < deadline, records
-        records.extend(group.step().records)
+        returned = group.step().records
+        if submit:
+            assert all(map(group.core.completion_tracker.submit, returned))
+        records.extend(returned)
         group.advance(0.1)
     return records
+
+
+def after_a_task_group(max_poll_records: int = 500) -> ScriptedGroup:
+    """A member that has left a task group. The revocation of partition 1 was withdrawn: two of its
+    records were abandoned, those before and after them are done, and another one follows."""
+    group = ScriptedGroup(auto_offset_reset="earliest", max_poll_records=max_poll_records)
+    tracker = group.core.completion_tracker
+    tracker.track(one_by_one=True, next_poll_completes=True)
+    group.become_member(0, 1)
+    group.pulse = ErrorCode.none
+    group.produce(1, 4)
+    first, *abandoned, last = read(group, 4, submit=True)
+    group.complete(first)
+    group.complete(last)
+    tracker.abandon_all(group.now, abandoned)
+    tracker.track(one_by_one=False)
+    group.rebalance()
+    group.rejoin(0)
+    assert group.step().to_be_revoked == orders(1)
+    group.rebalance()
+    group.rejoin(0, 1)
+    group.produce(1)
+    return group
+
+
+def committed_at_last(group: ScriptedGroup) -> int:
+    """The offset of partition 1 after all commits that are due."""
+    for _ in range(3):
+        for send in group.sends(OffsetCommitRequest):
+            group.answer_commit(send=send)
+        group.advance(2)
+    return group.committed[tp(1)]
 
 
 def test_a_withdrawn_revoke_reads_again_what_was_abandoned_meanwhile() -> None:
@@ -100,6 +137,16 @@ def test_a_paused_partition_with_an_abandoned_record_is_released_with_what_is_do
     assert group.poll() is None
     assert group.answer_commit()[tp(1)] == 1
     assert group.assigned == orders(0)
+
+
+@pytest.mark.parametrize("max_poll_records", [1, 500])
+def test_records_read_again_in_batches_are_done_when_the_next_batch_is_asked_for(
+    max_poll_records: int,
+) -> None:
+    group = after_a_task_group(max_poll_records)
+    assert [record.offset for record in read(group, 3)] == [1, 2, 4]
+    group.step()
+    assert committed_at_last(group) == 5
 
 
 def test_a_withdrawn_revocation_reads_the_last_record_again_if_it_was_abandoned() -> None:
