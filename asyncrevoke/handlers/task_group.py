@@ -286,6 +286,11 @@ class TrackedTaskGroup:
         for partition in partitions:
             self._pipeline.backlog.seek(partition)
 
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Submitted records of these partitions start again after a failure has paused them."""
+        for partition in partitions:
+            self._pipeline.backlog.resume(partition)
+
     def name_of(self, partition: TopicPartition, offset: int) -> str | None:
         """The name of the function that was submitted with a record; None if none was."""
         return self._records.name_of(partition, offset)

@@ -6,7 +6,6 @@ import itertools
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.io.effects import Notify, NotifyKind
-from asyncrevoke.core.partition.completion_map import CompletionMap
 from asyncrevoke.core.partition.instance import InstanceState, InstanceTransition, PartitionInstance
 from asyncrevoke.core.partition.lifespans import Lifespans
 from asyncrevoke.core.partition.offset_tracker import OffsetTracker
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from asyncrevoke.core.io.outbox import Outbox
+    from asyncrevoke.core.partition.completion_map import CompletionMap
     from asyncrevoke.core.partition.reactions import PartitionReactions
     from asyncrevoke.model import TopicPartition
 
@@ -149,11 +149,12 @@ class Assignment:
         )
         instance.set_buffer(buffer)
 
-    def read_dropped_again(self, instance: PartitionInstance) -> None:
-        """Read abandoned records again after a revoke was withdrawn, with the same tracker. Records
-        that are done or in flight are not delivered again."""
+    def read_abandoned_again(self, instance: PartitionInstance) -> None:
+        """Read abandoned records again, after a withdrawn revocation or a resume, with the same
+        tracker: records that are done or in flight are not delivered again."""
         tracker = instance.tracker
         if tracker is not None and tracker.has_abandoned:
+            self.take_back()
             offset, passed_over = tracker.read_again()
             epoch = tracker.epoch_before(offset)
             self._set_new_buffer(instance, tracker, offset, passed_over, epoch)
@@ -181,19 +182,10 @@ class Assignment:
         unverified = instance.map_unverified and tracker.completed_earlier is not None
         instance.set_map_unverified(unverified)
         if tracker.has_abandoned:
-            self.read_dropped_again(instance)
+            self.read_abandoned_again(instance)
         else:
             self._read_from(instance, tracker, tracker.position)
         self._reactions.position_changed(instance)
-
-    def read_abandoned_again(self, instance: PartitionInstance) -> None:
-        """Read abandoned records again after a resume, and all after them that are not done, with
-        another tracker."""
-        tracker = instance.tracker
-        if tracker is not None and tracker.has_abandoned:
-            runs = tuple(tracker.completed_runs())
-            finished = CompletionMap(runs, tracker.leader_epoch) if runs else None
-            self.set_position(instance, tracker.commit_point, tracker.commit_epoch, finished)
 
     def complete_pending(self, instance: PartitionInstance) -> None:
         """Complete every returned record of the instance that no task runs."""

@@ -118,7 +118,7 @@ class Revocation:
         instance.set_delayed_by_user(False)
         self._revoking.pop(instance, None)
         self._outbox.emit("info", "revocation withdrawn", partition=str(instance.partition))
-        self._assignment.read_dropped_again(instance)
+        self._assignment.read_abandoned_again(instance)
         self._reactions.position_changed(instance)
         # Deliver what is still buffered.
         self._outbox.wake()

@@ -313,6 +313,7 @@ class Backlog:
 
     def resume(self, partition: TopicPartition) -> None:
         """End a pause, and retry the items that wait for a probe."""
+        self._paused_by_failure.pop(partition, None)
         pause = self._probed_pauses.pop(partition, None)
         self._lanes.resume(partition)
         if pause is not None:

@@ -78,8 +78,8 @@ class TakenRecords(Protocol):
     def pause(self, record: Record) -> None:
         """Deliver no records of this record's partition, which stays assigned.
 
-        When the user resumes it, it is read again from the first abandoned record on, with another
-        offset tracker. Without effect if it is lost or released.
+        When it is resumed, its abandoned records are read again, with the same offset tracker.
+        Without effect if it is lost or released.
         """
 
     def resume(self, partition: TopicPartition) -> None:

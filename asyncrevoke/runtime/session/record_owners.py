@@ -26,6 +26,9 @@ class RecordOwner(Protocol):
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         """The positions of the partitions were changed: do not start records from before."""
 
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """The user has resumed the partitions: start records of them again."""
+
 
 @runtime_checkable
 class QueuesRecords(RecordOwner, Protocol):
@@ -33,9 +36,6 @@ class QueuesRecords(RecordOwner, Protocol):
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Start no record of the partitions until they are resumed."""
-
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Start records of the partitions again."""
 
     def leave(self, partitions: Iterable[TopicPartition]) -> None:
         """The partitions are released: start no further record, and let running calls end."""
@@ -110,8 +110,7 @@ class RecordOwners:
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Start records of the partitions again."""
         for owner in list(self._owners):
-            if isinstance(owner, QueuesRecords):
-                owner.resume(partitions)
+            owner.resume(partitions)
 
     def leave(self, partitions: Iterable[TopicPartition]) -> None:
         """These are released without an announcement: start no handler, and wait for those that

@@ -139,6 +139,46 @@ def test_a_paused_partition_with_an_abandoned_record_is_released_with_what_is_do
     assert group.assigned == orders(0)
 
 
+def test_a_resumed_partition_does_not_return_a_record_in_flight_a_second_time() -> None:
+    group = member()
+    group.produce(0, 3)
+    first, second, third = group.step().records
+    group.core.pause([tp(0)])
+    group.complete(first)
+    group.core.completion_tracker.abandon_all(group.now, [second])
+    group.core.resume(group.now, [tp(0)])
+    (again,) = read(group, 1)
+    assert again.offset == 1
+    assert group.poll() is None, "the third one is still in flight"
+    assert group.complete(third)
+    assert group.complete(again)
+    group.answer_commit()
+    group.advance(2)
+    assert group.committing() == {tp(0): 3}
+
+
+def test_a_pause_during_a_withdrawn_revocation_does_not_return_records_in_flight_again() -> None:
+    group = member()
+    group.produce(1, 3)
+    first, second, third = group.step().records
+    group.rebalance()
+    group.rejoin(0)
+    assert group.step().to_be_revoked == orders(1)
+    group.complete(first)
+    group.core.completion_tracker.abandon_all(group.now, [second])
+    assert group.poll() is None
+    group.core.pause([tp(1)])
+    group.rebalance()
+    group.rejoin(0, 1)
+    group.core.resume(group.now, [tp(1)])
+    (again,) = read(group, 1)
+    assert again.offset == 1
+    assert again.tracker_id == third.tracker_id
+    assert group.poll() is None, "the third one is still in flight"
+    assert group.complete(third)
+    assert group.complete(again)
+
+
 @pytest.mark.parametrize("max_poll_records", [1, 500])
 def test_records_read_again_in_batches_are_done_when_the_next_batch_is_asked_for(
     max_poll_records: int,

@@ -143,10 +143,26 @@ async def test_a_failure_may_pause_its_partition(setting: Setting) -> None:
         setting.work.end()
         await until(lambda: tasks.in_flight == 0)
         assert setting.source.paused == [ORDERS]
-        setting.source.paused.clear()  # resumed: it goes on under another tracker
-        (again,) = setting.delivered(record(0, tracker_id=2))
+        setting.source.paused.clear()
+        tasks.resume([ORDERS])
+        (again,) = setting.delivered(record(0))
         assert await tasks.submit(setting.work, again)
         await turns()
         setting.work.end()
-    assert {setting.source.fate(each) for each in (a0, a1)} == {Fate.ABANDONED}
+    assert setting.source.fate(a1) is Fate.ABANDONED
     assert setting.source.completions == [b, again]
+
+
+async def test_after_a_pause_by_a_failure_one_by_the_user_delays_no_task(setting: Setting) -> None:
+    (first,) = setting.delivered(record(0))
+    async with setting.group(on_error="pause") as tasks:
+        await tasks.submit(setting.work, first)
+        await turns()
+        setting.work.end(first, error=ValueError("boom"))
+        await until(lambda: setting.source.paused == [ORDERS])
+        tasks.resume([ORDERS])
+        again, behind = setting.delivered(record(0), record(1, b"b"))
+        for each in (again, behind):
+            assert await tasks.submit(setting.work, each)
+        await until(lambda: len(setting.work.running) == 2)
+        setting.work.end()
