@@ -380,7 +380,7 @@ class CompletionTracker:
         dropped = instance.tracker.truncate(offset)
         if dropped:
             self._assignment.records_ended(dropped)
-            self._assignment.rewind(instance, instance.tracker.position)
+            self._assignment.rewind(instance)
         if instance.revoking:
             self._revocation.progress(now)
         if self._at_limit:

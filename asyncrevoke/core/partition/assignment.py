@@ -121,11 +121,14 @@ class Assignment:
             self._notice(NotifyKind.ASSIGNED, instance.partition)
         self._reactions.position_changed(instance)
 
-    def rewind(self, instance: PartitionInstance, offset: int) -> None:
-        """Read again from ``offset`` with the same tracker: records after it were dropped."""
+    def rewind(self, instance: PartitionInstance) -> None:
+        """Read again, with the same tracker, records that were dropped."""
         tracker = instance.tracker
         if tracker is not None:
-            self._read_from(instance, tracker, offset)
+            if tracker.rereads and tracker.has_abandoned:
+                self.read_abandoned_again(instance)
+            else:
+                self._read_from(instance, tracker, tracker.position)
             self._reactions.position_changed(instance)
 
     def _read_from(self, instance: PartitionInstance, tracker: OffsetTracker, offset: int) -> None:

@@ -33,6 +33,7 @@ _IN_FLIGHT = re.compile(rb"[\x00\x01]")
 _IS_COMPLETED = b"\0\0\1\1" + bytes(252)
 _IS_NOT_ABANDONED = b"\1\1\1\1" + bytes(252)
 _WITHOUT_ABANDONED = bytes((_PENDING, _HELD, _DONE, _HOLE, _HOLE)) + bytes(range(5, 256))
+_ABANDON_PENDING = bytes((_ABANDONED,)) + bytes(range(1, 256))
 _COMPLETE_PENDING = bytes((_DONE, _HELD, _DONE, _HOLE)) + bytes(range(4, 256))
 _COMPACT_BEYOND = 4096
 
@@ -361,32 +362,43 @@ class OffsetTracker(OffsetFlags):
 
     def truncate(self, offset: int) -> int:
         """Forget the pending records after ``offset``, and return how many. ``position`` goes back
-        to the first of them. A record that was started stays, with all before it."""
-        dropped = 0
+        to the first of them. A record that was started stays: pending ones before it are abandoned,
+        and may be delivered again."""
+        before = self.in_flight
         flags = self._flags
         kept_to = offset
         if self._open > self.held:
             started = (flags.rfind(flag) for flag in (_HELD, _DONE, _ABANDONED))
-            keep = max(self._index_after(offset), *(index + 1 for index in started))
+            after = self._index_after(offset)
+            keep = max(after, *(index + 1 for index in started))
             first = flags.find(_PENDING, keep)
             if keep:
                 kept_to = max(kept_to, self._offset_at(keep - 1))
+            self._abandon_pending(after, keep)
             if first >= 0:
-                dropped = flags.count(_PENDING, first)
+                self._open -= flags.count(_PENDING, first)
                 self.position = self._offset_at(first)
                 self._cut(first)
-                self._open -= dropped
         elif flags:
             kept_to = max(kept_to, self._offset_at(len(flags) - 1))
         while self._slices and self._slices[-1][0] > kept_to:
             start, count = self._slices.pop()
             self.untracked -= count
             self.position = min(self.position, start)
-            dropped += count
         if not (self._open or self._abandoned):
             self._clear()
         self._epochs.truncate(self.position)
-        return dropped
+        return before - self.in_flight
+
+    def _abandon_pending(self, start: int, end: int) -> None:
+        """Abandon the pending records between two indices: they are delivered again."""
+        count = self._flags.count(_PENDING, start, end)
+        if count:
+            offset = self._offset_at(self._flags.find(_PENDING, start))
+            self._reread_to = offset if self._reread_to is None else min(offset, self._reread_to)
+            self._flags[start:end] = self._flags[start:end].translate(_ABANDON_PENDING)
+            self._open -= count
+            self._abandoned += count
 
     def split_at(self, offset: int, leader_epoch: int, tracker_id: int) -> OffsetTracker:
         """The log was truncated at ``offset``, beyond the commit point: continue from there with

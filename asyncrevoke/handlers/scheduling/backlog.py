@@ -274,15 +274,16 @@ class Backlog:
         # before a seek.
         tracker_id = dropped[-1].tracker_id
         current = [item for item in dropped if item.tracker_id == tracker_id]
-        gaps = [item for item in current if item.offset < last_started]
-        rest = [first_unfinished_offset(item) for item in current if item.offset > last_started]
+        # A batch may have records from both sides if some of them are read again.
+        records = [record for item in current for record in unfinished_records(item)]
+        gaps = [record for record in records if record.offset <= last_started]
+        rest = [record.offset for record in records if record.offset > last_started]
         self._forget(current)
         self._abandon_each(item for item in dropped if item.tracker_id != tracker_id)
         if rest:
             self._source.drop_after(partition, min(rest) - 1)
         if gaps:
-            records = [record for item in gaps for record in unfinished_records(item)]
-            self._source.abandon_all(records)
+            self._source.abandon_all(gaps)
 
     def seek(self, partition: TopicPartition) -> None:
         """A seek has moved the partition's position: abandon the items that do not run."""

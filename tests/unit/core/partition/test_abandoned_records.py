@@ -11,6 +11,8 @@ from unit.core.scripted_group import ScriptedGroup, orders
 from asyncrevoke.protocol.messages import ErrorCode, OffsetCommitRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from asyncrevoke.model import Record
 
 
@@ -66,6 +68,38 @@ def committed_at_last(group: ScriptedGroup) -> int:
             group.answer_commit(send=send)
         group.advance(2)
     return group.committed[tp(1)]
+
+
+class SingleRecords:
+    """A user who takes records one by one."""
+
+    def __init__(self, group: ScriptedGroup) -> None:
+        self.returned = 0
+        self._group = group
+        self._records: Sequence[Record] = ()
+        self._end = 0
+
+    def begin(self, records: Sequence[Record]) -> None:
+        self._records = records
+        self.returned, self._end = 0, len(records)
+
+    def end(self) -> None:
+        self._end = self.returned
+
+    def step(self) -> None:
+        group = self._group
+        assert group.core.poll(group.now, expired=True, reader=self) is not None
+        group.run_until_idle()
+        group.advance(0.1)
+
+    def take(self) -> int:
+        """The offset of the next record."""
+        deadline = self._group.now + 2
+        while self.returned == self._end:
+            assert self._group.now < deadline
+            self.step()
+        self.returned += 1
+        return self._records[self.returned - 1].offset
 
 
 def test_a_withdrawn_revoke_reads_again_what_was_abandoned_meanwhile() -> None:
@@ -202,3 +236,40 @@ def test_a_withdrawn_revocation_reads_the_last_record_again_if_it_was_abandoned(
     group.produce(1)
     assert [record.offset for record in read(group, 2)] == [1, 2]
     assert group.complete(first)
+
+
+@pytest.mark.parametrize("interruption", ["pause", "revocation of another partition"])
+def test_a_reader_that_is_interrupted_returns_all_records_that_it_has_read_again(
+    interruption: str,
+) -> None:
+    group = after_a_task_group()
+    reader = SingleRecords(group)
+    assert reader.take() == 1
+    if interruption == "pause":
+        group.core.pause([tp(1)])
+        group.core.resume(group.now, [tp(1)])
+    else:
+        group.rebalance()
+        group.rejoin(1)
+    assert [reader.take(), reader.take()] == [2, 4]
+    reader.step()
+    assert committed_at_last(group) == 5
+
+
+def test_records_that_are_given_back_after_they_were_read_again_are_returned_later() -> None:
+    group = member()
+    group.produce(1, 4)
+    first, second, third, fourth = group.step().records
+    group.core.pause([tp(1)])
+    group.core.completion_tracker.abandon_all(group.now, [second, third])
+    group.complete(fourth)
+    group.core.resume(group.now, [tp(1)])
+    assert [record.offset for record in read(group, 2)] == [1, 2]
+    group.core.completion_tracker.drop_after(group.now, tp(1), 1)
+    assert group.core.assignment.in_flight == 2
+    (again,) = read(group, 1)
+    assert again.offset == 2
+    assert group.complete(first)
+    assert group.complete(second)
+    assert group.complete(again)
+    assert committed_at_last(group) == 4

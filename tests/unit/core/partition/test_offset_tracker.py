@@ -140,12 +140,15 @@ def test_truncating_never_takes_the_commit_point_back() -> None:
     assert (tracker.commit_point, tracker.position) == (10, 10)
 
 
-def test_truncating_keeps_a_record_that_was_started() -> None:
+def test_truncating_keeps_a_record_that_was_started_and_reads_again_those_before_it() -> None:
     tracker = OffsetTracker(1, 0)
     tracker.deliver(dense(0, 10), 10, 0)
     tracker.submit(5)
-    assert tracker.truncate(2) == 4
-    assert (tracker.position, tracker.in_flight) == (6, 6)
+    assert tracker.truncate(2) == 6
+    assert (tracker.position, tracker.in_flight_offsets()) == (6, [0, 1, 2, 5])
+    assert tracker.read_again()[0] == 3
+    tracker.deliver(records(3, 4), 6, 0)
+    assert tracker.in_flight == 6
 
 
 def test_what_was_truncated_can_be_delivered_again() -> None:

@@ -86,12 +86,22 @@ class NaiveTracker:
         started = [at for at, state in self.state.items() if state != "pending"]
         keep = max([offset, *started])
         drop = sorted(at for at in self.state if at > keep)
+        below = [at for at in self.state if offset < at < keep]
+        below = [at for at in below if self.state[at] == "pending"]
+        for at in below:
+            self.abandon(at)
         if drop:
             self.position = drop[0]
         for at in drop:
             del self.state[at]
         self.epochs = {at: epoch for at, epoch in self.epochs.items() if at < self.position}
-        return len(drop)
+        return len(drop) + len(below)
+
+    def read_again(self) -> list[int]:
+        """Returns the records that are pending again."""
+        again, self.abandoned = sorted(self.abandoned), []
+        self.state |= dict.fromkeys(again, "pending")
+        return again
 
     def split_at(self, offset: int, epoch: int) -> list[int]:
         """Returns the records in flight that are lost."""
@@ -173,6 +183,10 @@ def test_it_agrees_with_a_naive_model(start: int, steps: list[Call], compact: in
                         call(offset)
                 else:
                     assert call(offset) == expected, (name, offset)
+                if tracker.rereads:
+                    tracker.read_again()
+                    again = [record(each) for each in model.read_again()]
+                    tracker.deliver(again, tracker.position, 0)
             assert tracker.commit_point == model.commit_point
             assert tracker.position == model.position
             assert tracker.in_flight == len(model.open)

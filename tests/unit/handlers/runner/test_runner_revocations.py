@@ -16,6 +16,7 @@ from unit.handlers.scripted_source import (
     until,
 )
 
+from asyncrevoke.handlers.policy.retry import Retry
 from asyncrevoke.model import Record  # noqa: TC001 - handlers' annotations are read
 
 
@@ -94,6 +95,27 @@ async def test_a_revocation_that_is_listed_again_drops_nothing_more() -> None:
             run.source.feed(revoke=[ORDERS])
         await turns()
         assert run.source.dropped_after == [(ORDERS, 0)]
+        work.end()
+        await run.stop()
+
+
+async def test_a_revocation_abandons_a_record_that_was_started_before_it_was_read_again() -> None:
+    work = HeldWork()
+    again, other = record(0), record(0, partition=OTHERS)
+    async with running(work, concurrency=1, retry=Retry(attempts=2, backoff=20)) as run:
+        run.source.gaps_from = 0
+        run.source.feed(again)
+        await until(lambda: work.running)
+        work.end(error=ValueError("boom"))
+        await until(lambda: run.clock.timers)
+        run.source.feed(revoke=[ORDERS])
+        await until(lambda: run.source.fate(again) is Fate.ABANDONED)
+        run.source.revoking.clear()
+        run.source.feed(other, again)
+        await until(lambda: work.running == [other])
+        assert run.source.fate(again) is Fate.PENDING
+        run.source.feed(revoke=[ORDERS])
+        await until(lambda: run.source.fate(again) is Fate.ABANDONED)
         work.end()
         await run.stop()
 

@@ -64,6 +64,11 @@ class HeldBatches:
                 else:
                     hold.set_exception(error)
 
+    def fail_first(self, error: BaseException) -> None:
+        """Of the running calls, the first one fails."""
+        _, hold = next(iter(self._holds.values()))
+        hold.set_exception(error)
+
 
 def batching(work: HeldBatches, **options: Any) -> AbstractAsyncContextManager[RunningHandlers]:
     async def handle(values: list[bytes], records: list[Record]) -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from unit.handlers.scheduling.held_batches import BOOM, RETRY, HeldBatches, batching, some
-from unit.handlers.scripted_source import ORDERS, Fate, turns, until
+from unit.handlers.scripted_source import ORDERS, OTHERS, Fate, turns, until
 
 from asyncrevoke.handlers.policy.batch import BatchError
 
@@ -48,6 +48,27 @@ async def test_a_batch_that_waits_for_its_retry_is_abandoned_at_a_revocation() -
         assert run.source.commit_point(some(0, 1, 2)) == 1
         assert run.source.fate(some(4)[0]) is Fate.DROPPED
         await run.stop()
+
+
+async def test_a_revocation_divides_a_batch_that_begins_with_a_record_read_again() -> None:
+    work = HeldBatches()
+    async with batching(work, concurrency=2, order_by=None, retry=RETRY) as run:
+        run.source.gaps_from = 0
+        run.source.feed(*some(*range(6)))
+        await until(lambda: len(work.running) == 2)
+        work.fail_first(BatchError({1: BOOM}))
+        await until(lambda: run.clock.timers)
+        run.source.feed(revoke=[ORDERS])
+        await until(lambda: run.source.fate(some(1)[0]) is Fate.ABANDONED)
+        run.source.revoking.clear()
+        run.source.feed(*some(0, 1, 2, partition=OTHERS), *some(1, 6, 7))
+        await until(lambda: len(work.running) == 2)
+        run.source.feed(revoke=[ORDERS])
+        await until(lambda: run.source.dropped_after == [(ORDERS, 5)])
+        assert run.source.fate(some(1)[0]) is Fate.ABANDONED
+        work.end()
+        await run.stop()
+        assert [run.source.fate(each) for each in some(3, 4, 5)] == [Fate.DONE] * 3
 
 
 async def test_after_a_withdrawn_revocation_batches_are_collected_again() -> None:
