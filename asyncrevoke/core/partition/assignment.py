@@ -190,6 +190,18 @@ class Assignment:
             self._read_from(instance, tracker, tracker.position)
         self._reactions.position_changed(instance)
 
+    def pass_over_deleted(self, instance: PartitionInstance, log_start: int) -> bool:
+        """Read on after records to be read again that were deleted, as the log starts at
+        ``log_start``. False if it starts before them, or after the position."""
+        tracker, buffer = instance.tracker, instance.buffer
+        if tracker is None or buffer is None or not tracker.rereads:
+            return False
+        if not buffer.position < log_start <= tracker.position:
+            return False
+        tracker.deliver([], log_start, -1)
+        self.rewind(instance)
+        return True
+
     def complete_pending(self, instance: PartitionInstance) -> None:
         """Complete every returned record of the instance that no task runs."""
         before = instance.in_flight

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.core.io.effects import CompleteRequest
 from asyncrevoke.core.partition.instance import InstanceState
+from asyncrevoke.core.partition.record_buffer import RecordBuffer
 from asyncrevoke.errors import IllegalStateError, LogTruncationError, OffsetOutOfRangeError
+from asyncrevoke.protocol.messages import EARLIEST_TIMESTAMP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,10 +23,16 @@ if TYPE_CHECKING:
     from asyncrevoke.core.partition.assignment import Assignment
     from asyncrevoke.core.partition.completion_map import CompletionMap
     from asyncrevoke.core.partition.instance import PartitionInstance
-    from asyncrevoke.core.partition.offset_tracker import OffsetTracker
     from asyncrevoke.core.position.reactions import PositionReactions
     from asyncrevoke.core.position.resolver import PositionResolver
     from asyncrevoke.model import OffsetAndMetadata, TopicPartition
+
+
+class _Outside(NamedTuple):
+    """A buffer whose position is outside the log; ``rereads``: that of records to be read again."""
+
+    buffer: RecordBuffer | None
+    rereads: bool
 
 
 class Seeking:
@@ -57,9 +65,9 @@ class Seeking:
         self._calls: dict[PartitionInstance, int] = {}
         # Instances whose position is outside the log, which may be another topic's by now, and the
         # metadata request that shows it.
-        self._awaiting_topic_id: dict[PartitionInstance, tuple[OffsetTracker | None, int]] = {}
+        self._awaiting_topic_id: dict[PartitionInstance, tuple[RecordBuffer | None, int]] = {}
         # Instances that are being reset because their position is outside the log.
-        self._resetting: dict[PartitionInstance, OffsetTracker | None] = {}
+        self._resetting: dict[PartitionInstance, _Outside] = {}
 
     def live(self, partition: TopicPartition) -> PartitionInstance:
         """The instance of an assigned partition. Raises IllegalStateError."""
@@ -169,8 +177,7 @@ class Seeking:
         """A position was found."""
         if not (instance.terminal or instance.revoking):
             if from_reset:
-                finished = self._left_of_map(instance, found.offset)
-                self._place(now, instance, found.offset, found.leader_epoch, finished)
+                self._reset(now, instance, found)
             else:
                 finished = self._maps.read(instance, found.offset, found.metadata)
                 self._assignment.set_position(instance, found.offset, found.leader_epoch, finished)
@@ -190,7 +197,7 @@ class Seeking:
     def out_of_range(self, now: float, instance: PartitionInstance) -> None:
         """The position is outside the log, perhaps of another topic with the same name. Fresh
         metadata has the topic's id, by which the partition is then lost."""
-        self._awaiting_topic_id[instance] = instance.tracker, self._cluster.next_request
+        self._awaiting_topic_id[instance] = instance.buffer, self._cluster.next_request
         self._ask_whose_log(now, instance)
 
     def _ask_whose_log(self, now: float, instance: PartitionInstance) -> None:
@@ -198,8 +205,8 @@ class Seeking:
 
     def leaders_known(self, now: float) -> None:
         """The metadata was refreshed, and deleted topics were removed."""
-        for instance, (tracker, request) in list(self._awaiting_topic_id.items()):
-            if instance.tracker is not tracker or instance.revoking:
+        for instance, (buffer, request) in list(self._awaiting_topic_id.items()):
+            if instance.buffer is not buffer or instance.revoking:
                 del self._awaiting_topic_id[instance]
             elif self._cluster.is_confirmed_by(instance.partition.topic, request):
                 del self._awaiting_topic_id[instance]
@@ -211,18 +218,47 @@ class Seeking:
         if self._positions.policy(instance) == "error":
             self._reactions.failed(now, OffsetOutOfRangeError([instance.partition]))
         else:
-            self._resetting[instance] = instance.tracker
+            rereads = instance.tracker is not None and instance.tracker.rereads
+            self._resetting[instance] = _Outside(instance.buffer, rereads)
+            # The policy is for the position after the records that are read again.
+            self._positions.reset(now, instance, EARLIEST_TIMESTAMP if rereads else None)
+
+    def _reset(self, now: float, instance: PartitionInstance, found: OffsetAndMetadata) -> None:
+        """A position was found by the reset policy, or for a seek by time."""
+        outside = self._resetting.pop(instance, None)
+        if outside is None:
+            self._place(now, instance, found.offset, found.leader_epoch)
+        elif outside.buffer is not instance.buffer:
+            # Reading has begun again elsewhere.
+            return
+        elif outside.rereads and self._assignment.pass_over_deleted(instance, found.offset):
+            self._passed_over_deleted(now, instance, found.offset)
+        elif outside.rereads:
+            self._resetting[instance] = _Outside(instance.buffer, rereads=False)
             self._positions.reset(now, instance, None)
+        else:
+            finished = self._left_of_map(instance, found.offset)
+            self._place(now, instance, found.offset, found.leader_epoch, finished)
+
+    def _passed_over_deleted(self, now: float, instance: PartitionInstance, log_start: int) -> None:
+        """Records to be read again are not in the log any more: reading goes on after them."""
+        self._outbox.emit(
+            "warning",
+            "records to be read again are no longer in the log",
+            partition=str(instance.partition),
+            log_start=log_start,
+        )
+        if self._commits_by_itself:
+            self._committer.schedule(now)
+        self._outbox.wake()
 
     def _left_of_map(self, instance: PartitionInstance, offset: int) -> CompletionMap | None:
         """The completion map beyond ``offset``, if the log starts there since older records were
         deleted. If the log ends before the position, the map does not apply."""
-        outdated, tracker = self._resetting.pop(instance, None), instance.tracker
-        if tracker is None or outdated is not tracker or offset < tracker.position:
+        tracker = instance.tracker
+        if tracker is None or tracker.completed_earlier is None or offset < tracker.position:
             return None
-        return (
-            None if tracker.completed_earlier is None else tracker.completed_earlier.beyond(offset)
-        )
+        return tracker.completed_earlier.beyond(offset)
 
     def truncated(
         self, now: float, instance: PartitionInstance, offset: int | None, leader_epoch: int

@@ -8,11 +8,13 @@ import pytest
 from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import ScriptedGroup, orders
 
+from asyncrevoke.errors import OffsetOutOfRangeError
 from asyncrevoke.protocol.messages import ErrorCode, OffsetCommitRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from asyncrevoke.config import OffsetReset
     from asyncrevoke.model import Record
 
 
@@ -68,6 +70,32 @@ def committed_at_last(group: ScriptedGroup) -> int:
             group.answer_commit(send=send)
         group.advance(2)
     return group.committed[tp(1)]
+
+
+def with_deleted_records(
+    log_start: int, policy: OffsetReset, log_end: int | None = None
+) -> ScriptedGroup:
+    """A member that is to read the second and the fourth of five records again, of which the third
+    is done and the last in flight, when the records before ``log_start`` are deleted, or those from
+    ``log_end`` on are lost."""
+    group = ScriptedGroup(commit_mode="ack", auto_offset_reset=policy)
+    group.become_member(0, 1)
+    group.pulse = ErrorCode.none
+    group.produce(1, 5)
+    records = read(group, 5)
+    group.rebalance()
+    group.rejoin(0)
+    assert group.step().to_be_revoked == orders(1)
+    for index in (0, 2):
+        group.complete(records[index])
+    group.core.completion_tracker.abandon_all(group.now, [records[1], records[3]])
+    group.produce(1, max(0, log_start + 1 - 5))
+    if log_end is not None:
+        group.logs[tp(1)].truncate(log_end)
+    group.logs[tp(1)].delete_before(log_start)
+    group.rebalance()
+    group.rejoin(0, 1)
+    return group
 
 
 class SingleRecords:
@@ -273,3 +301,34 @@ def test_records_that_are_given_back_after_they_were_read_again_are_returned_lat
     assert group.complete(second)
     assert group.complete(again)
     assert committed_at_last(group) == 4
+
+
+@pytest.mark.parametrize("policy", ["earliest", "latest"])
+def test_what_retention_has_deleted_is_not_read_again_and_the_rest_is_returned_once(
+    policy: OffsetReset,
+) -> None:
+    group = with_deleted_records(2, policy)
+    group.produce(1)
+    assert [record.offset for record in read(group, 2)] == [3, 5]
+    assert len(group.named("records to be read again are no longer in the log")) == 1
+    assert not group.named("position is reset")
+
+
+def test_if_the_position_was_deleted_with_the_records_to_be_read_again_it_is_reset() -> None:
+    group = with_deleted_records(7, "earliest")
+    assert [record.offset for record in read(group, 1)] == [7]
+    assert len(group.named("position is reset")) == 1
+
+
+def test_if_the_log_ends_before_the_records_to_be_read_again_the_position_is_reset() -> None:
+    group = with_deleted_records(0, "earliest", log_end=0)
+    group.advance(1)
+    assert not group.named("records to be read again are no longer in the log")
+    assert len(group.named("position is reset")) == 1
+    assert group.core.seeking.position(tp(1)) == 0
+
+
+def test_a_deleted_record_that_was_to_be_read_again_is_an_error_with_the_policy_error() -> None:
+    group = with_deleted_records(2, "error")
+    with pytest.raises(OffsetOutOfRangeError):
+        read(group, 1)
