@@ -186,7 +186,8 @@ class TrackedTaskGroup:
         Waits until fewer than ``max_in_flight`` records are in flight; the time does not count
         towards ``max_poll_interval``. The record is registered before this returns True, and before
         the task runs. Returns False, and runs nothing, if the record's partition is lost, released
-        or paused by a failure, or if the record is done or submitted already.
+        or paused by a failure, or if the record is done or submitted already. A record of a paused
+        partition is delivered again when the partition is resumed.
 
         Raises the error of a failed task, DecodeError if an ``order_by`` function fails, and
         IllegalStateError outside ``async with``. If cancelled, nothing was registered.
@@ -254,7 +255,11 @@ class TrackedTaskGroup:
         try:
             self._check_open()
             dispatcher.prepare(record.topic)
-            taken = not backlog.is_paused_by_failure(record) and self._source.submit(record)
+            taken = self._source.submit(record)
+            if taken and backlog.is_paused_by_failure(record):
+                # Otherwise the next poll would count it as done.
+                self._source.abandon(record)
+                taken = False
         finally:
             if not taken:
                 self._room.release()

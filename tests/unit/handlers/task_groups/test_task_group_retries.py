@@ -126,6 +126,7 @@ async def test_a_dead_letter_that_cannot_be_sent_pauses_its_partition(setting: S
         await turns()
         assert setting.source.paused == [ORDERS]
         assert not await tasks.submit(setting.work, a1), "after it in a paused partition"
+        assert setting.source.fate(a1) is Fate.ABANDONED, "it is delivered again"
         setting.work.end(other)
     assert setting.source.fate(a0) is Fate.ABANDONED
     assert setting.source.completions == [other]
