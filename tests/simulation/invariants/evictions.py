@@ -43,6 +43,11 @@ class Evictions:
         self._evictions: dict[int, tuple[float, str]] = {}
         # When a client last received that a join may have made another member of it, and why.
         self._renewed: dict[int, tuple[float, str]] = {}
+        # The broker that loaded the group last, and the one before.
+        self._loaded_on = self._loaded_before = state.brokers.coordinator
+        # The members of a generation that another broker has not loaded: the broker that had it,
+        # and since when it is forgotten.
+        self._forgotten: dict[int, tuple[int, float]] = {}
 
     # --- who is evicted --------------------------------------------------------------------------
 
@@ -139,9 +144,32 @@ class Evictions:
         for client in clients:
             view = state.views.get(client)
             frozen = view is not None and view.member.frozen
-            if state.brokers.loads_again and (frozen or not state.brokers.was_away):
-                self.evict(client, _FORGOTTEN)
-                state.permit_duplicates(client, _FORGOTTEN)
+            if not state.brokers.loads_again:
+                self._forgotten[client] = self._loaded_before, state.clock.now
+            elif frozen or not state.brokers.was_away:
+                self._evict_unaware(client)
+
+    def loaded(self) -> None:
+        """A coordinator was loaded. If it is again the one that had a generation which another has
+        forgotten, its answers from then may be under way, and hold no more."""
+        broker = self._state.brokers.coordinator
+        self._loaded_before, self._loaded_on = self._loaded_on, broker
+        for client, (had_it, since) in list(self._forgotten.items()):
+            if had_it == broker:
+                del self._forgotten[client]
+                if self._awaits_answer_from_before(client, since):
+                    self._evict_unaware(client)
+
+    def _awaits_answer_from_before(self, client: int, at: float) -> bool:
+        view = self._state.views.get(client)
+        if view is None:
+            return False
+        awaited = (view.sent[each] for each in (view.join, view.sync) if each in view.sent)
+        return any(sent_at < at for sent_at, _ in awaited)
+
+    def _evict_unaware(self, client: int) -> None:
+        self.evict(client, _FORGOTTEN)
+        self._state.permit_duplicates(client, _FORGOTTEN)
 
     # --- removals --------------------------------------------------------------------------------
 

@@ -399,6 +399,7 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
     def loaded(self) -> None:
         """A coordinator was loaded."""
         self.loads += 1
+        self._evictions.loaded()
 
     def generation_forgotten(self, generation: int, clients: tuple[int, ...]) -> None:
         """A coordinator was loaded that does not know the generation in which these had joined."""
