@@ -201,17 +201,18 @@ class DeliveryOracles:
             progress, first = self._of(partition), min(gaps)
             for given in gaps:
                 progress.take_back(given, view.member.client)
-            end = holding.next
+            last, end = max(gaps), holding.next
             holding.covered |= frozenset(range(first, end)) - gaps
-            holding.next = first
             self._state.counts["gaps dropped"] += len(gaps)
             # A member that joins only afterwards may read no completion maps.
-            known = frozenset(
-                client
-                for client, other in self._state.views.items()
-                if other.generation == view.generation
-            )
-            self._told_of_gaps[partition] = known, max(gaps), end
+            views = self._state.views.items()
+            known = frozenset(each for each, of in views if of.generation == view.generation)
+            former, last_before, end_before = self._told_of_gaps.get(partition, (known, -1, 0))
+            if holding.next <= last_before:
+                # Gaps dropped before are not worked through either.
+                known, last, end = known | former, last_before, max(end, end_before)
+            holding.next = first
+            self._told_of_gaps[partition] = known, last, end
 
     def sought(self, view: MemberView, partition: TopicPartition, offset: int) -> None:
         """What it was given from ``offset`` on, and has not worked on, is to be delivered again."""
