@@ -94,7 +94,7 @@ LAG: Final = Metric(
     "asyncrevoke.lag",
     "gauge",
     "{record}",
-    "Records between the position and the log end offset, as of the last fetch.",
+    "Records between the position and the high watermark, as of the last fetch.",
     (TOPIC, PARTITION),
 )
 ASSIGNED: Final = Metric(

@@ -105,7 +105,8 @@ def choose_version(
     *,
     by_id: bool = True,
 ) -> int:
-    """The version to use with a broker that offers ``{api key: (lowest, highest)}``.
+    """The version to use with a broker that offers ``{api key: (lowest, highest)}``: the first one
+    of ``api.versions``, which are in order of preference.
 
     ``by_id=False`` excludes versions that identify topics by id only. Raises
     ``UnsupportedVersion`` with a sentence.

@@ -196,6 +196,10 @@ class PartitionInstance:
         self.last_stable_offset = last_stable_offset
         self.high_watermark = high_watermark
 
+    def lag(self, position: int) -> int | None:
+        """Records between ``position`` and the high watermark of the last fetch; None before it."""
+        return None if self.high_watermark < 0 else max(0, self.high_watermark - position)
+
     def set_paused(self, paused: bool) -> None:
         """Whether the user has paused it."""
         self.paused = paused

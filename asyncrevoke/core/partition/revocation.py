@@ -329,7 +329,8 @@ class Revocation:
             self._reactions.revocation_ended(now, instance)
 
     def request_barrier(self) -> None:
-        """Notify the membership as soon as no instance is being revoked."""
+        """Have ``Reactions.after_event`` call the membership's ``barrier`` as soon as no instance
+        is being revoked."""
         self._barrier_requested = True
 
     def take_barrier_request(self) -> bool:
@@ -349,8 +350,8 @@ class Revocation:
         self._slowest_commit = seconds
 
     def margin(self, instance: PartitionInstance) -> float:
-        """Seconds before its deadline at which its last commit is sent. It is lost at half of
-        them, so that this member can still join."""
+        """Seconds before its deadline at which its last commit is sent. If that is not acknowledged
+        by half of them, it is lost, so that this member can still join."""
         margin = max(_LEAST_MARGIN, 2 * self._slowest_commit)
         since = self._requested.get(instance)
         if instance.deadline is None or since is None:

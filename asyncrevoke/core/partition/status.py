@@ -16,8 +16,8 @@ class PartitionStatus(NamedTuple):
 
     ``revoking`` is ``"requested"`` until a step has announced it, ``"draining"`` while records are
     in flight, ``"committing"`` until its last commit is acknowledged, empty if it stays.
-    ``oldest`` is the lowest offset in flight, None without one. ``lag`` is the log end of the last
-    fetch minus the position, None before the first fetch.
+    ``oldest`` is the lowest offset in flight, None without one. ``lag`` is the high watermark of
+    the last fetch minus the position, None before the first fetch.
     """
 
     partition: TopicPartition
@@ -39,9 +39,6 @@ def partition_statuses(assignment: Assignment) -> tuple[PartitionStatus, ...]:
 
 
 def _status(instance: PartitionInstance, in_flight: int, position: int | None) -> PartitionStatus:
-    lag = None
-    if position is not None and instance.high_watermark >= 0:
-        lag = max(0, instance.high_watermark - position)
     return PartitionStatus(
         instance.partition,
         _revoking(instance),
@@ -50,7 +47,7 @@ def _status(instance: PartitionInstance, in_flight: int, position: int | None) -
         instance.oldest_in_flight if in_flight else None,
         position,
         instance.committed_offset,
-        lag,
+        None if position is None else instance.lag(position),
     )
 
 

@@ -153,12 +153,12 @@ class Seeking:
         return None if offset < 0 else offset
 
     def lag(self) -> dict[TopicPartition, int]:
-        """Records between the position and the log end offset, as of the last fetch."""
+        """Records between the position and the high watermark, as of the last fetch."""
         return {
-            instance.partition: max(0, instance.high_watermark - position)
+            instance.partition: lag
             for instance in self._assignment.live()
             if (position := self._assignment.position(instance)) is not None
-            and instance.high_watermark >= 0
+            and (lag := instance.lag(position)) is not None
         }
 
     # --- events ----------------------------------------------------------------------------------

@@ -23,8 +23,8 @@ _NAMED = 20
 class Shutdown:
     """Closes once, however many wait for it, within one deadline.
 
-    The ``deadline`` begins with what comes first: closing, or for a consumer with handlers a stop
-    or a failure. If a task other than the one that closes has the last batch, its next step is
+    The ``deadline`` begins when closing begins, or earlier, when a consumer with handlers is
+    stopped or fails. If a task other than the one that closes has the last batch, its next step is
     waited for, so that the batch counts. Handlers are waited for too. ``aclose(graceful=False)``
     and a cancellation end both waits.
     """
@@ -39,11 +39,11 @@ class Shutdown:
         self._deadline = deadline
         self._loop = asyncio.get_running_loop()
         # The task whose loop has the last batch, as far as is known.
-        self._loop_task: asyncio.Task[object] | None = None
+        self._iterating_task: asyncio.Task[object] | None = None
         self.handlers: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._close_requested = False
-        self._loop_ended: asyncio.Future[None] = self._loop.create_future()
+        self._iteration_ended: asyncio.Future[None] = self._loop.create_future()
         self._urgent: asyncio.Future[None] = self._loop.create_future()
         # Resolved when everything has ended.
         self.ended: asyncio.Future[None] = self._loop.create_future()
@@ -68,15 +68,15 @@ class Shutdown:
 
     def step_begun(self) -> None:
         """The loop asks for its next batch: no task works on the last one any more."""
-        self._loop_task = None
+        self._iterating_task = None
 
     def step_returned(self) -> None:
         """The current task has been given a batch."""
-        self._loop_task = asyncio.current_task()
+        self._iterating_task = asyncio.current_task()
 
     def loop_ended(self) -> None:
         """The loop has ended; closing need not wait for it."""
-        _resolve(self._loop_ended)
+        _resolve(self._iteration_ended)
 
     def begin(self) -> None:
         """Begin to close unless it has begun. Does not wait."""
@@ -87,7 +87,7 @@ class Shutdown:
             deadline = self._deadline.begin()
             closing = self._close(caller, deadline)
             self._closing = self._loop.create_task(closing, name="asyncrevoke close")
-        elif caller is not None and caller is self._loop_task:
+        elif caller is not None and caller is self._iterating_task:
             self.loop_ended()
         return self._closing
 
@@ -140,7 +140,7 @@ class Shutdown:
             except Exception as error:  # noqa: BLE001 - likewise
                 failure = failure or error
             finally:
-                _resolve(self._loop_ended)
+                _resolve(self._iteration_ended)
                 _resolve(self.ended)
         heard = self._listener.take_last_error()
         if failure is not None and heard is not None:
@@ -149,7 +149,7 @@ class Shutdown:
             raise failure
 
     async def _wait_for_loop(self, caller: asyncio.Task[object] | None, until: float) -> None:
-        body = self._loop_task
+        body = self._iterating_task
         if self.handlers is not None or body is None or body is caller or body.done():
             return
         # The loop still processes its batch, which counts if the loop asks for the next in time.
@@ -157,7 +157,7 @@ class Shutdown:
             "closing; waiting for the loop to request its next batch",
             seconds=max(0.0, until - self._driver.now()),
         )
-        await self._wait(self._loop_ended, body, self._urgent, until=until)
+        await self._wait(self._iteration_ended, body, self._urgent, until=until)
 
     async def _wait_for_handlers(self, until: float) -> None:
         handlers = self.handlers

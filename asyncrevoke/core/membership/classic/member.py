@@ -233,7 +233,7 @@ class ClassicMembership:
         self._plan_staged_rejoin(now)
 
     def barrier(self, now: float) -> None:
-        """No instance is being revoked."""
+        """Nothing is being revoked, says ``Reactions.after_event``: leave, or join again."""
         if self.is_leaving:
             unasked = self.state is ClassicState.AWAIT_ID and not self._requests.outstanding
             if unasked or self.state in (

@@ -235,7 +235,7 @@ class ConsumerGroupMembership:
             self._reactions.partitions_added(now, self._assignment.add([instance.partition]))
 
     def barrier(self, now: float) -> None:
-        """No instance is being revoked."""
+        """Nothing is being revoked, says ``Reactions.after_event``: leave, or acknowledge."""
         if self._leaving or not self._wanted:
             if self.state is not MemberState.LEAVING:
                 self._send_leave(now)
@@ -353,7 +353,7 @@ class ConsumerGroupMembership:
 
     def _reconcile(self, now: float, since: float | None = None, *, news: bool = False) -> None:
         """Start what the newest assignment adds, whose former owners have acknowledged its release,
-        and revoke what it removes. The coordinator cannot have revoked it before ``since``."""
+        and revoke what it removes, from ``since`` on, before which nobody asked for it."""
         kept, usable, are_unknown = self._target.resolve(self._assignment.partitions())
         self._unknown.note(are_unknown)
         if news:
