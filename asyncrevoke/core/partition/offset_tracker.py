@@ -7,7 +7,6 @@ costs at most about twenty bytes per record.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from heapq import merge
 from typing import TYPE_CHECKING
@@ -15,6 +14,22 @@ from typing import TYPE_CHECKING
 from asyncrevoke.core.partition.completion_map import CompletionMap, merge_adjacent
 from asyncrevoke.core.partition.leader_epochs import LeaderEpochs
 from asyncrevoke.core.partition.offset_flags import WIDEST_HOLE, OffsetFlags
+from asyncrevoke.core.partition.offset_states import (
+    ABANDON_PENDING,
+    ABANDONED,
+    COMPLETE_PENDING,
+    COMPLETED,
+    DONE,
+    HELD,
+    HOLE,
+    IN_FLIGHT,
+    IS_COMPLETED,
+    IS_NOT_ABANDONED,
+    LEFT_OUT,
+    PENDING,
+    READ_ALL_AGAIN,
+    WITHOUT_ABANDONED,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,19 +37,6 @@ if TYPE_CHECKING:
     from asyncrevoke.core.partition.completion_map import Run
     from asyncrevoke.model import Record
 
-_PENDING = 0  # delivered
-_HELD = 1  # a task runs it
-_DONE = 2
-_HOLE = 3  # no record, or completed by a former owner
-_ABANDONED = 4  # ended without being done, or never started
-
-_COMPLETED = re.compile(rb"[\x02\x03]*")  # scans at C speed, unlike a loop
-_IN_FLIGHT = re.compile(rb"[\x00\x01]")
-_IS_COMPLETED = b"\0\0\1\1" + bytes(252)
-_IS_NOT_ABANDONED = b"\1\1\1\1" + bytes(252)
-_WITHOUT_ABANDONED = bytes((_PENDING, _HELD, _DONE, _HOLE, _HOLE)) + bytes(range(5, 256))
-_ABANDON_PENDING = bytes((_ABANDONED,)) + bytes(range(1, 256))
-_COMPLETE_PENDING = bytes((_DONE, _HELD, _DONE, _HOLE)) + bytes(range(4, 256))
 _COMPACT_BEYOND = 4096
 
 
@@ -130,12 +132,8 @@ class OffsetTracker(OffsetFlags):
     @property
     def leader_epoch(self) -> int:
         """The highest leader epoch of a completed record, -1 if unknown."""
-        delivered = self._epochs.last
-        return (
-            delivered
-            if self.completed_earlier is None
-            else max(delivered, self.completed_earlier.leader_epoch)
-        )
+        earlier = -1 if self.completed_earlier is None else self.completed_earlier.leader_epoch
+        return max(self._epochs.last, earlier)
 
     @property
     def width(self) -> int:
@@ -171,7 +169,7 @@ class OffsetTracker(OffsetFlags):
         """Like ``oldest``, without abandoned records."""
         found = [slice_[0] for slice_ in self._slices[:1]]
         if self._open:
-            first = (self._flags.find(flag, self._head) for flag in (_PENDING, _HELD))
+            first = (self._flags.find(flag, self._head) for flag in (PENDING, HELD))
             found.append(self._offset_at(min(index for index in first if index >= 0)))
         return min(found, default=None)
 
@@ -204,16 +202,18 @@ class OffsetTracker(OffsetFlags):
                     else:
                         flags.extend(b"\x03" * hole)
                 expected = record.offset + 1
-                flags.append(_PENDING)
+                flags.append(PENDING)
         self._open += len(records)
         self._use_segment(len(self._segment_offsets) - 1)
 
     def read_again(self) -> tuple[int, CompletionMap | None]:
         """Begin to read abandoned records again. Returns the offset of the first, and the offsets
-        up to ``position`` to skip: those done or in flight. There must be an abandoned record."""
-        index = self._flags.index(_ABANDONED)
+        up to ``position`` to skip: those done or in flight. There must be an abandoned record. One
+        that is abandoned while it is skipped is read after the next call."""
+        self._flags[:] = self._flags.translate(READ_ALL_AGAIN)
+        index = self._flags.index(ABANDONED)
         offset = self._reread_to = self._offset_at(index)
-        runs = self._runs(index, offset, _IS_NOT_ABANDONED, self.position)
+        runs = self._runs(index, offset, IS_NOT_ABANDONED, self.position)
         if self.completed_earlier is not None:
             former = ((max(first, offset), end) for first, end in self.completed_earlier.runs)
             runs = merge_adjacent(merge((run for run in former if run[1] > offset), runs))
@@ -226,18 +226,18 @@ class OffsetTracker(OffsetFlags):
         flags, old = self._flags, 0
         while old < len(records) and records[old].offset < self.position:
             index = self._locate(records[old].offset)
-            if index < 0 or flags[index] < _DONE:
+            if index < 0 or flags[index] < DONE:
                 raise ValueError(f"offset {records[old].offset} is delivered a second time")
             # In another state than abandoned after a truncation: this is another record.
-            self._abandoned -= flags[index] == _ABANDONED
-            flags[index] = _PENDING
+            self._abandoned -= flags[index] >= ABANDONED
+            flags[index] = PENDING
             old += 1
         self._open += old
         assert self._reread_to is not None
         first, end = self._index_after(self._reread_to - 1), self._index_after(position - 1)
-        gone = flags.count(_ABANDONED, first, end)
+        gone = flags.count(ABANDONED, first, end)
         if gone:
-            flags[first:end] = flags[first:end].translate(_WITHOUT_ABANDONED)
+            flags[first:end] = flags[first:end].translate(WITHOUT_ABANDONED)
             self._abandoned -= gone
             self._advance(self._head)
         self._reread_to = position if position < self.position else None
@@ -264,9 +264,9 @@ class OffsetTracker(OffsetFlags):
                 index = self._locate(offset)
             except KeyError:
                 return False
-        if index < 0 or self._flags[index] != _PENDING:
+        if index < 0 or self._flags[index] != PENDING:
             return False
-        self._flags[index] = _HELD
+        self._flags[index] = HELD
         self.held += 1
         return True
 
@@ -280,11 +280,11 @@ class OffsetTracker(OffsetFlags):
                 return False
         flags = self._flags
         flag = flags[index]
-        if flag > _HELD:
-            if flag != _HOLE or index < self._head:
+        if flag > HELD:
+            if flag != HOLE or index < self._head:
                 return False
             raise KeyError(offset)
-        flags[index] = _DONE
+        flags[index] = DONE
         self._open -= 1
         if flag:
             self.held -= 1
@@ -302,8 +302,8 @@ class OffsetTracker(OffsetFlags):
             if low <= offset < high:
                 index = offset - shift
                 flag = flags[index]
-                if flag <= _HELD:
-                    flags[index] = _DONE
+                if flag <= HELD:
+                    flags[index] = DONE
                     ended += 1
                     held += flag
             elif others is None:
@@ -313,7 +313,7 @@ class OffsetTracker(OffsetFlags):
         if ended:
             self._open -= ended
             self.held -= held
-            if flags[self._head] > _HELD:
+            if flags[self._head] > HELD:
                 self._advance(self._head)
         return ended if others is None else ended + sum(map(self._completes, others))
 
@@ -330,10 +330,11 @@ class OffsetTracker(OffsetFlags):
         if index < 0:
             return False
         flag = self._flags[index]
-        if flag > _HELD:
+        if flag > HELD:
             # Ended, or no record: complete() returns or raises accordingly.
             return self.complete(offset)
-        self._flags[index] = _ABANDONED
+        left_out = self._reread_to is not None and offset >= self._reread_to
+        self._flags[index] = LEFT_OUT if left_out else ABANDONED
         self._abandoned += 1
         self._open -= 1
         self.held -= flag
@@ -347,15 +348,15 @@ class OffsetTracker(OffsetFlags):
             self._clear()
         elif self.held < self._open:
             self._open = self.held
-            self._flags = self._flags.translate(_COMPLETE_PENDING)
+            self._flags = self._flags.translate(COMPLETE_PENDING)
             self._advance(self._head)
 
     def complete_pending_to(self, offset: int) -> int:
         """Complete tracked pending records up to ``offset``; returns how many."""
         head, end = self._head, self._index_after(offset)
-        ended = self._flags.count(_PENDING, head, end)
+        ended = self._flags.count(PENDING, head, end)
         if ended:
-            self._flags[head:end] = self._flags[head:end].translate(_COMPLETE_PENDING)
+            self._flags[head:end] = self._flags[head:end].translate(COMPLETE_PENDING)
             self._open -= ended
             self._advance(head)
         return ended
@@ -368,15 +369,15 @@ class OffsetTracker(OffsetFlags):
         flags = self._flags
         kept_to = offset
         if self._open > self.held:
-            started = (flags.rfind(flag) for flag in (_HELD, _DONE, _ABANDONED))
+            started = (flags.rfind(flag) for flag in (HELD, DONE, ABANDONED, LEFT_OUT))
             after = self._index_after(offset)
             keep = max(after, *(index + 1 for index in started))
-            first = flags.find(_PENDING, keep)
+            first = flags.find(PENDING, keep)
             if keep:
                 kept_to = max(kept_to, self._offset_at(keep - 1))
             self._abandon_pending(after, keep)
             if first >= 0:
-                self._open -= flags.count(_PENDING, first)
+                self._open -= flags.count(PENDING, first)
                 self.position = self._offset_at(first)
                 self._cut(first)
         elif flags:
@@ -392,11 +393,11 @@ class OffsetTracker(OffsetFlags):
 
     def _abandon_pending(self, start: int, end: int) -> None:
         """Abandon the pending records between two indices: they are delivered again."""
-        count = self._flags.count(_PENDING, start, end)
+        count = self._flags.count(PENDING, start, end)
         if count:
-            offset = self._offset_at(self._flags.find(_PENDING, start))
+            offset = self._offset_at(self._flags.find(PENDING, start))
             self._reread_to = offset if self._reread_to is None else min(offset, self._reread_to)
-            self._flags[start:end] = self._flags[start:end].translate(_ABANDON_PENDING)
+            self._flags[start:end] = self._flags[start:end].translate(ABANDON_PENDING)
             self._open -= count
             self._abandoned += count
 
@@ -425,9 +426,9 @@ class OffsetTracker(OffsetFlags):
 
     def count_flags(self) -> None:
         """Recompute the counts from the flags."""
-        self.held = self._flags.count(_HELD)
-        self._open = self._flags.count(_PENDING) + self.held
-        self._abandoned = self._flags.count(_ABANDONED)
+        self.held = self._flags.count(HELD)
+        self._open = self._flags.count(PENDING) + self.held
+        self._abandoned = self._flags.count(ABANDONED) + self._flags.count(LEFT_OUT)
         self._advance(self._head)
 
     # -- beyond the commit point --------------------------------------------------------------
@@ -444,17 +445,17 @@ class OffsetTracker(OffsetFlags):
 
     def in_flight_offsets(self) -> list[int]:
         """The offsets of tracked records that are not done, in order."""
-        return [self._offset_at(match.start()) for match in _IN_FLIGHT.finditer(self._flags)]
+        return [self._offset_at(match.start()) for match in IN_FLIGHT.finditer(self._flags)]
 
     def count_done(self, offset: int) -> int:
         """How many records from ``offset`` on are done."""
-        return self._flags.count(_DONE, self._index_after(offset - 1))
+        return self._flags.count(DONE, self._index_after(offset - 1))
 
     def _counted_runs(self) -> Iterator[Run]:
         """The runs between the records that are not done, up to ``position``."""
         if self._slices or not (self._open or self._abandoned):
             return iter(())
-        return self._runs(self._head, self.commit_point, _IS_COMPLETED, self.position)
+        return self._runs(self._head, self.commit_point, IS_COMPLETED, self.position)
 
     # -- segments -----------------------------------------------------------------------------
 
@@ -485,7 +486,7 @@ class OffsetTracker(OffsetFlags):
             self._clear()
             return
         flags = self._flags
-        if flags[index] > _HELD and (finished := _COMPLETED.match(flags, index)) is not None:
+        if flags[index] > HELD and (finished := COMPLETED.match(flags, index)) is not None:
             index = finished.end()
         self._head = index
         if index > _COMPACT_BEYOND and index * 2 > len(flags):

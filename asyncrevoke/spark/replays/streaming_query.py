@@ -76,10 +76,8 @@ def replay_stream(
     if max_offsets_per_trigger is not None:
         reading["max_offsets_per_trigger"] = str(max_offsets_per_trigger)
     rows = spark.readStream.format("asyncrevoke").options(**reading).load()
-    files = SentFiles.read(settings.py_files) if is_connected(spark) else None
-    task = RowsTask(job.target, None, dead_letters=settings.dead_letters, files=files)
     writer = (
-        _results(rows, task)
+        _results(rows, _task(spark, job, settings))
         .writeStream.format("parquet")
         .option("path", f"{sink.rstrip('/')}/stream")
         .option("checkpointLocation", checkpoint)
@@ -88,6 +86,11 @@ def replay_stream(
     if trigger == "availableNow":
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=trigger).start()
+
+
+def _task(spark: SparkSession, job: ReplayJob, settings: StreamReplaySettings) -> RowsTask:
+    files = SentFiles.read(settings.py_files) if is_connected(spark) else None
+    return RowsTask(job.target, None, dead_letters=settings.dead_letters, files=files)
 
 
 def _results(rows: DataFrame, task: RowsTask) -> DataFrame:

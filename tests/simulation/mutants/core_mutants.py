@@ -31,7 +31,7 @@ from asyncrevoke.core.membership.classic.member import ClassicMembership
 from asyncrevoke.core.membership.classic.staged_rejoin import StagedRejoin
 from asyncrevoke.core.membership.classic.state_table import ClassicState
 from asyncrevoke.core.partition import assignment as assignment_module
-from asyncrevoke.core.partition import completion_map
+from asyncrevoke.core.partition import completion_map, offset_states
 from asyncrevoke.core.partition import offset_tracker as tracker_module
 from asyncrevoke.core.partition.assignment import Assignment
 from asyncrevoke.core.partition.instance import (
@@ -270,9 +270,9 @@ def maps_are_not_read(patch: pytest.MonkeyPatch) -> None:
 
 
 def maps_count_what_was_never_started(patch: pytest.MonkeyPatch) -> None:
-    table = bytearray(tracker_module._IS_COMPLETED)
-    table[tracker_module._PENDING] = 1
-    patch.setattr(tracker_module, "_IS_COMPLETED", bytes(table))
+    table = bytearray(offset_states.IS_COMPLETED)
+    table[offset_states.PENDING] = 1
+    patch.setattr(tracker_module, "IS_COMPLETED", bytes(table))
 
 
 def barrier_is_ignored(patch: pytest.MonkeyPatch) -> None:

@@ -46,5 +46,10 @@ def test_reports_and_pictures_are_written_by_one_function() -> None:
         for path in sorted(package.rglob("*.py"))
         if re.search(r"\.write_(text|bytes)\(|open\(\s*[\"']w", path.read_text("utf-8"))
     ]
-    # The certificates and logs of a broker or a demo that runs in a new folder of its own.
-    assert others == ["broker/listeners/security.py", "cli/demo/group.py"]
+    # The certificates and logs of a broker or a demo, and the application's files on a Spark
+    # worker, each in a new folder of its own.
+    assert others == [
+        "broker/listeners/security.py",
+        "cli/demo/group.py",
+        "spark/replays/sent_files.py",
+    ]

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
+    from asyncrevoke import Health
+
 ALL = [("orders", number) for number in range(4)]
 
 
@@ -105,7 +107,11 @@ async def test_readiness_ends_with_the_session_that_the_membership_has(
     async with TestConsumer(handling(nothing)) as t:
         core = t._opened_session.session.core
         health = core.health(0)._replace(heartbeat_age=10.0, session_timeout=session_timeout)
-        monkeypatch.setattr(core, "health", lambda _now: health)
+
+        def health_now(_now: float) -> Health:
+            return health
+
+        monkeypatch.setattr(core, "health", health_now)
         assert t.consumer.probe().ready == ready
 
 

@@ -219,6 +219,38 @@ def test_a_resumed_partition_does_not_return_a_record_in_flight_a_second_time() 
     assert group.committing() == {tp(0): 3}
 
 
+def test_a_record_that_fails_after_a_resume_is_returned_after_the_next_one() -> None:
+    group = member()
+    group.produce(0, 3)
+    first, second, third = group.step().records
+    group.core.pause([tp(0)])
+    group.complete(first)
+    group.core.completion_tracker.abandon_all(group.now, [second])
+    group.core.resume(group.now, [tp(0)])
+    # Still in flight when the partition was resumed, so it is left out of what is read again.
+    group.core.pause([tp(0)])
+    group.core.completion_tracker.abandon_all(group.now, [third])
+    group.core.resume(group.now, [tp(0)])
+    assert [record.offset for record in read(group, 2)] == [1, 2]
+
+
+def test_a_record_that_reading_again_has_left_out_is_no_hole_if_it_fails_meanwhile() -> None:
+    group = member()
+    group.produce(0, 3)
+    _first, second, third = group.step().records
+    group.core.completion_tracker.abandon_all(group.now, [second])
+    group.core.resume(group.now, [tp(0)])
+    group.core.completion_tracker.abandon_all(group.now, [third])
+    (again,) = read(group, 1)
+    group.complete(again)
+    tracker = group.core.assignment.live()[0].tracker
+    assert tracker is not None
+    assert tracker.has_abandoned
+    assert list(tracker.completed_runs()) == [(1, 2)]
+    group.core.resume(group.now, [tp(0)])
+    assert [record.offset for record in read(group, 1)] == [2]
+
+
 def test_a_pause_during_a_withdrawn_revocation_does_not_return_records_in_flight_again() -> None:
     group = member()
     group.produce(1, 3)
