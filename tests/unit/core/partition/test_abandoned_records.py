@@ -201,7 +201,8 @@ def test_a_paused_partition_with_an_abandoned_record_is_released_with_what_is_do
     assert group.assigned == orders(0)
 
 
-def test_a_resumed_partition_does_not_return_a_record_in_flight_a_second_time() -> None:
+def resumed_with_a_record_in_flight() -> tuple[ScriptedGroup, Record]:
+    """Of three records the first is done, the second was abandoned, and the third is in flight."""
     group = member()
     group.produce(0, 3)
     first, second, third = group.step().records
@@ -209,6 +210,11 @@ def test_a_resumed_partition_does_not_return_a_record_in_flight_a_second_time() 
     group.complete(first)
     group.core.completion_tracker.abandon_all(group.now, [second])
     group.core.resume(group.now, [tp(0)])
+    return group, third
+
+
+def test_a_resumed_partition_does_not_return_a_record_in_flight_a_second_time() -> None:
+    group, third = resumed_with_a_record_in_flight()
     (again,) = read(group, 1)
     assert again.offset == 1
     assert group.poll() is None, "the third one is still in flight"
@@ -220,13 +226,7 @@ def test_a_resumed_partition_does_not_return_a_record_in_flight_a_second_time() 
 
 
 def test_a_record_that_fails_after_a_resume_is_returned_after_the_next_one() -> None:
-    group = member()
-    group.produce(0, 3)
-    first, second, third = group.step().records
-    group.core.pause([tp(0)])
-    group.complete(first)
-    group.core.completion_tracker.abandon_all(group.now, [second])
-    group.core.resume(group.now, [tp(0)])
+    group, third = resumed_with_a_record_in_flight()
     # Still in flight when the partition was resumed, so it is left out of what is read again.
     group.core.pause([tp(0)])
     group.core.completion_tracker.abandon_all(group.now, [third])
