@@ -59,7 +59,7 @@ class AnomalyDescription(NamedTuple):
 DESCRIPTIONS: Final = {
     AnomalyKind.LOST: AnomalyDescription(
         Severity.FAIL,
-        "the committed offset is past it and no handler completed it: the group skips it",
+        "the committed offset is past it and no handler completed it, so the group skips it",
     ),
     AnomalyKind.COMMIT_AHEAD: AnomalyDescription(
         Severity.FAIL,
@@ -82,41 +82,41 @@ DESCRIPTIONS: Final = {
         Severity.FAIL, "handled by a member that did not own the partition at that time"
     ),
     AnomalyKind.TWO_OWNERS: AnomalyDescription(
-        Severity.WARN, "two members owned the partition at the same time"
+        Severity.WARN, "two sessions owned the partition at the same time"
     ),
     AnomalyKind.STALE_COMMIT: AnomalyDescription(
         Severity.FAIL,
         "a commit of an older generation was accepted after one of a newer generation",
     ),
     AnomalyKind.COMMIT_REGRESSION: AnomalyDescription(
-        Severity.FAIL, "a commit was accepted that is lower than an earlier one, without a seek"
+        Severity.FAIL, "a commit lower than an earlier one was accepted, without a seek"
     ),
     AnomalyKind.OFFSET_SET: AnomalyDescription(
         Severity.WARN,
-        "the group's offset was set back while no member was running, as an administrator does",
+        "the committed offset was set back while no member was running, as an administrator does",
     ),
     AnomalyKind.PHANTOM: AnomalyDescription(
-        Severity.FAIL, "handled, and the topic has no such record"
+        Severity.FAIL, "handled, but the topic has no such record"
     ),
     AnomalyKind.CONTENT_MISMATCH: AnomalyDescription(
         Severity.FAIL, "handled with another key or value than the topic has"
     ),
     AnomalyKind.ORPHAN: AnomalyDescription(
-        Severity.WARN, "its handler started, and the process ended before the handler did"
+        Severity.WARN, "its handler started, but the process ended before the handler did"
     ),
     AnomalyKind.REVOCATION_OVERRUN: AnomalyDescription(
-        Severity.WARN, "the partition was released after the time limit for its revocation"
+        Severity.WARN, "the revocation of the partition took longer than its time limit"
     ),
     AnomalyKind.STALL: AnomalyDescription(
         Severity.WARN, "records waited while the partition moved from one member to another"
     ),
     AnomalyKind.JOURNAL_GAP: AnomalyDescription(
         Severity.INCONCLUSIVE,
-        "rows of a session are or may be missing, or other clients have committed offsets",
+        "rows of a session are or may be missing, or a client without a journal has committed",
     ),
     AnomalyKind.NOT_RECORDED: AnomalyDescription(
         Severity.INCONCLUSIVE,
-        "the committed offset is past it and no row says that it completed; rows are missing",
+        "the committed offset is past it and no row says that it completed, but rows are missing",
     ),
     AnomalyKind.SOUGHT_PAST: AnomalyDescription(
         Severity.WARN, "never completed, because a seek went past it"
@@ -127,12 +127,12 @@ DESCRIPTIONS: Final = {
     ),
     AnomalyKind.CONTENT_NOT_COMPARED: AnomalyDescription(
         Severity.INFO,
-        "handled; its key and value could not be compared with the topic's",
+        "handled, but its key and value could not be compared with the topic's",
     ),
     AnomalyKind.UNVERIFIABLE: AnomalyDescription(
-        Severity.INFO, "handled or committed; deleted from the topic, so it cannot be compared"
+        Severity.INFO, "handled or committed, but deleted from the topic, so it cannot be compared"
     ),
-    AnomalyKind.PENDING: AnomalyDescription(Severity.INFO, "neither committed nor completed yet"),
+    AnomalyKind.PENDING: AnomalyDescription(Severity.INFO, "not committed yet"),
 }
 
 

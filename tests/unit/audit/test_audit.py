@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import re
+from pathlib import Path
 
 import pytest
 from unit.audit.injected_anomalies import BATCH_CASES, CASES, Injected, a_stall, lost, written
@@ -28,9 +29,6 @@ from asyncrevoke.audit.local_database import LocalDatabase
 from asyncrevoke.audit.report import as_html, for_machines
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.reading import read_journal
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_clean_run_passes(tmp_path: Path) -> None:
@@ -411,3 +409,12 @@ def test_an_empty_folder_is_named(tmp_path: Path) -> None:
 
 def test_every_kind_has_a_meaning() -> None:
     assert set(DESCRIPTIONS) == set(AnomalyKind)
+
+
+def test_the_page_about_audits_describes_each_anomaly_as_the_report_does() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "journal.md").read_text("utf-8")
+    row = re.compile(r"^\| `(\w+)` \| ([A-Z]{4,} \| .*) \|$", re.MULTILINE)
+    rows: dict[str, str] = dict(row.findall(page))
+    assert rows.keys() == {str(kind) for kind in AnomalyKind}
+    for kind, (severity, text) in DESCRIPTIONS.items():
+        assert rows[kind].startswith(f"{severity} | {text}"), kind
