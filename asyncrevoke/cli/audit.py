@@ -61,8 +61,8 @@ def audit(
 ) -> None:
     """Check whether records were lost, repeated or reordered, by comparing journals with the topic.
 
-    The exit code is 0 for PASS, 1 for FAIL, 3 for INCONCLUSIVE (rows of the journal are or may be
-    missing) and 2 if the audit cannot start.
+    The exit code is 0 for PASS, 1 for FAIL or if the topic cannot be read, 2 if an option is wrong,
+    and 3 for INCONCLUSIVE (rows of the journal are or may be missing).
 
     Example: `asyncrevoke audit /var/lib/billing/journal --topic orders --out report`
     """

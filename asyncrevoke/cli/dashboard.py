@@ -47,15 +47,15 @@ def dashboard(
     ] = None,
     dead_letter_values: Annotated[
         bool,
-        typer.Option("--dead-letter-values", help="Show key, headers, value and error of those."),
+        typer.Option("--dead-letter-values", help="Show key, headers, value and error of them."),
     ] = False,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     connection: ConnectionOptions,
 ) -> None:
     """Show a consumer group on a live page until Ctrl-C: owners of partitions, and lag.
 
-    Shows groups of any client, from reports of brokers, twice a second, and lists dead letter
-    topics. dashboard_router(consumer) shows more, in the process of an application.
+    Works for groups of any client: it requests their state from the brokers twice a second. It can
+    also list dead letter topics. In an application, dashboard_router(consumer) shows more.
 
     Example: `asyncrevoke dashboard --group billing --bootstrap-servers kafka-1:9092 --open`
     """

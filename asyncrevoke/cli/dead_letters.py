@@ -55,7 +55,7 @@ dead_letters = typer.Typer(
 )
 
 _Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The dead letter topic.")]
-_Json = Annotated[bool, typer.Option("--json", help="One JSON value for machines.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +72,9 @@ class FilterOptions:
         list[str] | None, typer.Option(help="Only errors of this type, with or without its module.")
     ] = None
     since: Annotated[
-        str | None, typer.Option(help="Only of records from this time on: 2026-11-01T08:00.")
+        str | None, typer.Option(help="Only records from this time on: 2026-11-01T08:00.")
     ] = None
-    until: Annotated[str | None, typer.Option(help="Only of records before this time.")] = None
+    until: Annotated[str | None, typer.Option(help="Only records before this time.")] = None
 
     def chosen(self) -> DeadLetterFilter:
         """These options as a filter. Raises ConfigError."""
@@ -98,7 +98,7 @@ def list_(
 ) -> None:
     """Count dead letters by origin and error, with the times of their records.
 
-    Times without an offset from UTC are of this machine's time zone. The exit code is 0 if the
+    Times without an offset from UTC are in this machine's time zone. The exit code is 0 if the
     topic is read, 1 if that fails, 2 if an option is wrong.
 
     Example: `asyncrevoke dead-letters list orders.dlq --error ValueError --since 2026-11-01`
@@ -123,14 +123,16 @@ def show(
     topic: _Topic,
     place: Annotated[
         str | None,
-        typer.Argument(metavar="[PARTITION:OFFSET]", help="Its place in the dead letter topic."),
+        typer.Argument(metavar="[PARTITION:OFFSET]", help="One dead letter of the topic."),
     ] = None,
     *,
     filtered: FilterOptions,
     connection: ConnectionOptions,
     limit: Annotated[int, typer.Option(min=1, help="Show at most this many.")] = 10,
     value: Annotated[bool, typer.Option("--value", help="Show key and value, too.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per line.")
+    ] = False,
 ) -> None:
     """Show where dead letters come from, why they failed, and their headers.
 
@@ -180,7 +182,7 @@ def replay(
     ] = 3,
     journal: Annotated[
         Path | None,
-        typer.Option(help="Lists what was sent, to be skipped. Default: TOPIC.replay.jsonl."),
+        typer.Option(help="The file that lists sent dead letters. Default: TOPIC.replay.jsonl."),
     ] = None,
     resend_in_doubt: Annotated[
         bool,
@@ -246,8 +248,8 @@ def reprocess(
     A handler gets the record with the topic, partition, offset, key and value that it had when it
     failed. Nothing is written to that topic, and dead letters stay where they are: a second
     `reprocess` calls the handlers again. The exit code is 0 if all records were handled, 1 if a
-    broker has failed, or a handler with `--errors fail`, 2 if an option is wrong, 3 if some records
-    were not handled.
+    broker has failed, or a handler has failed with `--errors fail`, 2 if an option is wrong, 3 if
+    some records were not handled.
 
     Example: `asyncrevoke dead-letters reprocess orders.dlq app:consumer --error TimeoutError`
     """
@@ -400,7 +402,7 @@ def _print_listing(listing: Listing) -> None:
     if listing.other:
         print(f"{listing.other:,} of them have other origins and errors")
     if listing.no_dead_letters:
-        print(f"{listing.no_dead_letters:,} records are no dead letters")
+        print(f"{listing.no_dead_letters:,} records are not dead letters")
         _print_named(listing.named)
 
 

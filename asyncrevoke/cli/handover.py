@@ -32,7 +32,8 @@ def handover(
         str | None, typer.Option(help="Required if the offsets do not name their topic.")
     ] = None,
     sink: Annotated[
-        str | None, typer.Option(help="The folder of the query's rows: its batches are complete.")
+        str | None,
+        typer.Option(help="The folder of the query's rows; batches in it count as completed."),
     ] = None,
     apply: Annotated[
         bool, typer.Option("--apply", help="Commit. Default: only show the offsets.")

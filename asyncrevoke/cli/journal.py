@@ -45,7 +45,7 @@ journal = typer.Typer(
 )
 
 _Path = Annotated[Path, typer.Argument(metavar="PATH", help="The path of Journal(path).")]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
 
 
 @journal.command()
@@ -79,9 +79,8 @@ def seal(path: _Path, *, as_json: _Json = False) -> None:
 def check(path: _Path, *, as_json: _Json = False) -> None:
     """Report for each session whether its log is complete.
 
-    The exit code is 0 if all logs are complete, 1 if rows were lost or changed, 3 if a session has
-    no end, so that calls that were running when its process was killed may be missing, and 2 if
-    there is no journal.
+    The exit code is 0 if all logs are complete, 1 if rows were lost or changed, 2 if there is no
+    journal, and 3 if a session has no end: its last calls may be missing if its process was killed.
 
     Example: `asyncrevoke journal check /var/lib/billing/journal --json`
     """
@@ -117,8 +116,10 @@ def show(
     kind: Annotated[
         str | None, typer.Option(help="Only rows of this kind: ATTEMPT, COMMIT, ASSIGN, LOST ...")
     ] = None,
-    limit: Annotated[int, typer.Option(help="The number of rows, the latest ones.")] = 50,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object per row.")] = False,
+    limit: Annotated[int, typer.Option(help="Show at most this many rows.")] = 50,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per line.")
+    ] = False,
 ) -> None:
     """Show the latest rows of all sessions, in the order of time.
 
@@ -156,9 +157,9 @@ def collect(
 ) -> None:
     """Write a journal's folder from the topic that members on many machines have written to.
 
-    The exit code is 1 if the topic has invalid records, or records that repeat rows. These are not
-    written. The committed offsets of the journals' groups are written, too, if the same brokers
-    have them: an audit uses them if the brokers no longer do.
+    Invalid records, and records that repeat rows, are not written; if there are any, the exit code
+    is 1. The command also writes the committed offsets of the journals' groups, if these brokers
+    have them. An audit uses them when the brokers no longer have them.
 
     Example: `asyncrevoke journal collect collected --topic billing-journal`
     """

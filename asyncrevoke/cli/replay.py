@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class EngineName(StrEnum):
-    """How records reach the handlers."""
+    """What reads the records."""
 
     DIRECT = "direct"
     SOURCE = "source"
@@ -45,7 +45,7 @@ class EngineName(StrEnum):
 
 
 class MissingName(StrEnum):
-    """What happens if the log begins after the start."""
+    """What to do if records at the start were deleted."""
 
     ERROR = "error"
     CLIP = "clip"
@@ -66,9 +66,9 @@ class RangeOptions:
     end: Annotated[
         str, typer.Option("--to", help="now, a time, an offset, or offsets as JSON.")
     ] = "now"
-    missing: Annotated[MissingName, typer.Option(help="When the log begins after the start.")] = (
-        MissingName.ERROR
-    )
+    missing: Annotated[
+        MissingName, typer.Option(help="If the start was deleted: fail, or read the rest.")
+    ] = MissingName.ERROR
     bootstrap_servers: Servers = None
 
     def plan(self, config: ConsumerConfig, messages: Console) -> list[OffsetRange]:
@@ -99,7 +99,7 @@ class RunOptions:
 
     out: Annotated[str, typer.Option(help="The folder for rows and the report.")]
     run_id: Annotated[str | None, typer.Option(help="The run to resume, or to create.")] = None
-    engine: Annotated[EngineName, typer.Option()] = EngineName.DIRECT
+    engine: Annotated[EngineName, typer.Option(help="What reads the records.")] = EngineName.DIRECT
     errors: Annotated[
         ErrorsName,
         typer.Option(

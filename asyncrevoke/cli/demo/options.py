@@ -42,24 +42,22 @@ class DemoOptions:
     ] = GroupProtocolChoice.COOPERATIVE
     compare: Annotated[
         ComparedClient | None,
-        typer.Option(help="Run the same schedule with this consumer beside it."),
+        typer.Option(help="Run the same schedule with this client, too."),
     ] = None
-    kill: Annotated[bool, typer.Option(help="The last leave is a SIGKILL.")] = False
+    kill: Annotated[bool, typer.Option(help="Kill the last member that leaves.")] = False
     max_stall: Annotated[
         float | None,
         typer.Option(
-            help=f"Fail if a kept partition stalls for more than this many seconds; "
-            f"{MAX_STALL:g} with cooperative and consumer, no limit with eager."
+            help=f"Fail if a kept partition stalls for more than this many seconds. "
+            f"Default: {MAX_STALL:g} with cooperative and consumer, no limit with eager."
         ),
     ] = None
-    picture: Annotated[Path, typer.Option(help="Where the timeline is written, as SVG.")] = Path(
+    picture: Annotated[Path, typer.Option(help="Write the timeline to this SVG file.")] = Path(
         "asyncrevoke-demo.svg"
     )
     rebalance_picture: Annotated[
         Path | None,
-        typer.Option(
-            help="Where the rebalance of the second member is drawn, as SVG for light and dark."
-        ),
+        typer.Option(help="Draw the rebalance of the second member to this SVG file."),
     ] = None
     logs: Annotated[
         Path | None, typer.Option(help="Keep the members' logs of handler calls in this folder.")

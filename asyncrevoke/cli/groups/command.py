@@ -36,10 +36,10 @@ def groups(
     """List consumer groups with their members and lag, or show one: members, assignments, lag, and
     the members that delay a rebalance.
 
-    Shows groups of all clients and of both protocols, classic and KIP-848. A "?" is what brokers do
-    not report: while a classic group prepares a rebalance, they do not report which members have
-    not rejoined. The exit code is 0 if the groups are shown, 1 if the group does not exist or no
-    broker responds, 2 if an option is wrong.
+    Shows groups of all clients and of both protocols, classic and KIP-848. A "?" stands for what
+    brokers do not report: while a classic group prepares a rebalance, they do not report which
+    members have not rejoined. The exit code is 0 if the groups are shown, 1 if the group does not
+    exist or no broker responds, 2 if an option is wrong.
 
     Example: `asyncrevoke groups billing --bootstrap-servers kafka-1:9092`
     """

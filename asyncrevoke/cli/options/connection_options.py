@@ -44,7 +44,9 @@ class ConnectionOptions:
     ] = None
     client_key_password: Annotated[
         str | None,
-        typer.Option(envvar="ASYNCREVOKE_CLIENT_KEY_PASSWORD", help="Better in the environment."),
+        typer.Option(
+            envvar="ASYNCREVOKE_CLIENT_KEY_PASSWORD", help="Prefer the environment variable."
+        ),
     ] = field(default=None, repr=False)
     sasl_mechanism: Annotated[
         str, typer.Option(help="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, GSSAPI or OAUTHBEARER.")
@@ -52,12 +54,13 @@ class ConnectionOptions:
     sasl_username: Annotated[str | None, typer.Option(envvar="ASYNCREVOKE_SASL_USERNAME")] = None
     sasl_password: Annotated[
         str | None,
-        typer.Option(envvar="ASYNCREVOKE_SASL_PASSWORD", help="Better in the environment."),
+        typer.Option(envvar="ASYNCREVOKE_SASL_PASSWORD", help="Prefer the environment variable."),
     ] = field(default=None, repr=False)
     sasl_token: Annotated[
         str | None,
         typer.Option(
-            envvar="ASYNCREVOKE_SASL_TOKEN", help="For OAUTHBEARER. Better in the environment."
+            envvar="ASYNCREVOKE_SASL_TOKEN",
+            help="For OAUTHBEARER. Prefer the environment variable.",
         ),
     ] = field(default=None, repr=False)
     sasl_scram_max_iterations: Annotated[
