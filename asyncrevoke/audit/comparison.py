@@ -362,8 +362,8 @@ def group_of(
         return group
     if len(groups) > 1:
         raise ConfigError(
-            f"consumers of several groups have read {shown_option(topic)}: choose one by group=... "
-            f"({named})"
+            f"consumers of several groups have read {shown_option(topic)}: choose one with "
+            f"group=... ({named})"
         )
     return groups.pop()
 

@@ -54,7 +54,7 @@ def open_file(path: Path) -> BinaryIO:
     found = os.fstat(descriptor)
     problem = None
     if not stat.S_ISREG(found.st_mode):
-        problem = "is no regular file"
+        problem = "is not a regular file"
     elif found.st_size > _LARGEST:
         problem = f"has {found.st_size:,} bytes, more than any file of a journal"
     if problem is not None:

@@ -42,7 +42,8 @@ class Journal:
     further commit.
 
     ``strict``: each handler is called only after a row about this call is on disk, so that the
-    journal knows even calls that die with their process. Concurrent calls share a flush.
+    journal has even the calls that were running when their process was killed. Concurrent calls
+    share a flush.
 
     ``content`` lets an audit compare keys and values with the topic. ``"batches"`` stores the
     checksums of the record batches, at no cost per record. ``"records"`` stores hashes of each key
@@ -82,7 +83,7 @@ class Journal:
         self.path = Path(path)
         if self.path.exists() and not self.path.is_dir():
             raise ConfigError(
-                f"Journal({shown_option(str(path))}) needs a folder, and this is a file"
+                f"Journal({shown_option(str(path))}) needs a folder, but this is a file"
             )
         if not 1 <= segment_bytes <= MOST_SEGMENT_BYTES:
             raise ConfigError(f"segment_bytes={segment_bytes}: use 1 to {MOST_SEGMENT_BYTES}")

@@ -1,4 +1,4 @@
-"""The exceptions of the Spark side."""
+"""The exceptions of replays, sources, sinks and handovers on Spark."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def check_spark(
             raise SparkSetupError(f"{package} is not installed: {extra}") from error
         if package == "pyspark" and not _OLDEST <= _release(found) < _FIRST_UNTESTED:
             raise SparkSetupError(
-                f"pyspark {found} is installed, and 4.2 or 4.3 is needed: {_EXTRA} "
+                f"pyspark {found} is installed, but 4.2 or 4.3 is needed: {_EXTRA} "
                 "(and a cluster of the same version)"
             )
 
@@ -79,19 +79,20 @@ def check_java(environ: Mapping[str, str] | None = None) -> str:
         java = find_java(environ)
     except BrokerMissingError as error:
         raise SparkSetupError(
-            "Spark needs Java 17 or 21, and none was found: install a JDK 17, and set JAVA_HOME "
+            "Spark needs Java 17 to 21, but none was found: install a JDK 17, and set JAVA_HOME "
             f"to its folder ({error})"
         ) from error
     if java.version not in _JAVAS:
         raise SparkSetupError(
-            f"Spark 4 runs on Java 17 to 21, and {java.path} is Java {java.version}: set JAVA_HOME "
-            "to the folder of a JDK 17 or 21"
+            f"Spark needs Java 17 to 21, but {java.path} is Java {java.version}: set JAVA_HOME to "
+            "the folder of a JDK 17 or 21"
         )
     return str(java.path.resolve().parent.parent)
 
 
 def open_session(master: str | None = None, *, app_name: str = "asyncrevoke") -> SparkSession:
-    """The active session, or a new one: on ``master``, on the master of ``spark-submit``, or local.
+    """The active session, or a new one: on ``master``, on the master of ``spark-submit``, or on
+    this machine.
 
     Workers on this machine (``local[...]``, ``local-cluster[...]``) run the Python of this process,
     unless ``PYSPARK_PYTHON`` is set. A ``master`` that begins with ``sc://`` is a Spark Connect

@@ -54,7 +54,7 @@ def test_handing_over_is_shown_first_and_applied_then(
 def test_a_wrong_folder_is_a_wrong_option(tmp_path: Path) -> None:
     result = CliRunner().invoke(commands, ["handover", str(tmp_path), "--group", "g"])
     assert result.exit_code == 2
-    assert "is no checkpoint of a streaming query" in result.stderr
+    assert "is not a checkpoint of a streaming query" in result.stderr
 
 
 @pytest.mark.parametrize(

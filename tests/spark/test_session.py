@@ -65,7 +65,7 @@ def test_what_a_client_of_spark_connect_lacks_names_its_extra(
 
 @pytest.mark.parametrize("version", ["3.5.1", "4.1.2", "4.4.0", "5.0.0.dev1"])
 def test_the_error_of_an_unsupported_pyspark_differs_from_a_missing_one(version: str) -> None:
-    with pytest.raises(SparkSetupError, match=rf"pyspark {version} is installed, and 4.2 or 4.3"):
+    with pytest.raises(SparkSetupError, match=rf"pyspark {version} is installed, but 4.2 or 4.3"):
         check_spark(lambda _name: version)
 
 

@@ -86,7 +86,7 @@ async def _read(
         if step.lost:
             raise TopicError(
                 f"{topic} was deleted, and perhaps created again, while the audit read it: the "
-                "records of the consumers no longer exist"
+                "records that consumers handled no longer exist"
             )
         size = count = 0
         for partition, records in step.by_partition().items():

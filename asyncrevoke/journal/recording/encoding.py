@@ -1,7 +1,6 @@
 """Encodes entries as batches of rows, and batches as frames of a log, in the order of the entries.
 
-Repeated values of a batch (kind, topic, outcome, times) are written once, so that a row takes about
-16 bytes, and 32 with hashes.
+Repeated values of a batch (kind, topic, outcome, times) are written once.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ class TurnTimes:
 def ended_early(began: Sequence[Record], ended: Sequence[Record]) -> list[Record]:
     """Those of the ``ended`` calls that ended before the calls of a long iteration began.
 
-    ``began`` are the calls of the iteration in order, of which the last has blocked the event loop.
-    Where a call began, earlier calls of its partition had ended: it may have waited for them.
+    ``began`` are the calls of the iteration in order; the last one has blocked the event loop. A
+    call may have waited for earlier calls of its partition, so these count as ended before it.
     """
     if not began:
         return []

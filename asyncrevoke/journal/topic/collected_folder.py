@@ -70,8 +70,8 @@ class CollectedFolder:
         if known is None:
             if len(self._known) >= self._most_sessions:
                 raise JournalError(
-                    f"the topic has more than {self._most_sessions:,} sessions: max_sessions=N "
-                    "sets the limit, unless another program has written to the topic"
+                    f"the topic has more than {self._most_sessions:,} sessions: raise the "
+                    "limit with max_sessions=N if no other program has written to the topic"
                 )
             known = self._known[name] = RowRanges()
         if not known.add(first, end):

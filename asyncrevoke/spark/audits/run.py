@@ -80,7 +80,7 @@ def audit(
     with at least ``topic`` and ``bootstrap_servers``: tasks read the topic and return fingerprints
     of it. A DataFrame has the columns ``partition, offset, timestamp, key, value`` of all records,
     and needs ``topic``. ``"dense"`` needs ``topic`` and ``bootstrap`` (the brokers, or the
-    configuration of a consumer) and takes each offset for a record: the topic is not read, and
+    configuration of a consumer) and treats each offset as a record: the topic is not read, and
     neither content nor stalls are checked.
 
     The audit also compares the committed offsets of the group if the brokers are known, by the

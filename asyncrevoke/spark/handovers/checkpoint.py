@@ -88,7 +88,7 @@ def _checked_root(root: Path) -> Path:
         if inside
         else "pass the query's checkpointLocation, which has the folders offsets and commits"
     )
-    raise HandoverError(f"{root} is no checkpoint of a streaming query: {hint}")
+    raise HandoverError(f"{root} is not a checkpoint of a streaming query: {hint}")
 
 
 def _numbers(folder: Path) -> list[int]:
@@ -112,8 +112,8 @@ def _offsets(file: Path, topic: str | None) -> StreamOffsets:
     lines = file.read_text(encoding="utf-8").splitlines()
     if len(lines) < 3 or lines[0] != _VERSION:
         raise HandoverError(
-            f"{file} is no offset log of version {_VERSION}, which Spark 4 writes: it begins with "
-            f"{lines[0][:40]!r}" if lines else f"{file} is empty: the checkpoint is damaged"
+            f"{file} is not an offset log of version {_VERSION}, which Spark 4 writes: it begins "
+            f"with {lines[0][:40]!r}" if lines else f"{file} is empty: the checkpoint is damaged"
         )  # fmt: skip
     found: dict[TopicPartition, int] = {}
     topic_ids: dict[str, str | None] = {}

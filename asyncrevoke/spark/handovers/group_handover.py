@@ -104,9 +104,9 @@ def handover(
     ``source`` is the query's checkpoint folder on this machine, the next offset to read of each
     partition, or the ranges of a replay, whose ends are committed. ``topic`` chooses a topic of the
     checkpoint, and ``sink`` is the folder of the query's rows: see
-    :func:`~asyncrevoke.spark.handovers.checkpoint.read_checkpoint`. Returns these offsets, and
-    commits them only with ``dry_run=False``. Stop the query first: the group would process again
-    what the query processes later.
+    :func:`~asyncrevoke.spark.handovers.checkpoint.read_checkpoint`. Returns the offsets to commit,
+    and commits them only with ``dry_run=False``. Stop the query first; otherwise the group would
+    process again what the query processes later.
 
     The group must have no members: the broker rejects the commit otherwise. A killed member counts
     until its session timeout. Consumers that use ``assign`` are not members, so they are not
@@ -129,14 +129,14 @@ def plan_handover(
     topic: str | None = None,
     sink: str | Path | None = None,
 ) -> Handover:
-    """What a handover would change. Commits nothing. Raises as :func:`handover`."""
+    """What a handover would change. Commits nothing. Raises the errors of :func:`handover`."""
     return run_blocking(_plan(configured(bootstrap), _offsets_of(source, topic, sink), group))
 
 
 def apply_handover(
     plan: Handover, *, bootstrap: str | Sequence[str] | ConsumerConfig
 ) -> dict[TopicPartition, int]:
-    """Commit a plan, then check the committed offsets. Raises as :func:`handover`."""
+    """Commit a plan, then check the committed offsets. Raises the errors of :func:`handover`."""
     return run_blocking(_apply(configured(bootstrap), plan))
 
 

@@ -31,8 +31,8 @@ class OffsetRange(NamedTuple):
     """Offsets of one partition, from ``start`` up to, not including, ``end``.
 
     Some offsets have no record: aborted transactions, compaction and control markers leave gaps.
-    ``missing`` counts the requested offsets before ``start``, which were deleted; ``unstable`` the
-    requested ones from ``end`` on, which are beyond the last stable offset. ``topic_id`` is the id
+    ``missing`` counts the requested offsets before ``start``, which were deleted; ``unstable``
+    counts those from ``end`` on, which are beyond the last stable offset. ``topic_id`` is the id
     of the topic when the range was planned, in the notation of Kafka's tools: reading the range
     fails if the topic was deleted and created again since. None: the id is not compared.
     """

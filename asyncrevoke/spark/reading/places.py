@@ -64,8 +64,8 @@ def _check_one(name: str, shown: str, value: object, least: int) -> None:
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise ConfigError(
-                f"{name}={value.isoformat()} has no time zone, which workers elsewhere may take "
-                f"for another moment: use {name}=datetime(..., tzinfo=...)"
+                f"{name}={value.isoformat()} has no time zone, so workers elsewhere may read it "
+                f"as another time: use {name}=datetime(..., tzinfo=...)"
             )
     elif not isinstance(value, int) or isinstance(value, bool):
         raise ConfigError(
@@ -75,8 +75,8 @@ def _check_one(name: str, shown: str, value: object, least: int) -> None:
         )
     elif value < least:
         raise ConfigError(
-            f"{name}={shown}: offsets begin at 0; for the ends use "
-            '"earliest" or "latest", of single partitions -2 or -1'
+            f"{name}={shown}: offsets begin at 0; for the ends of the log use "
+            '"earliest" or "latest", or -2 or -1 for single partitions'
         )
 
 

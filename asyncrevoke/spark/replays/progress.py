@@ -43,8 +43,8 @@ class Address(NamedTuple):
 
 
 class ReplayProgress(NamedTuple):
-    """How far a replay is. ``records`` of about ``total`` are done: ``total`` counts offsets, some
-    of which may be gaps. ``seconds`` is the time since the start of this run."""
+    """The progress of a replay. ``records`` of about ``total`` are done: ``total`` counts offsets,
+    some of which may be gaps. ``seconds`` is the time since the start of this run."""
 
     records: int
     errors: int

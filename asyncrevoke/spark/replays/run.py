@@ -61,8 +61,8 @@ def replay(
     an unfinished range is repeated, so effects happen at least once.
     ``HandlerContext.idempotency_key`` identifies repeated records.
 
-    ``on_progress`` is called about twice a second, from another thread. If cancelled or
-    interrupted, the ranges that were written count. Raises ReplayError, DataLossError,
+    ``on_progress`` is called about twice a second, from another thread. If the replay is cancelled
+    or interrupted, the ranges that were written stay finished. Raises ReplayError, DataLossError,
     StalledReadError, ConfigError and SparkSetupError.
     """
     check_spark()

@@ -1,4 +1,4 @@
-"""Files of an application that a task brings with it.
+"""The files of an application that the tasks of a streaming query contain.
 
 Spark Connect sends ``py_files`` to the workers of a query, and not to those of a streaming query
 (Spark 4.2).

@@ -1,4 +1,4 @@
-"""The connection by which a stream learns the ends of its topics."""
+"""The connection over which a stream requests the end offsets of its topics."""
 
 from __future__ import annotations
 

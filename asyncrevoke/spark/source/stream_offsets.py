@@ -48,7 +48,7 @@ class StreamOffsets(NamedTuple):
                 if not valid:
                     raise ConfigError(
                         f"the checkpoint has {shown_option({number: offset})} of topic "
-                        f"{shown_option(name)}, which is no offset: another source wrote it"
+                        f"{shown_option(name)}, which is not an offset: another source wrote it"
                     )
                 offsets[TopicPartition(name, int(number))] = cast("int", offset)
         if not topic_ids and given:

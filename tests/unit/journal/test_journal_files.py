@@ -121,5 +121,5 @@ def test_sealing_writes_through_no_link(tmp_path: Path) -> None:
 def test_a_segment_that_is_a_pipe_is_rejected_without_waiting(tmp_path: Path, name: str) -> None:
     session = member_in(tmp_path)
     os.mkfifo(session.folder / name)
-    with pytest.raises(ConfigError, match="no regular file"):
+    with pytest.raises(ConfigError, match="not a regular file"):
         read_journal(tmp_path)
