@@ -76,15 +76,15 @@ def audit(
     ``journal`` is the folder that consumers wrote to, on any storage that Spark can read, or a
     DataFrame of its rows.
 
-    ``source`` is one of these. A mapping has the options of ``spark.read.format("asyncrevoke")``,
-    with at least ``topic`` and ``bootstrap_servers``: tasks read the topic and return fingerprints
-    of it. A DataFrame has the columns ``partition, offset, timestamp, key, value`` of all records,
-    and needs ``topic``. ``"dense"`` needs ``topic`` and ``bootstrap`` (the brokers, or the
-    configuration of a consumer) and treats each offset as a record: the topic is not read, and
-    neither content nor stalls are checked.
+    ``source`` is the topic, in one of three forms. A mapping has the options of
+    ``spark.read.format("asyncrevoke")``, with at least ``topic`` and ``bootstrap_servers``: tasks
+    read the topic and return fingerprints of it. A DataFrame has the columns ``partition, offset,
+    timestamp, key, value`` of all records, and needs ``topic``. ``"dense"`` needs ``topic`` and
+    ``bootstrap`` (the brokers, or the configuration of a consumer) and treats each offset as a
+    record: the topic is not read, and neither content nor stalls are checked.
 
-    The audit also compares the committed offsets of the group if the brokers are known, by the
-    options of the topic or by ``bootstrap``.
+    The audit also compares the committed offsets of the group, if the options of the topic or
+    ``bootstrap`` name the brokers.
 
     ``compacted`` says whether the topic is compacted; by default the broker is asked. ``out`` is a
     folder of this machine for ``report.html`` and ``report.json``. For ``settings`` see

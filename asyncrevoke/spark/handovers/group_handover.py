@@ -99,14 +99,14 @@ def handover(
     sink: str | Path | None = None,
     dry_run: bool = True,
 ) -> dict[TopicPartition, int]:
-    """Commit the offsets at which a query or a replay ended, so that ``group`` continues there.
+    """Return the offsets at which a query or a replay ended; with ``dry_run=False``, commit them,
+    so that ``group`` continues there.
 
-    ``source`` is the query's checkpoint folder on this machine, the next offset to read of each
-    partition, or the ranges of a replay, whose ends are committed. ``topic`` chooses a topic of the
-    checkpoint, and ``sink`` is the folder of the query's rows: see
-    :func:`~asyncrevoke.spark.handovers.checkpoint.read_checkpoint`. Returns the offsets to commit,
-    and commits them only with ``dry_run=False``. Stop the query first; otherwise the group would
-    process again what the query processes later.
+    ``source`` is the query's checkpoint folder on this machine, a mapping from each partition to
+    its next offset, or the ranges of a replay, whose ends are used. ``topic`` chooses a topic of
+    the checkpoint, and ``sink`` is the folder of the query's rows: see
+    :func:`~asyncrevoke.spark.handovers.checkpoint.read_checkpoint`. Stop the query first;
+    otherwise the group would process again what the query processes later.
 
     The group must have no members: the broker rejects the commit otherwise. A killed member counts
     until its session timeout. Consumers that use ``assign`` are not members, so they are not

@@ -16,7 +16,7 @@ _WIDTH, _HEIGHT, _MARGIN = 720, 220, 34
 
 
 def report_page(report: ReplayReport) -> str:
-    """The page."""
+    """The report of a replay as one self-contained HTML page."""
     return render(
         "spark/replays/report_page.html",
         report=report,

@@ -35,10 +35,10 @@ def register(spark: SparkSession) -> None:
 
 
 class KafkaSource(DataSource):
-    """Reads topics (for its options see :mod:`asyncrevoke.spark.source.options`) and writes them
-    (:mod:`asyncrevoke.spark.sink.options`).
+    """Reads and writes topics, as ``format("asyncrevoke")``.
 
-    A schema that the user sets selects columns; other columns are not built.
+    :mod:`asyncrevoke.spark.source.options` and :mod:`asyncrevoke.spark.sink.options` have the
+    options. A schema that the user sets selects columns; other columns are not built.
     """
 
     @classmethod
