@@ -6,16 +6,81 @@ import asyncio
 import os
 import signal
 import threading
+import time
+from collections.abc import Callable
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Generator, Sequence
     from types import FrameType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Seconds after the deadline for cancelled work to end, before the process is killed.
 _LATE = 0.75
+
+
+class _Drain(NamedTuple):
+    """What a signal does to one running consumer; ``left`` is set when the consumer has closed."""
+
+    loop: asyncio.AbstractEventLoop
+    drain: Callable[[signal.Signals], None]
+    close_timeout: float
+    left: threading.Event
+
+
+class _SignalHandlers:
+    """The process's handlers of SIGINT and SIGTERM while consumers run.
+
+    A process has one handler for each signal. If each consumer installed its own, a signal would
+    drain only the consumer that was started last.
+    """
+
+    def __init__(self) -> None:
+        self._drains: list[_Drain] = []
+        self._before: dict[signal.Signals, signal.Handlers | Callable[..., object] | int] = {}
+
+    def add(self, drain: _Drain) -> None:
+        """Drain this consumer too upon the next signal."""
+        self._drains.append(drain)
+        for number in _SIGNALS:
+            before = signal.signal(number, self._first)
+            # None: the previous handler was not installed by Python, and cannot be restored.
+            self._before.setdefault(number, before or signal.SIG_DFL)
+
+    def remove(self, drain: _Drain) -> None:
+        """The consumer has closed. After the last one, restore the application's handlers."""
+        self._drains.remove(drain)
+        drain.left.set()
+        if not self._drains:
+            for number in _SIGNALS:
+                signal.signal(number, self._before.pop(number))
+
+    def _first(self, number: int, _frame: FrameType | None) -> None:
+        # Python calls this even while the event loop is blocked, unlike asyncio's handlers.
+        for one in _SIGNALS:
+            signal.signal(one, signal.SIG_DFL)
+        drains = tuple(self._drains)
+        threading.Thread(
+            target=_end_process,
+            args=(number, drains),
+            name="asyncrevoke close_timeout",
+            daemon=True,
+        ).start()
+        for each in drains:
+            each.loop.call_soon_threadsafe(each.drain, signal.Signals(number))
+
+
+def _end_process(number: int, drains: Sequence[_Drain]) -> None:
+    """End the process by the signal unless each consumer closes in time."""
+    signalled = time.monotonic()
+    for each in drains:
+        deadline = signalled + each.close_timeout + _LATE
+        if not each.left.wait(max(deadline - time.monotonic(), 0)):
+            os.kill(os.getpid(), number)  # the first signal has restored the default handler
+
+
+_HANDLERS = _SignalHandlers()
 
 
 @contextmanager
@@ -25,34 +90,16 @@ def drain_on_signals(
     """Inside, the first signal calls ``drain`` on the event loop; the next one kills the process.
 
     The first one kills the process too if this block has not ended shortly after ``close_timeout``
-    seconds: then the event loop is blocked. Outside the main thread no signal handler is installed,
-    because Python does not allow it.
+    seconds: then the event loop is blocked. If blocks of several consumers overlap, a signal drains
+    all of them. Outside the main thread no signal handler is installed, because Python does not
+    allow it.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    loop = asyncio.get_running_loop()
-    left = threading.Event()
-
-    def end_process(number: int) -> None:
-        if not left.wait(close_timeout + _LATE):
-            # first() has restored the default handler.
-            os.kill(os.getpid(), number)
-
-    def first(number: int, _frame: FrameType | None) -> None:
-        # Python calls this even while the event loop is blocked, unlike asyncio's handlers.
-        for one in _SIGNALS:
-            signal.signal(one, signal.SIG_DFL)
-        threading.Thread(
-            target=end_process, args=(number,), name="asyncrevoke close_timeout", daemon=True
-        ).start()
-        loop.call_soon_threadsafe(drain, signal.Signals(number))
-
-    before = {number: signal.signal(number, first) for number in _SIGNALS}
+    entry = _Drain(asyncio.get_running_loop(), drain, close_timeout, threading.Event())
+    _HANDLERS.add(entry)
     try:
         yield
     finally:
-        left.set()
-        for number in _SIGNALS:
-            # None: the previous handler was not installed by Python, and cannot be restored.
-            signal.signal(number, before[number] or signal.SIG_DFL)
+        _HANDLERS.remove(entry)

@@ -72,6 +72,41 @@ def test_a_second_signal_ends_the_process_at_once(number: signal.Signals) -> Non
         assert process.wait(10) == -number
 
 
+SEVERAL = """
+import asyncio, sys
+sys.path[:0] = [{root!r}, {tests!r}]
+from unit.runtime.scripted_core import scripted_consumer, until
+
+consumers = [scripted_consumer(), scripted_consumer()]
+
+async def handle(value: bytes) -> None: ...
+
+for consumer in consumers:
+    consumer.handler("orders")(handle)
+
+async def main() -> None:
+    running = asyncio.gather(*(consumer.run() for consumer in consumers))
+    await until(lambda: all(hasattr(consumer, "session") for consumer in consumers))
+    print("started", flush=True)
+    await running
+
+asyncio.run(main())
+print("returned", flush=True)
+"""
+
+
+def test_a_signal_drains_all_consumers_that_run() -> None:
+    code = SEVERAL.format(root=str(ROOT), tests=str(ROOT / "tests"))
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            read_until(process, "started")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(10) == 0
+        finally:
+            process.kill()
+
+
 STUCK = """
 import asyncio, signal, sys, time
 sys.path[:0] = [{root!r}, {tests!r}]
