@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.printable import shown_option
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 OpenResources: TypeAlias = Callable[[], AbstractAsyncContextManager[object]]
 Resources: TypeAlias = AbstractAsyncContextManager[object] | OpenResources
 # The type of ``Consumer(worker_resources=...)``: called with the object that ``resources`` opened.
-OpenWorkerResource: TypeAlias = Callable[[object], AbstractAsyncContextManager[object]]
+OpenWorkerResource: TypeAlias = Callable[[Any], AbstractAsyncContextManager[object]]
 
 # Seconds that cancelled resources have to close before they are abandoned.
 _GRACE = 5.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import OffsetAndMetadata, Record, TopicPartition
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from asyncrevoke.config import CommitMode
     from asyncrevoke.model import OffsetAndTimestamp
     from asyncrevoke.runtime.session.session import Session
+
+# What methods of a consumer take as a partition.
+Partition: TypeAlias = TopicPartition | tuple[str, int]
 
 # Timestamps of ListOffsets for the ends of a log.
 _LATEST = -1
@@ -43,7 +46,7 @@ class PartitionCalls(SessionCalls):
         """The partitions of this consumer, including those that are being revoked."""
         return self._entered().core.assignment.partitions()
 
-    def pause(self, *partitions: TopicPartition) -> None:
+    def pause(self, *partitions: Partition) -> None:
         """Deliver no records of these until :meth:`resume`; they stay assigned.
 
         :meth:`Consumer.records` returns none, and no handler is started with one. Running handlers
@@ -54,7 +57,7 @@ class PartitionCalls(SessionCalls):
         """
         self._entered().pause_partitions(to_partitions(partitions))
 
-    def resume(self, *partitions: TopicPartition) -> None:
+    def resume(self, *partitions: Partition) -> None:
         """End a pause."""
         self._entered().resume_partitions(to_partitions(partitions))
 
@@ -62,7 +65,7 @@ class PartitionCalls(SessionCalls):
         """The partitions that are paused."""
         return self._entered().core.seeking.paused()
 
-    def seek(self, partition: TopicPartition, offset: int) -> None:
+    def seek(self, partition: Partition, offset: int) -> None:
         """Continue at ``offset``; records that were fetched before are dropped.
 
         So are those that :meth:`Consumer.records` has not returned, and those for which no handler
@@ -77,16 +80,16 @@ class PartitionCalls(SessionCalls):
             )
         self._entered().seek(to_partition(partition), offset)
 
-    async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+    async def seek_to_beginning(self, *partitions: Partition) -> None:
         """Continue at the first offset; without partitions, in all assigned ones."""
         await self._seek_to(partitions, _EARLIEST)
 
-    async def seek_to_end(self, *partitions: TopicPartition) -> None:
+    async def seek_to_end(self, *partitions: Partition) -> None:
         """Continue at the end offset (with ``read_committed`` the last stable offset); without
         partitions, in all assigned ones."""
         await self._seek_to(partitions, _LATEST)
 
-    def position(self, partition: TopicPartition) -> int | None:
+    def position(self, partition: Partition) -> int | None:
         """The offset of the next record to be delivered, None while it is unknown.
 
         Raises IllegalStateError if the partition is not assigned.
@@ -94,7 +97,7 @@ class PartitionCalls(SessionCalls):
         return self._entered().core.position(to_partition(partition))
 
     async def committed(
-        self, *partitions: TopicPartition
+        self, *partitions: Partition
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The committed offsets of the group, None where there is none; without partitions, of the
         assigned ones."""
@@ -105,7 +108,7 @@ class PartitionCalls(SessionCalls):
         return cast("dict[TopicPartition, OffsetAndMetadata | None]", answer)
 
     async def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int]
+        self, timestamps: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first offset at or after each timestamp (ms since the epoch), None without one."""
         for tp, timestamp in timestamps.items():
@@ -116,19 +119,19 @@ class PartitionCalls(SessionCalls):
                 )
         return await self._offsets({to_partition(tp): at for tp, at in timestamps.items()})
 
-    async def beginning_offsets(self, *partitions: TopicPartition) -> dict[TopicPartition, int]:
+    async def beginning_offsets(self, *partitions: Partition) -> dict[TopicPartition, int]:
         """The first offset of each partition."""
         return await self._ends(partitions, _EARLIEST)
 
-    async def end_offsets(self, *partitions: TopicPartition) -> dict[TopicPartition, int]:
+    async def end_offsets(self, *partitions: Partition) -> dict[TopicPartition, int]:
         """The offset after the last record; with ``read_committed`` the last stable offset."""
         return await self._ends(partitions, _LATEST)
 
-    def last_stable_offset(self, partition: TopicPartition) -> int | None:
+    def last_stable_offset(self, partition: Partition) -> int | None:
         """The last stable offset as of the last fetch; None before the first fetch."""
         return self._entered().core.seeking.last_stable_offset(to_partition(partition))
 
-    def highwater(self, partition: TopicPartition) -> int | None:
+    def highwater(self, partition: Partition) -> int | None:
         """The high watermark as of the last fetch; None before the first fetch."""
         return self._entered().core.seeking.highwater(to_partition(partition))
 
@@ -145,13 +148,13 @@ class PartitionCalls(SessionCalls):
     def _needs_group(self, call: str) -> None:
         raise NotImplementedError
 
-    async def _seek_to(self, partitions: tuple[TopicPartition, ...], timestamp: int) -> None:
+    async def _seek_to(self, partitions: tuple[Partition, ...], timestamp: int) -> None:
         session = self._entered()
         wanted = to_partitions(partitions) or sorted(session.core.assignment.partitions())
         await session.seek_to(wanted, timestamp)
 
     async def _ends(
-        self, partitions: tuple[TopicPartition, ...], timestamp: int
+        self, partitions: tuple[Partition, ...], timestamp: int
     ) -> dict[TopicPartition, int]:
         wanted = to_partitions(partitions) or sorted(self._entered().core.assignment.partitions())
         found = await self._offsets(dict.fromkeys(wanted, timestamp))

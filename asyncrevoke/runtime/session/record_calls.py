@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from asyncrevoke.errors import ConfigError, ConsumerClosedError, PartitionLostError
 from asyncrevoke.model import Record
 from asyncrevoke.runtime.session.partition_calls import (
+    Partition,
     SessionCalls,
     to_offsets,
     to_partitions,
@@ -78,7 +79,7 @@ class RecordCalls(SessionCalls):
         """
         return self._reading().records()
 
-    def delay_revoke(self, partitions: Iterable[TopicPartition]) -> bool:
+    def delay_revoke(self, partitions: Iterable[Partition]) -> bool:
         """Keep partitions whose revocation was announced, at least until the next step (KIP-983).
 
         True if all of them are kept (or their revocation was withdrawn). False if one was lost or
@@ -105,7 +106,11 @@ class RecordCalls(SessionCalls):
         return session.complete(record)
 
     async def commit(
-        self, what: Record | Mapping[TopicPartition, int | OffsetAndMetadata] | None = None
+        self,
+        what: Record
+        | Mapping[TopicPartition, int | OffsetAndMetadata]
+        | Mapping[tuple[str, int], int | OffsetAndMetadata]
+        | None = None,
     ) -> None:
         """Commit, and return when the broker has acknowledged it.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from asyncrevoke.config.topics import check_pattern, check_topics, reject_both
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import BrokerPattern
-from asyncrevoke.runtime.session.partition_calls import SessionCalls, to_partitions
+from asyncrevoke.runtime.session.partition_calls import Partition, SessionCalls, to_partitions
 
 if TYPE_CHECKING:
     import re
@@ -79,7 +79,7 @@ class SubscriptionCalls(SessionCalls):
         if self._session is not None:
             await self._entered().unsubscribe()
 
-    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+    def assign(self, partitions: Iterable[Partition]) -> None:
         """Read exactly these partitions, without group membership; replaces earlier ones.
 
         With a ``group_id`` offsets are committed, and other consumers can commit for the same

@@ -225,7 +225,7 @@ async def test_a_manual_commit_of_a_record_commits_the_offset_after_it() -> None
     async with consumer("orders", commit_mode="manual") as ours:
         await ours.commit(record(4))
         await ours.commit({ORDERS: 9})
-        await ours.commit({("orders", 1): OffsetAndMetadata(7, "note")})  # type: ignore[dict-item]
+        await ours.commit({("orders", 1): OffsetAndMetadata(7, "note")})
         assert ours.core.asked("commit") == [
             {ORDERS: OffsetAndMetadata(5)},
             {ORDERS: OffsetAndMetadata(9)},
