@@ -73,8 +73,12 @@ class ResultPublisher:
         assert inner is not None
         assert topic is not None
 
-        async def call(record: Record, context: HandlerContext | None = None, /) -> None:
-            await self.publish(topic, await inner(record, context), record, handler.name)
+        async def publish(result: Awaitable[object], record: Record) -> None:
+            await self.publish(topic, await result, record, handler.name)
+
+        def call(record: Record, context: HandlerContext | None = None, /) -> Awaitable[None]:
+            # Raises at once if the value does not decode, as a handler without results does.
+            return publish(inner(record, context), record)
 
         return call
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from asyncrevoke import Consumer, ConsumerClosedError, HandlerContext, IllegalStateError
+from asyncrevoke import (
+    CallNext,
+    Consumer,
+    ConsumerClosedError,
+    HandlerContext,
+    IllegalStateError,
+)
 from asyncrevoke.testing import TestConsumer
 
 TRACE = ("traceparent", b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
@@ -28,6 +34,23 @@ async def test_results_have_the_key_and_the_trace_context_of_their_records() -> 
         first, second = sorted(t.records("invoices"), key=lambda each: each.value or b"")
     assert (first.key, first.value, first.headers) == (b"k", b"1", (TRACE,))
     assert (second.key, second.headers) == (None, ())
+
+
+async def test_a_value_that_does_not_decode_is_no_call_of_a_handler_with_results() -> None:
+    consumer = Consumer(group_id="g")
+
+    @consumer.middleware
+    async def passing_on(context: HandlerContext, call_next: CallNext) -> None:
+        await call_next()
+
+    @consumer.handler("orders", publish_to="invoices", dead_letter="failed", max_handler_time=60)
+    async def bill(order: dict[str, int]) -> dict[str, int]:
+        return order
+
+    async with TestConsumer(consumer) as t:
+        await t.publish("orders", b"no JSON")
+        assert t.calls_of(bill) == []
+        assert [each.outcome for each in t.not_handled] == ["dead_lettered"]
 
 
 async def test_the_consumer_of_a_module_publishes_in_each_test() -> None:
