@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, cast, get_args
 
-from asyncrevoke.config import OrderBy, checks
+from asyncrevoke.config import ConsumerOptions, OrderBy, checks
 from asyncrevoke.config.inherit import INHERIT, Inherit
 from asyncrevoke.config.record_function import check_record_function
 from asyncrevoke.config.topics import check_topics
@@ -24,6 +24,17 @@ from asyncrevoke.printable import shown_option
 if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.registration import Handler
 
+# Options of FastStream's and faust's subscribers -> what to write instead.
+_OTHER_NAMES = {
+    "max_workers": "use concurrency=..., or leave it out: 64 calls run at once",
+    "ack_policy": "leave it out: a record is committed after its handler, see retry and on_error",
+    "no_ack": "leave it out: a record is committed after its handler, see retry and on_error",
+    "filter": "use where=...",
+    "batch_timeout_ms": "use max_wait=..., in seconds",
+    "middlewares": "register each of them by @consumer.middleware or @router.middleware",
+    "dependencies": "give the handler parameters with Depends",
+    "sink": "use publish_to=...",
+}
 _BACKREFERENCE = re.compile(r"\\[1-9]|\(\?\(")
 _MAX_RECORDS = 500
 _MAX_WAIT = 0.2
@@ -95,9 +106,16 @@ def _check_names(options: HandlerOptions) -> None:
     known = list(HandlerOptions.__annotations__)
     for name in options:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
-            raise ConfigError(f"a handler has no option {shown_option(name)}: {hint}")
+            raise ConfigError(f"a handler has no option {shown_option(name)}: {_hint(name, known)}")
+
+
+def _hint(name: str, known: list[str]) -> str:
+    if name in ConsumerOptions.__annotations__:
+        return f"it is an option of the consumer: Consumer({name}=...)"
+    if (hint := _OTHER_NAMES.get(name)) is not None:
+        return hint
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
 
 
 def _check_topics(topics: tuple[object, ...], pattern: object) -> None:

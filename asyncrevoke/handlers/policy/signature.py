@@ -306,8 +306,9 @@ def _receives(
         record = "records (annotate it list[Record])" if batch else "record (annotate it Record)"
         raise ConfigError(
             f"parameter {parameter.name} of {name} is annotated {annotation_name(annotation)}: "
-            f"beside the value, a handler receives only the {record} and the context "
-            "(HandlerContext), so give it a default"
+            f"beside the value, a handler receives the {record}, the context (annotate it "
+            "HandlerContext) and what a function returns (annotate it Annotated[..., "
+            "Depends(function)]); any other parameter needs a default"
         )
     return source
 

@@ -292,6 +292,23 @@ def test_a_wrong_option_is_answered_with_the_right_one() -> None:
     assert "retry=Retry(attempts=3)" in rejection(takes_bytes, retry=3)
 
 
+def test_an_option_of_the_consumer_or_of_another_framework_is_answered_with_where_it_belongs() -> (
+    None
+):
+    assert "Consumer(group_id=...)" in rejection(takes_bytes, group_id="billing")
+    assert "use concurrency=" in rejection(takes_bytes, max_workers=4)
+    assert "use where=" in rejection(takes_bytes, filter=len)
+    assert "leave it out" in rejection(takes_bytes, ack_policy=None)
+
+
+def test_a_parameter_that_nothing_provides_is_answered_with_what_a_handler_receives() -> None:
+    async def handle(value: bytes, rate: float) -> None: ...
+
+    message = rejection(handle)
+    for receives in "annotate it Record", "HandlerContext", "Depends(function)", "needs a default":
+        assert receives in message
+
+
 def test_a_dead_letter_topic_that_cannot_work_is_rejected() -> None:
     both = rejection(takes_bytes, dead_letter="orders.dlq", on_error="stop")
     assert "leave out one of them" in both
