@@ -378,8 +378,10 @@ def _shown(content: bytes | None) -> str | None:
 
 
 def _shown_time(ms: int) -> str:
+    if ms < 0:
+        return ""
     try:
-        return datetime.fromtimestamp(ms / 1000, UTC).isoformat() if ms >= 0 else ""
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
     except (ValueError, OverflowError, OSError):
         return f"{ms} ms"
 

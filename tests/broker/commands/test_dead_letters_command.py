@@ -80,6 +80,7 @@ def test_dead_letters_are_listed_shown_and_replayed_once(kafka: HandlerTopic) ->
     shown = command("show", kafka.dead, "0:1")
     assert "\x1b" not in shown.stdout
     assert f"origin: {kafka.topic}-0 offset 1" in shown.stdout
+    assert "\ntime: 2023-11-14T22:13:20.001+00:00\n" in shown.stdout
     assert "\nvalue: " not in shown.stdout
     assert "\nvalue: 1\n" in command("show", kafka.dead, "0:1", "--value").stdout
 
