@@ -30,8 +30,8 @@ def add_row(table: Table, *cells: str) -> None:
 
 
 def print_line(console: Console, text: str) -> None:
-    """Print a line of plain text, without markup and highlighting."""
-    console.print(Text(printable(text)))
+    """Print a line of plain text, without markup and highlighting. Only a terminal wraps it."""
+    console.print(Text(printable(text)), soft_wrap=not console.is_terminal)
 
 
 def print_error(error: object, console: Console | None = None) -> None:

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import sys
 from importlib.metadata import version
 
 import pytest
 import typer
+from rich.console import Console
 from typer.testing import CliRunner
 
 from asyncrevoke.cli import main
 from asyncrevoke.cli.app import app
 from asyncrevoke.cli.broker.command import topic_argument
+from asyncrevoke.cli.terminal import print_line
 
 
 @pytest.mark.parametrize("module", ["typer", "rich"])
@@ -80,3 +83,11 @@ def test_topic_that_is_none_is_a_usage_error(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="use NAME:PARTITIONS"):
         topic_argument(text)
     assert CliRunner().invoke(app, ["broker", "--topic", text]).exit_code == 2
+
+
+def test_a_line_is_wrapped_in_a_terminal_and_not_in_a_file() -> None:
+    for terminal, lines in (False, 1), (True, 2):
+        file = io.StringIO()
+        console = Console(file=file, width=80, force_terminal=terminal)
+        print_line(console, "a word " * 20)
+        assert len(file.getvalue().splitlines()) == lines
