@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import structlog
 
+from asyncrevoke.errors import DecodeError
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.printable import printable
 
@@ -91,6 +92,10 @@ class EventLog:
     def _write(self, level: int, event: str, fields: Mapping[str, object]) -> None:
         if not self._logger.isEnabledFor(level):
             return
+        if isinstance(error := fields.get("exc_info"), DecodeError):
+            # Its traceback has only lines of this library: the message says what is wrong.
+            fields = {**fields, "error": str(error)}
+            del fields["exc_info"]
         plain = {name: _plain(value) for name, value in fields.items()}
         if self._membership is not None and (member := self._membership.group_metadata().member_id):
             plain.setdefault("member", member)

@@ -9,6 +9,7 @@ import pytest
 import structlog
 
 from asyncrevoke.core.io.effects import Emit
+from asyncrevoke.errors import DecodeError
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.runtime.hooks.event_log import EventLog
 
@@ -46,6 +47,21 @@ def test_an_event_keeps_its_level(caplog: pytest.LogCaptureFixture, level: str) 
 def test_an_error_brings_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
     EventLog().error("consumer failed", exc_info=ZeroDivisionError("a bug"))
     assert "ZeroDivisionError: a bug" in caplog.text
+
+
+def test_a_value_that_does_not_decode_is_one_line_without_a_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    try:
+        raise DecodeError(ORDERS, 3, "the value does not decode as Order: $.id: missing")
+    except DecodeError as error:
+        EventLog().warning("handler failed; record skipped", exc_info=error)
+    (line,) = caplog.records
+    assert line.exc_info is None
+    assert line.getMessage() == (
+        "handler failed; record skipped error='orders-0 at offset 3: the value does not decode as "
+        "Order: $.id: missing'"
+    )
 
 
 def test_percent_signs_in_fields_are_no_placeholders(caplog: pytest.LogCaptureFixture) -> None:
