@@ -77,13 +77,15 @@ class BrokerError(AsyncRevokeError):
 
 
 class PublishError(AsyncRevokeError):
-    """A result was not published to ``topic``, for this ``reason``. Its record is not done.
+    """A value was not published to ``topic``, for this ``reason``.
+
+    If it is the result of a handler, the handler's record is not done.
 
     ``in_doubt``: it may have been written, because a request got no usable response.
     """
 
     def __init__(self, topic: str, reason: str, *, in_doubt: bool = False) -> None:
-        super().__init__(f"the result for {topic} is not published: {reason}")
+        super().__init__(f"not published to {topic}: {reason}")
         self.topic = topic
         self.reason = reason
         self.in_doubt = in_doubt

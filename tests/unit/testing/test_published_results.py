@@ -10,6 +10,7 @@ from asyncrevoke import (
     ConsumerClosedError,
     HandlerContext,
     IllegalStateError,
+    PublishError,
 )
 from asyncrevoke.testing import TestConsumer
 
@@ -89,6 +90,8 @@ async def test_code_outside_of_handlers_publishes_until_the_consumer_is_closed()
             await producer.publish("invoices", "text", key="k")
             assert [each.value for each in t.records("invoices")] == [b"text"]
             assert consumer.producer is producer
+            with pytest.raises(PublishError, match="not published to invoices: "):
+                await producer.publish("invoices", object())
             session = consumer._session
             await t.advance(0)
         assert session is not None
