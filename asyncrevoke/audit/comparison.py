@@ -48,11 +48,13 @@ class Range(NamedTuple):
 class AuditSettings(NamedTuple):
     """Settings of an audit. ``skew``: the largest difference between clocks of machines, in
     seconds; ``stall``: the longest handover that is not reported, in seconds; ``exact``: compare
-    every record."""
+    every record; ``exact_below``: compare every record if there are fewer, and fewer than
+    ``EXACT_BELOW``."""
 
     skew: float = 0.05
     stall: float = 10.0
     exact: bool = False
+    exact_below: int = EXACT_BELOW
 
 
 class AuditResult(NamedTuple):
@@ -191,7 +193,7 @@ class Comparison:
     def in_two_tiers(self, windows: Sequence[Range]) -> bool:
         """Whether to compare fingerprints before records."""
         total = sum(window.hi - window.lo for window in windows)
-        return not self._settings.exact and total >= EXACT_BELOW
+        return not self._settings.exact and total >= min(EXACT_BELOW, self._settings.exact_below)
 
     def fingerprints(self, table: LiteralString) -> Sql:
         """The query for the fingerprints of a table of records."""
@@ -201,7 +203,7 @@ class Comparison:
         """The number of records in ``source_fingerprints``, and the ranges in which the
         fingerprints differ from the journal's."""
         by_number = {window.partition: window for window in windows}
-        rows = self._db.rows(flagged(self._db.dialect, inverted=self._parameters.keyless))
+        rows = self._db.rows(flagged(inverted=self._parameters.keyless))
         clipped = [
             Range(part, max(lo, by_number[part].lo), min(hi, by_number[part].hi))
             for part, lo, hi in sorted({(p, lo, hi) for p, lo, hi, _ in rows if p is not None})

@@ -384,9 +384,8 @@ class _Rules:
         return {
             AnomalyKind.ORPHAN: self._rule(
                 """
-                FROM journal AS a
-                WHERE kind = 'START'
-                  AND NOT EXISTS (SELECT 1 FROM live WHERE live.session = a.session)
+                FROM unended_calls AS a
+                WHERE NOT EXISTS (SELECT 1 FROM live WHERE live.session = a.session)
                   AND NOT EXISTS (SELECT 1 FROM attempts AS b WHERE b.session = a.session
                                   AND b.part = a.part AND b.off = a.off AND b.s = a.at_us)
                   {of_whole_sessions}
@@ -428,17 +427,13 @@ class _Rules:
         """Records that were deleted from the log, and records that no commit covers yet."""
         return {
             AnomalyKind.UNVERIFIABLE: self._rule(
-                """
-                FROM attempts AS a JOIN windows ON windows.part = a.part
-                WHERE a.off < windows.log_start GROUP BY a.part
-                """,
+                "FROM deleted_calls AS a GROUP BY a.part",
                 "a",
-                hint="/*+ BROADCAST(windows) */",
                 lo="min(a.off)",
                 hi="max(a.off)",
                 at="min(a.s)",
                 attempts="count(*)",
-                log_start="any_value(windows.log_start)",
+                log_start="any_value(a.log_start)",
             ),
             AnomalyKind.PENDING: self._rule(
                 """

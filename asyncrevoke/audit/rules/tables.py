@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
-from asyncrevoke.audit.rules.views import in_bucket
+from asyncrevoke.audit.rules.views import SUMMED, in_bucket
 from asyncrevoke.audit.sql.text import compose
 from asyncrevoke.journal.format.schema import BUCKET
 
@@ -73,6 +73,15 @@ TENANCIES: Final = """
 """The time in which a session owned a partition, up to the last row of its journal."""
 
 
+_COMPARED: Final = """
+    SELECT DISTINCT buckets.part, buckets.bucket
+    FROM buckets JOIN windows ON windows.part = buckets.part
+    LEFT JOIN ranges ON ranges.part = buckets.part
+        AND ranges.lo < buckets.hi AND ranges.hi > buckets.lo
+    WHERE ranges.part IS NOT NULL OR buckets.hi > windows.log_end
+"""
+"""The buckets with calls for records in ``ranges``, or beyond the end of the log."""
+
 UNEVEN: Final = """
     SELECT coalesce(source_bits.part, call_bits.part) AS part,
            coalesce(source_bits.bucket, call_bits.bucket) AS bucket
@@ -81,7 +90,7 @@ UNEVEN: Final = """
     WHERE source_bits.has IS DISTINCT FROM call_bits.called
        OR call_bits.called IS DISTINCT FROM call_bits.completed
 """
-"""The buckets in which the topic's records, those with a call and those that are done differ."""
+"""The buckets in which the compared records, those with a call and those that are done differ."""
 
 
 def definitions(sql: SqlDialect, terms: RuleParameters) -> dict[str, Text]:
@@ -92,6 +101,8 @@ def definitions(sql: SqlDialect, terms: RuleParameters) -> dict[str, Text]:
         "disordered": _disordered(terms),
         "sought": compose(_SOUGHT, skew=terms.skew_us),
         "tenancies": TENANCIES,
+        **_unended(sql),
+        **_deleted(sql),
         **_uneven_buckets(sql),
         **_late(sql, terms.skew_us),
         **_repeated(sql, terms.skew_us),
@@ -99,8 +110,8 @@ def definitions(sql: SqlDialect, terms: RuleParameters) -> dict[str, Text]:
 
 
 def _uneven_buckets(sql: SqlDialect) -> dict[str, Text]:
-    """The records and calls of ``uneven`` buckets. In all others each record of the topic has a
-    done call, and each call has a record."""
+    """The records and calls of ``uneven`` buckets. In all others each compared record has a done
+    call, and each call has a record."""
 
     def bits(where: LiteralString = "true") -> Sql:
         return sql.bits(in_bucket(where))
@@ -108,10 +119,15 @@ def _uneven_buckets(sql: SqlDialect) -> dict[str, Text]:
     bucket = sql.whole("off", BUCKET)
     within = compose("uneven.bucket = {bucket}", bucket=bucket)
     return {
+        "compared": _COMPARED,
         "call_bits": compose(
             """
-            SELECT part, {bucket} AS bucket, {called} AS called, {completed} AS completed
-            FROM attempts WHERE off >= 0 GROUP BY part, {bucket}
+            SELECT part, bucket, {called} AS called, {completed} AS completed
+            FROM (SELECT /*+ BROADCAST(compared) */ compared.part, compared.bucket, off, done
+                  FROM attempts JOIN compared
+                      ON compared.part = attempts.part AND compared.bucket = {bucket}
+                  WHERE off >= 0)
+            GROUP BY part, bucket
         """,
             bucket=bucket,
             called=bits(),
@@ -154,30 +170,91 @@ def _uneven_buckets(sql: SqlDialect) -> dict[str, Text]:
     }
 
 
+def _unended(sql: SqlDialect) -> dict[str, Text]:
+    """The calls that started in ``unended`` buckets of a session: in all others, the calls that
+    started are those that ended."""
+    bucket = sql.whole("off", BUCKET)
+    begun = "CASE WHEN kind = 'START' THEN at_us ELSE started_us END"
+    call = compose("{off} % 4294967296 + {begun}", off=sql.hashed("off"), begun=begun)
+    return {
+        "unended": compose(
+            """
+            SELECT session, part, bucket
+            FROM (SELECT session, part, {bucket} AS bucket, kind = 'START' AS started,
+                         {call} & {summed} AS call
+                  FROM journal WHERE kind IN ('START', 'ATTEMPT'))
+            GROUP BY session, part, bucket
+            HAVING bool_or(started) AND (sum(if(started, 1, -1)) <> 0
+                                         OR sum(if(started, call, -call)) <> 0)
+        """,
+            bucket=bucket,
+            call=sql.hashed(call),
+            summed=SUMMED,
+        ),
+        "unended_calls": compose(
+            """
+            SELECT /*+ BROADCAST(unended) */ journal.*
+            FROM journal JOIN unended ON unended.session = journal.session
+                AND unended.part = journal.part AND unended.bucket = {bucket}
+            WHERE kind = 'START'
+        """,
+            bucket=bucket,
+        ),
+    }
+
+
+def _deleted(sql: SqlDialect) -> dict[str, Text]:
+    """The calls for records that are no longer in the log."""
+    return {
+        "deleted": """
+            SELECT buckets.part, buckets.bucket, windows.log_start
+            FROM buckets JOIN windows ON windows.part = buckets.part
+            WHERE buckets.lo < windows.log_start
+        """,
+        "deleted_calls": compose(
+            """
+            SELECT /*+ BROADCAST(deleted) */ attempts.*, deleted.log_start
+            FROM attempts JOIN deleted
+                ON deleted.part = attempts.part AND deleted.bucket = {bucket}
+            WHERE attempts.off < deleted.log_start
+        """,
+            bucket=sql.whole("attempts.off", BUCKET),
+        ),
+    }
+
+
 def _late(sql: SqlDialect, skew: int) -> dict[str, Text]:
     """The calls that started or ended after a commit covered their record."""
-    block = compose("off - (off & {mask})", mask=_BLOCK - 1)
+    block = compose("attempts.off - (attempts.off & {mask})", mask=_BLOCK - 1)
+    least = min(skew, 0)
     return {
-        # When the first offset of each block was committed: not after any other offset in it.
-        "block_commits": compose(
+        "blocks": compose(
             """
-            SELECT b.part, b.off, covers.at_us
-            FROM (SELECT DISTINCT part, {block} AS off FROM attempts) AS b {covering}
+            SELECT part, {block} AS off, max(greatest(s, f)) AS latest
+            FROM attempts GROUP BY part, {block}
         """,
             block=block,
+        ),
+        # The first commit of a block's first offset is not after that of any other offset in it.
+        "late_blocks": compose(
+            """
+            SELECT b.part, b.off, covers.at_us FROM blocks AS b {covering}
+            WHERE b.latest > covers.at_us + {least}
+        """,
             covering=sql.covering("b"),
+            least=least,
         ),
         "late": compose(
             """
             SELECT a.*, covers.at_us AS covered, covers.session AS coverer, covers.beyond
-            FROM (SELECT attempts.* FROM attempts JOIN block_commits
-                      ON block_commits.part = attempts.part AND block_commits.off = {block}
-                  WHERE greatest(s, f) > block_commits.at_us + {least}) AS a {covering}
+            FROM (SELECT attempts.* FROM attempts JOIN late_blocks
+                      ON late_blocks.part = attempts.part AND late_blocks.off = {block}
+                  WHERE greatest(s, f) > late_blocks.at_us + {least}) AS a {covering}
             WHERE greatest(s, f) > covers.at_us + if(a.session = covers.session, 0, {skew})
         """,
-            block=compose("attempts.off - (attempts.off & {mask})", mask=_BLOCK - 1),
+            block=block,
             covering=sql.covering("a"),
-            least=min(skew, 0),
+            least=least,
             skew=skew,
         ),
         # Calls that started after a commit covered their record, without a seek back.

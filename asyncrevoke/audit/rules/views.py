@@ -199,13 +199,15 @@ def _handovers(stall_us: int) -> dict[str, Text]:
 def inverted(*, everywhere: bool) -> Sql:
     """Records without a hash of the key that may have been handled out of order: when they began, a
     record of a lower offset had not ended, or a record of a higher offset began before they had
-    ended. Unless ``everywhere``, only in partitions of ``uneven``."""
+    ended. Unless ``everywhere``, only in partitions of ``uneven``.
+
+    In Spark, a window that ends with UNBOUNDED FOLLOWING takes quadratic time."""
     query: LiteralString = """
         SELECT part, off, s FROM (
             SELECT *, max(f) OVER (PARTITION BY part ORDER BY off
                                    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS ended,
-                   min(s) OVER (PARTITION BY part ORDER BY off
-                                ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS begun
+                   min(s) OVER (PARTITION BY part ORDER BY off DESC
+                                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS begun
             FROM (SELECT part, off, min(s) AS s, min(CASE WHEN done THEN f END) AS f,
                          bool_or(hashless.session IS NOT NULL) AS keyless
                   FROM attempts LEFT JOIN hashless ON hashless.session = attempts.session
@@ -267,7 +269,7 @@ MERGED = """
 several rows."""
 
 
-def flagged(sql: SqlDialect, *, inverted: bool = False) -> Sql:
+def flagged(*, inverted: bool = False) -> Sql:
     """The buckets in which ``source_fingerprints`` differ from the fingerprints of done records, as
     ``part, lo, hi, read``. ``read`` is the number of the topic's records in the bucket.
 
@@ -275,15 +277,14 @@ def flagged(sql: SqlDialect, *, inverted: bool = False) -> Sql:
     result has the buckets of that table, too, with ``read`` = 0. A bucket in which a record was
     done twice also differs, and is compared record by record.
     """
-    bucket = sql.whole("off", BUCKET)
     more = compose(
         """
         UNION ALL
-        SELECT DISTINCT part, {bucket} * {size} AS lo, ({bucket} + 1) * {size} AS hi,
+        SELECT DISTINCT part, off - (off & {last}) AS lo, off - (off & {last}) + {size} AS hi,
                CAST(0 AS BIGINT) AS read
         FROM inverted
     """,
-        bucket=bucket,
+        last=BUCKET - 1,
         size=BUCKET,
     )
     return compose(

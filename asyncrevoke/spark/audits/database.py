@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 # query, and takes longer to plan than to run it.
 _SMALL_TABLES = frozenset(
     {
-        *("events", "buckets", "tenures", "noted"),
+        *("events", "buckets", "tenures", "noted", "blocks"),
         # What several rules look at, and what is empty if nothing differs.
         *("disordered", "first_done", "late", "repeated"),
-        *("uneven", "uneven_calls", "uneven_records"),
+        *("inverted", "unended", "uneven", "uneven_calls", "uneven_records"),
     }
 )
 # Larger tables stay in Spark.
@@ -70,7 +70,8 @@ def frame_of(spark: SparkSession, table: Table) -> DataFrame:
     if not table.num_rows:
         # Spark Connect cannot create a DataFrame from an empty Arrow table.
         empty = [F.lit(None).cast(_NAMES[each.type]).alias(each.name) for each in table.schema]
-        return spark.range(0).select(*empty)
+        # Spark plans joins with this table as empty.
+        return spark.range(0).where("false").select(*empty)
     made: Any = spark
     return cast("DataFrame", made.createDataFrame(table))
 
@@ -115,6 +116,11 @@ class SparkDatabase:
         """Add an existing DataFrame as a table."""
         self._is_local[name] = False
         self._frames[name] = self.keep(frame) if name in _PERSISTED else frame
+
+    def add_empty(self, name: str, columns: Mapping[str, str]) -> None:
+        """Add a table without rows. Spark does not run joins with it."""
+        self._is_local[name] = False
+        self._frames[name] = frame_of(self._spark, _table(columns, ()))
 
     def add_bounded(self, name: str, frame: DataFrame, rows: int) -> None:
         """Add a table of at most ``rows`` rows. Collect it into this process if that is a small

@@ -20,6 +20,7 @@ from asyncrevoke.audit.errors import TopicError
 from asyncrevoke.audit.group_offsets import known_offsets, read_group_offsets
 from asyncrevoke.audit.report import write_report
 from asyncrevoke.audit.rules.views import MERGED
+from asyncrevoke.audit.topic.record_hashes import RECORDS
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.groups.errors import GroupsError
 from asyncrevoke.journal.format.schema import BUCKET
@@ -29,6 +30,7 @@ from asyncrevoke.runtime.net.single_request import run_blocking
 from asyncrevoke.spark.audits.database import SparkDatabase
 from asyncrevoke.spark.audits.dense import DenseSource
 from asyncrevoke.spark.audits.journal import checked_journal, with_rule_names
+from asyncrevoke.spark.audits.scan_sizes import sizes_of_rows
 from asyncrevoke.spark.audits.segments import read_snapshot
 from asyncrevoke.spark.audits.sources import FrameSource, TopicSource
 from asyncrevoke.spark.reading.offsets import configured
@@ -46,6 +48,10 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.journal.reading import SessionState
     from asyncrevoke.spark.audits.sources import TopicRecords
+
+
+# Spark sorts more records than this to compare each; a fingerprint needs no sorting.
+_EXACT_BELOW = 500_000
 
 
 class AuditOptions(TypedDict, total=False):
@@ -97,16 +103,17 @@ def audit(
     from pyspark.errors import PySparkException
 
     try:
-        audited = _audit(
-            spark,
-            journal,
-            source,
-            topic,
-            group,
-            bootstrap,
-            AuditSettings(**settings),
-            compacted,
-        )
+        with sizes_of_rows(spark):
+            audited = _audit(
+                spark,
+                journal,
+                source,
+                topic,
+                group,
+                bootstrap,
+                AuditSettings(**settings, exact_below=_EXACT_BELOW),
+                compacted,
+            )
     except PySparkException as error:
         failure = message_of_task_error(error, "the audit")
         if failure is None:
@@ -220,7 +227,10 @@ def _compared(
     read = 0
     if two_tiers:
         read, ranges = differing(spark, database, comparison, source)
-    database.add("source", source.records(spark, comparison.compare(ranges)))
+    if needed := comparison.compare(ranges):
+        database.add("source", source.records(spark, needed))
+    else:
+        database.add_empty("source", RECORDS)
     if not two_tiers:
         ((read,),) = database.rows("SELECT count(*) FROM source")
     return comparison.result(group, states, ranges, read, two_tiers=two_tiers)
