@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asyncrevoke.broker.installation.jars import KAFKA_VERSION
+from asyncrevoke.journal.segments import seal_session, sessions
 from benchmarks.costs.audit import PARTITIONS, fill, handle
 from benchmarks.report.surroundings import surroundings
 from benchmarks.workload.broker import measured_broker, topic_name
@@ -121,6 +122,9 @@ def main() -> None:
         for name in options.content:
             journal = Path(folder) / name
             asyncio.run(handle(address, topic, journal, options.records, _CONTENTS[name]))
+            for session in sessions(journal):
+                # A consumer that writes millions of rows in a minute closes before all are sealed.
+                seal_session(session)
             size = sum(file.stat().st_size for file in journal.rglob("*") if file.is_file())
             print(f"{name:8} journal on disk: {size / 2**20:,.0f} MiB", flush=True)
             audited(address, topic, journal, options)
