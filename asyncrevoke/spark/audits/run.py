@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     from asyncrevoke.spark.audits.sources import TopicRecords
 
 
-# Spark sorts more records than this to compare each; a fingerprint needs no sorting.
+# From this many records on, fingerprints are compared first: to compare each record, Spark sorts
+# all of them.
 _EXACT_BELOW = 500_000
 
 
