@@ -20,13 +20,13 @@ from asyncrevoke.audit.rules.unaccounted import (
     open_sessions,
     skipped_runs,
 )
-from asyncrevoke.audit.sql.text import compose, joined
+from asyncrevoke.audit.sql.text import compose, identifier, joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
-    from asyncrevoke.audit.sql.database import Database
+    from asyncrevoke.audit.sql.database import AuditDatabase
     from asyncrevoke.journal.reading import SessionState
 
 _OF_BROKER = "the group's offset at the broker"
@@ -44,7 +44,7 @@ _NO_OFFSETS = (
 
 class Offsets(Protocol):
     """The bounds of a partition's log. Implemented by
-    :class:`~asyncrevoke.audit.comparison.Bounds`."""
+    :class:`~asyncrevoke.audit.ranges.Bounds`."""
 
     @property
     def lo(self) -> int:
@@ -75,7 +75,7 @@ class Accounting:
 
     def __init__(
         self,
-        database: Database,
+        database: AuditDatabase,
         topic: str,
         bounds: Mapping[int, Offsets],
         sessions: Sequence[SessionState],
@@ -96,7 +96,7 @@ class Accounting:
         database.put("observed", OBSERVED, observed)
         database.put("open_sessions", {"session": "STRING"}, open_sessions(sessions))
         database.define("observations", observations(skew_us))
-        columns = joined(", ", map(database.dialect.identifier, Observation._fields))
+        columns = joined(", ", map(identifier, Observation._fields))
         query = compose("SELECT {columns} FROM observations", columns=columns)
         found = sorted(map(Observation._make, database.rows(query)), key=str)
         self._set_back = [each for each in found if self._is_set_back(each)]

@@ -17,8 +17,9 @@ from asyncrevoke.cli.options.connection_options import ConnectionOptions, connec
 from asyncrevoke.cli.terminal import USAGE, add_row, exit_on_errors, failed_with, print_line
 
 if TYPE_CHECKING:
-    from asyncrevoke.audit.comparison import AuditResult, AuditSettings
+    from asyncrevoke.audit.audited_group import AuditSettings
     from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
+    from asyncrevoke.audit.results.audit_result import AuditResult
     from asyncrevoke.config import ConsumerConfig
 
 _NEEDED = ("duckdb", "filelock", "jinja2", "numpy", "pyarrow", "xxhash")
@@ -69,7 +70,7 @@ def audit(
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     if missing := missing_packages():
         raise failed_with(f"an audit needs {missing}: pip install 'asyncrevoke[audit,cli]'", USAGE)
-    from asyncrevoke.audit.comparison import AuditSettings
+    from asyncrevoke.audit.audited_group import AuditSettings
 
     settings = AuditSettings(skew_ms / 1000, stall_seconds, exact)
     with exit_on_errors():
@@ -92,7 +93,7 @@ async def audit_topic(
     """Read and compare the journal and the topic. ``memory_limit``: bytes for the journal's rows,
     at most half of it, and the comparison. Raises AsyncRevokeError."""
     from asyncrevoke.audit import local_engine
-    from asyncrevoke.audit.comparison import isolation_level_of
+    from asyncrevoke.audit.audited_group import isolation_level_of
     from asyncrevoke.audit.topic.topic import Topic
     from asyncrevoke.journal.reading import read_journal
 
@@ -106,7 +107,7 @@ async def audit_topic(
         content = read_journal(path, rows_limit)
     level = isolation_level_of(sessions)
     source = await Topic.of(topic, config, isolation_level=level, no_progress_timeout=patience)
-    return await local_engine.audit(
+    auditing = local_engine.audit(
         content,
         source,
         topic,
@@ -115,6 +116,9 @@ async def audit_topic(
         settings=settings,
         memory_limit=memory_limit,
     )
+    # The audit copies the rows, and then needs the memory of these.
+    del content
+    return await auditing
 
 
 async def _group_offsets(
@@ -141,7 +145,7 @@ def missing_packages() -> str:
 
 
 def _print_result(audited: AuditResult, out: Path | None, *, as_json: bool) -> None:
-    from asyncrevoke.audit.report import for_machines, write_report
+    from asyncrevoke.audit.results.report import for_machines, write_report
 
     if out is not None:
         write_report(audited, out)
@@ -157,8 +161,8 @@ def _print_result(audited: AuditResult, out: Path | None, *, as_json: bool) -> N
 def print_audit(audited: AuditResult, console: Console) -> None:
     """Print the status, and a line for each kind of anomaly."""
     from asyncrevoke.audit.anomalies import DESCRIPTIONS
-    from asyncrevoke.audit.coverage import coverage_lines
-    from asyncrevoke.audit.report import counts
+    from asyncrevoke.audit.results.coverage import coverage_lines
+    from asyncrevoke.audit.results.report import counts
 
     print_line(
         console,

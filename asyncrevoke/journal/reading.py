@@ -35,7 +35,7 @@ class SessionState(NamedTuple):
     ``live``: a process is writing the log. ``torn`` describes an incomplete end of the log: rows
     that a killed process was writing, and that no commit covers. ``missing`` has ranges of row
     numbers, ``damaged`` a sentence for each damage of a file: rows of such a session were lost or
-    changed.
+    changed. ``intact_us`` is the time of the last row before the first missing one.
 
     A session without rows, ``missing`` and ``damaged`` was killed before its BEGIN row was on disk,
     so it handled no record.
@@ -53,6 +53,7 @@ class SessionState(NamedTuple):
     torn: str | None = None
     missing: tuple[tuple[int, int], ...] = ()
     damaged: tuple[str, ...] = ()
+    intact_us: int | None = None
 
     @property
     def begun(self) -> bool:
@@ -204,7 +205,15 @@ def _state(
         None if ended else torn,
         tuple(missing),
         tuple(damaged),
+        _last_before(table, missing[0][0]) if missing else None,
     )
+
+
+def _last_before(table: Table, row: int) -> int | None:
+    """The time of the last row before the row of this number."""
+    before = table.filter(pc.less(table["seq"], row))
+    found: int | None = pc.max(before["at_us"]).as_py()
+    return found
 
 
 class SessionEnds(NamedTuple):
@@ -226,6 +235,14 @@ class SessionEnds(NamedTuple):
             if rows != self.rows:
                 found.append(f"its END row declares {rows} rows, and it has {self.rows}")
         return found
+
+
+def merged_ranges(found: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """These ranges of row numbers; if there are many, the last one covers the rest."""
+    if len(found) <= _MOST_RANGES:
+        return tuple(found)
+    last = found[_MOST_RANGES - 1][0], found[-1][1]
+    return (*found[: _MOST_RANGES - 1], last)
 
 
 def repeated_rows(count: int, first: int) -> str:

@@ -30,8 +30,8 @@ from asyncrevoke.journal.format.sealed import (
     About,
     Sealed,
     SealedFile,
-    check_sealed,
     read_sealed,
+    read_sealed_file,
 )
 from asyncrevoke.journal.session_id import is_session_id
 
@@ -170,17 +170,32 @@ def read_blob(blob: bytes) -> Content:
     return _read_frames(io.BytesIO(blob))
 
 
-def check_blob(name: str, blob: bytes) -> Content:
-    """The content of a segment without its rows, from the name and the bytes of its file."""
+def read_file(
+    name: str,
+    blob: bytes,
+    take: Callable[[RecordBatch], None],
+    columns: Sequence[str] = SCHEMA.names,
+) -> Content:
+    """Check a segment and pass its rows to ``take``, one batch at a time, from the name and the
+    bytes of its file. Of a sealed segment, only these columns have values.
+
+    The result has no rows. If a sealed segment is damaged, the rows that were passed on may be
+    wrong. A damaged log has the rows before the damage.
+    """
     if name.endswith(SEALED):
-        return _of_sealed(check_sealed(io.BytesIO(blob)))._replace(batches=[])
+        found = read_sealed_file(io.BytesIO(blob), name, take, columns)
+        return _of_sealed(found)._replace(batches=[])
     if blob.startswith(_ARROW):
-        return read_blob(blob)._replace(batches=[])
+        content = read_blob(blob)
+        for batch in content.batches:
+            take(batch)
+        return content._replace(batches=[])
     reader = FrameReader(io.BytesIO(blob))
     named: dict[str, None] = {}
-    for _ in reader.batches():
+    for batch in _named_batches(reader, Path(name).parent.name):
         if reader.header is not None:
             named[reader.header.session] = None
+        take(batch)
     return _of_frames(reader, [])._replace(sessions=tuple(named))
 
 
@@ -196,16 +211,22 @@ def rows_of_log(blob: bytes, session: str) -> Iterator[RecordBatch]:
         damaged = content.damaged
     else:
         reader = FrameReader(io.BytesIO(blob))
-        group: str | None = None
-        for batch in record_batches(reader, ROW_GROUP):
-            if reader.header is not None:
-                yield batch
-            else:
-                group = group or _group_of(batch)
-                yield _named(batch, session, group)
+        yield from _named_batches(reader, session)
         damaged = reader.damaged
     if damaged is not None:
         yield damaged_row(session, damaged)
+
+
+def _named_batches(reader: FrameReader, session: str) -> Iterator[RecordBatch]:
+    """The rows of a log. If its header is damaged, they get ``session``, and the group in the BEGIN
+    row."""
+    group: str | None = None
+    for batch in record_batches(reader, ROW_GROUP):
+        if reader.header is not None:
+            yield batch
+        else:
+            group = group or _group_of(batch)
+            yield _named(batch, session, group)
 
 
 def damaged_row(session: str, what: str) -> RecordBatch:

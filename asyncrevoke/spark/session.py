@@ -28,10 +28,6 @@ _OLDEST = (4, 2)
 _FIRST_UNTESTED = (4, 4)
 # The versions of Java that Spark 4 supports.
 _JAVAS = range(17, 22)
-# Errors of tasks that callers get unchanged. Any other becomes a ReplayError.
-_OWN_CLASSES: dict[str, type[AsyncRevokeError]] = {
-    each.__name__: each for each in (DataLossError, StalledReadError)
-}
 _EXTRA = "pip install 'asyncrevoke[spark]'"
 _CONNECT_EXTRA = "pip install 'asyncrevoke[spark-connect]'"
 # What a client of Spark Connect imports.
@@ -155,16 +151,23 @@ def driver_host(spark: SparkSession) -> str | None:
     return spark.conf.get("spark.driver.host", None)
 
 
-def message_of_task_error(error: Exception, where: str) -> AsyncRevokeError | None:
+def message_of_task_error(
+    error: Exception,
+    where: str,
+    *,
+    known: Sequence[type[AsyncRevokeError]] = (DataLossError, StalledReadError),
+    other: type[AsyncRevokeError] = ReplayError,
+) -> AsyncRevokeError | None:
     """The error of this library that failed a task, without Spark's stack trace; None for any other
-    error. The message begins with ``where``."""
+    error. The message begins with ``where``. Errors of classes that are not ``known`` become
+    ``other``."""
     found = re.findall(
         r"^(?:.*?)asyncrevoke\.(?:\w+\.)?errors\.(\w+): (.+)$", str(error), re.MULTILINE
     )
     if not found:
         return None
     name, sentence = found[-1]
-    kind = _OWN_CLASSES.get(name, ReplayError)
+    kind = next((each for each in known if each.__name__ == name), other)
     return kind(f"{where}: {sentence.strip()}")
 
 

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from asyncrevoke.replays.opened_handlers import Target
-from asyncrevoke.spark.audits.hash_tasks import HashTask
+from asyncrevoke.spark.audits.sources import LogReader
 from asyncrevoke.spark.replays.engines import ReplayJob
 from asyncrevoke.spark.replays.progress import Address
 from asyncrevoke.spark.source.options import SourceOptions
@@ -28,8 +28,8 @@ OPTIONS = {
 
 def test_the_options_of_a_source_show_no_value() -> None:
     options = SourceOptions.of(OPTIONS)
-    task = HashTask(options, [], None)
-    shown = [repr(options), str(options), repr(dataclasses.asdict(options)), repr(task)]
+    reader = LogReader(options, {}, compacted=False)
+    shown = [repr(options), str(options), repr(dataclasses.asdict(options)), repr(reader)]
     shown += [repr(options.config()), repr(options.given)]
     assert not [text for text in shown if PASSWORD in text]
     assert "sasl_plain_password" in repr(options)

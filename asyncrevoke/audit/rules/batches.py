@@ -14,13 +14,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from asyncrevoke.audit.anomalies import AnomalyKind
-from asyncrevoke.audit.sql.dialect import PIECE, in_piece
+from asyncrevoke.audit.sql import expressions
 from asyncrevoke.audit.sql.text import compose
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from asyncrevoke.audit.sql.dialect import SqlDialect
     from asyncrevoke.audit.sql.text import Sql
 
 NOTED: Final = """
@@ -57,6 +56,8 @@ MISMATCHES: Final = {
 ``sure`` is 1, otherwise perhaps."""
 
 _NEVER = 2**62
+# Offsets of a piece. Calls are joined with mismatches of the same piece.
+PIECE: Final = 1024
 
 
 class NotedBatch(NamedTuple):
@@ -136,11 +137,11 @@ def _pieces(lo: int, hi: int) -> range:
     return range(lo // PIECE, (hi - 1) // PIECE + 1)
 
 
-def batch_rules(sql: SqlDialect) -> dict[AnomalyKind, Sql]:
+def batch_rules() -> dict[AnomalyKind, Sql]:
     """Rules for calls whose batch is in the table ``mismatches``."""
 
     def calls(sure: int) -> Sql:
-        evidence = sql.evidence(
+        evidence = expressions.evidence(
             batch_from="d.batch_lo",
             batch_to="d.batch_hi - 1",
             handled_checksum="d.handled",
@@ -152,13 +153,14 @@ def batch_rules(sql: SqlDialect) -> dict[AnomalyKind, Sql]:
                    {sessions} AS sessions, {no_generations} AS generations,
                    a.f AS at_us, {evidence} AS evidence
             FROM attempts AS a JOIN mismatches AS d
-                ON d.session = a.session AND {within}
+                ON d.session = a.session AND d.part = a.part AND d.piece = {piece}
+                AND a.off >= d.lo AND a.off < d.hi
             WHERE a.s >= d.since AND a.s < d.until AND d.sure = {sure}
         """,
-            sessions=sql.array("a.session"),
-            no_generations=sql.empty("INT"),
+            sessions=expressions.array("STRING", "a.session"),
+            no_generations=expressions.array("INT"),
             evidence=evidence,
-            within=in_piece(sql, "a", "d", "lo", "hi"),
+            piece=expressions.whole("a.off", PIECE),
             sure=sure,
         )
 

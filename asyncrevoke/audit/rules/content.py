@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.audit.anomalies import Anomaly, AnomalyKind
 from asyncrevoke.audit.rules.batches import NotedBatch, TopicBatch, mismatches
-from asyncrevoke.audit.sql.text import compose, joined
+from asyncrevoke.audit.sql.text import compose, identifier, joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from asyncrevoke.audit.sql.database import Database
+    from asyncrevoke.audit.sql.database import AuditDatabase
     from asyncrevoke.journal.format.schema import Content
     from asyncrevoke.journal.reading import SessionState
 
@@ -39,7 +39,7 @@ class HashlessSessions:
 
     def __init__(
         self,
-        database: Database,
+        database: AuditDatabase,
         sessions: Sequence[SessionState],
         *,
         batches: bool,
@@ -64,10 +64,12 @@ class HashlessSessions:
         if unknown:
             self._db.put("without_beginning", {"session": "STRING"}, unknown)
             found = self._rows(
-                "SELECT journal.session, bool_or(kind = 'FETCHED') FROM journal"
-                " JOIN without_beginning ON without_beginning.session = journal.session"
-                " WHERE kind IN ('ATTEMPT', 'FETCHED')"
-                " GROUP BY journal.session HAVING count(record_hash) = 0"
+                "SELECT said.session, bool_or(fetched) FROM"
+                " (SELECT session, true AS fetched, NULL AS record_hash FROM journal"
+                "  WHERE kind = 'FETCHED'"
+                "  UNION ALL SELECT session, false AS fetched, record_hash FROM attempts) AS said"
+                " JOIN without_beginning ON without_beginning.session = said.session"
+                " GROUP BY said.session HAVING count(record_hash) = 0"
             )
             hashless |= {name: "batches" if noted else None for name, noted in found}
         return hashless
@@ -76,9 +78,9 @@ class HashlessSessions:
         """The partitions that these sessions handled. Needs the table ``hashless``."""
         if self.sessions:
             query = (
-                "SELECT journal.session, part, min(off), max(off) FROM journal"
-                " JOIN hashless ON hashless.session = journal.session"
-                " WHERE kind = 'ATTEMPT' GROUP BY journal.session, part"
+                "SELECT handled.* FROM (SELECT session, part, min(off), max(off) FROM attempts"
+                " GROUP BY session, part) AS handled"
+                " JOIN hashless ON hashless.session = handled.session"
             )
             self._handled = sorted(map(Handled._make, self._rows(query)))
         return sorted({each.part for each in self._handled})
@@ -113,7 +115,7 @@ class HashlessSessions:
     def mismatches(self, *, compacted: bool) -> list[tuple[str | int, ...]]:
         """The rows of the table ``mismatches``. Needs the tables ``altered``, ``noted`` and
         ``batches``."""
-        columns = joined(", ", map(self._db.dialect.identifier, NotedBatch._fields))
+        columns = joined(", ", map(identifier, NotedBatch._fields))
         altered = list(
             map(
                 NotedBatch._make,
@@ -125,7 +127,7 @@ class HashlessSessions:
         noted = map(
             NotedBatch._make, self._rows(compose("SELECT {columns} FROM noted", columns=columns))
         )
-        columns = joined(", ", map(self._db.dialect.identifier, TopicBatch._fields))
+        columns = joined(", ", map(identifier, TopicBatch._fields))
         topic = map(
             TopicBatch._make, self._rows(compose("SELECT {columns} FROM batches", columns=columns))
         )

@@ -20,17 +20,15 @@ if TYPE_CHECKING:
     from asyncrevoke.audit.sql.text import Sql, Text
     from asyncrevoke.journal.reading import SessionState
 
-INCOMPLETE: Final = {"session": "STRING", "first": "BIGINT"}
+INCOMPLETE: Final = {"session": "STRING", "since": "BIGINT"}
 
 HIDDEN: Final = """
-    SELECT of_session.part, min(began.since) AS since
-    FROM (SELECT i.session, coalesce(max(j.at_us), 0) AS since
-          FROM incomplete AS i LEFT JOIN journal AS j
-              ON j.session = i.session AND j.seq < i.first
-          GROUP BY i.session) began
-    JOIN (SELECT DISTINCT session, part FROM journal WHERE part IS NOT NULL) of_session
-        ON of_session.session = began.session
-    GROUP BY of_session.part
+    SELECT known.part, min(incomplete.since) AS since
+    FROM incomplete JOIN (SELECT session, part FROM journal
+                          UNION SELECT session, part FROM attempts) AS known
+        ON known.session = incomplete.session
+    WHERE known.part IS NOT NULL
+    GROUP BY known.part
 """
 """The time from which rows of a partition may be missing. Needs the table ``incomplete``."""
 
@@ -45,9 +43,9 @@ def of_whole_sessions(session: LiteralString) -> Sql:
 
 
 def incomplete(sessions: Sequence[SessionState]) -> list[tuple[str, int]]:
-    """The rows of the table ``incomplete``: the number of the first row that may be missing."""
+    """The rows of the table ``incomplete``: the time from which rows may be missing."""
     return [
-        (state.name, state.missing[0][0] if state.missing and not state.damaged else 0)
+        (state.name, 0 if state.damaged else state.intact_us or 0)
         for state in sessions
         if state.missing or state.damaged or not state.facts
     ]

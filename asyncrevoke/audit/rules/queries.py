@@ -1,10 +1,7 @@
-"""The rules: each is a query over the tables of ``rules/views.py``, in SQL of both engines.
+"""The rules: each is a query over the tables of ``rules/views.py``.
 
 Each query selects ``part, lo, hi, key_hash, sessions, generations, at_us, evidence``. Offsets are
 inclusive. A rule selects a row per record; :func:`combined` merges rows into ranges.
-
-Hints are for Spark; DuckDB reads them as comments. Without them, Spark would sort all attempts by
-partition to join them with a table of one row per partition.
 
 Sessions may run on different machines, so rules compare times of different sessions with ``skew``.
 Times of one session are of one clock, taken at the end of an event loop iteration, and are compared
@@ -24,20 +21,20 @@ from asyncrevoke.audit.rules.incomplete import (
 )
 from asyncrevoke.audit.rules.tables import RuleParameters, boolean, in_lanes
 from asyncrevoke.audit.rules.views import FOREVER
+from asyncrevoke.audit.sql import expressions
 from asyncrevoke.audit.sql.text import compose, joined, literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from asyncrevoke.audit.sql.dialect import SqlDialect
     from asyncrevoke.audit.sql.text import Part, Sql, Text
 
 _NO_KEY = "CAST(NULL AS BIGINT)"
 
 
-def rules(sql: SqlDialect, terms: RuleParameters) -> dict[AnomalyKind, Text]:
+def rules(terms: RuleParameters) -> dict[AnomalyKind, Text]:
     """The query of each rule."""
-    found = _Rules(sql, terms)
+    found = _Rules(terms)
     return {
         **found.never_completed(),
         **found.repeated(),
@@ -53,12 +50,11 @@ def rules(sql: SqlDialect, terms: RuleParameters) -> dict[AnomalyKind, Text]:
 class _Rules:
     """The queries of the rules, in the order of the report."""
 
-    def __init__(self, sql: SqlDialect, terms: RuleParameters) -> None:
-        self._sql = sql
+    def __init__(self, terms: RuleParameters) -> None:
         self._parameters = terms
         self._parts: dict[str, Part] = {
             "compacted": boolean(terms.compacted),
-            "covering": sql.covering("d"),
+            "covering": expressions.covering("d"),
             "in_lanes": in_lanes(terms),
             "keys": boolean(terms.keys),
             "missing_before": "",
@@ -95,7 +91,6 @@ class _Rules:
         rows: LiteralString,
         table: LiteralString = "",
         *,
-        hint: LiteralString = "",
         lo: LiteralString = "",
         hi: LiteralString = "",
         key: LiteralString = _NO_KEY,
@@ -106,22 +101,21 @@ class _Rules:
     ) -> Sql:
         """The anomalies of these rows. By default, each is about the record in the columns ``part``
         and ``off`` of ``table``."""
-        sql, prefix = self._sql, f"{table}." if table else ""
+        prefix = f"{table}." if table else ""
         if not isinstance(sessions, str):
-            sessions = sql.array(*sessions) if sessions else sql.empty("STRING")
+            sessions = expressions.array("STRING", *sessions)
         return compose(
-            "SELECT {hint} {prefix}part, {lo} AS lo, {hi} AS hi, {key} AS key_hash,"
+            "SELECT {prefix}part, {lo} AS lo, {hi} AS hi, {key} AS key_hash,"
             " {sessions} AS sessions, {generations} AS generations, {at} AS at_us,"
             " {evidence} AS evidence {rows}",
-            hint=hint,
             prefix=prefix,
             lo=lo or f"{prefix}off",
             hi=hi or f"{prefix}off",
             key=key,
             sessions=sessions,
-            generations=sql.array(*generations) if generations else sql.empty("INT"),
+            generations=expressions.array("INT", *generations),
             at=at,
-            evidence=sql.evidence(**evidence),
+            evidence=expressions.evidence(**evidence),
             rows=compose(rows, **self._parts),
         )
 
@@ -149,7 +143,6 @@ class _Rules:
                   {missing_done}
                 """,
                 "d",
-                hint="/*+ BROADCAST(windows) */",
                 key="d.key_hash",
                 sessions=("covers.session", "d.session"),
                 at="covers.at_us",
@@ -160,7 +153,6 @@ class _Rules:
 
     def repeated(self) -> dict[AnomalyKind, Text]:
         """Records that were handled more than once."""
-        array = self._sql.array
         return {
             AnomalyKind.DUPLICATE_AFTER_COMMIT: self._rule(
                 """
@@ -179,8 +171,8 @@ class _Rules:
                 key="key_hash",
                 sessions=("session", "other"),
                 at="greatest(s, other_s)",
-                from_us=array("s", "other_s"),
-                to_us=array("f", "other_f"),
+                from_us=expressions.array("BIGINT", "s", "other_s"),
+                to_us=expressions.array("BIGINT", "f", "other_f"),
             ),
             AnomalyKind.REDELIVERY: self._rule(
                 """
@@ -220,7 +212,7 @@ class _Rules:
                                min_by(session, CASE WHEN done THEN f END) AS ender
                         FROM (
                             SELECT part, session, s, f, min(off) AS off, bool_or(done) AS done, lane
-                            FROM (SELECT /*+ BROADCAST(disordered) */ calls.*
+                            FROM (SELECT calls.*
                                   FROM ({in_lanes}) calls JOIN disordered
                                   ON disordered.part = calls.part
                                       AND disordered.lane IS NOT DISTINCT FROM calls.lane)
@@ -235,7 +227,7 @@ class _Rules:
                 """,
                 key="lane",
                 sessions=compose(
-                    "array_distinct({both})", both=self._sql.array("session", "blocker")
+                    "array_distinct({both})", both=expressions.array("STRING", "session", "blocker")
                 ),
                 at="s",
                 earlier_offset="earlier_off",
@@ -341,7 +333,6 @@ class _Rules:
                 GROUP BY a.part, a.off
                 """,
                 "a",
-                hint="/*+ BROADCAST(windows, ranges) */",
                 key="any_value(a.key_hash)",
                 sessions="array_sort(array_agg(DISTINCT a.session))",
                 at="min(a.s)",
@@ -438,7 +429,7 @@ class _Rules:
             AnomalyKind.PENDING: self._rule(
                 """
                 FROM windows AS w LEFT JOIN (
-                    SELECT /*+ BROADCAST(windows) */ windows.part,
+                    SELECT windows.part,
                            count(DISTINCT attempts.off) AS done
                     FROM attempts JOIN windows ON windows.part = attempts.part
                     WHERE done AND attempts.off >= windows.committed GROUP BY windows.part) beyond

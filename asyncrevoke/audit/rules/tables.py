@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
 from asyncrevoke.audit.rules.views import SUMMED, in_bucket
+from asyncrevoke.audit.sql import expressions
 from asyncrevoke.audit.sql.text import compose
 from asyncrevoke.journal.format.schema import BUCKET
 
 if TYPE_CHECKING:
-    from asyncrevoke.audit.sql.dialect import SqlDialect
     from asyncrevoke.audit.sql.text import Sql, Text
 
 
@@ -93,7 +93,7 @@ UNEVEN: Final = """
 """The buckets in which the compared records, those with a call and those that are done differ."""
 
 
-def definitions(sql: SqlDialect, terms: RuleParameters) -> dict[str, Text]:
+def definitions(terms: RuleParameters) -> dict[str, Text]:
     """The tables that several rules read, in the order in which they must be defined."""
     keyed: dict[str, Text] = {"keyed": _keyed(terms)} if terms.keyless else {}
     return {
@@ -101,29 +101,29 @@ def definitions(sql: SqlDialect, terms: RuleParameters) -> dict[str, Text]:
         "disordered": _disordered(terms),
         "sought": compose(_SOUGHT, skew=terms.skew_us),
         "tenancies": TENANCIES,
-        **_unended(sql),
-        **_deleted(sql),
-        **_uneven_buckets(sql),
-        **_late(sql, terms.skew_us),
-        **_repeated(sql, terms.skew_us),
+        **_unended(),
+        **_deleted(),
+        **_uneven_buckets(),
+        **_late(terms.skew_us),
+        **_repeated(terms.skew_us),
     }
 
 
-def _uneven_buckets(sql: SqlDialect) -> dict[str, Text]:
+def _uneven_buckets() -> dict[str, Text]:
     """The records and calls of ``uneven`` buckets. In all others each compared record has a done
     call, and each call has a record."""
 
     def bits(where: LiteralString = "true") -> Sql:
-        return sql.bits(in_bucket(where))
+        return expressions.bits(in_bucket(where))
 
-    bucket = sql.whole("off", BUCKET)
+    bucket = expressions.whole("off", BUCKET)
     within = compose("uneven.bucket = {bucket}", bucket=bucket)
     return {
         "compared": _COMPARED,
         "call_bits": compose(
             """
             SELECT part, bucket, {called} AS called, {completed} AS completed
-            FROM (SELECT /*+ BROADCAST(compared) */ compared.part, compared.bucket, off, done
+            FROM (SELECT compared.part, compared.bucket, off, done
                   FROM attempts JOIN compared
                       ON compared.part = attempts.part AND compared.bucket = {bucket}
                   WHERE off >= 0)
@@ -148,14 +148,14 @@ def _uneven_buckets(sql: SqlDialect) -> dict[str, Text]:
         ),
         "uneven_calls": compose(
             """
-            SELECT /*+ BROADCAST(uneven) */ attempts.*
+            SELECT attempts.*
             FROM attempts JOIN uneven ON uneven.part = attempts.part AND {within}
         """,
             within=within,
         ),
         "never_done": compose(
             """
-            SELECT /*+ BROADCAST(windows) */
+            SELECT
                    n.part, n.off, covers.at_us, covers.session, covers.beyond
             FROM (SELECT r.part, r.off FROM uneven_records AS r
                   LEFT JOIN (SELECT part, off FROM uneven_calls WHERE done) AS completed
@@ -165,35 +165,41 @@ def _uneven_buckets(sql: SqlDialect) -> dict[str, Text]:
             {covering}
             WHERE n.off >= windows.lo AND n.off < windows.committed
         """,
-            covering=sql.covering("n", "LEFT"),
+            covering=expressions.covering("n", "LEFT"),
         ),
     }
 
 
-def _unended(sql: SqlDialect) -> dict[str, Text]:
+def _unended() -> dict[str, Text]:
     """The calls that started in ``unended`` buckets of a session: in all others, the calls that
     started are those that ended."""
-    bucket = sql.whole("off", BUCKET)
-    begun = "CASE WHEN kind = 'START' THEN at_us ELSE started_us END"
-    call = compose("{off} % 4294967296 + {begun}", off=sql.hashed("off"), begun=begun)
+    bucket = expressions.whole("off", BUCKET)
+
+    def calls(began: LiteralString) -> Sql:
+        call = compose("{off} % 4294967296 + {began}", off=expressions.hashed("off"), began=began)
+        return compose("{call} & {summed}", call=expressions.hashed(call), summed=SUMMED)
+
     return {
         "unended": compose(
             """
             SELECT session, part, bucket
-            FROM (SELECT session, part, {bucket} AS bucket, kind = 'START' AS started,
-                         {call} & {summed} AS call
-                  FROM journal WHERE kind IN ('START', 'ATTEMPT'))
+            FROM (SELECT session, part, {bucket} AS bucket, true AS started, {begun} AS call
+                  FROM journal WHERE kind = 'START'
+                  UNION ALL
+                  SELECT session, part, {bucket} AS bucket, false AS started, {ended} AS call
+                  FROM attempts
+                  WHERE session IN (SELECT session FROM journal WHERE kind = 'START'))
             GROUP BY session, part, bucket
             HAVING bool_or(started) AND (sum(if(started, 1, -1)) <> 0
                                          OR sum(if(started, call, -call)) <> 0)
         """,
             bucket=bucket,
-            call=sql.hashed(call),
-            summed=SUMMED,
+            begun=calls("at_us"),
+            ended=calls("s"),
         ),
         "unended_calls": compose(
             """
-            SELECT /*+ BROADCAST(unended) */ journal.*
+            SELECT journal.*
             FROM journal JOIN unended ON unended.session = journal.session
                 AND unended.part = journal.part AND unended.bucket = {bucket}
             WHERE kind = 'START'
@@ -203,7 +209,7 @@ def _unended(sql: SqlDialect) -> dict[str, Text]:
     }
 
 
-def _deleted(sql: SqlDialect) -> dict[str, Text]:
+def _deleted() -> dict[str, Text]:
     """The calls for records that are no longer in the log."""
     return {
         "deleted": """
@@ -213,17 +219,17 @@ def _deleted(sql: SqlDialect) -> dict[str, Text]:
         """,
         "deleted_calls": compose(
             """
-            SELECT /*+ BROADCAST(deleted) */ attempts.*, deleted.log_start
+            SELECT attempts.*, deleted.log_start
             FROM attempts JOIN deleted
                 ON deleted.part = attempts.part AND deleted.bucket = {bucket}
             WHERE attempts.off < deleted.log_start
         """,
-            bucket=sql.whole("attempts.off", BUCKET),
+            bucket=expressions.whole("attempts.off", BUCKET),
         ),
     }
 
 
-def _late(sql: SqlDialect, skew: int) -> dict[str, Text]:
+def _late(skew: int) -> dict[str, Text]:
     """The calls that started or ended after a commit covered their record."""
     block = compose("attempts.off - (attempts.off & {mask})", mask=_BLOCK - 1)
     least = min(skew, 0)
@@ -241,7 +247,7 @@ def _late(sql: SqlDialect, skew: int) -> dict[str, Text]:
             SELECT b.part, b.off, covers.at_us FROM blocks AS b {covering}
             WHERE b.latest > covers.at_us + {least}
         """,
-            covering=sql.covering("b"),
+            covering=expressions.covering("b"),
             least=least,
         ),
         "late": compose(
@@ -253,7 +259,7 @@ def _late(sql: SqlDialect, skew: int) -> dict[str, Text]:
             WHERE greatest(s, f) > covers.at_us + if(a.session = covers.session, 0, {skew})
         """,
             block=block,
-            covering=sql.covering("a"),
+            covering=expressions.covering("a"),
             least=least,
             skew=skew,
         ),
@@ -271,21 +277,19 @@ def _late(sql: SqlDialect, skew: int) -> dict[str, Text]:
     }
 
 
-def _repeated(sql: SqlDialect, skew: int) -> dict[str, Text]:
+def _repeated(skew: int) -> dict[str, Text]:
     """The calls for records that have several."""
     return {
-        # A bucket with as many calls as offsets has no offset with several.
-        "crowded": "SELECT part, bucket FROM buckets WHERE calls > called",
         "repeated": compose(
             """
             SELECT a.* FROM attempts AS a JOIN (
-                SELECT /*+ BROADCAST(crowded) */ attempts.part, attempts.off
+                SELECT attempts.part, attempts.off
                 FROM attempts JOIN crowded
                     ON crowded.part = attempts.part AND crowded.bucket = {bucket}
                 GROUP BY attempts.part, attempts.off HAVING count(*) > 1) again
                 ON a.part = again.part AND a.off = again.off
         """,
-            bucket=sql.whole("attempts.off", BUCKET),
+            bucket=expressions.whole("attempts.off", BUCKET),
         ),
         "concurrent": compose(
             """

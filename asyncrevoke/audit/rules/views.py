@@ -1,10 +1,13 @@
 """The tables that the rules read, derived from a journal. Times are in microseconds.
 
-Inputs are these tables. ``journal`` has the columns of ``journal/format/schema.py``, of one group
-and topic, with ``session_id``, ``partition`` and ``offset`` named ``session, part, off``.
-``bounds`` (``part, lo, hi``) has the first offset and the end of each log. ``live`` and
-``hashless`` (``session``) list sessions that are running, and sessions without hashes. ``budgets``
-has ``session, budget``. For ``unaccounted`` and ``set_back`` see ``rules/unaccounted.py``.
+Inputs are these tables. ``attempts`` has the calls of one group and topic: ``session, part, off,
+key_hash, record_hash, attempt, s, f, outcome, done``, where ``s`` and ``f`` are the times at which
+a call started and ended. ``journal`` has all other rows of the group and topic, with the columns of
+``journal/format/schema.py``, of which ``session_id``, ``partition`` and ``offset`` are named
+``session, part, off``. ``bounds`` (``part, lo, hi``) has the first offset and the end of each log.
+``live`` and ``hashless`` (``session``) list sessions that are running, and sessions without hashes.
+``budgets`` has ``session, budget``. For ``unaccounted`` and ``set_back`` see
+``rules/unaccounted.py``.
 
 The comparison adds ``ranges`` (``part, lo, hi``, ``hi`` excluded), which are compared record by
 record, and ``source``, with ``part, off, timestamp_us, key_hash, record_hash`` of the records in
@@ -15,32 +18,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, LiteralString
 
+from asyncrevoke.audit.sql import expressions
 from asyncrevoke.audit.sql.text import compose, joined, literal
 from asyncrevoke.journal.format.schema import BUCKET, TERMINAL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncrevoke.audit.sql.dialect import SqlDialect
     from asyncrevoke.audit.sql.text import Sql, Text
 
 # A time after all others.
 FOREVER = 2**62
 
-_DONE = joined(", ", map(literal, TERMINAL))
+DONE = joined(", ", map(literal, TERMINAL))
+"""The outcomes of calls that completed their record."""
 # The bits of a hash that are summed: the sum of a bucket stays below 2**63, however often its
 # records were handled.
 SUMMED = 2**40 - 1
 
 
 def views(
-    sql: SqlDialect, stall_us: int, hashless: Sequence[int] = (), *, incomplete: bool = False
+    stall_us: int, hashless: Sequence[int] = (), *, incomplete: bool = False
 ) -> dict[str, Text]:
     """The tables that need no records of the topic. Each uses only tables before it. In the
     partitions ``hashless``, some records have no hashes. ``incomplete``: rows are missing."""
     return {
         **_events(incomplete=incomplete),
-        **_offsets(sql, hashless, incomplete=incomplete),
+        **_offsets(hashless, incomplete=incomplete),
         **_handovers(stall_us),
     }
 
@@ -55,14 +59,6 @@ _POSSIBLE_RESETS = """
 def _events(*, incomplete: bool) -> dict[str, Text]:
     """Rows of the journal by kind."""
     return {
-        "attempts": compose(
-            """
-            SELECT session, seq, part, off, key_hash, record_hash, attempt, started_us AS s,
-                   at_us AS f, outcome, outcome IN ({done}) AS done
-            FROM journal WHERE kind = 'ATTEMPT'
-        """,
-            done=_DONE,
-        ),
         # A small table, compared with attempts.
         "events": """
             SELECT session, seq, kind, part, off, at_us, generation, outcome, facts
@@ -99,8 +95,11 @@ def _events(*, incomplete: bool) -> dict[str, Text]:
 # Partitions whose first row is not ASSIGN: the first position of their first owner is not known.
 _UNASSIGNED = """
     UNION ALL SELECT part, CAST(0 AS BIGINT) AS off
-    FROM (SELECT part, min(at_us) AS first, min(if(kind = 'ASSIGN', at_us, NULL)) AS assigned
-          FROM journal WHERE part IS NOT NULL AND kind <> 'RESET' GROUP BY part)
+    FROM (SELECT part, min(at_us) AS first, min(if(assigns, at_us, NULL)) AS assigned
+          FROM (SELECT part, at_us, kind = 'ASSIGN' AS assigns
+                FROM journal WHERE part IS NOT NULL AND kind <> 'RESET'
+                UNION ALL SELECT part, f AS at_us, false AS assigns FROM attempts)
+          GROUP BY part)
     WHERE assigned IS NULL OR first < assigned
 """
 
@@ -123,7 +122,7 @@ _WINDOWS = """
 """
 
 
-def _offsets(sql: SqlDialect, hashless: Sequence[int], *, incomplete: bool) -> dict[str, Text]:
+def _offsets(hashless: Sequence[int], *, incomplete: bool) -> dict[str, Text]:
     """The offsets that were handled, done and committed."""
     in_log = "done AND off >= log_lo AND off < log_hi"
     return {
@@ -134,16 +133,18 @@ def _offsets(sql: SqlDialect, hashless: Sequence[int], *, incomplete: bool) -> d
             SELECT part, {bucket} AS bucket,
                    min(off) AS lo, max(off) + 1 AS hi, {mixtures},
                    count(*) AS calls, {called} AS called, {completed} AS completed
-            FROM (SELECT /*+ BROADCAST(bounds) */ attempts.part, attempts.off, record_hash, done,
+            FROM (SELECT attempts.part, attempts.off, record_hash, done,
                          bounds.lo AS log_lo, bounds.hi AS log_hi
                   FROM attempts LEFT JOIN bounds ON bounds.part = attempts.part) placed
             GROUP BY part, {bucket}
         """,
-            bucket=sql.whole("off", BUCKET),
-            mixtures=mixtures(marked(sql, hashless), in_log),
-            called=sql.distinct(in_bucket()),
-            completed=sql.distinct(in_bucket("done")),
+            bucket=expressions.whole("off", BUCKET),
+            mixtures=mixtures(marked(hashless), in_log),
+            called=expressions.distinct(in_bucket()),
+            completed=expressions.distinct(in_bucket("done")),
         ),
+        # A bucket with as many calls as offsets has no offset with several.
+        "crowded": "SELECT part, bucket FROM buckets WHERE calls > called",
         "known": compose(
             """
             SELECT part, min(off) AS lo
@@ -196,25 +197,35 @@ def _handovers(stall_us: int) -> dict[str, Text]:
     }
 
 
-def inverted(*, everywhere: bool) -> Sql:
+def inverted(*, everywhere: bool, repeated: bool) -> Sql:
     """Records without a hash of the key that may have been handled out of order: when they began, a
     record of a lower offset had not ended, or a record of a higher offset began before they had
-    ended. Unless ``everywhere``, only in partitions of ``uneven``.
-
-    In Spark, a window that ends with UNBOUNDED FOLLOWING takes quadratic time."""
-    query: LiteralString = """
-        SELECT part, off, s FROM (
+    ended. Unless ``everywhere``, only in partitions of ``uneven``. ``repeated``: some records have
+    several calls."""
+    calls: LiteralString = """
+        SELECT part, off, s, CASE WHEN done THEN f END AS f, session
+        FROM attempts WHERE attempt IS NOT NULL {which}
+    """
+    records: LiteralString = """
+        SELECT part, off, min(s) AS s, min(CASE WHEN done THEN f END) AS f,
+               coalesce(max(hashless.session), any_value(attempts.session)) AS session
+        FROM attempts LEFT JOIN hashless ON hashless.session = attempts.session
+        WHERE attempt IS NOT NULL {which} GROUP BY part, off
+    """
+    which: LiteralString = "" if everywhere else "AND part IN (SELECT part FROM uneven)"
+    return compose(
+        """
+        SELECT found.part, found.off, found.s FROM (
             SELECT *, max(f) OVER (PARTITION BY part ORDER BY off
                                    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS ended,
-                   min(s) OVER (PARTITION BY part ORDER BY off DESC
-                                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS begun
-            FROM (SELECT part, off, min(s) AS s, min(CASE WHEN done THEN f END) AS f,
-                         bool_or(hashless.session IS NOT NULL) AS keyless
-                  FROM attempts LEFT JOIN hashless ON hashless.session = attempts.session
-                  WHERE attempt IS NOT NULL {which} GROUP BY part, off))
-        WHERE keyless AND (s < ended OR f > begun)
-    """
-    return compose(query, which="" if everywhere else "AND part IN (SELECT part FROM uneven)")
+                   min(s) OVER (PARTITION BY part ORDER BY off
+                                ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS begun
+            FROM ({each})) AS found
+        JOIN hashless ON hashless.session = found.session
+        WHERE found.s < found.ended OR found.f > found.begun
+    """,
+        each=compose(records if repeated else calls, which=which),
+    )
 
 
 def in_bucket(where: LiteralString = "true") -> Sql:
@@ -222,7 +233,7 @@ def in_bucket(where: LiteralString = "true") -> Sql:
     return compose("CASE WHEN {where} THEN off & {last} END", where=where, last=BUCKET - 1)
 
 
-def marked(sql: SqlDialect, hashless: Sequence[int]) -> Text:
+def marked(hashless: Sequence[int]) -> Text:
     """The number that stands for a record in fingerprints: its hash; in the partitions
     ``hashless``, the hash of its offset."""
     if not hashless:
@@ -230,7 +241,7 @@ def marked(sql: SqlDialect, hashless: Sequence[int]) -> Text:
     return compose(
         "if(part IN ({listed}), {hashed}, record_hash)",
         listed=joined(", ", hashless),
-        hashed=sql.hashed("off"),
+        hashed=expressions.hashed("off"),
     )
 
 
@@ -249,9 +260,9 @@ def mixtures(mark: Text, where: LiteralString = "true") -> Sql:
     )
 
 
-def fingerprints(sql: SqlDialect, table: LiteralString, hashless: Sequence[int] = ()) -> Sql:
+def fingerprints(table: LiteralString, hashless: Sequence[int] = ()) -> Sql:
     """The fingerprint of each bucket of a table of records."""
-    bucket, mark = sql.whole("off", BUCKET), marked(sql, hashless)
+    bucket, mark = expressions.whole("off", BUCKET), marked(hashless)
     return compose(
         "SELECT part, {bucket} AS bucket, {mixtures} FROM {table} GROUP BY part, {bucket}",
         bucket=bucket,

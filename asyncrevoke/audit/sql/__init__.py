@@ -1,1 +1,1 @@
-"""SQL for DuckDB and Spark: its type, its dialects, and the tables that a query names."""
+"""The SQL of an audit: its type, its expressions, and the database that runs it."""

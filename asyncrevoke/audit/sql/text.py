@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Literal, LiteralString, TypeAlias
+from typing import TYPE_CHECKING, LiteralString, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,10 +38,10 @@ def joined(separator: LiteralString, parts: Iterable[Part]) -> Sql:
     return Sql(separator.join(map(_text, parts)))
 
 
-def identifier(name: str, quote: Literal['"', "`"]) -> Sql:
-    """A table or column in the quotes of an engine. Raises ValueError unless it is a word of
-    letters, digits and ``_``."""
-    return Sql(f"{quote}{_checked(name)}{quote}")
+def identifier(name: str) -> Sql:
+    """A table or column in quotes. Raises ValueError unless it is a word of letters, digits and
+    ``_``."""
+    return Sql(f'"{_checked(name)}"')
 
 
 def literal(word: str) -> Sql:

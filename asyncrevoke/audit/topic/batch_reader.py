@@ -14,7 +14,7 @@ from asyncrevoke.ranges.reader import Reader
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncrevoke.audit.comparison import Range
+    from asyncrevoke.audit.ranges import Range
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.ranges.range_consumer import RangeConsumer
     from asyncrevoke.ranges.record_fields import Buffer

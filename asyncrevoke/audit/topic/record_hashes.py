@@ -10,8 +10,6 @@ from asyncrevoke.journal.format.arrow import RecordBatch, pa
 from asyncrevoke.journal.format.hashing import key_hashes, record_hashes, signed_key_hashes
 
 if TYPE_CHECKING:
-    from array import array
-
     from numpy.typing import NDArray
 
     from asyncrevoke.journal.format.arrow import Array, DataType
@@ -47,10 +45,17 @@ def record_columns(partition: int, data: Joined, fields: Fields) -> RecordBatch:
     )
 
 
-def content_hashes(data: Joined, fields: Fields) -> array[int]:
-    """The hash of each record's key and value, as unsigned numbers."""
-    keys = contents(data, fields.key)
-    return record_hashes(keys, contents(data, fields.value), key_hashes(keys))
+def offset_columns(partition: int, fields: Fields) -> RecordBatch:
+    """A row of ``RECORDS`` for each of these records, without hashes."""
+    count = len(fields.offset)
+    nothing = pa.nulls(count, pa.int64())
+    arrays = [
+        _column(_TYPES["INT"], np.full(count, partition, np.int32)),
+        _column(_TYPES["BIGINT"], fields.offset),
+        _column(_TYPES["BIGINT"], fields.timestamp * 1000),
+        *(nothing, nothing),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, list(RECORDS))
 
 
 def contents(data: Joined, places: Places) -> Contents:

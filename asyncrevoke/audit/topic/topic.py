@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Literal
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError
 
-from asyncrevoke.audit.comparison import Bounds
 from asyncrevoke.audit.errors import TopicError
+from asyncrevoke.audit.ranges import Bounds
 from asyncrevoke.audit.topic.batch_headers import headers
 from asyncrevoke.audit.topic.batch_reader import batch_consumer, read_batches
-from asyncrevoke.audit.topic.record_hashes import record_columns
+from asyncrevoke.audit.topic.record_hashes import offset_columns, record_columns
 from asyncrevoke.config.security import client_options
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import TopicPartition
@@ -21,10 +21,10 @@ from asyncrevoke.ranges.record_fields import fields_of
 from asyncrevoke.runtime.net.kafka_clients import kafka_admin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
     from typing import Self
 
-    from asyncrevoke.audit.comparison import Range
+    from asyncrevoke.audit.ranges import Range
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.journal.format.arrow import RecordBatch
     from asyncrevoke.ranges.record_fields import Buffer
@@ -90,15 +90,19 @@ class Topic:
         ranges: Sequence[Range],
         take: Callable[[RecordBatch], None],
         take_headers: Callable[[RecordBatch], None] | None = None,
+        hashless: Container[int] = (),
     ) -> None:
-        """See :class:`~asyncrevoke.audit.local_engine.AuditedTopic`."""
+        """See :class:`~asyncrevoke.audit.compared_topic.AuditedTopic`."""
 
         def hashed(wanted: Range, batches: Sequence[Buffer]) -> None:
             if take_headers is not None:
                 take_headers(headers(wanted.partition, batches))
             partition = TopicPartition(self._name, wanted.partition)
             for data, fields in fields_of(partition, range(wanted.lo, wanted.hi), batches):
-                take(record_columns(wanted.partition, data, fields))
+                if wanted.partition in hashless:
+                    take(offset_columns(wanted.partition, fields))
+                else:
+                    take(record_columns(wanted.partition, data, fields))
 
         async with batch_consumer(self._config) as consumer:
             await read_batches(

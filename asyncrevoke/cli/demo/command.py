@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
     from types import FrameType
 
-    from asyncrevoke.audit.comparison import AuditResult
+    from asyncrevoke.audit.results.audit_result import AuditResult
     from asyncrevoke.cli.demo.judge import GroupResult
     from asyncrevoke.cli.demo.member.config import Client
 
@@ -147,8 +147,8 @@ def _run(options: DemoOptions, messages: Console) -> _Outcome:
 
 
 def _audited(bootstrap_servers: str, group: DemoGroup, folder: Path) -> AuditResult:
-    from asyncrevoke.audit.comparison import AuditSettings
-    from asyncrevoke.audit.report import write_report
+    from asyncrevoke.audit.audited_group import AuditSettings
+    from asyncrevoke.audit.results.report import write_report
 
     audited = asyncio.run(
         audit_topic(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -22,8 +23,7 @@ from asyncrevoke.journal.format.row_memory import ROW_BYTES, RowMemory
 from asyncrevoke.journal.format.rows import COMPACT_SCHEMA, SCHEMA, nulls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Sequence
     from typing import BinaryIO, Self
 
 _ABOUT: Final = "asyncrevoke.journal"
@@ -155,25 +155,22 @@ def read_sealed(path: Path, memory: RowMemory) -> Sealed:
         return _read(file, path, memory)
 
 
-def check_sealed(file: BinaryIO) -> Sealed:
-    """Verify the digest and the pages of each row group. Reads only the column ``session_id`` of
-    the rows."""
-    return _verified(file, lambda metadata: list(_session_ids(metadata, file)))
+def read_sealed_file(
+    file: BinaryIO, name: str, take: Callable[[RecordBatch], None], columns: Sequence[str]
+) -> Sealed:
+    """Verify the digest and all pages, and pass the rows to ``take``, one batch at a time, with
+    dictionaries of texts. Only these columns have values. The batches of the result have the
+    session ids only. If the result is damaged, the rows that were passed on may be wrong."""
 
+    def read(metadata: Any) -> list[RecordBatch]:  # noqa: ANN401 - pyarrow's
+        named: list[RecordBatch] = []
+        for batch in _row_groups(metadata, file, Path(name), RowMemory(), columns):
+            names = pc.unique(batch.column(_SESSION))
+            named.append(pa.RecordBatch.from_arrays([names], [_SESSION]))
+            take(batch)
+        return named
 
-def _session_ids(metadata: Any, file: BinaryIO) -> Iterator[RecordBatch]:  # noqa: ANN401 - pyarrow's
-    """The distinct values of the column ``session_id`` in each row group."""
-    _check_columns(metadata)
-    parquet = pq.ParquetFile(
-        file, metadata=metadata, read_dictionary=[_SESSION], page_checksum_verification=True
-    )
-    for number in range(metadata.num_row_groups):
-        if not metadata.row_group(number).num_rows:
-            continue
-        check_pages(file, metadata, number)
-        for some in parquet.iter_batches(ROW_GROUP, [number], [_SESSION], use_threads=False):
-            names = pc.unique(_columns_of(some).column(_SESSION))
-            yield pa.RecordBatch.from_arrays([names], [_SESSION])
+    return _verified(file, read)
 
 
 def _read(file: BinaryIO, path: Path, memory: RowMemory) -> Sealed:
@@ -218,6 +215,7 @@ def _row_groups(
     file: BinaryIO,
     path: Path,
     memory: RowMemory,
+    columns: Sequence[str] = SCHEMA.names,
 ) -> Iterator[RecordBatch]:
     names = _check_columns(metadata)
     texts = [name for name in _TEXTS if name in names]
@@ -231,7 +229,7 @@ def _row_groups(
         size = check_pages(file, metadata, number)
         memory.check(size + rows * ROW_BYTES, path)
         # pyarrow reads from the same file object, at positions that it sets itself.
-        for some in parquet.iter_batches(ROW_GROUP, [number], SCHEMA.names, use_threads=False):
+        for some in parquet.iter_batches(ROW_GROUP, [number], columns, use_threads=False):
             batch = _columns_of(some)
             memory.add(batch, path)
             yield batch

@@ -23,9 +23,9 @@ def journal_views(spark: SparkSession, journal: str | os.PathLike[str] | DataFra
     they are damaged. Each query then reads the folder or DataFrame as it is at the time of the
     query. Raises ConfigError if the folder has no journal.
     """
-    frame, known = checked_journal(spark, journal)
-    check_damage(known.sessions)
-    frame.createOrReplaceTempView("journal")
+    checked = checked_journal(spark, journal)
+    check_damage(checked.overview.sessions)
+    checked.rows.createOrReplaceTempView("journal")
     run = cast("Callable[[str], DataFrame]", cast("Any", spark).sql)  # half typed
     for name, query in VIEWS.items():
         written = query.replace('"', "`").replace("timestamp(", "timestamp_micros(")

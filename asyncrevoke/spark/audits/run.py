@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, cast
 
-from asyncrevoke.audit.comparison import (
-    AuditResult,
+import msgspec
+
+from asyncrevoke.audit.audited_group import (
+    AuditedGroup,
     AuditSettings,
-    Comparison,
     group_of,
     handler_order_of,
     isolation_level_of,
@@ -18,23 +19,23 @@ from asyncrevoke.audit.comparison import (
 )
 from asyncrevoke.audit.errors import TopicError
 from asyncrevoke.audit.group_offsets import known_offsets, read_group_offsets
-from asyncrevoke.audit.report import write_report
-from asyncrevoke.audit.rules.views import MERGED
-from asyncrevoke.audit.topic.record_hashes import RECORDS
+from asyncrevoke.audit.results.audit_result import AuditResult, PartialAudit, merged
+from asyncrevoke.audit.results.report import write_report
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.groups.errors import GroupsError
-from asyncrevoke.journal.format.schema import BUCKET
+from asyncrevoke.journal.errors import DamagedJournalError
 from asyncrevoke.printable import shown_option
 from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.runtime.net.single_request import run_blocking
-from asyncrevoke.spark.audits.database import SparkDatabase
-from asyncrevoke.spark.audits.dense import DenseSource
-from asyncrevoke.spark.audits.journal import checked_journal, with_rule_names
-from asyncrevoke.spark.audits.scan_sizes import sizes_of_rows
+from asyncrevoke.spark.arrow import map_in_arrow
+from asyncrevoke.spark.audits.dense import confirm, dense_reader
+from asyncrevoke.spark.audits.journal import checked_journal
+from asyncrevoke.spark.audits.packed_rows import PackRows
+from asyncrevoke.spark.audits.partition_task import AUDITED, PartitionTask
 from asyncrevoke.spark.audits.segments import read_snapshot
-from asyncrevoke.spark.audits.sources import FrameSource, TopicSource
+from asyncrevoke.spark.audits.sources import RecordsFrame, log_reader
 from asyncrevoke.spark.reading.offsets import configured
-from asyncrevoke.spark.session import check_spark, message_of_task_error
+from asyncrevoke.spark.session import check_spark, is_connected, message_of_task_error
 from asyncrevoke.spark.source.options import SourceOptions
 
 if TYPE_CHECKING:
@@ -43,16 +44,17 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from asyncrevoke.audit.comparison import HandlerOrder, Range
     from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.journal.reading import SessionState
-    from asyncrevoke.spark.audits.sources import TopicRecords
+    from asyncrevoke.spark.audits.journal import CheckedJournal
+    from asyncrevoke.spark.audits.sources import TopicReader
 
-
-# From this many records on, fingerprints are compared first: to compare each record, Spark sorts
-# all of them.
-_EXACT_BELOW = 500_000
+# The offsets that a task compares, about. A task takes about a second beside its records.
+_OFFSETS: Final = 4_000_000
+_MEMORY: Final = 512 * 2**20
+_LEAST_MEMORY: Final = 128 * 2**20
+# The tasks of a Spark Connect server, whose cores are not known.
+_CONNECTED: Final = 8
 
 
 class AuditOptions(TypedDict, total=False):
@@ -64,6 +66,9 @@ class AuditOptions(TypedDict, total=False):
     """Seconds: the longest handover that is not reported as a stall (10)."""
     exact: bool
     """Compare every record, however many there are (False)."""
+    memory_limit: int
+    """Bytes of memory for the rows and the comparison in each task (512 MiB), at least 128 MiB. The
+    rest goes to a temporary folder of the task's machine."""
 
 
 def audit(
@@ -85,7 +90,7 @@ def audit(
 
     ``source`` is the topic, in one of three forms. A mapping has the options of
     ``spark.read.format("asyncrevoke")``, with at least ``topic`` and ``bootstrap_servers``: tasks
-    read the topic and return fingerprints of it. A DataFrame has the columns ``partition, offset,
+    read the topic. A DataFrame has the columns ``partition, offset,
     timestamp, key, value`` of all records, and needs ``topic``. ``"dense"`` needs ``topic`` and
     ``bootstrap`` (the brokers, or the configuration of a consumer) and treats each offset as a
     record: the topic is not read, and neither content nor stalls are checked.
@@ -97,29 +102,25 @@ def audit(
     folder of this machine for ``report.html`` and ``report.json``. For ``settings`` see
     :class:`AuditOptions`.
 
-    Raises ConfigError, also if a topic that was given as ``"dense"`` has gaps, and TopicError if
-    the topic cannot be read.
+    Spark moves the rows of each partition to one task, which audits the partition with DuckDB: the
+    workers need the extra ``spark``.
+
+    Raises ConfigError, also if a topic that was given as ``"dense"`` has gaps or ``memory_limit``
+    is too low, TopicError if the topic cannot be read, and DamagedJournalError if a file changed
+    during the audit.
     """
     check_spark(more=["duckdb"])
     from pyspark.errors import PySparkException
 
     try:
-        with sizes_of_rows(spark):
-            audited = _audit(
-                spark,
-                journal,
-                source,
-                topic,
-                group,
-                bootstrap,
-                AuditSettings(**settings, exact_below=_EXACT_BELOW),
-                compacted,
-            )
+        audited = _audit(spark, journal, source, topic, group, bootstrap, settings, compacted)
     except PySparkException as error:
-        failure = message_of_task_error(error, "the audit")
+        failure = message_of_task_error(
+            error, "the audit", known=(ConfigError, DamagedJournalError), other=TopicError
+        )
         if failure is None:
             raise
-        raise TopicError(str(failure)) from error
+        raise failure from error
     if out is not None:
         write_report(audited, Path(out))
     return audited
@@ -132,63 +133,81 @@ def _audit(
     topic: str | None,
     group: str | None,
     bootstrap: str | Sequence[str] | ConsumerConfig | None,
-    settings: AuditSettings,
+    settings: AuditOptions,
     compacted: bool | None,
 ) -> AuditResult:
     name = _topic_of(source, topic)
-    database = SparkDatabase(spark)
-    try:
-        rows, known = checked_journal(spark, journal, database.keep)
-        group = group_of(known.topics, name, group)
-        states = sessions_of_group(known.sessions, group)
-        offsets = _group_offsets(source, bootstrap, name, group)
-        if group is not None and isinstance(journal, (str, os.PathLike)):
-            offsets = known_offsets(offsets, read_snapshot(spark, journal, group, name))
-        if any(s.live for s in states):
-            # Read again: live sessions write rows to disk before they commit, so the rows of each
-            # commit read above exist now.
-            rows, known = checked_journal(spark, journal, database.keep)
-            states = sessions_of_group(known.sessions, group)
-        orders = handler_order_of(known.topics[name, group], states)
-        about = rows.where(rows["topic"] == name)
-        about = about.where(about["group"].isNull() if group is None else about["group"] == group)
-        about = with_rule_names(about)
-        if isinstance(source, str):
-            dense = _dense(source, name, bootstrap, states)
-            database.add("journal", dense.without_content(about))
-            comparison = _comparison(database, name, states, orders, dense, settings, offsets)
-            audited = _compared(spark, database, group, states, comparison, dense)
-            dense.confirm(audited.anomalies)
-            return audited
-        database.add("journal", about)
-        records = _source(source, name, states, compacted)
-        comparison = _comparison(database, name, states, orders, records, settings, offsets)
-        return _compared(spark, database, group, states, comparison, records)
-    finally:
-        database.close()
+    checked = checked_journal(spark, journal)
+    group = group_of(checked.overview.topics, name, group)
+    states = sessions_of_group(checked.overview.sessions, group)
+    offsets = _group_offsets(source, bootstrap, name, group)
+    if group is not None and isinstance(journal, (str, os.PathLike)):
+        offsets = known_offsets(offsets, read_snapshot(spark, journal, group, name))
+    if any(s.live for s in states):
+        # Read again: live sessions write rows to disk before they commit, so the rows of each
+        # commit read above exist now.
+        checked = checked_journal(spark, journal)
+        states = sessions_of_group(checked.overview.sessions, group)
+    orders = handler_order_of(checked.overview.topics[name, group], states)
+    limit = settings.get("memory_limit", _MEMORY)
+    if limit < _LEAST_MEMORY:
+        raise ConfigError(f"memory_limit={limit} bytes is too low: a task needs {_LEAST_MEMORY}")
+    audited = AuditedGroup(name, group, states, orders, offsets, _settings(settings))
+    level = isolation_level_of(states)
+    if isinstance(source, str):
+        brokers = _brokers_of_dense(source, bootstrap)
+        reader = dense_reader(brokers, name, committed=level == "read_committed")
+        result = _compared(checked, audited, reader, limit)
+        confirm(brokers, name, result.anomalies)
+        return result
+    if isinstance(source, Mapping):
+        options = {"isolation_level": level, **source, "topic": name}
+        return _compared(checked, audited, log_reader(options, compacted=compacted), limit)
+    records = RecordsFrame(source.where(source["topic"] == name), compacted=compacted is True)
+    return _compared(checked, audited, records.reader, limit, records)
 
 
-def _comparison(
-    database: SparkDatabase,
-    topic: str,
-    states: tuple[SessionState, ...],
-    orders: HandlerOrder,
-    source: TopicRecords,
-    settings: AuditSettings,
-    offsets: AuditedGroupOffsets | None,
-) -> Comparison:
-    return Comparison(
-        database,
-        topic,
-        source.bounds,
-        states,
-        orders,
-        settings,
-        compacted=source.compacted,
-        keys=source.has_keys,
-        batches=source.batches is not None,
-        group_offsets=offsets,
+def _settings(options: AuditOptions) -> AuditSettings:
+    default = AuditSettings()
+    return AuditSettings(
+        options.get("skew", default.skew),
+        options.get("stall", default.stall),
+        options.get("exact", default.exact),
     )
+
+
+def _compared(
+    journal: CheckedJournal,
+    group: AuditedGroup,
+    source: TopicReader,
+    memory_limit: int,
+    records: RecordsFrame | None = None,
+) -> AuditResult:
+    """Move the rows of each partition, and the ``records`` of a DataFrame, to one task, and audit
+    them there."""
+    spark = journal.spark
+    tasks = _tasks(spark, source)
+    names = [state.name for state in group.sessions]
+    rows = journal.packed(PackRows(group.topic, group.name, names, tasks))
+    # A task without rows also audits its partitions: their committed offsets may have none.
+    nothing = ["CAST(NULL AS STRING) AS name", "CAST(NULL AS BINARY) AS rows"]
+    blobs = spark.range(tasks).selectExpr("CAST(id AS INT) AS task", *nothing)
+    blobs = blobs.unionAll(rows)
+    if records is not None:
+        blobs = blobs.unionAll(records.packed(tasks))
+    moved = cast("DataFrame", cast("Any", blobs).repartitionById(tasks, blobs["task"]))
+    task = PartitionTask(group, source, tasks, memory_limit)
+    found = cast("list[tuple[bytes]]", map_in_arrow(moved, task.run, AUDITED).collect())
+    parts = [msgspec.msgpack.decode(made, type=PartialAudit) for (made,) in found]
+    return merged(group, parts)
+
+
+def _tasks(spark: SparkSession, source: TopicReader) -> int:
+    """The number of tasks: one for each core, more for many offsets, at most one for each
+    partition."""
+    offsets = sum(each.hi - each.lo for each in source.bounds.values())
+    cores = _CONNECTED if is_connected(spark) else spark.sparkContext.defaultParallelism
+    return max(1, min(max(cores, offsets // _OFFSETS), len(source.bounds)))
 
 
 def _group_offsets(
@@ -213,44 +232,6 @@ def _group_offsets(
         return None
 
 
-def _compared(
-    spark: SparkSession,
-    database: SparkDatabase,
-    group: str | None,
-    states: tuple[SessionState, ...],
-    comparison: Comparison,
-    source: TopicRecords,
-) -> AuditResult:
-    if (wanted := comparison.batches()) and source.batches is not None:
-        database.add("batches", source.batches(spark, wanted))
-    windows = ranges = comparison.windows()
-    two_tiers = comparison.in_two_tiers(windows)
-    read = 0
-    if two_tiers:
-        read, ranges = differing(spark, database, comparison, source)
-    if needed := comparison.compare(ranges):
-        database.add("source", source.records(spark, needed))
-    else:
-        database.add_empty("source", RECORDS)
-    if not two_tiers:
-        ((read,),) = database.rows("SELECT count(*) FROM source")
-    return comparison.result(group, states, ranges, read, two_tiers=two_tiers)
-
-
-def differing(
-    spark: SparkSession, database: SparkDatabase, comparison: Comparison, source: TopicRecords
-) -> tuple[int, list[Range]]:
-    """The number of records of which fingerprints were read, and the ranges in which they differ
-    from the journal's."""
-    windows = comparison.windows()
-    query = comparison.fingerprints("records")
-    found = source.fingerprints(spark, windows, query, hashless=comparison.hashless_partitions)
-    buckets = sum((window.hi - window.lo) // BUCKET + 2 for window in windows)
-    database.add_bounded("read_fingerprints", found, buckets)
-    database.define("source_fingerprints", MERGED)
-    return comparison.differing(windows)
-
-
 def _topic_of(source: DataFrame | Mapping[str, str] | str, topic: str | None) -> str:
     if topic is not None:
         return topic
@@ -259,12 +240,9 @@ def _topic_of(source: DataFrame | Mapping[str, str] | str, topic: str | None) ->
     raise ConfigError('which topic? audit(..., topic="orders")')
 
 
-def _dense(
-    source: str,
-    topic: str,
-    bootstrap: str | Sequence[str] | ConsumerConfig | None,
-    states: tuple[SessionState, ...],
-) -> DenseSource:
+def _brokers_of_dense(
+    source: str, bootstrap: str | Sequence[str] | ConsumerConfig | None
+) -> str | Sequence[str] | ConsumerConfig:
     if source != "dense":
         raise ConfigError(
             f"source={shown_option(source)}: use the options of the topic, a DataFrame of it, or "
@@ -275,18 +253,4 @@ def _dense(
             'source="dense" asks brokers where the topic begins and ends: '
             'audit(..., bootstrap="localhost:9092")'
         )
-    return DenseSource(bootstrap, topic, committed=isolation_level_of(states) == "read_committed")
-
-
-def _source(
-    source: DataFrame | Mapping[str, str],
-    topic: str,
-    states: tuple[SessionState, ...],
-    compacted: bool | None,
-) -> TopicRecords:
-    if not isinstance(source, Mapping):
-        return FrameSource(source.where(source["topic"] == topic), compacted=compacted is True)
-    return TopicSource(
-        {"isolation_level": isolation_level_of(states), **source, "topic": topic},
-        compacted=compacted,
-    )
+    return bootstrap

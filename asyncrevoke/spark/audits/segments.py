@@ -15,13 +15,14 @@ from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.chain import SegmentChain
 from asyncrevoke.journal.format.arrow import pa
 from asyncrevoke.journal.format.sealed import About
-from asyncrevoke.journal.segments import ARROW_LOG, LOG, SEALED, Content, Segment, check_blob
+from asyncrevoke.journal.segments import ARROW_LOG, LOG, SEALED, Content, Segment, read_file
 from asyncrevoke.journal.topic.offsets_snapshot import (
     LONGEST_SNAPSHOT,
     SNAPSHOT,
     parse_snapshot,
 )
 from asyncrevoke.spark.arrow import map_in_arrow
+from asyncrevoke.spark.audits.overview import SUMMARIZED, Summary, summary_of
 
 if TYPE_CHECKING:
     import os
@@ -34,13 +35,15 @@ if TYPE_CHECKING:
     from asyncrevoke.spark.arrow import ArrowRecordBatch
 
     # Of _CHECKED.
-    _Row: TypeAlias = tuple[str, str | None, str | None, str | None, str]
+    _Row: TypeAlias = tuple[str, str | None, str | None, str | None, str, bytes]
 
 _NUMBERED: Final = re.compile(r"\d{6}")
 _MOST_SESSIONS: Final = 100
 _LONGEST_SESSION: Final = 100
 _SCHEME: Final = re.compile(r"^file:/+")
-_CHECKED: Final = "path STRING, torn STRING, damaged STRING, about STRING, sessions STRING"
+_CHECKED: Final = (
+    "path STRING, torn STRING, damaged STRING, about STRING, sessions STRING, summaries BINARY"
+)
 
 
 class JournalFiles(NamedTuple):
@@ -90,24 +93,27 @@ def find_files(spark: SparkSession, path: str | os.PathLike[str]) -> JournalFile
 
 class CheckedFiles(NamedTuple):
     """``chains`` has the segments of each session, by folder. ``damaged`` are the sealed files
-    whose rows must not be read."""
+    whose rows must not be read. ``summaries`` are those of the rows in all other files."""
 
     chains: Mapping[str, SegmentChain]
     damaged: frozenset[str]
+    summaries: Sequence[Summary]
 
 
 def check_files(spark: SparkSession, files: JournalFiles) -> CheckedFiles:
     """Check all files of a journal. Tasks check the digest, the pages and the session ids of each
     file; this process checks that each segment follows the one before it.
 
-    A task holds one whole file in memory. Raises ConfigError for an invalid session id.
+    A task also summarizes the rows of its files, and holds one whole file in memory. Raises
+    ConfigError for an invalid session id.
     """
     blobs = spark.read.format("binaryFile").load([*files.sealed, *files.logs])
     checked = map_in_arrow(blobs.select("path", "content"), check_each, _CHECKED)
     by_folder: dict[str, list[tuple[str, Content]]] = defaultdict(list)
     damaged: set[str] = set()
     names = {_path(name): name for name in files.sealed}
-    for path, torn, fault, about, sessions in cast("list[_Row]", checked.collect()):
+    summaries: list[Summary] = []
+    for path, torn, fault, about, sessions, made in cast("list[_Row]", checked.collect()):
         name = unquote(path)
         known = None if about is None else msgspec.json.decode(about, type=About)
         named = msgspec.json.decode(sessions, type=tuple[str, ...])
@@ -115,22 +121,26 @@ def check_files(spark: SparkSession, files: JournalFiles) -> CheckedFiles:
         by_folder[str(PurePosixPath(name).parent)].append((name, content))
         if fault is not None and _path(name) in names:
             damaged.add(names[_path(name)])
+        summaries += msgspec.msgpack.decode(made, type=list[Summary])
     chains: dict[str, SegmentChain] = {}
     for folder, found in by_folder.items():
         chain = SegmentChain(PurePosixPath(folder).name)
         for name, content in sorted(found, key=lambda each: PurePosixPath(each[0]).name):
             chain.add(Segment(Path(name)), content)
         chains[folder] = chain
-    return CheckedFiles(chains, frozenset(damaged))
+    return CheckedFiles(chains, frozenset(damaged), summaries)
 
 
 def check_each(batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordBatch]:
     """A task: one row about each file, whose bytes are the column ``content``."""
-    schema = pa.schema([(each.split()[0], pa.string()) for each in _CHECKED.split(", ")])
+    kinds = {"STRING": pa.string(), "BINARY": pa.binary()}
+    declared = (each.split() for each in _CHECKED.split(", "))
+    schema = pa.schema([(name, kinds[kind]) for name, kind in declared])
     for batch in batches:
         contents: Any = batch.column("content")
         for at, path in enumerate(batch.column("path").to_pylist()):
-            found = check_blob(path, contents[at].as_py())
+            name, summaries = unquote(path), list[Summary]()
+            found = _summarized(name, contents[at].as_py(), summaries)
             about = None if found.about is None else msgspec.json.encode(found.about).decode()
             row = {
                 "path": path,
@@ -138,8 +148,18 @@ def check_each(batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordBatch
                 "damaged": found.damaged,
                 "about": about,
                 "sessions": msgspec.json.encode(_few(found.sessions)).decode(),
+                "summaries": msgspec.msgpack.encode(summaries),
             }
             yield cast("ArrowRecordBatch", pa.RecordBatch.from_pylist([row], schema))
+
+
+def _summarized(name: str, blob: bytes, summaries: list[Summary]) -> Content:
+    """Check a file, and append the summaries of its rows, unless it is sealed and damaged."""
+    made: list[Summary] = []
+    found = read_file(name, blob, lambda rows: made.append(summary_of(rows)), SUMMARIZED)
+    if found.damaged is None or not name.endswith(SEALED):
+        summaries += made
+    return found
 
 
 def _few(sessions: Sequence[str]) -> list[str]:

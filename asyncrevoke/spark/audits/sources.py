@@ -1,46 +1,47 @@
-"""The topic of an audit on Spark: a DataFrame of it, or a topic that tasks read."""
+"""The topic that an audit on Spark compares with a journal, in the forms in which it is given."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, LiteralString, Protocol, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, LiteralString, Protocol, cast
 
+import numpy as np
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from asyncrevoke.audit.comparison import Bounds, Range
-from asyncrevoke.audit.topic.batch_headers import BATCHES
-from asyncrevoke.audit.topic.record_hashes import RECORDS
-from asyncrevoke.audit.topic.topic import is_compacted
+from asyncrevoke.audit.ranges import Bounds, Range
+from asyncrevoke.audit.sql.text import compose
+from asyncrevoke.audit.topic.record_hashes import RECORDS, columns
+from asyncrevoke.audit.topic.topic import Topic, is_compacted
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.journal.format.arrow import pa, pc
 from asyncrevoke.runtime.net.single_request import run_blocking
 from asyncrevoke.spark.arrow import map_in_arrow
-from asyncrevoke.spark.audits.database import run_query, small_frame
-from asyncrevoke.spark.audits.hash_tasks import FINGERPRINTS, HashTask
-from asyncrevoke.spark.audits.header_tasks import HeaderTask
-from asyncrevoke.spark.reading.offsets import OffsetRange, find_ranges
+from asyncrevoke.spark.audits.packed_rows import BLOBS, PackRecords
+from asyncrevoke.spark.reading.offsets import find_ranges
 from asyncrevoke.spark.source.options import SourceOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from numpy.typing import NDArray
+    from pyspark.sql import DataFrame
 
-    from asyncrevoke.audit.sql.text import Text
+    from asyncrevoke.audit.compared_topic import AuditedTopic
+    from asyncrevoke.audit.sql.database import AuditDatabase
+    from asyncrevoke.journal.format.arrow import RecordBatch, Table
 
-_NEEDED = ("partition", "offset", "timestamp", "key", "value")
+_NEEDED: Final = ("partition", "offset", "timestamp", "key", "value")
+# The records that a task passes on at once.
+_MANY: Final = 200_000
 
 
-class TopicRecords(Protocol):
-    """The records of a topic, with the bounds of its logs. Implemented by :class:`FrameSource` and
-    :class:`TopicSource`."""
+class TopicReader(Protocol):
+    """Opens the records of some partitions in a task. Implemented by :class:`LogReader`,
+    :class:`PackedReader` and :class:`DenseReader`."""
 
     @property
     def bounds(self) -> Mapping[int, Bounds]:
         """The bounds of each partition's log."""
-        ...
-
-    @property
-    def compacted(self) -> bool:
-        """Whether the topic is compacted."""
         ...
 
     @property
@@ -49,44 +50,114 @@ class TopicRecords(Protocol):
         ...
 
     @property
-    def batches(self) -> Callable[[SparkSession, Sequence[Range]], DataFrame] | None:
-        """Returns the batches that have an offset in these ranges, with the columns
-        ``batch_headers.BATCHES``. None if batches are unknown."""
+    def has_content(self) -> bool:
+        """Whether the hashes are of content. Otherwise they are :func:`offset_marks`."""
         ...
 
-    def fingerprints(
-        self, spark: SparkSession, ranges: Sequence[Range], query: Text, *, hashless: Sequence[int]
-    ) -> DataFrame:
-        """The columns ``part, bucket, records, mixed, total`` of these ranges. Several rows may
-        have the same bucket.
-
-        ``query`` computes the same from the table ``records``. In the partitions ``hashless`` the
-        journal has no hashes, so fingerprints are made of offsets alone.
-        """
-        ...
-
-    def records(self, spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
-        """The columns ``part, off, timestamp_us, key_hash, record_hash`` of these ranges."""
+    def opened(self, database: AuditDatabase, bounds: Mapping[int, Bounds]) -> AuditedTopic:
+        """The records of the partitions in ``bounds``. ``database`` has the records that other
+        tasks have packed in the table ``packed``."""
         ...
 
 
-class FrameSource:
+@dataclass(frozen=True)
+class LogReader:
+    """Reads the topic from its brokers, with the options of the source."""
+
+    options: SourceOptions
+    bounds: Mapping[int, Bounds]
+    compacted: bool
+
+    has_keys = True
+    has_content = True
+
+    def opened(
+        self,
+        database: AuditDatabase,  # noqa: ARG002 - no task packs records
+        bounds: Mapping[int, Bounds],
+    ) -> Topic:
+        """See :class:`TopicReader`."""
+        return Topic(
+            self.options.topic,
+            self.options.config(),
+            bounds=bounds,
+            compacted=self.compacted,
+            no_progress_timeout=self.options.no_progress_timeout,
+        )
+
+
+def log_reader(options: Mapping[str, str], *, compacted: bool | None) -> LogReader:
+    """Ask the brokers for the bounds of the topic's partitions and, if ``compacted`` is None,
+    whether the topic is compacted."""
+    known = SourceOptions.of(options)
+    config = known.config()
+    found = run_blocking(find_ranges(config, known.topics, "earliest", "latest"))
+    if compacted is None:
+        compacted = run_blocking(is_compacted(known.topic, config))
+    return LogReader(
+        known, {each.partition: Bounds(each.start, each.end) for each in found}, compacted
+    )
+
+
+@dataclass(frozen=True)
+class PackedReader:
+    """Reads the records of a DataFrame, which other tasks have packed."""
+
+    bounds: Mapping[int, Bounds]
+    compacted: bool
+
+    has_keys = True
+    has_content = True
+
+    def opened(self, database: AuditDatabase, bounds: Mapping[int, Bounds]) -> PackedTopic:
+        """See :class:`TopicReader`."""
+        return PackedTopic(database, bounds, self.compacted)
+
+
+@dataclass(frozen=True)
+class PackedTopic:
+    """Implements :class:`~asyncrevoke.audit.compared_topic.AuditedTopic` with the table
+    ``packed``."""
+
+    database: AuditDatabase
+    bounds: Mapping[int, Bounds]
+    compacted: bool
+
+    has_batches = False
+
+    async def read(
+        self,
+        ranges: Sequence[Range],
+        take: Callable[[RecordBatch], None],
+        take_headers: Callable[[RecordBatch], None] | None = None,
+        hashless: Container[int] = (),  # noqa: ARG002 - all have hashes
+    ) -> None:
+        """See :class:`~asyncrevoke.audit.compared_topic.AuditedTopic`."""
+        assert take_headers is None
+        for each in ranges:
+            query = compose(
+                "SELECT part, off, timestamp_us, key_hash, record_hash FROM packed"
+                " WHERE part = {part} AND off >= {lo} AND off < {hi}",
+                part=each.partition,
+                lo=each.lo,
+                hi=each.hi,
+            )
+            self.database.pass_rows(query, _MANY, take)
+
+
+class RecordsFrame:
     """A DataFrame of one topic, with the columns of Spark's Kafka source or of this library's.
 
     Read it after the journal was written: offsets after its last record count as missing.
     """
 
-    has_keys = True
-    batches: Callable[[SparkSession, Sequence[Range]], DataFrame] | None = None
-
-    def __init__(self, frame: DataFrame, *, compacted: bool = False) -> None:
+    def __init__(self, frame: DataFrame, *, compacted: bool) -> None:
         missing = [name for name in _NEEDED if name not in frame.columns]
         if missing:
             raise ConfigError(
                 f"source= has no column {', '.join(missing)}: pass the DataFrame of "
                 'spark.read.format("asyncrevoke") or format("kafka")'
             )
-        self.compacted = compacted
         self._records = frame.selectExpr(
             "partition AS part",
             "offset AS off",
@@ -96,29 +167,11 @@ class FrameSource:
         )
         found = self._records.groupBy("part").agg(F.min("off"), F.max("off") + 1).collect()
         rows = cast("list[tuple[int, int, int]]", found)
-        self.bounds = {part: Bounds(lo, hi) for part, lo, hi in rows}
+        self.reader = PackedReader({part: Bounds(lo, hi) for part, lo, hi in rows}, compacted)
 
-    def fingerprints(
-        self,
-        spark: SparkSession,
-        ranges: Sequence[Range],
-        query: Text,
-        *,
-        hashless: Sequence[int],  # noqa: ARG002 - query has them
-    ) -> DataFrame:
-        """See :class:`TopicRecords`."""
-        return run_query(spark, query, {"records": self.records(spark, ranges)})
-
-    def records(self, spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
-        """See :class:`TopicRecords`."""
-        wanted = small_frame(spark, {"p": "INT", "lo": "BIGINT", "hi": "BIGINT"}, ranges)
-        tables = {"records": self._records, "wanted": wanted}
-        return run_query(
-            spark,
-            "SELECT /*+ BROADCAST(wanted) */ records.* FROM records JOIN wanted "
-            "ON records.part = wanted.p AND records.off >= wanted.lo AND records.off < wanted.hi",
-            tables,
-        )
+    def packed(self, tasks: int) -> DataFrame:
+        """The records in blobs of so many tasks. Lazy."""
+        return map_in_arrow(self._records, PackRecords(tasks).run, BLOBS)
 
 
 def _micros(frame: DataFrame) -> LiteralString:
@@ -127,66 +180,62 @@ def _micros(frame: DataFrame) -> LiteralString:
     return "unix_micros(timestamp) AS timestamp_us"
 
 
-class TopicSource:
-    """A topic that tasks read, with the options of ``spark.read.format("asyncrevoke")``.
+@dataclass(frozen=True)
+class DenseReader:
+    """Takes each offset for a record, and reads no topic."""
 
-    Tasks compute the fingerprints, so that no record reaches Spark.
-    """
+    bounds: Mapping[int, Bounds]
 
-    has_keys = True
+    has_keys = False
+    has_content = False
 
-    def __init__(self, options: Mapping[str, str], *, compacted: bool | None) -> None:
-        self.options = SourceOptions.of(options)
-        config, topic = self.options.config(), self.options.topic
-        found = run_blocking(find_ranges(config, self.options.topics, "earliest", "latest"))
-        if compacted is None:
-            compacted = run_blocking(is_compacted(topic, config))
-        self.compacted = compacted
-        self.bounds = {each.partition: Bounds(each.start, each.end) for each in found}
-
-    def fingerprints(
+    def opened(
         self,
-        spark: SparkSession,
-        ranges: Sequence[Range],
-        query: Text,  # noqa: ARG002 - tasks compute them in Python
-        *,
-        hashless: Sequence[int],
-    ) -> DataFrame:
-        """See :class:`TopicRecords`."""
-        return self._read(spark, ranges, FINGERPRINTS, frozenset(hashless))
+        database: AuditDatabase,  # noqa: ARG002 - no task packs records
+        bounds: Mapping[int, Bounds],
+    ) -> DenseTopic:
+        """See :class:`TopicReader`."""
+        return DenseTopic(bounds)
 
-    def records(self, spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
-        """See :class:`TopicRecords`."""
-        return self._read(spark, ranges, RECORDS, None)
 
-    def batches(self, spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
-        """See :class:`TopicRecords`."""
-        topic = self.options.topic
-        parts = [OffsetRange(topic, each.partition, each.lo, each.hi) for each in ranges]
-        tasks = min(len(parts), _MOST_TASKS)
-        ids = spark.range(0, len(parts), 1, tasks)
-        return map_in_arrow(ids, HeaderTask(self.options, parts).run, _ddl(BATCHES))
+@dataclass(frozen=True)
+class DenseTopic:
+    """Implements :class:`~asyncrevoke.audit.compared_topic.AuditedTopic` for a topic without gaps.
+    Timestamps and keys are null."""
 
-    def _read(
+    bounds: Mapping[int, Bounds]
+
+    compacted = False
+    has_batches = False
+
+    async def read(
         self,
-        spark: SparkSession,
         ranges: Sequence[Range],
-        schema: Mapping[str, str],
-        hashless: frozenset[int] | None,
-    ) -> DataFrame:
-        topic = self.options.topic
-        parts = [OffsetRange(topic, each.partition, each.lo, each.hi) for each in ranges]
-        if not parts:
-            return small_frame(spark, schema, [])
-        task = HashTask(self.options, parts, hashless)
-        # Each id is the index of a range. A task may have several.
-        tasks = min(len(parts), _MOST_TASKS)
-        return map_in_arrow(spark.range(0, len(parts), 1, tasks), task.run, _ddl(schema))
+        take: Callable[[RecordBatch], None],
+        take_headers: Callable[[RecordBatch], None] | None = None,
+        hashless: Container[int] = (),  # noqa: ARG002 - all have hashes
+    ) -> None:
+        """See :class:`~asyncrevoke.audit.compared_topic.AuditedTopic`."""
+        assert take_headers is None
+        for each in ranges:
+            for lo in range(each.lo, each.hi, _MANY):
+                offsets = np.arange(lo, min(lo + _MANY, each.hi), dtype=np.int64)
+                part = np.full(len(offsets), each.partition, np.int32)
+                nothing: list[int | None] = [None] * len(offsets)
+                take(columns(RECORDS, part, offsets, nothing, nothing, offset_marks(offsets)))
 
 
-def _ddl(columns: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {kind}" for name, kind in columns.items())
+def offset_marks(offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Numbers that stand for the content of records with these offsets (SplitMix64)."""
+    mixed = offsets.view(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return (mixed ^ (mixed >> np.uint64(31))).view(np.int64)
 
 
-# Opening a range costs requests: with many ranges, a task reads several one after another.
-_MOST_TASKS = 200
+def with_marks(rows: Any) -> Table:  # noqa: ANN401 - pyarrow's
+    """Rows of a journal with :func:`offset_marks` in place of hashes of content."""
+    offsets = pc.fill_null(rows["off"], 0).to_numpy()
+    marks = pc.if_else(pc.is_valid(rows["record_hash"]), pa.array(offset_marks(offsets)), None)
+    at = rows.schema.get_field_index("record_hash")
+    return rows.set_column(at, "record_hash", marks)

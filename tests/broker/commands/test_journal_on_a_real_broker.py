@@ -13,9 +13,10 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from asyncrevoke import ConfigError, Consumer, JournalError, Record, TopicPartition
-from asyncrevoke.audit.comparison import AuditResult, AuditSettings, Range
+from asyncrevoke.audit.audited_group import AuditSettings
 from asyncrevoke.audit.errors import TopicError
 from asyncrevoke.audit.local_engine import audit
+from asyncrevoke.audit.ranges import Range
 from asyncrevoke.audit.topic.topic import Topic
 from asyncrevoke.cli.audit import audit_topic
 from asyncrevoke.config import ConsumerConfig
@@ -29,6 +30,7 @@ from asyncrevoke.journal.topic.offsets_snapshot import read_snapshot
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from asyncrevoke.audit.results.audit_result import AuditResult
     from asyncrevoke.broker import RunningBroker
     from asyncrevoke.journal.format.schema import Content
 

@@ -12,8 +12,9 @@ from chaos.environment.group import CONCURRENCY
 from chaos.invariants.run_checker import Commit, Ending, Facts
 
 from asyncrevoke.audit import local_engine
-from asyncrevoke.audit.comparison import Range, isolation_level_of
+from asyncrevoke.audit.audited_group import isolation_level_of
 from asyncrevoke.audit.group_offsets import read_group_offsets
+from asyncrevoke.audit.ranges import Range
 from asyncrevoke.audit.topic.topic import Topic
 from asyncrevoke.cli.demo.clock import now
 from asyncrevoke.config import ConsumerConfig
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from chaos.environment.traffic import Traffic
     from chaos.invariants.run_checker import RunResult
 
-    from asyncrevoke.audit.comparison import AuditResult
     from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
+    from asyncrevoke.audit.results.audit_result import AuditResult
     from asyncrevoke.journal.reading import JournalContent
 
 BROKER_LINES = 400
@@ -156,6 +157,6 @@ def keep(
     lines = [json.dumps([*record.partition, *record[1:]]) for record in facts.produced]
     (folder / "acknowledged.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     if facts.audited is not None:
-        from asyncrevoke.audit.report import write_report
+        from asyncrevoke.audit.results.report import write_report
 
         write_report(facts.audited, folder / "audit")

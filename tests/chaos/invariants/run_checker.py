@@ -22,13 +22,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from asyncrevoke.audit.anomalies import Anomaly, AnomalyKind, Severity
-from asyncrevoke.audit.report import counts
+from asyncrevoke.audit.results.report import counts
 from asyncrevoke.cli.demo.judge import Evidence, ObservedCall, RecordId, handler_calls, judge
 from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, Started
 from asyncrevoke.model import TopicPartition
 
 if TYPE_CHECKING:
-    from asyncrevoke.audit.comparison import AuditResult
+    from asyncrevoke.audit.results.audit_result import AuditResult
     from asyncrevoke.cli.demo.judge import GroupResult, Produced
 
 Handling: TypeAlias = Started | Ended | Abandoned

@@ -17,7 +17,11 @@ ROOT = Path(__file__).parents[3]
 # What must be there with each extra; "" is without any. A name after ":" is taken from its module.
 MODULES = {
     "": ("asyncrevoke:Consumer", "asyncrevoke.testing:TestConsumer"),
-    "audit": ("asyncrevoke.audit.local_engine", "asyncrevoke.audit.report", "asyncrevoke.journal"),
+    "audit": (
+        "asyncrevoke.audit.local_engine",
+        "asyncrevoke.audit.results.report",
+        "asyncrevoke.journal",
+    ),
     "broker": ("asyncrevoke.broker:start_broker", "jgo", "filelock"),
     "cli": ("asyncrevoke.cli.app", "asyncrevoke.cli.run.command"),
     "dashboard": ("asyncrevoke.dashboard.app", "asyncrevoke.integrations.starlette"),

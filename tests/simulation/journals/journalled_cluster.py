@@ -10,9 +10,10 @@ from simulation.cluster.simulated_cluster import SimulatedCluster
 from simulation.invariants.invariant_checker import InvariantChecker
 from simulation.members.consumer_style import ConsumerStyle
 
-from asyncrevoke.audit.comparison import AuditResult, AuditSettings, Bounds, Range
+from asyncrevoke.audit.audited_group import AuditSettings
 from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
 from asyncrevoke.audit.local_engine import audit
+from asyncrevoke.audit.ranges import Bounds, Range
 from asyncrevoke.audit.topic.batch_headers import BATCHES
 from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.core.io.effects import Emit, Failed, Notify, Replied, Send
@@ -25,13 +26,14 @@ from asyncrevoke.protocol.messages import ErrorCode, FetchedPartition, OffsetCom
 from asyncrevoke.testing.fake_kafka.partition_log import SimulatedBatch, decode_simulated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Container, Coroutine, Sequence
     from pathlib import Path
 
     from simulation.invariants.oracle_state import OracleState
     from simulation.members.member import SimulatedMember
     from simulation.schedules.schedule import Schedule
 
+    from asyncrevoke.audit.results.audit_result import AuditResult
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.effects import Effect, Event
     from asyncrevoke.journal.format.schema import Content
@@ -226,8 +228,9 @@ class _Topic:
         ranges: Sequence[Range],
         take: Callable[[Any], None],
         take_headers: Callable[[Any], None] | None = None,
+        hashless: Container[int] = (),
     ) -> None:
-        """See :class:`asyncrevoke.audit.local_engine.AuditedTopic`."""
+        """See :class:`asyncrevoke.audit.compared_topic.AuditedTopic`."""
         if take_headers is not None:
             self._read_headers(ranges, take_headers)
         for each in ranges:
@@ -244,6 +247,8 @@ class _Topic:
             keys, values = [r.key for r in records], [r.value for r in records]
             hashes = pa.array(record_hashes(keys, values, key_hashes(keys)), pa.uint64())
             of_keys = [None if key is None else key_hash(key) for key in keys]
+            if each.partition in hashless:
+                hashes, of_keys = pa.nulls(len(records), pa.uint64()), [None] * len(records)
             take(
                 pa.RecordBatch.from_pydict(
                     {

@@ -36,8 +36,9 @@ CHANGED = 41
 # By fingerprints, for which there are too few records otherwise.
 DRIVER = """
 import sys
-from asyncrevoke.audit import comparison
+from asyncrevoke.audit.audited_group import AuditSettings
 from asyncrevoke.spark import audit, open_session
+from asyncrevoke.spark.audits import run
 from asyncrevoke.spark.session import is_connected
 master, address, topic, folder = sys.argv[1:]
 if master == "connect":
@@ -51,7 +52,7 @@ for name, value in (
     ("codegen.wholeStage", "false"), ("adaptive.enabled", "false"), ("shuffle.partitions", "1")
 ):
     spark.conf.set(f"spark.sql.{name}", value)
-comparison.EXACT_BELOW = 1
+run._settings = lambda _: AuditSettings(exact_below=1)
 source = {"topic": topic, "bootstrap_servers": address}
 found = audit(spark, journal=f"{folder}/journal", source=source, out=f"{folder}/report")
 print("TOLD", found.status, found.done, found.read, found.two_tiers)

@@ -7,31 +7,31 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from spark.audits.topic_frames import as_frame, batches_of
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from spark.audits.topic_frames import always, as_frame, audit_in_memory
 from unit.audit.injected_anomalies import BATCH_CASES, CASES, Injected, written
 from unit.journal.written_journal import TOPIC, A, JournalledTopic, clean_run, lost_rows, session_id
 
 from asyncrevoke import ConfigError, Consumer, Record
 from asyncrevoke.audit import comparison
-from asyncrevoke.audit.comparison import Range
+from asyncrevoke.audit.anomalies import AnomalyKind
+from asyncrevoke.audit.audited_group import AuditSettings
 from asyncrevoke.audit.local_engine import audit as audit_locally
-from asyncrevoke.audit.rules.views import fingerprints
-from asyncrevoke.audit.sql.dialect import SparkDialect
-from asyncrevoke.audit.topic.batch_headers import BATCHES
+from asyncrevoke.audit.topic.record_hashes import record_columns
 from asyncrevoke.journal import Journal
 from asyncrevoke.journal.format.arrow import pa, pq
 from asyncrevoke.journal.format.rows import SCHEMA
 from asyncrevoke.journal.format.schema import COLUMNS
 from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.journal.segments import seal_session, sessions
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.ranges.record_fields import fields_of
 
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
-from asyncrevoke.spark.audits import database as audit_database
-from asyncrevoke.spark.audits.database import frame_of, run_query
+from asyncrevoke.spark.audits import run
 from asyncrevoke.spark.audits.journal import checked_journal
 from asyncrevoke.spark.audits.run import audit
-from asyncrevoke.spark.audits.sources import FrameSource, TopicSource
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from asyncrevoke.audit.anomalies import Anomaly
-    from asyncrevoke.audit.comparison import AuditResult
+    from asyncrevoke.audit.results.audit_result import AuditResult
     from asyncrevoke.broker import RunningBroker
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -61,17 +61,13 @@ class Both:
         self.topic = topic
         self.source = as_frame(spark, topic)
         self.folder = folder
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(FrameSource, "batches", staticmethod(batches_of(topic)))
-            self.there: AuditResult = audit(
-                spark, journal=folder, source=self.source, topic=TOPIC, out=folder / "report"
-            )
+        self.there: AuditResult = audit_in_memory(spark, folder, topic, out=folder / "report")
 
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory, quick: SparkSession) -> Both:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(comparison, "EXACT_BELOW", 1)
+        patch.setattr(comparison, "EXACT_BELOW", 0)
         return Both(tmp_path_factory.mktemp("journal"), quick)
 
 
@@ -120,25 +116,29 @@ def test_only_what_differs_by_its_fingerprint_was_compared_record_by_record(both
     assert both.there.exact_ranges == both.here.exact_ranges
 
 
-def test_what_is_too_much_for_the_driver_is_judged_alike(
-    both: Both, quick: SparkSession, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("tasks", [1, 20])
+def test_the_number_of_tasks_does_not_change_the_result(
+    both: Both, quick: SparkSession, tasks: int
 ) -> None:
-    monkeypatch.setattr(comparison, "EXACT_BELOW", 1)
-    monkeypatch.setattr(audit_database, "MOST_LOCAL_ROWS", 0)
-    monkeypatch.setattr(FrameSource, "batches", staticmethod(batches_of(both.topic)))
-    again = audit(quick, journal=both.folder, source=both.source, topic=TOPIC)
+    again = audit_in_memory(quick, both.folder, both.topic, tasks=tasks)
     assert again == both.there
 
 
-def test_what_is_kept_stays_kept_whatever_is_made_of_it(quick: SparkSession) -> None:
-    kept = quick.range(30).selectExpr("id", "id % 3 AS third").persist()
-    query = "SELECT b.third, count(*) AS n FROM kept AS b GROUP BY b.third"
-    few = run_query(quick, query, {"kept": kept})
-    tables = {"kept": kept, "few": few}
-    both = run_query(quick, "SELECT few.n FROM kept JOIN few ON few.third = kept.id", tables)
-    assert [row["n"] for row in both.collect()] == [10, 10, 10]
-    assert kept.storageLevel.useMemory
-    kept.unpersist()
+def test_a_dataframe_of_a_topic_and_of_a_journal_gives_the_same_anomalies(
+    both: Both, quick: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_settings", always(AuditSettings(exact_below=0)))
+    rows = checked_journal(quick, both.folder).rows
+    found = audit(quick, journal=rows, source=both.source, topic=TOPIC)
+    # A DataFrame has no record batches.
+    of_batches = (AnomalyKind.CONTENT_MISMATCH, AnomalyKind.CONTENT_NOT_COMPARED)
+    known = [a for a in both.there.anomalies if a.kind not in of_batches]
+    assert [a for a in found.anomalies if a.kind not in of_batches] == known
+
+
+def test_a_memory_limit_that_is_too_low_is_rejected(both: Both, quick: SparkSession) -> None:
+    with pytest.raises(ConfigError, match="memory_limit=1000 bytes is too low"):
+        audit(quick, journal=both.folder, source=both.source, topic=TOPIC, memory_limit=1000)
 
 
 def test_missing_rows_are_reported(tmp_path: Path, quick: SparkSession) -> None:
@@ -147,7 +147,7 @@ def test_missing_rows_are_reported(tmp_path: Path, quick: SparkSession) -> None:
     a.write(folder)
     b.write(folder)
     lost_rows(folder / A, 5, 8)
-    _, known = checked_journal(quick, folder)
+    known = checked_journal(quick, folder).overview
     assert [state.missing for state in known.sessions] == [((5, 8),), ()]
     assert known.sessions[0].gap == "rows 5 to 8 are missing"
 
@@ -166,47 +166,25 @@ def test_a_source_without_what_is_compared_is_named(both: Both, quick: SparkSess
         audit(quick, journal=both.folder, source=both.source)
 
 
-@pytest.mark.broker
-def test_tasks_read_of_a_topic_what_spark_would_hash(
-    kafka_broker: RunningBroker, quick: SparkSession, kafka_topic: str
-) -> None:
+def test_hashes_of_records_are_those_of_spark(quick: SparkSession) -> None:
     keys, values = [b"a", None, b"b", b""], [b"1", b"2", None, b""]
-
-    async def fill() -> None:
-        servers = kafka_broker.bootstrap_servers
-        made: Any = AIOKafkaProducer(bootstrap_servers=servers)  # half typed
-        async with made as producer:
-            for key, value in zip(keys, values, strict=True):
-                await producer.send_and_wait(kafka_topic, value, key=key, partition=0)
-
-    asyncio.run(fill())
-    options = {"bootstrap_servers": kafka_broker.bootstrap_servers, "topic": kafka_topic}
-    source = TopicSource(options, compacted=None)
-    assert not source.compacted
-    assert source.bounds[0] == (0, 4)
-    whole = [Range(0, 0, 4)]
-    read = source.records(quick, whole)
-    columns = ("off", "key_hash", "record_hash")
-    rows = sorted((tuple(row[name] for name in columns) for row in read.collect()), key=str)
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 2**20)
+    for offset, (key, value) in enumerate(zip(keys, values, strict=True)):
+        builder.append(offset, 0, key, value, [])
+    found = fields_of(TopicPartition(TOPIC, 0), range(4), [bytes(builder.build())])
+    ours = [row for each in found for row in record_columns(0, *each).to_pylist()]
     hashed = quick.createDataFrame(
         pa.table({"off": range(4), "key": pa.array(keys), "value": pa.array(values)})
     ).selectExpr(
-        "off",
         "if(key IS NULL, NULL, xxhash64(key)) AS key_hash",
         "xxhash64(key, value) AS record_hash",
     )
-    expected = (tuple(row[name] for name in columns) for row in hashed.collect())
-    assert rows == sorted(expected, key=str)
-    query = fingerprints(SparkDialect(), "records")
-    by_spark = run_query(quick, query, {"records": read}).collect()
-    assert source.fingerprints(quick, whole, query, hashless=()).collect() == by_spark
-    query = fingerprints(SparkDialect(), "records", [0])
-    by_spark = run_query(quick, query, {"records": read}).collect()
-    assert source.fingerprints(quick, whole, query, hashless=[0]).collect() == by_spark
+    expected = [row.asDict() for row in hashed.collect()]
+    assert [{name: row[name] for name in expected[0]} for row in ours] == expected
 
 
 @pytest.mark.broker
-def test_tasks_read_the_batches_that_a_consumer_noted(
+def test_tasks_compare_the_batches_that_a_consumer_received(
     kafka_broker: RunningBroker, quick: SparkSession, kafka_topic: str, tmp_path: Path
 ) -> None:
     servers = kafka_broker.bootstrap_servers
@@ -228,18 +206,7 @@ def test_tasks_read_the_batches_that_a_consumer_noted(
         await consumer.run()
 
     asyncio.run(work())
-    rows = [r for r in read_journal(tmp_path).table.to_pylist() if r["kind"] == "FETCHED"]
-    noted = {(r["offset"], r["last_offset"] + 1, r["records"], r["checksum"], 0) for r in rows}
     options = {"bootstrap_servers": servers, "topic": kafka_topic}
-    source = TopicSource(options, compacted=None)
-    columns = tuple(BATCHES)[1:]
-    whole = source.batches(quick, [Range(0, 0, 300)]).collect()
-    found = {tuple(row[name] for name in columns) for row in whole}
-    assert found == noted
-    # Those that are partly asked for are whole, and more may come with them.
-    lows = sorted(lo for lo, *_ in noted)
-    part = source.batches(quick, [Range(0, lows[1] + 1, lows[1] + 2)]).collect()
-    assert min(row["lo"] for row in part) == lows[1]
     result = audit(quick, journal=tmp_path, source=options)
     assert (result.status, result.anomalies, result.done) == ("PASS", [], 300)
 
@@ -256,7 +223,7 @@ def test_a_session_id_that_is_an_expression_of_spark_is_rejected_and_not_evaluat
     }
     # A row is missing between them, which is looked for by the session's id.
     rows = [row | {"seq": seq, "at_us": seq, "topic": TOPIC} for seq in (0, 2)]
-    journal = frame_of(spark, pa.Table.from_pylist(rows, SCHEMA))
+    journal = spark.createDataFrame(pa.Table.from_pylist(rows, SCHEMA))
     topic = as_frame(spark, JournalledTopic())
     with pytest.raises(ConfigError, match="is not a session id"):
         audit(spark, journal=journal, source=topic, topic=TOPIC)

@@ -17,7 +17,7 @@ from unit.journal.written_journal import TOPIC, A, B, JournalledTopic
 from asyncrevoke.audit.local_engine import audit as audit_locally
 from asyncrevoke.journal.errors import DamagedJournalError
 from asyncrevoke.journal.reading import read_journal
-from asyncrevoke.journal.segments import check_blob, read, seal
+from asyncrevoke.journal.segments import read, read_file, seal
 from asyncrevoke.journal.topic.offsets_snapshot import write_snapshot
 from asyncrevoke.journal.views.local_views import open_views
 from asyncrevoke.model import TopicPartition
@@ -115,7 +115,7 @@ def test_rows_that_do_not_fit_their_session_are_named_by_both_engines(
 ) -> None:
     seal_again(in_segments(tmp_path, sealed=True).segments()[at], change)
     states = {state.name: state for state in read_journal(tmp_path).sessions}
-    _, known = checked_journal(quick, tmp_path)
+    known = checked_journal(quick, tmp_path).overview
     (found,) = (state for state in known.sessions if state.name == A)
     assert any(text.startswith(sentence) for text in found.damaged)
     assert found.damaged == states[A].damaged
@@ -132,7 +132,7 @@ def test_a_value_of_a_topic_that_was_changed_makes_its_session_incomplete(
     changed = flipped(second, len(second) - 3, random.Random(1))
     columns = [(bytearray(each),) for each in (whole, changed, b"of another program")]
     rows = blobs_frame(cast("Any", quick).createDataFrame(columns, "value BINARY"))
-    (state,) = overview(quick, rows, frozenset()).sessions
+    (state,) = overview(rows).sessions
     assert state.name == A
     assert state.damaged[0].startswith("a value of its topic: rows 11 to 20 were changed after")
     with pytest.raises(DamagedJournalError, match=f"{A} is damaged: a value of its topic"):
@@ -199,5 +199,6 @@ def test_a_check_says_what_reading_the_rows_says(tmp_path: Path, *, sealed: bool
 
 def same(segment: Segment, data: bytes) -> bool:
     segment.path.write_bytes(data)
-    found: Sequence[object] = check_blob(segment.path.name, data)[1:]
+    rows: list[object] = []
+    found: Sequence[object] = read_file(str(segment.path), data, rows.append)[1:]
     return found == read(segment)[1:]

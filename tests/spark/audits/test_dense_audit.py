@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from spark.audits.topic_frames import always
 from spark.real_topics import ended_ranges
 from unit.journal.written_journal import A, facts
 
@@ -21,8 +22,9 @@ from asyncrevoke.model import Record
 
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
-from asyncrevoke.audit import comparison
+from asyncrevoke.audit.audited_group import AuditSettings
 from asyncrevoke.spark import audit
+from asyncrevoke.spark.audits import run
 from asyncrevoke.spark.reading import dense
 
 if TYPE_CHECKING:
@@ -91,7 +93,7 @@ def test_what_was_not_done_is_found_without_reading_the_topic(
     monkeypatch: pytest.MonkeyPatch,
     exact_below: int,
 ) -> None:
-    monkeypatch.setattr(comparison, "EXACT_BELOW", exact_below)
+    monkeypatch.setattr(run, "_settings", always(AuditSettings(exact_below=exact_below)))
     fill(kafka_broker, kafka_topic, 20)
     offsets = [offset for offset in range(18) if offset not in (7, 8)]
     audited = audit(

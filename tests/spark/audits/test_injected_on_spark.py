@@ -9,19 +9,15 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from spark.audits.topic_frames import as_frame, batches_of
+from spark.audits.topic_frames import audit_in_memory
 from unit.audit.proof.journal_run import topic_of
 from unit.audit.proof.proof import draw_instances, problems
 from unit.audit.proof.test_injected_at_random import SEED, audited, committed
-from unit.journal.written_journal import TOPIC
 
 from asyncrevoke.audit import comparison
 
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
-from asyncrevoke.spark.audits import run
-from asyncrevoke.spark.audits.run import audit
-from asyncrevoke.spark.audits.sources import FrameSource
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,26 +25,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from unit.audit.proof.proof import Instance
 
-    from asyncrevoke.audit.comparison import AuditResult
+    from asyncrevoke.audit.results.audit_result import AuditResult
     from asyncrevoke.journal.format.schema import Content
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 COUNT = int(os.environ.get("ASYNCREVOKE_INJECTED", "1"))
-
-
-def on_spark(
-    spark: SparkSession, folder: Path, instances: list[Instance], monkeypatch: pytest.MonkeyPatch
-) -> AuditResult:
-    topic = topic_of([each.run for each in instances])
-    offsets = committed(instances)
-
-    def group_offsets(*_named: Any) -> Any:
-        return offsets
-
-    monkeypatch.setattr(run, "_group_offsets", group_offsets)
-    monkeypatch.setattr(FrameSource, "batches", staticmethod(batches_of(topic)))
-    return audit(spark, journal=folder, source=as_frame(spark, topic), topic=TOPIC)
 
 
 @pytest.mark.parametrize("content", ["records", "batches", None])
@@ -63,7 +45,8 @@ def test_spark_finds_what_is_injected_as_duckdb_does(
     monkeypatch.setattr(comparison, "EXACT_BELOW", 0)
     instances = draw_instances(SEED, COUNT, chaotic=chaotic, content=content)
     here = audited(tmp_path, instances)
-    there = on_spark(quick, tmp_path, instances, monkeypatch)
+    topic = topic_of([each.run for each in instances])
+    there = audit_in_memory(quick, tmp_path, topic, group_offsets=committed(instances))
     assert [p for each in instances for p in problems(each, there.anomalies)] == []
     for each in instances:
         assert named(each, there) == named(each, here), (each.name, each.number)

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import copy
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
 
-from asyncrevoke.audit.topic.batch_headers import BATCHES
+import pytest
+from unit.journal import written_journal
+
+from asyncrevoke.audit.audited_group import AuditSettings
 from asyncrevoke.journal.format.arrow import pa
+from asyncrevoke.spark.audits import run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
     from unit.journal.written_journal import JournalledTopic
 
-    from asyncrevoke.audit.comparison import Range
+    from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
+    from asyncrevoke.audit.ranges import Bounds
+    from asyncrevoke.audit.results.audit_result import AuditResult
 
 
 def as_frame(spark: SparkSession, topic: JournalledTopic) -> DataFrame:
@@ -29,16 +39,57 @@ def as_frame(spark: SparkSession, topic: JournalledTopic) -> DataFrame:
     return spark.createDataFrame(pa.Table.from_pylist(records, schema))
 
 
-def batches_of(
+@dataclass(frozen=True)
+class MemoryReader:
+    """Reads a topic of memory in the tasks of an audit. Implements
+    ``asyncrevoke.spark.audits.sources.TopicReader``."""
+
+    topic: JournalledTopic
+
+    has_keys = True
+    has_content = True
+
+    @property
+    def bounds(self) -> Mapping[int, Bounds]:
+        """See the protocol."""
+        return self.topic.bounds
+
+    def opened(self, _database: object, bounds: Mapping[int, Bounds]) -> JournalledTopic:
+        """See the protocol."""
+        some = copy.copy(self.topic)
+        some.logs = {number: self.topic.logs[number] for number in bounds}
+        return some
+
+
+def always(value: Any) -> Callable[..., Any]:
+    """A function that returns this value for any arguments."""
+
+    def given(*_: Any, **__: Any) -> Any:
+        return value
+
+    return given
+
+
+def audit_in_memory(
+    spark: SparkSession,
+    folder: Path,
     topic: JournalledTopic,
-) -> Callable[[SparkSession, Sequence[Range]], DataFrame]:
-    """As tasks would read them."""
+    *,
+    group_offsets: AuditedGroupOffsets | None = None,
+    tasks: int | None = None,
+    **options: Any,
+) -> AuditResult:
+    """Audit by fingerprints, with this topic in place of one of brokers."""
+    from pyspark import cloudpickle
 
-    def batches(spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
-        rows: list[Any] = []
-        topic.batches(ranges, rows.append)
-        from asyncrevoke.spark.audits.database import small_frame
-
-        return small_frame(spark, BATCHES, [tuple(r.values()) for b in rows for r in b.to_pylist()])
-
-    return batches
+    for module in (written_journal, sys.modules[__name__]):
+        # Workers cannot import the tests.
+        cast("Any", cloudpickle).register_pickle_by_value(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "log_reader", always(MemoryReader(topic)))
+        patch.setattr(run, "_group_offsets", always(group_offsets))
+        patch.setattr(run, "_settings", always(AuditSettings(exact_below=0)))
+        if tasks is not None:
+            patch.setattr(run, "_tasks", always(tasks))
+        source = {"topic": written_journal.TOPIC, "bootstrap_servers": "nowhere:9092"}
+        return run.audit(spark, journal=folder, source=source, **options)

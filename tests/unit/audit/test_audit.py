@@ -24,9 +24,9 @@ from unit.journal.written_journal import (
 
 from asyncrevoke.audit import comparison, local_engine
 from asyncrevoke.audit.anomalies import DESCRIPTIONS, Anomaly, AnomalyKind
-from asyncrevoke.audit.comparison import AuditSettings
-from asyncrevoke.audit.local_database import LocalDatabase
-from asyncrevoke.audit.report import as_html, for_machines
+from asyncrevoke.audit.audited_group import AuditSettings
+from asyncrevoke.audit.results.report import as_html, for_machines
+from asyncrevoke.audit.sql.database import AuditDatabase
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.reading import read_journal
 
@@ -317,7 +317,7 @@ def test_what_the_topic_does_not_have_makes_no_fingerprint_differ(
 
 
 def test_an_unqueried_table_is_not_built() -> None:
-    database = LocalDatabase()
+    database = AuditDatabase()
     database.define("doubled", "SELECT 2 * n AS n FROM single")
     database.define("broken", "SELECT n FROM nowhere")
     database.put("single", {"n": "INT"}, [(21,)])
@@ -326,7 +326,7 @@ def test_an_unqueried_table_is_not_built() -> None:
 
 
 def test_a_comparison_that_does_not_fit_into_its_memory_says_so() -> None:
-    database = LocalDatabase(memory_limit=2**20)
+    database = AuditDatabase(memory_limit=2**20)
     database.put("numbers", {"n": "INT"}, [(10_000_000,)])
     with pytest.raises(ConfigError, match="memory_limit="):
         database.rows("SELECT list(i) FROM numbers, generate_series(1, n) made(i)")

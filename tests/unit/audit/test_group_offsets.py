@@ -20,10 +20,10 @@ from unit.journal.written_journal import (
 )
 
 from asyncrevoke.audit import comparison
-from asyncrevoke.audit.coverage import as_json, coverage_lines
 from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
 from asyncrevoke.audit.local_engine import audit
-from asyncrevoke.audit.report import as_html
+from asyncrevoke.audit.results.coverage import as_json, coverage_lines
+from asyncrevoke.audit.results.report import as_html
 from asyncrevoke.journal.format.schema import CallOutcome, RowKind
 from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.journal.recording.entries import Fact
@@ -31,7 +31,7 @@ from asyncrevoke.journal.recording.entries import Fact
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from asyncrevoke.audit.comparison import AuditResult
+    from asyncrevoke.audit.results.audit_result import AuditResult
 
 # When the broker is asked: after all members have ended.
 LATER = at(10_000)

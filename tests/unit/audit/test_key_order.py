@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from asyncrevoke.audit.anomalies import AnomalyKind
-from asyncrevoke.audit.local_database import LocalDatabase
 from asyncrevoke.audit.rules.queries import rules
 from asyncrevoke.audit.rules.tables import RuleParameters, definitions
+from asyncrevoke.audit.sql.database import AuditDatabase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,12 +34,12 @@ class Call(NamedTuple):
     attempt: int = 1
 
 
-def database_of(calls: Sequence[Call]) -> LocalDatabase:
-    database = LocalDatabase()
+def database_of(calls: Sequence[Call]) -> AuditDatabase:
+    database = AuditDatabase()
     database.put("attempts", ATTEMPTS, calls)
     database.put("resets", {"part": "INT"}, [])
     database.put("sought", {"part": "INT", "lo": "BIGINT", "hi": "BIGINT"}, [])
-    database.define("disordered", definitions(database.dialect, NO_SKEW)["disordered"])
+    database.define("disordered", definitions(NO_SKEW)["disordered"])
     return database
 
 
@@ -82,7 +82,7 @@ def test_the_order_of_random_calls_is_what_comparing_each_pair_says(seed: int) -
         )
     chance.shuffle(calls)
     database = database_of(calls)
-    rows = database.rows(rules(database.dialect, NO_SKEW)[AnomalyKind.KEY_ORDER])
+    rows = database.rows(rules(NO_SKEW)[AnomalyKind.KEY_ORDER])
     assert {(part, key, off) for part, off, _, key, *_ in rows} == out_of_order(calls)
     disordered = {*database.rows("SELECT part, lane FROM disordered")}
     assert disordered >= {(part, key) for part, key, _ in out_of_order(calls)}
@@ -99,5 +99,5 @@ def test_records_of_one_batch_are_not_compared_with_each_other() -> None:
 def test_two_sessions_that_handle_one_batch_at_the_same_time_are_compared() -> None:
     first, second = Call("a", 0, 1, 7, 10, 20), Call("b", 0, 2, 7, 10, 20)
     database = database_of([first, second])
-    ((part, lo, *_),) = database.rows(rules(database.dialect, NO_SKEW)[AnomalyKind.KEY_ORDER])
+    ((part, lo, *_),) = database.rows(rules(NO_SKEW)[AnomalyKind.KEY_ORDER])
     assert (part, lo) == (0, 2)

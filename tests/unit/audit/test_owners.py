@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from unit.journal.written_journal import MS, A, B, at, audited, clean_run, found
 
-from asyncrevoke.audit.comparison import AuditSettings
+from asyncrevoke.audit.audited_group import AuditSettings
 from asyncrevoke.journal.format.schema import RowKind
 from asyncrevoke.journal.recording.entries import Attempts, Fact
 

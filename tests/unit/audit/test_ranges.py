@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import pytest
 
-from asyncrevoke.audit.comparison import Range
 from asyncrevoke.audit.errors import TopicError
+from asyncrevoke.audit.ranges import Range
 from asyncrevoke.audit.topic.batch_reader import read_batches
 from asyncrevoke.model import PollResult, Record, TopicPartition
 from asyncrevoke.ranges.reader import Reader

@@ -10,7 +10,7 @@ import pytest
 from unit.journal.written_journal import audited, clean_run
 
 import asyncrevoke
-from asyncrevoke.audit.report import write_report
+from asyncrevoke.audit.results.report import write_report
 from asyncrevoke.pages.files import write_report_file
 
 

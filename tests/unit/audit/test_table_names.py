@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncrevoke.audit.sql.table_names import tables_of, with_places
+from asyncrevoke.audit.sql.table_names import tables_of
 
 
 def test_tables_come_after_from_and_join_and_columns_do_not() -> None:
@@ -12,11 +12,3 @@ def test_tables_come_after_from_and_join_and_columns_do_not() -> None:
         WHERE EXISTS (SELECT 1 FROM (SELECT * FROM resets) r JOIN journal AS b ON b.off = r.off)
     """
     assert tables_of(query) == ("journal", "live", "resets")
-
-
-def test_a_replaced_table_keeps_its_alias() -> None:
-    query = "SELECT a.n, b.n, c.n FROM a JOIN b AS x ON x.n = a.n JOIN c ON c.n = a.n"
-    placed = with_places(query, {"a", "b"})
-    assert placed == (
-        "SELECT a.n, b.n, c.n FROM {a} AS a JOIN {b} AS x ON x.n = a.n JOIN c ON c.n = a.n"
-    )

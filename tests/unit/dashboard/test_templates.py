@@ -47,7 +47,7 @@ def test_a_value_that_a_template_was_not_given_is_an_error() -> None:
     with pytest.raises(UndefinedError, match="'text' is undefined"):
         templates._environment().from_string("{{ text }}").render()
     with pytest.raises(UndefinedError):
-        render("audit/report.html")
+        render("audit/results/report.html")
     with pytest.raises(TemplateNotFound):
         render("../conftest.py")
 

@@ -9,8 +9,8 @@ import pytest
 from unit.journal.written_journal import A, B, JournalMember, audited, clean_run
 
 from asyncrevoke import ConfigError
-from asyncrevoke.audit.comparison import isolation_level_of
-from asyncrevoke.audit.local_database import LocalDatabase
+from asyncrevoke.audit.audited_group import isolation_level_of
+from asyncrevoke.audit.sql.database import AuditDatabase
 from asyncrevoke.audit.sql.text import Sql, compose, identifier, literal
 from asyncrevoke.journal.format import rows
 from asyncrevoke.journal.format.arrow import pa, pq
@@ -164,7 +164,7 @@ def test_no_query_reaches_beyond_the_tables_of_an_audit(
     of_python = pa.table({"a": [1]})
     (tmp_path / "secret.csv").write_text("a\n1\n")
     monkeypatch.chdir(tmp_path)
-    database = LocalDatabase()
+    database = AuditDatabase()
     try:
         with pytest.raises(Exception, match=r"(disabled|locked|does not exist)"):
             database.rows(Sql(query))
@@ -178,7 +178,7 @@ def test_what_does_not_fit_into_memory_goes_to_a_folder_of_this_user_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    database = LocalDatabase()
+    database = AuditDatabase()
     (folder,) = tmp_path.iterdir()
     assert folder.stat().st_mode & 0o777 == 0o700
     assert database.rows("SELECT current_setting('temp_directory')") == [(str(folder),)]
@@ -189,7 +189,7 @@ def test_what_does_not_fit_into_memory_goes_to_a_folder_of_this_user_alone(
 @pytest.mark.parametrize("word", ["a b", 'a"', "a`", "a'", "", "1a", "ä", "a\n"])
 def test_only_words_are_quoted_in_queries(word: str) -> None:
     with pytest.raises(ValueError, match="is not allowed in a query"):
-        identifier(word, '"')
+        identifier(word)
     with pytest.raises(ValueError, match="is not allowed in a query"):
         literal(word)
 
@@ -201,5 +201,5 @@ def test_only_numbers_that_sql_has_are_parts_of_queries(number: float) -> None:
 
 
 def test_parts_of_queries_are_not_templates() -> None:
-    part: Any = compose("{name}", name=identifier("a", '"'))
+    part: Any = compose("{name}", name=identifier("a"))
     assert compose("SELECT {part} + {number}", part=part, number=-1) == 'SELECT "a" + -1'

@@ -6,8 +6,9 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from asyncrevoke.audit.comparison import AuditResult, AuditSettings, Bounds, Range
+from asyncrevoke.audit.audited_group import AuditSettings
 from asyncrevoke.audit.local_engine import audit
+from asyncrevoke.audit.ranges import Bounds, Range
 from asyncrevoke.audit.topic.batch_headers import BATCHES
 from asyncrevoke.journal.format.arrow import pa, pq
 from asyncrevoke.journal.format.hashing import key_hash, key_hashes, record_hashes
@@ -28,9 +29,10 @@ from asyncrevoke.model import Record
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Container, Sequence
     from pathlib import Path
 
+    from asyncrevoke.audit.results.audit_result import AuditResult
     from asyncrevoke.journal.format.schema import Content
 
 TOPIC = "orders"
@@ -114,6 +116,7 @@ class JournalledTopic:
         ranges: Sequence[Range],
         take: Callable[[Any], None],
         take_headers: Callable[[Any], None] | None = None,
+        hashless: Container[int] = (),
     ) -> None:
         self.asked += ranges
         if take_headers is not None:
@@ -124,6 +127,8 @@ class JournalledTopic:
             keys, values = [r.key for r in found], [r.value for r in found]
             hashes = pa.array(record_hashes(keys, values, key_hashes(keys)), pa.uint64())
             of_keys = [None if key is None else key_hash(key) for key in keys]
+            if each.partition in hashless:
+                hashes, of_keys = pa.nulls(len(found), pa.uint64()), [None] * len(found)
             take(
                 pa.RecordBatch.from_pydict(
                     {

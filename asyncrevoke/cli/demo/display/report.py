@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from asyncrevoke.audit.comparison import AuditResult
+    from asyncrevoke.audit.results.audit_result import AuditResult
     from asyncrevoke.cli.demo.judge import GroupResult, Stall
     from asyncrevoke.cli.demo.member.config import Client
 
@@ -139,7 +139,7 @@ def print_json(
         },
     }
     if audited is not None:
-        from asyncrevoke.audit.report import counts
+        from asyncrevoke.audit.results.report import counts
 
         printed["audit"] = {
             "status": audited.status,

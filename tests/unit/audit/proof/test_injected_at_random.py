@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from unit.audit.proof.proof import Instance
 
-    from asyncrevoke.audit.comparison import AuditResult
+    from asyncrevoke.audit.results.audit_result import AuditResult
     from asyncrevoke.journal.format.schema import Content
 
 COUNT = int(os.environ.get("ASYNCREVOKE_INJECTED", "2"))

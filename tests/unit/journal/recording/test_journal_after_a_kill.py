@@ -25,7 +25,7 @@ from unit.journal.written_journal import (
     record,
 )
 
-from asyncrevoke.audit.comparison import AuditResult, AuditSettings
+from asyncrevoke.audit.audited_group import AuditSettings
 from asyncrevoke.audit.local_engine import audit
 from asyncrevoke.cli.journal import journal as commands
 from asyncrevoke.journal import segments
@@ -34,6 +34,8 @@ from asyncrevoke.journal.segments import JournalSession, seal_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from asyncrevoke.audit.results.audit_result import AuditResult
 
 HERE = Path(__file__).parent
 # How many processes are killed.

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asyncrevoke.audit.anomalies import DESCRIPTIONS, Anomaly, AnomalyKind, Severity
-from asyncrevoke.audit.coverage import as_json, coverage_lines, shown_time
+from asyncrevoke.audit.results.coverage import as_json, coverage_lines, shown_time
 from asyncrevoke.pages.drawing import Drawing
 from asyncrevoke.pages.files import write_report_file
 from asyncrevoke.pages.templates import render
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from asyncrevoke.audit.comparison import AuditResult
+    from asyncrevoke.audit.results.audit_result import AuditResult
 
 # Anomalies on the page. The JSON has all of them.
 _SHOWN = 500
@@ -65,7 +65,7 @@ def counts(anomalies: Iterable[Anomaly]) -> dict[AnomalyKind, int]:
 def as_html(audited: AuditResult) -> str:
     """The page."""
     return render(
-        "audit/report.html",
+        "audit/results/report.html",
         result=audited,
         counts=counts(audited.anomalies),
         descriptions=DESCRIPTIONS,

@@ -1,0 +1,109 @@
+"""The group that an audit is about: its sessions, the order of its handlers, its offsets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.journal.format.facts import facts_of
+from asyncrevoke.journal.reading import SessionState
+from asyncrevoke.printable import shown_option
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable
+
+# With fewer records, comparing fingerprints first takes longer than comparing all records.
+EXACT_BELOW: Final = 4_000_000
+
+
+class AuditSettings(NamedTuple):
+    """Settings of an audit. ``skew``: the largest difference between clocks of machines, in
+    seconds; ``stall``: the longest handover that is not reported, in seconds; ``exact``: compare
+    every record; ``exact_below``: compare every record if there are fewer (None: ``EXACT_BELOW``).
+    """
+
+    skew: float = 0.05
+    stall: float = 10.0
+    exact: bool = False
+    exact_below: int | None = None
+
+
+class HandlerOrder(NamedTuple):
+    """The ``order_by`` that all handlers of the topic share (None if they differ), and whether
+    records with null keys are ordered, too."""
+
+    by: str | None
+    nulls: bool
+
+
+class AuditedGroup(NamedTuple):
+    """The group to audit, and how. ``name`` is None for consumers without a group. Without
+    ``group_offsets``, the committed offsets are not audited."""
+
+    topic: str
+    name: str | None
+    sessions: tuple[SessionState, ...]
+    orders: HandlerOrder
+    group_offsets: AuditedGroupOffsets | None = None
+    settings: AuditSettings = AuditSettings()
+
+    def offsets_of(self, partitions: Container[int]) -> AuditedGroupOffsets | None:
+        """The committed offsets of these partitions."""
+        known = self.group_offsets
+        if known is None:
+            return None
+        some = {part: offset for part, offset in known.offsets.items() if part in partitions}
+        return known._replace(offsets=some)
+
+
+def group_of(
+    known: Iterable[tuple[str | None, str | None]], topic: str, group: str | None
+) -> str | None:
+    """The group to audit, chosen from the journal's (topic, group) pairs. Raises ConfigError if
+    none or several match."""
+    pairs = set(known)
+    groups = {of for name, of in pairs if name == topic}
+    if not groups:
+        topics = ", ".join(sorted({name for name, _ in pairs if name is not None}))
+        raise ConfigError(
+            f"the journal has no rows of topic {shown_option(topic)}; it has rows of {topics}"
+        )
+    named = ", ".join(sorted(str(name) for name in groups))
+    if group is not None:
+        if group not in groups:
+            raise ConfigError(
+                f"no group {shown_option(group)} has read {shown_option(topic)}: the journal has "
+                f"{named}"
+            )
+        return group
+    if len(groups) > 1:
+        raise ConfigError(
+            f"consumers of several groups have read {shown_option(topic)}: choose one with "
+            f"group=... ({named})"
+        )
+    return groups.pop()
+
+
+def sessions_of_group(
+    sessions: Iterable[SessionState], group: str | None
+) -> tuple[SessionState, ...]:
+    """The sessions of this group. Includes a session whose BEGIN row is missing, because it may be
+    of any group. Excludes a session that was killed before its first row."""
+    return tuple(s for s in sessions if s.begun and (not s.facts or s.facts.get("group") == group))
+
+
+def handler_order_of(facts: Iterable[str], sessions: Iterable[SessionState]) -> HandlerOrder:
+    """The configured order of the handlers. ``facts`` are those of the TOPIC rows."""
+    said = [facts_of(each).get("order_by") for each in facts]
+    orders = {by if isinstance(by, str) else None for by in said}
+    nulls = all(state.facts.get("null_keys") == "ordered" for state in sessions)
+    return HandlerOrder(orders.pop() if len(orders) == 1 else None, nulls)
+
+
+def isolation_level_of(
+    sessions: Iterable[SessionState],
+) -> Literal["read_committed", "read_uncommitted"]:
+    """The isolation level of the consumers, to read the topic with."""
+    levels = [state.facts.get("isolation_level") for state in sessions]
+    return "read_uncommitted" if "read_uncommitted" in levels else "read_committed"
