@@ -97,7 +97,7 @@ def summary_of(batch: RecordBatch) -> Summary:
     return Summary(found, runs)
 
 
-def _coded(column: Any) -> tuple[NDArray[Any], list[str | None]]:  # noqa: ANN401 - pyarrow's
+def _coded(column: Any) -> tuple[NDArray[np.int32], list[str | None]]:  # noqa: ANN401 - pyarrow's
     """The texts of a column as positions in the list of distinct ones."""
     coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     texts = coded.dictionary.to_pylist()
@@ -107,15 +107,17 @@ def _coded(column: Any) -> tuple[NDArray[Any], list[str | None]]:  # noqa: ANN40
 def _said_in(
     rows: Any,  # noqa: ANN401 - pyarrow's
     group: NDArray[np.int64],
-    codes: NDArray[Any],
+    codes: NDArray[np.int32],
     kinds: Sequence[str | None],
 ) -> dict[int, list[tuple[str, str | None]]]:
     """The kind and the facts of the BEGIN, END, TOPIC and DAMAGED rows, by their group."""
     few = np.array([code for code, kind in enumerate(kinds) if kind in _FEW], codes.dtype)
     facts = rows.column("facts")
     said: dict[int, list[tuple[str, str | None]]] = defaultdict(list)
-    for row in np.flatnonzero(np.isin(codes, few)).tolist():
-        said[int(group[row])].append((str(kinds[codes[row]]), facts[row].as_py()))
+    rows_of_few: NDArray[np.int64] = np.flatnonzero(np.isin(codes, few))
+    for row in rows_of_few.tolist():
+        kind = str(kinds[int(codes[row])])
+        said[int(group[row])].append((kind, facts[row].as_py()))
     return said
 
 
