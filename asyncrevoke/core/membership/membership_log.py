@@ -37,6 +37,11 @@ class MembershipLog:
             to_go=to_go,
         )
 
+    def left(self, error: str | None) -> None:
+        """The member has left; ``error`` says why the coordinator has not confirmed it."""
+        fields = {} if error is None else {"error": error}
+        self._outbox.emit("info", "left the group", group=self._group_id, **fields)
+
     def confirmed(self, now: float) -> None:
         """The coordinator has confirmed the membership."""
         self._log.over(now, _MEMBERSHIP, "membership is confirmed again")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.io.effects import Channel, Node, ResetConnection
+from asyncrevoke.core.membership.membership_log import MembershipLog
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     JoinGroupResponse,
@@ -43,6 +44,7 @@ class LeaveGroup:
         member: LeaveGroupReactions,
     ) -> None:
         self._outbox = outbox
+        self._log = MembershipLog(outbox, config.group_id)
         self._group_id = config.group_id or ""
         self._instance_id = config.group_instance_id
         self._timeout = min(config.request_timeout, _TIMEOUT)
@@ -58,14 +60,16 @@ class LeaveGroup:
         # Whether LeaveGroup is to be sent (again), and whether a JoinGroup is outstanding.
         self._owed = False
         self._joins = False
-        # The response to the last LeaveGroup.
-        self._response: str | None = None
+        # Whether a LeaveGroup was answered, and why the last one did not succeed.
+        self._answered = False
+        self._error: str | None = None
 
     def leave(self, now: float, member_id: str, reason: str) -> None:
         """Send LeaveGroup when the coordinator is known; for a member without an id, when its
         JoinGroup is answered with one."""
         self.cancel()
-        self._member_id, self._reason, self._response = member_id, reason, None
+        self._member_id, self._reason = member_id, reason
+        self._answered, self._error = False, None
         self._owed = bool(member_id)
         self._joins = self._joining.hand_over(self._join_answered)
         self._outbox.set_timer(_TIMER, now + self._timeout, self._overdue)
@@ -120,9 +124,11 @@ class LeaveGroup:
 
     def _leave_answered(self, now: float, reply: Reply) -> None:
         self._outstanding = None
-        self._response = (
-            reply.error.name if isinstance(reply, LeaveGroupResponse) else "no response"
-        )
+        self._answered = True
+        if not isinstance(reply, LeaveGroupResponse):
+            self._error = "no response"
+        else:
+            self._error = None if reply.error is ErrorCode.none else reply.error.name
         self._proceed(now)
 
     def _join_answered(self, now: float, reply: Reply) -> None:
@@ -142,14 +148,13 @@ class LeaveGroup:
         self._end(now)
 
     def _end(self, now: float) -> None:
-        if self._response is None and (self._owed or self._outstanding is not None):
+        if not self._answered and (self._owed or self._outstanding is not None):
             self._outbox.emit(
                 "warning",
                 "left without notifying the coordinator; partitions move at session timeout",
                 group=self._group_id,
             )
         else:
-            response = self._response or "no response"
-            self._outbox.emit("info", "left the group", group=self._group_id, response=response)
+            self._log.left(self._error)
         self.cancel()
         self._member.leave_ended(now)

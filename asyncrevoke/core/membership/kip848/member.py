@@ -455,8 +455,7 @@ class ConsumerGroupMembership:
 
     def _leave_answered(self, now: float, reply: ConsumerGroupHeartbeatResponse) -> None:
         if self.state is MemberState.LEAVING:
-            response = reply.error.name
-            self._outbox.emit("info", "left the group", group=self._group_id, response=response)
+            self._log.left(None if reply.error is ErrorCode.none else reply.error.name)
             self._left(now)
         else:
             self._release_instance = False

@@ -49,6 +49,24 @@ def test_who_owes_nothing_leaves_at_once(eager: bool, leave: Callable[..., int])
     assert group.heard(NotifyKind.LOST) == []
 
 
+@pytest.mark.parametrize(
+    ("answer", "fields"),
+    [
+        (ErrorCode.none, {}),
+        (ErrorCode.unknown_member_id, {"error": "unknown_member_id"}),
+    ],
+)
+def test_the_log_line_of_leaving_has_an_error_only_if_there_is_one(
+    answer: ErrorCode, fields: dict[str, str]
+) -> None:
+    group = ScriptedGroup()
+    group.become_member(0, 1)
+    group.close()
+    group.answer_leave(answer)
+    (line,) = group.named("left the group")
+    assert dict(line.fields) == {"group": "billing", **fields}
+
+
 @BOTH
 @EITHER_WAY
 def test_what_was_done_is_committed_before_leaving(eager: bool, leave: Callable[..., int]) -> None:
