@@ -13,6 +13,7 @@ from asyncrevoke.core.io.effects import Channel, Failed
 from asyncrevoke.core.io.fatal_error import FATAL_FAILURES, fatal_error
 from asyncrevoke.core.io.wait_log import WaitLog
 from asyncrevoke.core.partition.instance import InstanceState
+from asyncrevoke.core.position.reset_log import ResetCause, ResetLog
 from asyncrevoke.core.position.search import AwaitedOffset, PositionSearch
 from asyncrevoke.errors import (
     FatalError,
@@ -98,6 +99,7 @@ class PositionResolver:
         self._wall_clock = wall_clock
         self._reactions = reactions
         self._log = WaitLog(outbox)
+        self._resets = ResetLog(outbox)
         self._complete_topics: Collection[str] = ()
         self._searches: _Searches = {}
         self._fetching_offsets = False
@@ -376,14 +378,8 @@ class PositionResolver:
             )
         else:
             timestamp = EARLIEST_TIMESTAMP if policy == "earliest" else LATEST_TIMESTAMP
-        self._outbox.emit(
-            "warning" if out_of_range else "info",
-            "position is reset",
-            partition=str(instance.partition),
-            policy=str(policy),
-            reason=why,
-        )
-        self._searches[instance].by_time(timestamp)
+        cause = ResetCause(out_of_range, str(policy), why)
+        self._searches[instance].by_policy(timestamp, cause)
         self._searches[instance].wait_until(now)
 
     def _listed(self, now: float, node: Node, asked: _Searches, reply: Reply) -> None:
@@ -394,6 +390,7 @@ class PositionResolver:
                 offsets = {offset.partition: offset for offset in reply.offsets}
                 for instance, search in current.items():
                     self._handle_listed(now, instance, search, offsets.get(instance.partition))
+                self._resets.write()
             case Failed() as failed if failed.kind in FATAL_FAILURES:
                 self._fail(now, current, fatal_error(failed))
             case _:
@@ -463,7 +460,9 @@ class PositionResolver:
         *,
         from_reset: bool,
     ) -> None:
-        del self._searches[instance]
+        search = self._searches.pop(instance)
+        if search.reset_cause is not None:
+            self._resets.found(search.reset_cause, instance.partition, found.offset)
         if not self._searches:
             self._log.over(now, "position", "all positions are known")
         self._reactions.position_found(now, instance, found, from_reset)

@@ -9,6 +9,7 @@ from asyncrevoke.backoff import Backoff
 
 if TYPE_CHECKING:
     from asyncrevoke.core.partition.offset_tracker import OffsetTracker
+    from asyncrevoke.core.position.reset_log import ResetCause
 
 _FIRST_BACKOFF = 0.1
 _LONGEST_BACKOFF = 2.0
@@ -34,6 +35,8 @@ class PositionSearch:
         # The end of the log, read before a search by timestamp: without a record that young, the
         # instance starts there, and not at a later end that would skip new records.
         self.end: tuple[int, int] | None = None
+        # Why the reset policy applies; None for a committed offset, and for a seek.
+        self.reset_cause: ResetCause | None = None
         self.asked = False
         self.due = now
         self.backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
@@ -61,6 +64,11 @@ class PositionSearch:
         self.asked = False
         delay = self.backoff.failed()
         self.due = now + (delay if slow is None else slow)
+
+    def by_policy(self, timestamp: int, cause: ResetCause) -> None:
+        """The reset policy applies: look for the first record at or after this time."""
+        self.reset_cause = cause
+        self.by_time(timestamp)
 
     def by_time(self, timestamp: int) -> None:
         """Look for the first record at or after this time."""
