@@ -18,7 +18,7 @@ from asyncrevoke.errors import (
     IllegalStateError,
 )
 from asyncrevoke.handlers.host import HandlerHost
-from asyncrevoke.runtime.hooks.rebalance_listener import RebalanceListener
+from asyncrevoke.runtime.hooks.rebalance_listener import RebalanceListener, check_listener
 from asyncrevoke.runtime.loop.event_loop import check_event_loop
 from asyncrevoke.runtime.loop.signals import drain_on_signals
 from asyncrevoke.runtime.session.partition_calls import PartitionCalls
@@ -98,7 +98,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         self._config = ConsumerConfig.from_options(**options)
         super().__init__(*read_from(topics, pattern, "Consumer", self._group_protocol))
         self._check_assignors()
-        self._listener = listener
+        self._listener = check_listener(listener)
         self._journal = journal
         self._handler_host = HandlerHost(self._config, resources, decoder, worker_resources)
         self._handlers: asyncio.Task[None] | None = None

@@ -22,6 +22,9 @@ DEFAULT_PORT = 9092
 SCRAM_MAX_ITERATIONS = 100_000
 FETCH_MAX_BYTES = 50 * 1024 * 1024
 ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky")
+# Limits of options for which longer times are milliseconds by mistake.
+HOUR = 3600.0
+DAY = 24 * HOUR
 # Kafka carries times as 32 bits of milliseconds and sizes as 32 bits of bytes.
 _MOST_SECONDS = 2_147_483.0
 _MOST_BYTES = 2_147_483_647
@@ -166,8 +169,8 @@ def optional(check: Check) -> Check:
     return lambda name, value: None if value is None else check(name, value)
 
 
-def seconds(*, zero: bool = False) -> Check:
-    """A duration in seconds; 0 only if ``zero``."""
+def seconds(*, zero: bool = False, most: float = _MOST_SECONDS) -> Check:
+    """A duration in seconds, at most ``most``; 0 only if ``zero``."""
 
     def check(name: str, value: object) -> float:
         if isinstance(value, timedelta):
@@ -176,9 +179,9 @@ def seconds(*, zero: bool = False) -> Check:
             raise ConfigError(f"{name} is in seconds, a number, not {_describe(value)}")
         if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
             raise ConfigError(f"{name}={value} must be {'at least' if zero else 'more than'} 0 s")
-        if value > _MOST_SECONDS:
+        if value > most:
             raise ConfigError(
-                f"{name}={value} is in seconds, at most {_MOST_SECONDS:.0f}: "
+                f"{name}={value} is in seconds, at most {most:.0f}: "
                 f"if these were milliseconds, use {name}={value / 1000}"
             )
         return float(value)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.printable import shown_option
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
@@ -43,3 +46,26 @@ class RebalanceListener:
 
         Called for a partition after 5 s, and then every 30 s; also while the consumer closes.
         """
+
+
+_CALLBACKS = (
+    "on_partitions_assigned",
+    "on_partitions_revoked",
+    "on_partitions_lost",
+    "on_revocation_delayed",
+)
+
+
+def check_listener(listener: object) -> RebalanceListener | None:
+    """Raise ConfigError, with a hint, for an object that has none of the callbacks."""
+    if isinstance(listener, type):
+        name = listener.__name__
+        raise ConfigError(f"listener={name} is a class: create an object, listener={name}()")
+    if listener is not None and not any(
+        callable(getattr(listener, name, None)) for name in _CALLBACKS
+    ):
+        raise ConfigError(
+            f"listener={shown_option(listener)} has none of the methods {', '.join(_CALLBACKS)}: "
+            "inherit from RebalanceListener, and override those that you need"
+        )
+    return cast("RebalanceListener | None", listener)

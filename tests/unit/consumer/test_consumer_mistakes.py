@@ -26,6 +26,7 @@ from asyncrevoke.errors import (
     PartitionLostError,
 )
 from asyncrevoke.model import OffsetAndMetadata, TopicPartition
+from asyncrevoke.runtime.hooks.rebalance_listener import RebalanceListener
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -63,6 +64,8 @@ def with_handler() -> ScriptedConsumer:
         (lambda: Consumer("a", pattern="b"), "topics and pattern exclude each other"),
         (lambda: Consumer(pattern="("), "no regular expression"),
         (lambda: Consumer(pattern=""), "regular expression, not ''"),
+        (lambda: Consumer(listener=3), "none of the methods on_partitions_assigned"),  # type: ignore[arg-type]
+        (lambda: Consumer(listener=RebalanceListener), "listener=RebalanceListener()"),  # type: ignore[arg-type]
         (lambda: consumer().subscribe(["a"]), "use subscribe('a')"),  # type: ignore[arg-type]
         (lambda: consumer().subscribe(), "subscribe needs topics"),
         (lambda: consumer().subscribe("a", pattern="b"), "topics and pattern exclude"),
