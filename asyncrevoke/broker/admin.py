@@ -122,10 +122,11 @@ class Admin:
 
     def create_topic(
         self, name: str, partitions: int, replication: int, config: Mapping[str, str]
-    ) -> None:
-        """Create a topic; returns when the controller has accepted it.
+    ) -> int:
+        """Create a topic; returns its number of partitions when the controller has accepted it.
 
-        With -1 for partitions or replicas, the broker uses its defaults (KIP-464).
+        With -1 for partitions or replicas, the broker uses its defaults (KIP-464). The number is -1
+        if the broker chose it, and this user may not see it (DESCRIBE_CONFIGS on the topic).
         """
         topic = create_topics.CreatableTopic(
             name=TopicName(name),
@@ -140,6 +141,9 @@ class Admin:
         response = self._response_to(CreateTopicsRequest(topics=(topic,)))
         for result in response.topics:
             _check(f"creating topic {name!r}", result.error_code, result.error_message)
+            if partitions < 0:
+                return result.num_partitions
+        return partitions
 
     def add_partitions(self, name: str, total: int) -> None:
         """Raise a topic's number of partitions to ``total``."""

@@ -33,7 +33,7 @@ from asyncrevoke.cli.terminal import (
 from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
 from asyncrevoke.dead_letters.stored_dead_letter import NoDeadLetter, StoredDeadLetter
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.printable import printable, printable_json
+from asyncrevoke.printable import counted, printable, printable_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -271,7 +271,8 @@ def reprocess(
         print(printable_json(msgspec.json.encode(result).decode()))
     else:
         outcomes = ", ".join(f"{n:,} {name}" for name, n in sorted(result.outcomes.items()))
-        print(printable(f"{result.selected:,} dead letters{f': {outcomes}' if outcomes else ''}"))
+        selected = counted(result.selected, "dead letter")
+        print(printable(f"{selected}{f': {outcomes}' if outcomes else ''}"))
         _print_named(result.named)
     if result.failed:
         raise typer.Exit(INCONCLUSIVE)
@@ -400,11 +401,11 @@ def _print_listing(listing: Listing) -> None:
         )
     if listing.rows:
         Console(width=None if Console().is_terminal else 240).print(table)
-    print(f"{listing.count:,} dead letters in {listing.topic}")
+    print(f"{counted(listing.count, 'dead letter')} in {listing.topic}")
     if listing.other:
-        print(f"{listing.other:,} of them have other origins and errors")
+        print(f"{listing.other:,} of them with other origins and errors")
     if listing.no_dead_letters:
-        print(f"{listing.no_dead_letters:,} records are not dead letters")
+        print(f"{counted(listing.no_dead_letters, 'other record')} in {listing.topic}")
         _print_named(listing.named)
 
 
@@ -413,7 +414,7 @@ def _print_result(result: ReplayResult, *, dry_run: bool) -> None:
     where = ", ".join(f"{count:,} to {topic}" for topic, count in sorted(result.by_topic.items()))
     print(printable(f"{result.sent:,} {what}{f' ({where})' if where else ''}"))
     if result.sent_before:
-        print(f"{result.sent_before:,} were sent before")
+        print(f"{result.sent_before:,} sent before")
     if result.stopped:
         print("interrupted; start it again to continue")
     if result.not_sent:

@@ -12,6 +12,7 @@ from asyncrevoke.cli.options.connection_options import ConnectionOptions, connec
 from asyncrevoke.cli.terminal import FAILED, USAGE, failed_with, print_error
 from asyncrevoke.config.topics import check_topics
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.printable import counted
 
 if TYPE_CHECKING:
     from asyncrevoke.broker.admin import Admin
@@ -63,12 +64,13 @@ def create(
     failed = False
     for name, count in wanted.items():
         try:
-            admin.create_topic(name, count or partitions or -1, replicas or -1, {})
+            created = admin.create_topic(name, count or partitions or -1, replicas or -1, {})
         except (BrokerRequestError, OSError) as error:
             print_error(error)
             failed = True
         else:
-            print(f"created {name}")
+            size = f" with {counted(created, 'partition')}" if created > 0 else ""
+            print(f"created {name}{size}")
     if failed:
         raise typer.Exit(FAILED)
 

@@ -91,7 +91,7 @@ def test_dead_letters_are_listed_shown_and_replayed_once(kafka: HandlerTopic) ->
     again = command("replay", kafka.dead)
     assert again.exit_code == 0, again.output
     assert "3 sent" in again.stdout
-    assert "2 were sent before" in again.stdout
+    assert "2 sent before" in again.stdout
     records = asyncio.run(written(kafka))
     assert [each.value for each in records] == [b"1", b"3", b"0", b"2", b"4"]
     assert {each.headers for each in records} == {(("n", b"1"), ("asyncrevoke-replays", b"1"))}
@@ -155,6 +155,12 @@ def test_a_topic_that_does_not_exist_and_wrong_options_are_named(kafka: HandlerT
     ):
         result = command(*arguments)
         assert result.exit_code == 2, (arguments, result.output)
+
+
+@pytest.mark.kafka_topic(partitions=1)
+def test_one_dead_letter_is_listed_in_the_singular(kafka: HandlerTopic) -> None:
+    asyncio.run(write(kafka, 1))
+    assert command("list", kafka.dead).stdout.endswith(f"\n1 dead letter in {kafka.dead}\n")
 
 
 APP = """

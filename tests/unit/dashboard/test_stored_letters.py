@@ -54,6 +54,8 @@ def test_dead_letters_are_counted_by_origin_and_error_and_the_newest_are_listed(
     ]
     assert "earlier offsets" not in html
     assert "place=" not in html
+    assert ">3 dead letters" in html
+    assert ">1 dead letter<" in shown(reading(letter(1)))
 
 
 def test_a_part_of_a_topic_is_named_as_a_part() -> None:
