@@ -170,10 +170,11 @@ class PositionResolver:
                 search.set_topic_unknown(not self._knows_topic(instance))
                 if search.topic_unknown:
                     # The name alone may refer to another topic by then.
-                    self._cluster.refresh(now, f"the topic of {instance.partition} is unknown")
-                    self._retry_later(now, instance, search, "its topic is unknown")
+                    self._await_metadata(now, instance, search)
                 else:
                     committed.append(instance)
+            elif not self._knows_topic(instance):
+                self._await_metadata(now, instance, search)
             elif (leader := self._cluster.leader(instance.partition)) is None:
                 self._cluster.refresh(now, f"no leader for {instance.partition}")
                 self._retry_later(now, instance, search, "its leader is unknown")
@@ -223,6 +224,13 @@ class PositionResolver:
 
     def _knows_topic(self, instance: PartitionInstance) -> bool:
         return self._cluster.partitions(instance.partition.topic) is not None
+
+    def _await_metadata(
+        self, now: float, instance: PartitionInstance, search: PositionSearch
+    ) -> None:
+        """Wait for the metadata of the topic. ClusterMetadata logs it if the topic is missing."""
+        self._cluster.refresh(now, f"the topic of {instance.partition} is unknown")
+        search.retry_later(now, None)
 
     def _retry_later(
         self,

@@ -26,6 +26,7 @@ from asyncrevoke.errors import (
     PartitionsError,
     TopicAuthorizationError,
 )
+from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -98,6 +99,21 @@ def test_positions_that_one_response_resets_share_a_log_line_with_their_offsets(
     offsets = cast("dict[str, int]", line.fields["offsets"])
     assert len(offsets) == 100
     assert offsets["orders-3"] == 3
+
+
+@pytest.mark.parametrize("group_id", ["billing", None])
+def test_no_wait_for_the_first_metadata_of_a_topic_is_logged(group_id: str | None) -> None:
+    world = PositionWorld(group_id=group_id)
+    instance = PartitionInstance(TopicPartition("orders.dlq", 0), 7)
+    world.positions.find(world.now, [instance])
+    world.know(topic("orders.dlq", {0: 1}, epoch=2))
+    if group_id is not None:
+        send, _ = world.only(OffsetFetchRequest)
+        nothing = FetchedOffset(partition=instance.partition, error=NONE, offset=-1)
+        world.reply(send, OffsetFetchResponse(error=NONE, offsets=(nothing,)))
+    world.log_is(ListedOffset(partition=instance.partition, error=NONE, offset=3, leader_epoch=2))
+    assert world.found == {instance: (3, 2, True)}
+    assert not world.named("waiting for the position of a partition")
 
 
 def test_a_duration_looks_back_from_now_and_ends_at_the_end_read_before() -> None:
