@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from kio.schema.consumer_group_describe.v0 import request as describe_0
 from kio.schema.consumer_group_describe.v0 import response as described_0
+from kio.schema.delete_groups.v2 import request as delete_2
+from kio.schema.delete_groups.v2 import response as deleted_2
 from kio.schema.describe_groups.v5 import request as describe_5
 from kio.schema.describe_groups.v5 import response as described_5
 from kio.schema.list_groups.v3 import request as list_3
@@ -68,6 +70,13 @@ class ConsumerGroupDescribeRequest(
     )
     group_ids: tuple[str, ...]
     include_authorized_operations: bool = False
+
+
+class DeleteGroupsRequest(EntityRequest[deleted_2.DeleteGroupsResponse], frozen=True, kw_only=True):
+    """Deletes groups without members, with their offsets; sent to their coordinator."""
+
+    entities: ClassVar[Entities] = ((delete_2.DeleteGroupsRequest, deleted_2.DeleteGroupsResponse),)
+    groups_names: tuple[str, ...]
 
 
 def committed(group: str) -> OffsetFetchRequest:

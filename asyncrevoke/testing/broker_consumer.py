@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from aiokafka import TopicPartition as Partition
 
 from asyncrevoke.broker import BrokerRequestError
+from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.consumer import Consumer
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.groups.cluster import GroupsClient
+from asyncrevoke.groups.errors import GroupsError
+from asyncrevoke.groups.requests import DeleteGroupsRequest
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.printable import shown_option
 from asyncrevoke.runtime.net.kafka_clients import kafka_admin, kafka_consumer, kafka_producer
@@ -27,10 +31,11 @@ if TYPE_CHECKING:
     from typing import Self
 
     from asyncrevoke.broker import RunningBroker
-    from asyncrevoke.config import ConsumerConfig
 
 _TOPIC_EXISTS = 36
 _PARTITIONS = 4
+# Seconds for each response.
+_DELETED_WITHIN = 5.0
 
 
 class BrokerConsumer:
@@ -45,7 +50,7 @@ class BrokerConsumer:
     Its other options stay. Missing topics are created with 4 partitions; the consumer does not
     read earlier records. Entering waits until the consumer has joined its group. Leaving drains
     it, raises its failure, and resets it, so that the consumer of a module can be tested many
-    times.
+    times. The group is deleted at the end, if the broker allows it.
     """
 
     def __init__(self, consumer: Consumer, broker: RunningBroker) -> None:
@@ -64,6 +69,7 @@ class BrokerConsumer:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._delete_group)
             topics = await asyncio.to_thread(self._create_topics)
             await self._begin_at_the_end(topics)
             self._producer = kafka_producer(**self._options)
@@ -154,6 +160,16 @@ class BrokerConsumer:
             await self.consumer.aclose()
         finally:
             forget(self.consumer)
+
+    async def _delete_group(self) -> None:
+        """Delete the group. On a shared broker, groups of all tests would pile up."""
+        if self.consumer.config.group_id is None:
+            return
+        config = ConsumerConfig(**self._options, request_timeout=_DELETED_WITHIN)
+        with suppress(GroupsError):  # the test may have stopped the broker
+            async with GroupsClient(config) as client:
+                coordinator = await client.coordinator(self.group)
+                await client.ask(coordinator, DeleteGroupsRequest(groups_names=(self.group,)))
 
     def _create_topics(self) -> list[str]:
         host = self.consumer.handler_host

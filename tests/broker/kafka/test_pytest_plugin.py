@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
 
 TESTS = """
 import asyncio
+import sys
 
 import pytest
 
@@ -57,6 +58,20 @@ async def test_dead_letters_go_to_the_tests_broker(consumer_for):
         async with asyncio.timeout(20):
             batch = await letters.__anext__()
         assert [record.value for record in batch.records] == [b'{"amount":-1}']
+
+
+async def test_the_group_of_a_test_is_deleted(consumer_for, kafka_broker):
+    async with consumer_for(consumer) as running:
+        await running.publish("orders", {"amount": 3})
+        await running.until_done()
+    listed = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "asyncrevoke", "groups", "--json",
+        "--bootstrap-servers", kafka_broker.bootstrap_servers,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    groups, _ = await listed.communicate()
+    assert listed.returncode == 0
+    assert running.group.encode() not in groups
 
 
 async def test_a_failure_of_the_consumer_is_raised_by_the_test(consumer_for):
@@ -106,4 +121,4 @@ def test_the_fixtures_work_with(plugin: str, tmp_path: Path, kafka_broker: Runni
         check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "5 passed" in result.stdout
+    assert "6 passed" in result.stdout
