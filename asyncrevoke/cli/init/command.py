@@ -64,10 +64,8 @@ def init(
     name = _project_name(folder)
     there = [path for path in chosen if os.path.lexists(folder / path)]
     if there:
-        print(
-            f"error: {folder} already has {' and '.join(there)}: use another folder",
-            file=sys.stderr,
-        )
+        fix = "leave out the options that write these" if existing else "use another folder"
+        print(f"error: {folder} already has {' and '.join(there)}: {fix}", file=sys.stderr)
         raise typer.Exit(USAGE)
     for path, source in chosen.items():
         text = _filled(source, name, replicas="" if keda else _REPLICAS)
@@ -87,8 +85,17 @@ def init(
         print("    asyncrevoke run app:consumer --reload")
     if docker:
         print(f"    docker build --tag registry.example.com/{name}:0.1.0 .")
+    if keda and _sets_replicas(folder / "kubernetes/deployment.yaml"):
+        print(
+            "    # Remove `replicas` from kubernetes/deployment.yaml: KEDA sets the number of pods."
+        )
     if k8s or keda:
         print("    kubectl apply --filename kubernetes/")
+
+
+def _sets_replicas(deployment: Path) -> bool:
+    """Whether a manifest that was there sets the number of pods at each ``kubectl apply``."""
+    return deployment.is_file() and "\n  replicas:" in deployment.read_text("utf-8")
 
 
 def _filled(source: str, name: str, replicas: str) -> str:

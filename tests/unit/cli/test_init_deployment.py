@@ -155,8 +155,19 @@ def test_a_project_that_exists_gets_the_files_of_its_deployment_alone(tmp_path: 
     assert not (tmp_path / "pyproject.toml").exists()
     again = CliRunner().invoke(app, ["init", str(tmp_path), "--docker", "--k8s"])
     assert again.exit_code == 2
-    assert "already has Dockerfile and .dockerignore" in " ".join(again.output.split())
+    error = " ".join(again.output.split())
+    assert "already has Dockerfile and .dockerignore: leave out the options" in error
     assert not (tmp_path / "kubernetes").exists()
+
+
+def test_adding_keda_to_a_deployment_with_replicas_says_to_remove_them(tmp_path: Path) -> None:
+    def hint(name: str, *options: str) -> bool:
+        output = CliRunner().invoke(app, ["init", str(tmp_path / name), *options]).output
+        return "Remove `replicas` from kubernetes/deployment.yaml" in output
+
+    assert not hint("orders", "--k8s")
+    assert hint("orders", "--keda")
+    assert not hint("bills", "--k8s", "--keda")
 
 
 @pytest.mark.parametrize(
