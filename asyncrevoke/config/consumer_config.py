@@ -110,36 +110,37 @@ class ConsumerConfig:
     """All options, validated. Raises :class:`~asyncrevoke.errors.ConfigError`."""
 
     bootstrap_servers: str | Sequence[str] = "localhost:9092"
-    """The brokers to connect to first, ``"host:port,host:port"`` or a sequence. The default port is
-    9092, and an IPv6 address is in brackets. The consumer uses these addresses again when no known
-    broker responds (KIP-899), when requests for metadata have failed for 5 minutes, or when a
-    broker requires it (KIP-1102). Hazard: with a single broker, the consumer cannot start while
-    that one is down; list two or three. Normalised to a tuple."""
+    """Addresses of some brokers, as ``"host:port,host:port"`` or as a sequence. The consumer
+    connects to one of these, and learns the others from it. The default port is 9092, and an IPv6
+    address is in brackets. The consumer uses these addresses again when no known broker responds
+    (KIP-899), when requests for metadata have failed for 5 minutes, or when a broker requires it
+    (KIP-1102). Hazard: with a single address, the consumer cannot start while that broker is down;
+    list two or three."""
 
     group_id: str | None = None
-    """The consumer group. With None, nothing is committed, and the consumer reads the partitions
-    that ``assign`` is called with, or all partitions of its topics."""
+    """The consumer group. With None there is no group: nothing is committed, and the consumer reads
+    the partitions that ``assign`` is called with, or all partitions of its topics."""
 
     commit_mode: CommitMode = "processed"
-    """When a record is done: ``"processed"``, when its handler ends, or when you request the next
-    batch; ``"ack"``, when you call ``ack(record)``; ``"manual"``, when you commit its offset.
-    Hazard of ``"processed"``: if you request the next batch before the work ends (by a prefetching
-    wrapper, or with tasks of your own), unfinished records count as done; use ``"ack"`` or a task
-    group then."""
+    """When a record is done, so that its offset can be committed. ``"processed"``: when its handler
+    has ended; in a loop, when you request the next batch. ``"ack"``: when you call ``ack(record)``.
+    ``"manual"``: when you commit its offset. Hazard of ``"processed"``: if a loop requests the next
+    batch before its work has ended (by a prefetching wrapper, or with tasks of your own),
+    unfinished records count as done; use ``"ack"`` or a task group then."""
 
     auto_delay_revoke: bool = True
     """Whether a revocation waits for the records in flight of its partition. Hazard of False: the
     next owner processes these records again, unless you call ``delay_revoke``."""
 
     concurrency: int = 64
-    """How many handlers may run at the same time."""
+    """How many handler calls of this consumer may run at the same time."""
 
     order_by: OrderBy | None = "key"
-    """Which records are handled one after the other, in offset order: those with the same
-    ``"key"``, those of the same ``"partition"``, or none (None). Or a sync function of the record:
-    those for which it returns the same hashable value (None counts as a null key). Records are
-    ordered within a partition only. Hazard of None: two records of one key may be handled in either
-    order."""
+    """Which records of a partition are handled one after the other, in offset order: those with the
+    same ``"key"``, all of the ``"partition"``, or none (None). Or a sync function of the record:
+    those for which it returns the same hashable value; None counts as a null key. Records of
+    different partitions have no order. Hazard of None: two records of one key may be handled in
+    either order."""
 
     null_keys: NullKeys = "ordered"
     """Whether records without a key are handled one after the other in each partition
@@ -147,24 +148,24 @@ class ConsumerConfig:
     keys, one handler per partition runs at a time."""
 
     max_in_flight: int = 2000
-    """The most records that are delivered and not done; beyond it, delivery and fetching wait. With
-    several partitions, a quarter of the difference to ``concurrency`` is reserved in equal parts
-    for partitions with few such records, so that these do not wait for the backlog of others.
-    Hazard: after a crash, so many records are handled again, and up to as many completed ones for
-    which ``completion_map`` has no room."""
+    """The most records that are delivered and not done. When there are so many, delivery and
+    fetching wait. With several partitions, a quarter of what exceeds ``concurrency`` is reserved
+    for them in equal parts, so that a partition with few such records does not wait for the backlog
+    of others. Hazard: after a crash, so many records are handled again, and up to as many completed
+    ones for which ``completion_map`` has no room."""
 
     commit_interval: float = 0.2
     """Seconds between commits. Nothing is sent if no offset has changed, and at most one commit is
-    in flight. Hazard: after a crash, the work of this time is repeated. Commits are load on the
-    coordinator: use 1.0 for a group with hundreds of members and thousands of partitions."""
+    in flight. Hazard: after a crash, the records of this time are handled again. Commits are load
+    on the coordinator: use 1.0 for a group with hundreds of members and thousands of partitions."""
 
     completion_map: int = 512
     """The most characters of commit metadata, up to 4096, that list the records that are done
-    *beyond* the committed offset, so that the next owner does not handle them again. The list is
-    empty if there are none. 0 disables it: this member then writes no list and ignores those of
-    others. A list that another member wrote is kept in full, even if it exceeds this member's
-    limit. Hazard: with 0, after a crash all records beyond an unfinished one are repeated; with
-    4096, brokers store so much per partition every ``commit_interval``."""
+    *beyond* the committed offset, so that the next owner does not handle them again. Brokers accept
+    4096 by default (``offset.metadata.max.bytes``). 0 disables it: this member then writes no list
+    and ignores those of others. A list of another member is kept in full, even above this limit.
+    Hazard: with 0, after a crash all records beyond an unfinished one are repeated; with 4096, a
+    commit stores up to so many characters for each partition."""
 
     client_id: str = "asyncrevoke"
     """The name of this client in the brokers' logs, quotas and metrics."""
@@ -191,24 +192,27 @@ class ConsumerConfig:
     server_assignor: str | None = None
     """The broker's assignor that this member prefers under KIP-848: ``"uniform"``, ``"range"``, or
     one that the administrator has installed. None leaves the choice to the broker. If members
-    differ, the broker uses the one that most members name."""
+    differ, the broker uses the one that most members name. Not for ``group_protocol="classic"``."""
 
     assignors: Sequence[str | OwnAssignor] = ("cooperative-sticky",)
-    """The assignors that this member supports, the preferred one first, with Java's names:
-    ``range``, ``roundrobin``, ``sticky``, ``cooperative-sticky``; or assignors of your own. All
-    must support a common rebalance protocol. Hazard: all members of a group need a common assignor,
-    and changing it takes two rolling restarts (KIP-429). With ``range``, ``roundrobin`` or
-    ``sticky`` among them, all partitions are released at each rebalance."""
+    """The assignors that this member supports under the classic protocol, the preferred one first,
+    with Java's names: ``range``, ``roundrobin``, ``sticky``, ``cooperative-sticky``; or assignors
+    of your own. All must support a common rebalance protocol. Hazard: all members of a group need a
+    common assignor, and changing it takes two rolling restarts (KIP-429). With ``range``,
+    ``roundrobin`` or ``sticky``, all partitions are released at each rebalance."""
 
     auto_offset_reset: OffsetReset = "earliest"
-    """Where to start if the group has no committed offset, or the position is out of range:
-    ``"earliest"``, ``"latest"``, ``"error"`` (raise one), or a timedelta before now. It never
-    applies after an error of a broker. Hazard of ``"latest"``: if retention deletes the position,
-    records that arrived before the first commit can be skipped."""
+    """Where to start if the group has no committed offset, or the position is outside the log:
+    ``"earliest"``, ``"latest"``, ``timedelta(hours=1)`` for the first record of the last hour, or
+    ``"error"`` to raise ``NoOffsetError`` or ``OffsetOutOfRangeError``. If a broker responds with
+    an error instead of an offset, it is asked again. Hazard of ``"latest"``: if retention deletes
+    the position, records that arrived before the first commit can be skipped."""
 
     isolation_level: IsolationLevel = "read_uncommitted"
-    """``"read_committed"`` hides aborted transactions and stops at the last stable offset. Hazard
-    of it: a transaction that stays open blocks the partition until the transaction timeout."""
+    """``"read_uncommitted"`` delivers all records. ``"read_committed"`` leaves out those of aborted
+    transactions, and delivers records up to the last stable offset, where the oldest open
+    transaction begins. Hazard of ``"read_committed"``: a transaction that stays open blocks the
+    partition until the transaction timeout."""
 
     max_poll_records: int = 500
     """The most records that a poll returns, shared fairly between partitions (KIP-41)."""
@@ -222,16 +226,18 @@ class ConsumerConfig:
     ``request_timeout``."""
 
     fetch_max_bytes: int = checks.FETCH_MAX_BYTES
-    """The most bytes of a fetch response; a larger first batch is still returned."""
-
-    max_partition_fetch_bytes: int = _MIB
-    """The most bytes of one partition in a fetch response; a larger first batch is still
+    """The most bytes of a fetch response. If the first record batch alone is larger, it is
     returned."""
 
+    max_partition_fetch_bytes: int = _MIB
+    """The most bytes of one partition in a fetch response. If the first record batch alone is
+    larger, it is returned."""
+
     buffer_memory: int = 64 * _MIB
-    """The most bytes of fetched and undelivered records of all partitions. Hazard: leave headroom,
-    because one fetch is always allowed, and compressed batches grow when they are decompressed
-    (together, those above a megabyte take up to half of this value, or as much as one batch)."""
+    """The most bytes of fetched and undelivered records of all partitions. Hazard: the process
+    needs more memory than this, because one fetch is always allowed, and compressed batches grow
+    when they are decompressed. Decompressed batches above a megabyte take up to half of this value
+    together, or as much as one of them needs."""
 
     value_as: ValueAs = "bytes"
     """The type of ``Record.value``: ``"bytes"``, or ``"view"`` for a read-only memoryview, which
@@ -239,13 +245,15 @@ class ConsumerConfig:
     response in memory, and this counts in ``buffer_memory``; copy what you keep."""
 
     session_timeout: float = 45.0
-    """Seconds without a heartbeat after which the coordinator removes the member. Hazard: with a
-    short timeout, a pause of the event loop or of the machine costs the partitions; the broker has
-    limits of its own (6 s to 30 min by default)."""
+    """Seconds without a heartbeat after which the coordinator removes the member. With
+    ``group_protocol="consumer"`` the broker decides it: leave it out. Hazard: with a short timeout,
+    a pause of the event loop or of the machine costs the partitions. The broker has limits of its
+    own (6 s to 30 min by default)."""
 
     heartbeat_interval: float = 1.0
-    """Seconds between heartbeats, at most half of ``session_timeout``. The response to a heartbeat
-    says that the group rebalances, so a longer interval makes rebalances slower."""
+    """Seconds between heartbeats, at most half of ``session_timeout``; under KIP-848, at most the
+    interval that the broker asks for. The response to a heartbeat says that the group rebalances,
+    so a longer interval makes rebalances slower."""
 
     on_unconfirmed_membership: OnUnconfirmedMembership = "pause"
     """What to do if no heartbeat was confirmed for ``session_timeout``, because the coordinator is
@@ -253,34 +261,37 @@ class ConsumerConfig:
     confirmed; ``"continue"`` delivers fetched records. During the pause, handlers, task groups and
     ``records()`` start no record that they hold either; a batch that your loop already has cannot
     be withdrawn. The membership may still be valid: a coordinator that has moved starts a new
-    session. Hazard of ``"continue"``: other members may own the partitions and process the same
-    records. Hazard of ``"pause"``: an outage of the coordinator alone stops processing. Under
-    KIP-848 brokers do not report their session timeout: nine of their heartbeat intervals are used
-    instead, as in Kafka's defaults, and at most 45 s."""
+    session. Under KIP-848 brokers do not report their session timeout: nine of their heartbeat
+    intervals are used instead, as in Kafka's defaults, and at most 45 s. Hazard of ``"continue"``:
+    other members may own the partitions and process the same records. Hazard of ``"pause"``: an
+    outage of the coordinator alone stops processing."""
 
     rebalance_timeout: float = 300.0
-    """Seconds that the group waits for this member to rejoin. With an eager assignor, releasing the
-    partitions may take this long. Hazard: while an eager member drains, the whole group waits."""
+    """Seconds that the group waits for this member to rejoin; under KIP-848, to release a revoked
+    partition. With an eager assignor, releasing the partitions may take this long. Hazard: while an
+    eager member drains, the whole group waits."""
 
     max_poll_interval: float = 300.0
-    """Seconds between two polls after which this member leaves the group; time spent waiting inside
-    the library does not count. With ``records()`` they count from the last record that was
-    requested, up to a sixteenth more. Hazard: a slower loop body, for example one that processes a
-    large batch record by record, loses all partitions, and the batch is processed again."""
+    """Seconds that your loop may take for a batch, before it requests the next one. After that this
+    member leaves the group. Time spent waiting inside the library does not count, and handlers have
+    no such limit. With ``records()`` the time counts from each record, with an error of up to a
+    sixteenth. Hazard: a slower loop body, for example one that processes a large batch record by
+    record, loses all partitions, and the batch is processed again."""
 
     revoke_timeout: float | None = None
-    """Seconds after which the partition of a delayed revocation is lost, at most
-    ``rebalance_timeout``; None waits as long as the protocol allows. Hazard: the next owner repeats
-    work that takes longer."""
+    """The most seconds that a revocation may be delayed, at most ``rebalance_timeout``; after that,
+    its partition is lost. None waits as long as the protocol allows. Hazard: longer work is
+    repeated by the next owner."""
 
     revoke_gaps: RevokeGaps = "process"
-    """What a revocation does with unstarted records whose offset is below that of a record that is
-    done or running. If all members are known to read completion maps, and the map has room, they
-    are dropped, and the next owner handles just these. Otherwise (another client is a member or the
-    leader, KIP-848, ``completion_map=0``) they are handled before the release (``"process"``), or
-    dropped (``"drop"``). Hazard of ``"process"``: if there is a slow key among them, the next owner
-    waits for all records of that key. Hazard of ``"drop"``: the next owner handles completed
-    records again."""
+    """What a revocation does with gaps: records that have not started, while a later record of
+    their partition is done or running. If the next owner can learn which records are done (all
+    members are known to read completion maps, and the map has room), gaps are dropped, and the next
+    owner handles just these. Otherwise (another client is a member or the leader, KIP-848,
+    ``completion_map=0``) they are handled before the release (``"process"``), or dropped
+    (``"drop"``). Hazard of ``"process"``: if there is a slow key among them, the next owner waits
+    for all records of that key. Hazard of ``"drop"``: the next owner handles completed records
+    again."""
 
     delayed_revoke_poll_interval: float = 0.25
     """While you delay a revocation with ``delay_revoke``, a poll returns after at most this many
@@ -288,18 +299,17 @@ class ConsumerConfig:
 
     close_timeout: float = 25.0
     """The most seconds that closing takes, from the signal, stop, failure or close that starts it,
-    and that unsubscribing takes. The last 5 s (or the second half, if that is shorter) are
-    reserved: running handlers are cancelled when they begin; halfway through, partitions without an
-    acknowledged final commit are lost, and the member leaves. Hazard: keep it at least a second
-    below the grace period of whatever stops the process (Kubernetes: 30 s)."""
+    and that unsubscribing takes. The last 5 s (or the second half, if that is shorter) are reserved
+    for the final commit and for leaving. When they begin, running handlers are cancelled; when half
+    of them is over, partitions without an acknowledged final commit are lost, and the member
+    leaves. Hazard: keep it at least a second below the grace period of whatever stops the process
+    (Kubernetes: 30 s)."""
 
     request_timeout: float = 40.0
-    """Seconds that a broker has to respond, and the most that opening a connection takes. A silent
-    connection is noticed sooner. If a request waits and nothing is received for a third of
-    ``session_timeout`` (under KIP-848: for the group's heartbeat interval, at least 3 s), a new
-    connection to the broker is opened. After twice that time, or after two round trips if these
-    take longer, the old connection is closed. A JoinGroup waits for other members: it is sent again
-    after ``session_timeout``, or three quarters of ``rebalance_timeout`` if that is shorter."""
+    """Seconds that a broker has to respond, and the most that opening a connection takes. A
+    connection on which nothing is received is replaced sooner. A JoinGroup waits for other members:
+    it is sent again after ``session_timeout``, or three quarters of ``rebalance_timeout`` if that
+    is shorter."""
 
     heartbeat_thread: bool = True
     """Whether a thread sends heartbeats while the event loop is blocked, over its own connection
@@ -307,52 +317,53 @@ class ConsumerConfig:
     only the membership; commits and your own code on the event loop wait."""
 
     metadata_max_age: float = 300.0
-    """Seconds after which metadata are requested again. This finds new partitions, and new topics
-    that match a pattern."""
+    """Seconds after which metadata are requested again. So new partitions, and new topics that
+    match a pattern, are found after at most this time."""
 
     allow_missing_topics: bool = False
-    """Whether the consumer counts as ready while a subscribed topic does not exist. In both cases
-    it reads the other topics, and reads this one as soon as it is created."""
+    """Whether the consumer counts as ready (``probe``, ``/readyz``) while a subscribed topic does
+    not exist. In both cases it reads the other topics, and this one once it is created."""
 
     compression: Compression = "none"
-    """How record batches are compressed: the results of handlers, and what ``consumer.producer``
-    publishes. Hazard: compression takes CPU time on the event loop, gzip the most, lz4 the
-    least."""
+    """How record batches are compressed: results of handlers, and what ``consumer.producer`` sends.
+    Hazard: it takes CPU time on the event loop, gzip the most, lz4 the least."""
 
     security_protocol: SecurityProtocol = "PLAINTEXT"
-    """The protocol of connections. Hazard of ``"SASL_PLAINTEXT"`` with mechanism PLAIN: the
-    password is sent unencrypted."""
+    """``"SSL"`` encrypts connections (TLS), ``"SASL_PLAINTEXT"`` authenticates the client,
+    ``"SASL_SSL"`` does both, and ``"PLAINTEXT"`` neither. Hazard of ``"SASL_PLAINTEXT"`` with
+    mechanism PLAIN: the password is sent unencrypted."""
 
     ssl_context: ssl.SSLContext | None = dataclasses.field(default=None, repr=False)
-    """For ``SSL`` and ``SASL_SSL``; None uses ``ssl.create_default_context()``."""
+    """The certificates to trust, and the client's own, for ``SSL`` and ``SASL_SSL``. None uses
+    ``ssl.create_default_context()``, which trusts the system's."""
 
     sasl_mechanism: SaslMechanism = "PLAIN"
-    """For ``SASL_PLAINTEXT`` and ``SASL_SSL``. GSSAPI needs the package ``gssapi``."""
+    """How the client authenticates, for ``SASL_PLAINTEXT`` and ``SASL_SSL``. GSSAPI needs the
+    package ``gssapi``."""
 
     sasl_plain_username: str | None = None
-    """For PLAIN and SCRAM."""
+    """The user, for PLAIN and SCRAM."""
 
     sasl_plain_password: str | None = dataclasses.field(default=None, repr=False)
-    """For PLAIN and SCRAM. No repr and no error shows it."""
+    """The password, for PLAIN and SCRAM. No repr and no error shows it."""
 
     sasl_scram_max_iterations: int = checks.SCRAM_MAX_ITERATIONS
-    """The most iterations with which a broker may make a SCRAM mechanism hash the password, at
-    least 4096; Apache Kafka allows at most 16384. If a broker requests more, authentication fails.
-    Hazard of a high value: each iteration takes 2 µs of the event loop's time for each
-    connection."""
+    """How many iterations of its hash a broker may require for a SCRAM password, at least 4096;
+    Apache Kafka allows at most 16384. If a broker requires more, authentication fails. Hazard of a
+    high value: each iteration takes 2 µs of the event loop's time for each connection."""
 
     sasl_kerberos_service_name: str = "kafka"
-    """For GSSAPI."""
+    """The name of the brokers' Kerberos service, for GSSAPI: the first part of their principal."""
 
     sasl_kerberos_domain_name: str | None = None
-    """For GSSAPI; None takes the broker's host name."""
+    """The host name in the brokers' principal, for GSSAPI; None: that of the broker's address."""
 
     sasl_oauth_token_provider: AbstractTokenProvider | None = dataclasses.field(
         default=None, repr=False
     )
-    """For OAUTHBEARER: an ``aiokafka.abc.AbstractTokenProvider``; it runs on the consumer's event
-    loop. If the broker limits sessions (KIP-368), it is called for each connection that replaces
-    one whose session ends."""
+    """An object that returns access tokens, for OAUTHBEARER: an
+    ``aiokafka.abc.AbstractTokenProvider``. It runs on the consumer's event loop. If the broker
+    limits sessions (KIP-368), it is called for each connection that replaces an expiring one."""
 
     @classmethod
     def from_options(cls, **options: object) -> ConsumerConfig:

@@ -93,10 +93,10 @@ def readable(default: object) -> str:
 
 
 def markdown(text: str) -> str:
-    """reStructuredText of a docstring as Markdown, the hazard on a line of its own."""
+    """reStructuredText of a docstring as Markdown, each hazard in a paragraph of its own."""
     text = " ".join(text.split())
     text = re.sub(r":class:`~?[\w.]*?(\w+)`", r"`\1`", text).replace("``", "`")
-    return re.sub(r" (Hazards?)( of [^:]*)?:", r"\n\n**\1\2:**", text, count=1)
+    return re.sub(r" (Hazards?)( of [^:]*)?:", r"\n\n**\1\2:**", text)
 
 
 def reference(of_page: Path) -> str:
