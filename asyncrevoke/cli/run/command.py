@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from asyncrevoke.cli.options.target_argument import TargetArgument
 from asyncrevoke.cli.run.health_server import HealthResponse, HealthServer
 from asyncrevoke.cli.run.log_output import LogFormat, LogLevel, LogOutput
 from asyncrevoke.cli.run.metrics_text import metrics_of_process
@@ -30,7 +29,13 @@ _Format: TypeAlias = Annotated[
 
 
 def run(
-    target: TargetArgument,
+    targets: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODULE:ATTRIBUTE...",
+            help="Where the Consumers are, as in an import statement.",
+        ),
+    ],
     *,
     workers: Annotated[
         int | None,
@@ -60,18 +65,18 @@ def run(
     log_level: _Level = LogLevel.INFO,
     log_format: _Format = LogFormat.CONSOLE,
 ) -> None:
-    """Handle records with a consumer's handlers until SIGINT or SIGTERM, then drain.
+    """Handle records with the handlers of consumers until SIGINT or SIGTERM, then drain.
 
     A drain waits for running handlers, commits their records, and leaves the group. A second signal
     ends the process at once. Modules are imported from the current folder first. Logs go to stderr.
-    The exit code is 0 after a drain, 1 if the application or a handler has failed, 2 if the
-    consumer cannot be loaded.
+    If one of several consumers fails, the others drain. The exit code is 0 after a drain, 1 if the
+    application or a handler has failed, 2 if a consumer cannot be loaded.
 
     Example: `asyncrevoke run app:consumer --workers 4 --log-format json`
     """
     settings = WorkerSettings(
-        target, workers, reload, shutdown_timeout, log_level, log_format, health_host, health_port,
-        metrics,
+        tuple(targets), workers, reload, shutdown_timeout, log_level, log_format, health_host,
+        health_port, metrics,
     )  # fmt: skip
     _require_health_port_for_metrics(settings)
     output = LogOutput(log_level, log_format)
@@ -79,8 +84,7 @@ def run(
     if workers is not None or reload:
         raise typer.Exit(_supervise(settings))
     try:
-        consumer = load(target)
-        serve(consumer, output, lambda served: _health(served, settings))
+        serve(load(targets), output, lambda served: _health(served, settings))
     except ServingError as error:
         raise typer.Exit(error.code) from error
 
@@ -117,18 +121,23 @@ def _supervise(settings: WorkerSettings) -> int:
     return asyncio.run(main())
 
 
-def _health(consumer: Consumer, settings: WorkerSettings) -> AbstractAsyncContextManager[object]:
+def _health(
+    consumers: Sequence[Consumer], settings: WorkerSettings
+) -> AbstractAsyncContextManager[object]:
     if settings.health_port is None:
         return nullcontext()
 
     def answer() -> HealthResponse:
-        probe = consumer.probe()
-        facts: list[Mapping[str, object]] = [dict(probe.details())]
-        return HealthResponse(probe.live, probe.ready, facts)
+        probes = [consumer.probe() for consumer in consumers]
+        return HealthResponse(
+            all(probe.live for probe in probes),
+            all(probe.ready for probe in probes),
+            [dict(probe.details()) for probe in probes],
+        )
 
     return HealthServer(
         settings.health_host,
         settings.health_port,
         answer,
-        metrics=metrics_of_process(consumer) if settings.metrics else None,
+        metrics=metrics_of_process(consumers) if settings.metrics else None,
     )

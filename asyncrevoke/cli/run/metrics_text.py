@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING
 
 from asyncrevoke.errors import ConfigError
@@ -34,11 +34,11 @@ class MetricsText:
         return await asyncio.shield(self._collecting)
 
 
-def metrics_of_process(consumer: Consumer) -> MetricsText:
-    """The metrics of a consumer, and all others in the default registry of prometheus-client,
+def metrics_of_process(consumers: Iterable[Consumer]) -> MetricsText:
+    """The metrics of consumers, and all others in the default registry of prometheus-client,
     collected in a thread.
 
-    Call it before the consumer is entered. If the application also observes the consumer by
+    Call it before the consumers are entered. If the application also observes one of them by
     ``PrometheusMetrics()``, each metric occurs once. Raises ConfigError if the extra is missing.
     """
     try:
@@ -47,7 +47,8 @@ def metrics_of_process(consumer: Consumer) -> MetricsText:
         raise ConfigError(
             f"--metrics needs {error.name}: pip install 'asyncrevoke[cli,metrics]'"
         ) from error
-    consumer.observe(PrometheusMetrics())
+    for consumer in consumers:
+        consumer.observe(PrometheusMetrics())
 
     async def collect() -> bytes:
         from prometheus_client import generate_latest

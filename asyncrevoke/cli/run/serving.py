@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import TYPE_CHECKING
 
 from asyncrevoke.cli.run.health_server import HealthPortError
 from asyncrevoke.cli.run.log_output import LogOutput
 from asyncrevoke.cli.run.process_exit import end_process_within
 from asyncrevoke.cli.terminal import FAILED, USAGE
-from asyncrevoke.errors import AsyncRevokeError, ConfigError
+from asyncrevoke.errors import AsyncRevokeError, ConfigError, IllegalStateError
 from asyncrevoke.printable import printable_lines
 from asyncrevoke.runtime.hooks.event_log import EventLog
 
@@ -29,8 +29,12 @@ class ServingError(Exception):
         super().__init__(str(cause))
 
 
-def load(target: str) -> Consumer:
-    """Import the Consumer of ``MODULE:ATTRIBUTE``. Raises ServingError."""
+def load(targets: Sequence[str]) -> list[Consumer]:
+    """Import the Consumer of each ``MODULE:ATTRIBUTE``. Raises ServingError."""
+    return [_load(target) for target in dict.fromkeys(targets)]
+
+
+def _load(target: str) -> Consumer:
     from asyncrevoke.target import TargetError, find_consumer, from_the_module, line_of_the_module
 
     try:
@@ -49,29 +53,30 @@ def load(target: str) -> Consumer:
 
 
 def serve(
-    consumer: Consumer,
+    consumers: Sequence[Consumer],
     output: LogOutput,
-    around: Callable[[Consumer], AbstractAsyncContextManager[object]],
+    around: Callable[[Sequence[Consumer]], AbstractAsyncContextManager[object]],
 ) -> None:
-    """Await ``consumer.run()`` inside the context manager that ``around`` returns. Raises
+    """Await ``run()`` of all consumers inside the context manager that ``around`` returns. Raises
     ServingError.
 
-    After the consumer has closed, the process ends shortly after its close_timeout, even if other
-    parts of the application are running.
+    After the consumers have closed, the process ends shortly after their close_timeout, even if
+    other parts of the application are running.
     """
 
     async def main() -> None:
-        async with around(consumer):
+        async with around(consumers):
             code = FAILED
             try:
-                await consumer.run()
+                await _run_all(consumers)
                 code = 0
             except SystemExit as ended:
                 code = ended.code if isinstance(ended.code, int) else FAILED
                 raise
             finally:
-                if (closes_by := consumer.closes_by) is not None:
-                    left = closes_by - asyncio.get_running_loop().time()
+                closing = [each.closes_by for each in consumers if each.closes_by is not None]
+                if closing:
+                    left = max(closing) - asyncio.get_running_loop().time()
                     end_process_within(left, code)
 
     try:
@@ -89,6 +94,36 @@ def serve(
             **{} if brief else {"exc_info": error},
         )
         raise ServingError(FAILED, error) from error
+
+
+async def _run_all(consumers: Sequence[Consumer]) -> None:
+    """Run consumers until all have closed. If one fails, the others drain, and its error is
+    raised."""
+    if len(consumers) == 1:
+        return await consumers[0].run()
+    failures: list[BaseException] = []
+
+    async def run_one(consumer: Consumer) -> None:
+        if failures:
+            return
+        try:
+            await consumer.run()
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - SystemExit of a handler, too
+            if failures:
+                log().error("another consumer failed while the application stops", exc_info=error)
+            failures.append(error)
+            for other in consumers:
+                with suppress(IllegalStateError):  # not entered yet
+                    other.stop()
+
+    async with asyncio.TaskGroup() as running:
+        for consumer in consumers:
+            running.create_task(run_one(consumer))
+    if failures:
+        raise failures[0]
+    return None
 
 
 def print_user_error(error: Exception, code: int, line: str = "") -> ServingError:

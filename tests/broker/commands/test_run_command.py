@@ -52,6 +52,14 @@ async def bill(order: bytes, record: Record) -> None:
     structlog.get_logger("billing").debug("billed", order=order.decode())
     logging.getLogger("audit").info("audited %s", order.decode())
     print("ended", order.decode(), flush=True)
+
+
+audit = Consumer(bootstrap_servers=os.environ["BOOTSTRAP"], group_id=TOPIC + "-audit")
+
+
+@audit.handler(TOPIC)
+async def note(order: bytes) -> None:
+    print("noted", order.decode(), flush=True)
 """
 
 
@@ -74,10 +82,10 @@ class App:
         assert self._process is not None
         return self._process
 
-    def start(self, *options: str) -> None:
+    def start(self, *arguments: str) -> None:
         with (self._folder / "out").open("w") as out, (self._folder / "log").open("w") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "asyncrevoke", "run", "app:consumer", *options],
+                [sys.executable, "-m", "asyncrevoke", "run", "app:consumer", *arguments],
                 cwd=self._folder,
                 env=self._environment,
                 stdin=subprocess.PIPE,
@@ -166,6 +174,31 @@ async def test_sigint_waits_for_the_running_handler_too(
     app.process.send_signal(signal.SIGINT)
     assert await app.ended() == 0, app.log
     assert await group(kafka_broker, kafka_topic) == (1, 0)
+
+
+@pytest.mark.parametrize("workers", [(), ("--workers", "1")])
+async def test_a_signal_drains_all_consumers_that_the_command_names(
+    app: App, kafka_broker: RunningBroker, kafka_topic: str, workers: tuple[str, ...]
+) -> None:
+    await produce(kafka_broker, kafka_topic, b"order")
+    app.start("app:audit", *workers)
+    await app.until(lambda: app.said("ended") == ["order"] == app.said("noted"))
+    app.process.send_signal(signal.SIGTERM)
+    assert await app.ended() == 0, app.log
+    assert await group(kafka_broker, kafka_topic) == (1, 0)
+    assert await group(kafka_broker, f"{kafka_topic}-audit") == (1, 0)
+
+
+@pytest.mark.parametrize(("order", "code"), [(b"bad", 1), (b"exit", 7)])
+async def test_if_one_consumer_fails_the_others_leave_their_groups(
+    app: App, kafka_broker: RunningBroker, kafka_topic: str, order: bytes, code: int
+) -> None:
+    await produce(kafka_broker, kafka_topic, order)
+    app.start("app:audit")
+    assert await app.ended() == code, app.log
+    assert app.log.count("Traceback") == 1
+    assert (await group(kafka_broker, f"{kafka_topic}-audit"))[1] == 0
+    assert app.log.count(" left the group") == 2
 
 
 async def test_a_failed_handler_exits_with_1_and_its_traceback_is_shown_once(

@@ -57,8 +57,17 @@ async def test_readyz_of_a_run_names_the_topics_and_brokers_that_it_cannot_read_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     consumer = Consumer("orders", bootstrap_servers="localhost:1", group_id="billing")
+    other = Consumer("orders", bootstrap_servers="localhost:1", group_id="audit")
     settings = WorkerSettings(
-        "app:consumer", None, False, 30.0, LogLevel.INFO, LogFormat.CONSOLE, "127.0.0.1", 0, False
+        ("app:consumer",),
+        None,
+        False,
+        30.0,
+        LogLevel.INFO,
+        LogFormat.CONSOLE,
+        "127.0.0.1",
+        0,
+        False,
     )
     async with consumer:
         health = consumer.health()._replace(
@@ -68,11 +77,12 @@ async def test_readyz_of_a_run_names_the_topics_and_brokers_that_it_cannot_read_
             unreachable_brokers=("kafka-2:9092",),
         )
         monkeypatch.setattr(consumer, "health", lambda: health)
-        async with _health(consumer, settings) as served:
+        async with _health([consumer, other], settings) as served:
             assert isinstance(served, HealthServer)
             readyz = await get(served.server.port, "/readyz")
             livez = await get(served.server.port, "/livez")
     assert (readyz.status_code, livez.status_code) == (503, 200)
+    assert [each["group"] for each in readyz.json()["consumers"]] == ["billing", "audit"]
     assert readyz.json()["consumers"][0]["reasons"] == [
         "brokers do not answer: kafka-2:9092",
         "topics do not exist: refunds",
@@ -91,7 +101,7 @@ async def test_metrics_are_served_beside_the_probes_and_only_if_they_are_wanted(
     answer = HealthResponse(True, True, [])
     async with serving(answer) as port:
         assert (await get(port, "/metrics")).status_code == 404
-    metrics = metrics_of_process(consumer)
+    metrics = metrics_of_process([consumer])
     async with consumer, HealthServer("127.0.0.1", 0, lambda: answer, metrics=metrics) as health:
         scraped = await get(health.server.port, "/metrics")
         assert (await get(health.server.port, "/livez")).status_code == 200
@@ -105,7 +115,7 @@ async def test_metrics_are_served_beside_the_probes_and_only_if_they_are_wanted(
 async def test_an_application_that_observes_its_consumer_itself_has_its_metrics_once() -> None:
     consumer = Consumer(bootstrap_servers="localhost:1", group_id="billing", client_id="till-2")
     consumer.observe(PrometheusMetrics())
-    metrics = metrics_of_process(consumer)
+    metrics = metrics_of_process([consumer])
     async with consumer:
         text = (await metrics.read()).decode()
     assigned = [line for line in text.splitlines() if line.startswith("asyncrevoke_partitions_ass")]
@@ -124,7 +134,7 @@ async def test_clients_that_scrape_at_once_share_one_collection(
         return b"text"
 
     monkeypatch.setattr("prometheus_client.generate_latest", slow)
-    metrics = metrics_of_process(Consumer(bootstrap_servers="localhost:1", group_id="billing"))
+    metrics = metrics_of_process([Consumer(bootstrap_servers="localhost:1", group_id="billing")])
     reading = [asyncio.create_task(metrics.read()) for _ in range(20)]
     await until(lambda: bool(collected))
     reading[0].cancel()  # a client that has gone

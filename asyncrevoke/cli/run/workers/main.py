@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -30,8 +30,8 @@ EVERY = 1.0
 
 
 class StatusReporter:
-    """Reports the consumer's health to the supervisor, and its metrics when the supervisor asks.
-    Drains the consumer and ends if the supervisor has ended."""
+    """Reports the consumers' health to the supervisor, and their metrics when the supervisor asks.
+    Drains the consumers and ends if the supervisor has ended."""
 
     def __init__(self, connection: socket.socket, *, metrics: bool) -> None:
         self._connection = connection
@@ -39,14 +39,14 @@ class StatusReporter:
         self._metrics_wanted = asyncio.Event()
 
     @asynccontextmanager
-    async def around(self, consumer: Consumer) -> AsyncGenerator[None]:
+    async def around(self, consumers: Sequence[Consumer]) -> AsyncGenerator[None]:
         """Report while this context is entered."""
-        metrics = metrics_of_process(consumer) if self._with_metrics else None
+        metrics = metrics_of_process(consumers) if self._with_metrics else None
         # A duplicate socket, because asyncio closes it and the last report is sent afterwards.
         reader, writer = await asyncio.open_connection(sock=self._connection.dup())
         tasks = [
-            asyncio.create_task(self._report(consumer, writer)),
-            asyncio.create_task(self._stop_with_supervisor(consumer, reader)),
+            asyncio.create_task(self._report(consumers, writer)),
+            asyncio.create_task(self._stop_with_supervisor(consumers, reader)),
         ]
         if metrics is not None:
             tasks.append(asyncio.create_task(self._send_metrics(metrics, writer)))
@@ -68,11 +68,14 @@ class StatusReporter:
         except OSError:
             return  # the supervisor has ended
 
-    async def _report(self, consumer: Consumer, writer: asyncio.StreamWriter) -> None:
+    async def _report(self, consumers: Sequence[Consumer], writer: asyncio.StreamWriter) -> None:
         while not writer.is_closing():
             if writer.transport.get_write_buffer_size() == 0:  # the last report was read
-                probe = consumer.probe()
-                writer.write(Report(True, probe.live, probe.ready, dict(probe.details())).line())
+                probes = [consumer.probe() for consumer in consumers]
+                live = all(probe.live for probe in probes)
+                ready = all(probe.ready for probe in probes)
+                details = [dict(probe.details()) for probe in probes]
+                writer.write(Report(True, live, ready, details).line())
             await asyncio.sleep(EVERY)
 
     async def _send_metrics(self, metrics: MetricsText, writer: asyncio.StreamWriter) -> None:
@@ -81,12 +84,15 @@ class StatusReporter:
             self._metrics_wanted.clear()
             writer.write(await _metrics_line(metrics))
 
-    async def _stop_with_supervisor(self, consumer: Consumer, reader: asyncio.StreamReader) -> None:
+    async def _stop_with_supervisor(
+        self, consumers: Sequence[Consumer], reader: asyncio.StreamReader
+    ) -> None:
         with suppress(ConnectionError):  # the supervisor was killed
             while await reader.readline():
                 self._metrics_wanted.set()
-        # run() has entered the consumer before this task runs.
-        consumer.stop()
+        # run() has entered the consumers before this task runs.
+        for consumer in consumers:
+            consumer.stop()
 
 
 async def _metrics_line(metrics: MetricsText) -> bytes:
@@ -120,7 +126,7 @@ def main(text: str) -> int:
         connection.set_inheritable(False)
         reporter = StatusReporter(connection, metrics=orders.metrics)
         try:
-            serve(load(orders.target), output, reporter.around)
+            serve(load(orders.targets), output, reporter.around)
         except ServingError as error:
             reporter.end(error)
             return error.code

@@ -11,13 +11,16 @@ LONGEST_LINE = 32 * 1024 * 1024
 
 
 class Report(msgspec.Struct, frozen=True, tag="health"):
-    """A worker's health, sent about once a second after its application was ``imported``. In the
-    last report, ``final`` says that a restart would fail in the same way."""
+    """A worker's health, sent about once a second after its application was ``imported``.
+
+    ``facts`` has the details of each consumer. In the last report, ``final`` says that a restart
+    would fail in the same way.
+    """
 
     imported: bool
     live: bool = True
     ready: bool = False
-    facts: dict[str, object] = {}
+    facts: list[dict[str, object]] = []
     final: bool = False
 
     def line(self) -> bytes:
@@ -45,7 +48,7 @@ class WorkerStart(msgspec.Struct, frozen=True):
     """The arguments of a worker. ``number`` counts from 1; None if there is only one worker. With
     ``metrics``, the supervisor may ask for the worker's metrics."""
 
-    target: str
+    targets: tuple[str, ...]
     number: int | None
     log_level: str
     log_format: str

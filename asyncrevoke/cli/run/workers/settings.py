@@ -11,7 +11,7 @@ class WorkerSettings(NamedTuple):
     """The options. ``workers`` is None if this process handles records itself. Times are in
     seconds."""
 
-    target: str
+    targets: tuple[str, ...]
     workers: int | None
     reload: bool
     shutdown_timeout: float

@@ -74,8 +74,9 @@ class Supervisor:
         workers = list(self._workers.items())
         facts: list[Mapping[str, object]] = []
         for number, worker in workers:
-            reported = {} if worker.report is None else worker.report.facts
-            facts.append({**reported, "worker": number, "live": worker.live, "ready": worker.ready})
+            state = {"worker": number, "live": worker.live, "ready": worker.ready}
+            reported = None if worker.report is None else worker.report.facts
+            facts += [{**each, **state} for each in reported or [{}]]
         live = all(worker.live for _, worker in workers)
         everyone = len(workers) == self._settings.processes and not self._stopping.is_set()
         return HealthResponse(live, everyone and all(worker.ready for _, worker in workers), facts)
@@ -129,7 +130,7 @@ class Supervisor:
         settings = self._settings
         self._changed.clear()
         worker = self._workers[number] = await WorkerProcess.start(
-            settings.target,
+            settings.targets,
             None if settings.reload else number,
             settings.log_level,
             settings.log_format,

@@ -47,12 +47,18 @@ class WorkerProcess:
 
     @classmethod
     async def start(
-        cls, target: str, number: int | None, log_level: str, log_format: str, *, metrics: bool
+        cls,
+        targets: tuple[str, ...],
+        number: int | None,
+        log_level: str,
+        log_format: str,
+        *,
+        metrics: bool,
     ) -> WorkerProcess:
         """Start a process. Ctrl-C does not reach it: the supervisor handles signals."""
         ours, theirs = socket.socketpair()
         with theirs:
-            orders = WorkerStart(target, number, log_level, log_format, metrics, theirs.fileno())
+            orders = WorkerStart(targets, number, log_level, log_format, metrics, theirs.fileno())
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
