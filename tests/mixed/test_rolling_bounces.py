@@ -61,7 +61,6 @@ async def test_an_aiokafka_group_is_upgraded_without_losing_or_repeating_a_recor
 async def test_a_group_of_a_framework_on_aiokafka_is_upgraded_without_losing_or_repeating_a_record(
     group: MixedGroup, framework: Client
 ) -> None:
-    pytest.importorskip(framework)
     async with group:
         assert await upgrade(group, framework, "roundrobin") == 0
 
