@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -77,8 +78,13 @@ def _members(members: Sequence[MemberFacts]) -> Table:
     return table
 
 
-def _partitions(partitions: Iterable[PartitionFacts], members: Iterable[MemberFacts]) -> Table:
-    names = {member.member_id: member.group_instance_id or member.client_id for member in members}
+def _partitions(partitions: Iterable[PartitionFacts], members: Sequence[MemberFacts]) -> Table:
+    clients = Counter(member.client_id for member in members)
+    names = {
+        member.member_id: member.group_instance_id
+        or (member.client_id if clients[member.client_id] == 1 else member.member_id)
+        for member in members
+    }
     table = _table("partition", "member", "committed", "end", "lag")
     for column in table.columns[2:]:
         column.justify = "right"

@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 
+import msgspec
 import pytest
 from kio.schema.describe_groups.v5 import response as classic
 from kio.schema.errors import ErrorCode
@@ -18,7 +19,7 @@ from asyncrevoke.cli.app import app
 from asyncrevoke.cli.groups import command
 from asyncrevoke.cli.groups.view import show_group
 from asyncrevoke.groups.errors import GroupsError
-from asyncrevoke.groups.facts import GroupFacts, MemberFacts
+from asyncrevoke.groups.facts import GroupFacts, MemberFacts, PartitionFacts
 from asyncrevoke.groups.observer import describe_group
 from asyncrevoke.groups.rebalance_blockers import classic_rebalance, consumer_group_rebalance
 from asyncrevoke.protocol.subscription import encode_assignment
@@ -219,6 +220,23 @@ def test_a_group_state_without_lagging_members_is_shown_unchanged() -> None:
     assert rebalance.in_progress
     assert rebalance.says == "The group is Assigning; no member delays it."
     assert not classic_rebalance("Empty", ()).in_progress
+
+
+async def test_partitions_name_their_member_by_its_id_if_members_have_the_same_client_id(
+    brokers: FakeBrokers,
+) -> None:
+    group = await describe_group(brokers, "billing")
+    members = tuple(
+        MemberFacts(member_id=f"asyncrevoke-{n}", client_id="asyncrevoke", host="h", epoch=None)
+        for n in range(2)
+    )
+    partitions = (
+        PartitionFacts(topic="orders", partition=0, member_id="asyncrevoke-1"),
+        PartitionFacts(topic="orders", partition=1, member_id="asyncrevoke-0"),
+    )
+    text = shown(msgspec.structs.replace(group, members=members, partitions=partitions))
+    owners = [line.split()[:2] for line in text.splitlines() if line.startswith("orders-")]
+    assert owners == [["orders-0", "asyncrevoke-1"], ["orders-1", "asyncrevoke-0"]]
 
 
 # --- the list -----------------------------------------------------------------------------------
