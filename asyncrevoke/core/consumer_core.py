@@ -133,6 +133,11 @@ class ConsumerCore:
             has_records = result is not None and bool(result.by_partition())
             self._parts.after_event(now, plans=not (records_first and has_records))
 
+    def poll_for_handlers(self) -> None:
+        """Handlers take the records: polls return more than ``max_poll_records`` if these are
+        small, but at most a quarter of ``max_in_flight``."""
+        self._poller.poll_for_handlers()
+
     @property
     def owes_plan(self) -> bool:
         """Whether a poll has left fetches to be planned."""

@@ -192,6 +192,7 @@ class HandlerHost:
                 runner = self._runner = HandlerRunner(session, router, context)
                 session.add_owner(runner)
                 session.core.fetcher.collector.deliver_unreadable()
+                session.core.poll_for_handlers()
                 if lifespans is None:
                     await runner.run()
                 else:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from asyncrevoke.core.fetch.cursor import DeliveryCapacity, PartitionCursor
+    from asyncrevoke.core.fetch.memory_budget import MemoryBudget
     from asyncrevoke.core.fetch.reactions import CursorReactions, FetchReactions
     from asyncrevoke.core.fetch.responses import FetchResponses
     from asyncrevoke.core.io.outbox import Outbox
@@ -28,6 +29,7 @@ class RecordCollector:
         cursors: Mapping[TopicPartition, PartitionCursor],
         wall_clock: WallClock,
         limits: DeliveryCapacity,
+        memory: MemoryBudget,
         fetcher: CursorReactions,
         reactions: FetchReactions,
     ) -> None:
@@ -35,6 +37,7 @@ class RecordCollector:
         self._responses = responses
         self._cursors = cursors
         self._wall_clock = wall_clock
+        self._memory = memory
         self._fetcher = fetcher
         self._reactions = reactions
         self._ring: FairShare[TopicPartition, Record] = FairShare()
@@ -50,6 +53,10 @@ class RecordCollector:
         """From now on return an ``UnreadableRecord``, as the last record of its partition, instead
         of reporting UnreadableRecordError."""
         self.unreadable = True
+
+    def records_in(self, size: int) -> int:
+        """About how many records have ``size`` bytes together; 0 if there are none."""
+        return self._memory.records_in(size)
 
     def add(self, cursor: PartitionCursor) -> None:
         """Collect from it, if it has records."""

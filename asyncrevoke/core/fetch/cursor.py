@@ -81,8 +81,8 @@ class PartitionCursor:
         # Whether the last response had records.
         self.busy = False
         self.removed = False
-        # Bytes of its buffer in the memory budget, and those that are in responses.
-        self.counted = (0, 0)
+        # What the memory budget counts for its buffer: bytes, those in responses, and records.
+        self.counted = (0, 0, 0)
         # Whether it is fetched, from the low water mark up to the high one.
         self.filling = True
         self.leader: tuple[Node, int] | None = None
@@ -146,10 +146,10 @@ class PartitionCursor:
         """Whether its buffer is filled up to the high water mark."""
         self.filling = filling
 
-    def set_counted(self, size: int, viewed: int) -> tuple[int, int]:
-        """Set the bytes that the memory budget counts for it, and how many of them are in
-        responses; returns the former numbers."""
-        before, self.counted = self.counted, (size, viewed)
+    def set_counted(self, size: int, viewed: int, records: int) -> tuple[int, int, int]:
+        """Set the bytes that the memory budget counts for it, how many of them are in responses,
+        and the records; returns the former numbers."""
+        before, self.counted = self.counted, (size, viewed, records)
         return before
 
     def set_leader(self, leader: tuple[Node, int]) -> None:

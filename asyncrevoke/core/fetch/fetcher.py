@@ -82,7 +82,7 @@ class Fetcher:
         self._cluster = cluster
         self._reactions = reactions
         self._log = WaitLog(outbox)
-        self._memory = MemoryBudget(outbox, config)
+        self._memory = memory = MemoryBudget(outbox, config)
         self._responses = FetchResponses(config, cluster, decode, self._log, self, reactions)
         self._background_decoding = BackgroundDecoding(
             outbox, self._memory, config.buffer_memory // 2
@@ -93,7 +93,7 @@ class Fetcher:
         self._delays: Mapping[str, TopicDelay] = {}
         self._cursors: dict[TopicPartition, PartitionCursor] = {}
         self.collector = RecordCollector(
-            outbox, self._responses, self._cursors, wall_clock, capacity, self, reactions
+            outbox, self._responses, self._cursors, wall_clock, capacity, memory, self, reactions
         )
         self._brokers: dict[int, BrokerFetches] = {}
         # Responses whose cursors get a place when the poll that waits has taken their records.

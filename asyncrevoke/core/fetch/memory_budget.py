@@ -35,6 +35,8 @@ class MemoryBudget:
         self._reserved = 0
         # Bytes in the buffers of partitions, those of them that are in responses, and responses.
         self._buffered = self._viewed = 0
+        # Records in the buffers of partitions, an estimate.
+        self._records = 0
         self._responses = ViewedResponses()
         # Partitions with a batch that exceeded the limit.
         self._oversized: set[TopicPartition] = set()
@@ -79,21 +81,26 @@ class MemoryBudget:
         """Count the buffer of this cursor again."""
         buffer = cursor.instance.buffer
         if buffer is None:
-            self._count(cursor, 0, 0)
+            self._count(cursor, 0, 0, 0)
         else:
-            self._count(cursor, buffer.size, buffer.viewed)
+            self._count(cursor, buffer.size, buffer.viewed, buffer.buffered)
 
     def forget(self, cursor: PartitionCursor) -> None:
         """Count the buffer of this cursor no longer."""
-        self._count(cursor, 0, 0)
+        self._count(cursor, 0, 0, 0)
 
-    def _count(self, cursor: PartitionCursor, size: int, viewed: int) -> None:
-        before, viewed_before = cursor.set_counted(size, viewed)
+    def _count(self, cursor: PartitionCursor, size: int, viewed: int, records: int) -> None:
+        before, viewed_before, records_before = cursor.set_counted(size, viewed, records)
         self._buffered += size - before
         self._viewed += viewed - viewed_before
+        self._records += records - records_before
         if (before == 0) is not (size == 0):
             self._holders += 1 if size else -1
             self._set_marks()
+
+    def records_in(self, size: int) -> int:
+        """About how many buffered records have ``size`` bytes together, by the average record."""
+        return size * self._records // self._buffered if self._buffered else 0
 
     @property
     def used(self) -> int:

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 _TICK_TIMER = "revoke-tick"
 _IDLE_TIMER = "poll-interval"
 _LOOK_TIMER = "records-asked-for"
+# Handlers take up to so many times max_poll_records at once if the records are small, together no
+# more than so many bytes: each poll costs the time of some hundred records.
+_POLLS_FOR_HANDLERS = 4
+_BYTES_FOR_HANDLERS = 2**20
 # How often in max_poll_interval a reader's progress is looked at.
 _LOOKS = 16
 
@@ -63,6 +67,7 @@ class Poller:
         self._reactions = reactions
         self._errors = StepErrors(assignment)
         self.fatal: FatalError | None = None
+        self._for_handlers = False
         self._polling = False
         self._started_at = 0.0
         self._tick_fired = False
@@ -110,6 +115,10 @@ class Poller:
         self._idle_from(now)
         return PollResult(slices, to_be_revoked, lost)
 
+    def poll_for_handlers(self) -> None:
+        """Handlers take the records from now on."""
+        self._for_handlers = True
+
     def is_waiting(self) -> bool:
         """Whether a poll waits for something to return."""
         return self._polling and self.idle_since is None
@@ -132,7 +141,7 @@ class Poller:
         """Deliver up to ``max_records``: first those kept from a reader, then fetched ones."""
         self._fetcher.polled()
         tracker = self._completion_tracker
-        most = max_records or self._config.max_poll_records
+        most = max_records or self._max_poll_records()
         limit = tracker.capacity(now, most)
         kept = self._assignment.reader_records.has_kept
         if limit <= 0 and not tracker.reserves_capacity:
@@ -160,6 +169,14 @@ class Poller:
         if reader is not None and slices:
             tracker.return_by_reader(now, reader, slices)
         return taken
+
+    def _max_poll_records(self) -> int:
+        most = self._config.max_poll_records
+        if not self._for_handlers:
+            return most
+        small = self._fetcher.collector.records_in(_BYTES_FOR_HANDLERS)
+        room = self._config.max_in_flight // _POLLS_FOR_HANDLERS
+        return max(most, min(small, room, _POLLS_FOR_HANDLERS * most))
 
     def _collect_fetched(
         self,

@@ -123,6 +123,9 @@ class ScriptedCore:
     def deliver_unreadable(self) -> None:
         self.calls.append(("deliver_unreadable", None))
 
+    def poll_for_handlers(self) -> None:
+        self.calls.append(("poll_for_handlers", None))
+
     def plan_owed(self, _now: float) -> None:
         self.owes_plan = False
         self.plans += 1

@@ -75,3 +75,15 @@ def test_memory_is_given_back_by_collecting_seeking_and_removing() -> None:
         for send in world.sends(FetchRequest):
             world.fail(send)
         world.advance(30)
+
+
+def test_the_buffered_records_of_a_size_are_estimated_by_the_average_record() -> None:
+    world = FetchWorld(2)
+    collector = world.fetching.collector
+    world.assign(0, 1)
+    assert collector.records_in(1000) == 0
+    world.answer(1, data(0, "0+300"))
+    world.answer(2, data(1, "0+100"))
+    assert collector.records_in(1000) == 10, "records of 100 bytes"
+    world.collect(400)
+    assert collector.records_in(1000) == 0

@@ -455,3 +455,23 @@ def test_tasks_may_take_the_records_of_a_batch_that_was_returned_before_their_gr
     group.complete(second)
     group.advance(0.6)
     assert group.answer_commit() == {tp(0): 3}
+
+
+@pytest.mark.parametrize(
+    ("max_poll_records", "max_in_flight", "returned"),
+    [
+        pytest.param(10, 1000, 40, id="four times max_poll_records"),
+        pytest.param(10, 100, 25, id="a quarter of max_in_flight"),
+        pytest.param(10, 10, 10, id="max_poll_records"),
+        pytest.param(4000, 100_000, 2**20 // 100, id="a mebibyte of records of 100 bytes"),
+    ],
+)
+def test_handlers_take_more_small_records_at_once_than_max_poll_records(
+    max_poll_records: int, max_in_flight: int, returned: int
+) -> None:
+    group = member(0, max_poll_records=max_poll_records, max_in_flight=max_in_flight)
+    for _ in range(8):
+        group.produce(0, 2000)
+    assert len(group.step().records) == max_poll_records
+    group.core.poll_for_handlers()
+    assert len(group.step().records) == returned
