@@ -297,7 +297,9 @@ class OffsetTracker(OffsetFlags):
         delivered are ignored."""
         flags, shift, low, high = self._flags, self._shift, self._low, self._high
         ended = held = 0
-        others: list[int] | None = None
+        others: list[int] = []
+        if self._change_run(offsets, PENDING, DONE):
+            ended, offsets = len(offsets), ()
         for offset in offsets:
             if low <= offset < high:
                 index = offset - shift
@@ -306,8 +308,6 @@ class OffsetTracker(OffsetFlags):
                     flags[index] = DONE
                     ended += 1
                     held += flag
-            elif others is None:
-                others = [offset]
             else:
                 others.append(offset)
         if ended:
@@ -315,7 +315,7 @@ class OffsetTracker(OffsetFlags):
             self.held -= held
             if flags[self._head] > HELD:
                 self._advance(self._head)
-        return ended if others is None else ended + sum(map(self._completes, others))
+        return ended + sum(map(self._completes, others))
 
     def _completes(self, offset: int) -> bool:
         try:

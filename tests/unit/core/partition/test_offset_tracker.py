@@ -21,6 +21,27 @@ def test_completing_several_counts_those_that_had_not_ended() -> None:
     assert (tracker.commit_point, tracker.in_flight) == (15, 0)
 
 
+def test_consecutive_records_complete_in_any_order() -> None:
+    tracker = OffsetTracker(1, 10)
+    tracker.deliver(dense(10, 10), 20, 3)
+    assert tracker.complete_all([14, 13, 15]) == 3
+    assert (tracker.commit_point, tracker.in_flight) == (10, 7)
+    assert tracker.complete_all([12, 10, 11]) == 3
+    assert (tracker.commit_point, tracker.in_flight) == (16, 4)
+    tracker.submit(17)
+    assert tracker.complete_all([16, 17, 18]) == 3
+    assert (tracker.commit_point, tracker.in_flight, tracker.held) == (19, 1, 0)
+    assert tracker.complete_all([19]) == 1
+    assert (tracker.commit_point, tracker.in_flight) == (20, 0)
+
+
+def test_repeated_offsets_complete_no_record_between_them() -> None:
+    tracker = OffsetTracker(1, 10)
+    tracker.deliver(dense(10, 5), 15, 3)
+    assert tracker.complete_all([10, 10, 12]) == 2
+    assert (tracker.commit_point, tracker.in_flight) == (11, 3)
+
+
 def test_the_commit_point_is_the_first_record_not_done() -> None:
     tracker = OffsetTracker(1, 10)
     tracker.deliver(dense(10, 5), 15, 3)
