@@ -31,13 +31,14 @@ if TYPE_CHECKING:
     from asyncrevoke.runtime.hooks.observers import Observers
     from asyncrevoke.runtime.session.membership_guard import MembershipGuard
 
+    FirstCall = Callable[[Item], Awaitable[object]]
     QueueResult = Callable[[Item, object], Awaitable[object] | None]
 
 
 class Dispatcher:
     """Implements :class:`PoolDispatch`: prepares topics, calls handlers, and reports the results.
 
-    ``first_calls`` and ``completed`` are called for each record, so their functions are chosen
+    ``calls`` and ``completed`` are called for each record, so their functions are chosen
     once, by whether the consumer has batches or a journal.
     """
 
@@ -62,8 +63,6 @@ class Dispatcher:
         self._publisher = publisher
         self._publishes = context.open_producer is not None
         self._log = context.log
-        # By topic; only topics whose records are completed when their results are acknowledged.
-        self.result_queues: dict[str, QueueResult] | None = None if publisher is None else {}
         # Whether a result may be acknowledged after its call has returned.
         self._publishes_later = context.recorder is None and context.call_recorder is None
         self._order_by = context.order_by
@@ -81,8 +80,9 @@ class Dispatcher:
         self._handlers: dict[str, Handler] = {}
         # By prepared topic with several handlers.
         self.matchers: dict[str, RecordMatcher] = {}
-        # By prepared topic: _first_call(), or the function that HandlerInvoker.prepare() returned.
-        self.first_calls: dict[str, Callable[[Item], Awaitable[object]]] = {}
+        # By prepared topic: _first_call(), or the function that HandlerInvoker.prepare() returned;
+        # and what queues results, if records are completed when their results are acknowledged.
+        self.calls: dict[str, tuple[FirstCall, QueueResult | None]] = {}
         # Topics whose first calls HandlerInvoker.prepare() made; not for records that are traced.
         self._direct: set[str] = set()
         # Records whose handlers have returned, until flush_completed().
@@ -129,7 +129,7 @@ class Dispatcher:
             for each in handlers:
                 # The attempts of a record have its handler.
                 self._invoker.prepare(topic, each, self._publisher_for(each))
-            self.first_calls[topic] = self._recorded(handler, self._first_call_of_shared_topic)
+            self.calls[topic] = self._recorded(handler, self._first_call_of_shared_topic), None
         return handler
 
     def handler_of(self, item: Item) -> Handler:
@@ -153,29 +153,26 @@ class Dispatcher:
     def _prepare_calls(self, topic: str, handler: Handler) -> None:
         publisher = self._publisher_for(handler)
         direct = self._invoker.prepare(topic, handler, publisher)
+        queue: QueueResult | None = None
         if direct is not None and publisher is not None:
-            if self._publishes_later and self.result_queues is not None:
-                queue = publisher.queue_of(handler)
-                self.result_queues[topic] = cast("QueueResult", queue)
+            if self._publishes_later:
+                queue = cast("QueueResult", publisher.queue_of(handler))
             else:
                 direct = None
         if direct is not None:
             self._direct.add(topic)
-        first = cast("Callable[[Item], Awaitable[object]] | None", direct) or self._first_call
-        self.first_calls[topic] = self._recorded(handler, first)
+        first = self._recorded(handler, cast("FirstCall | None", direct) or self._first_call)
         if self._publishes and handler.publish_to is None and lacks_return_annotation(handler):
-            self.first_calls[topic] = self._checked_first_call(topic, handler)
+            first = self._checked_first_call(topic, handler, first)
+        self.calls[topic] = first, queue
 
-    def _checked_first_call(
-        self, topic: str, handler: Handler
-    ) -> Callable[[Item], Awaitable[object]]:
+    def _checked_first_call(self, topic: str, handler: Handler, first: FirstCall) -> FirstCall:
         """A first call that warns if the first call that returns has returned a value."""
-        first = self.first_calls[topic]
 
         async def call(item: Item) -> None:
             returned = await first(item)
-            if self.first_calls[topic] is call:
-                self.first_calls[topic] = first
+            if self.calls[topic][0] is call:
+                self.calls[topic] = first, None
                 if returned is not None:
                     self._log.warning(
                         "handler returned a value; results without publish_to are lost",
@@ -253,9 +250,7 @@ class Dispatcher:
             return self._call_when_recorded(self._recorder, item, self._next_call)
         return self._call_recorded(self._recorder, item, self._next_call)
 
-    def _recorded(
-        self, handler: Handler, first: Callable[[Item], Awaitable[object]]
-    ) -> Callable[[Item], Awaitable[object]]:
+    def _recorded(self, handler: Handler, first: FirstCall) -> FirstCall:
         """Return ``first``, or a function that records each call of it in the journal."""
         recorder = self._recorder
         if recorder is None:
@@ -276,7 +271,7 @@ class Dispatcher:
         self,
         recorder: HandlerRecorder,
         item: Item,
-        call: Callable[[Item], Awaitable[object]],
+        call: FirstCall,
     ) -> object:
         await recorder.record_start(unfinished_records(item))
         await may_begin(self._membership)
@@ -286,7 +281,7 @@ class Dispatcher:
         self,
         recorder: HandlerRecorder,
         item: Item,
-        call: Callable[[Item], Awaitable[object]],
+        call: FirstCall,
     ) -> Awaitable[object]:
         recorder.handlers_started(unfinished_records(item))
         return call(item)

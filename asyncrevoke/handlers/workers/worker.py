@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
 
 from asyncrevoke.errors import HandlerCancelledError
 from asyncrevoke.handlers.scheduling.lane_keys import LaneItem
 from asyncrevoke.runtime.loop.abandoned_tasks import abandon
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Mapping
     from contextvars import Context
 
     from asyncrevoke.handlers.scheduling.lanes import LaneQueue
@@ -29,6 +30,13 @@ class SchedulableItem(LaneItem, Protocol):
 
 
 T = TypeVar("T", bound=SchedulableItem)
+
+# The function that makes the first call of an item, and the one that queues the result of a call,
+# None if the item is completed when its call has returned. A plain tuple, because it is unpacked
+# for each record.
+TopicCalls: TypeAlias = tuple[
+    Callable[[T], Awaitable[object]], Callable[[T, object], Awaitable[object] | None] | None
+]
 
 
 class CallTimes(Protocol):
@@ -50,10 +58,13 @@ class ItemDispatch(Protocol[T]):
         ...
 
     @property
-    def first_calls(self) -> Mapping[str, Callable[[T], Awaitable[object]]]:
-        """By topic, the function that calls the handler of an item that is not in ``attempts``.
+    def calls(self) -> Mapping[str, TopicCalls[T]]:
+        """By topic, the functions for its items.
 
-        The function or the awaitable raises the error of the call.
+        The first one calls the handler of an item that is not in ``attempts``. It or the awaitable
+        raises the error of the call. The second one, if there is one, queues the result of a call
+        that has returned, and the worker awaits a returned awaitable as a part of the call. The
+        item is completed when its results are acknowledged.
         """
         ...
 
@@ -69,19 +80,8 @@ class ItemDispatch(Protocol[T]):
         """
         ...
 
-    @property
-    def result_queues(
-        self,
-    ) -> Mapping[str, Callable[[T, object], Awaitable[object] | None]] | None:
-        """By topic, the function that queues the result of a call that has returned.
-
-        Items of these topics are completed when their results are acknowledged. The worker awaits a
-        returned awaitable as a part of the call. None if no handler publishes.
-        """
-        ...
-
     def completed(self, item: T, /) -> object:
-        """The handler has returned. Not called for topics in ``result_queues``."""
+        """The handler has returned. Not called for topics whose results are queued."""
         ...
 
     def call_raised(self, item: T, seconds: float, error: BaseException, /) -> None:
@@ -177,9 +177,9 @@ class Worker(Generic[T]):
         """Run entries until the pool closes; the task has the context ``own_context``."""
         lanes, dispatch, turn, pool = self._lanes, self._dispatch, self._turn, self._pool
         take, free_lane = lanes.take, lanes.free_lane
-        first_calls, start_again = dispatch.first_calls, dispatch.start_again
+        calls, start_again = dispatch.calls, dispatch.start_again
         attempts, completed, times = dispatch.attempts, dispatch.completed, dispatch.call_times
-        result_queues, queue_result, clean = dispatch.result_queues, None, self._context
+        clean = self._context
         item: T | None
         result: object
         fresh = True
@@ -204,13 +204,11 @@ class Worker(Generic[T]):
             item = entry[1]
             began = now
             try:
-                call = start_again if attempts and item in attempts else first_calls[item.topic]
+                first_call, queue_result = calls[item.topic]
+                call = start_again if attempts and item in attempts else first_call
                 result = await call(item)
-                if result_queues is not None:
-                    queue_result = result_queues.get(item.topic)
-                    publishing = None if queue_result is None else queue_result(item, result)
-                    if publishing is not None:
-                        await publishing
+                if queue_result is not None and (queuing := queue_result(item, result)) is not None:
+                    await queuing
             except BaseException as error:  # noqa: BLE001 - of a handler, see _report_failure
                 now = await self._call_failed(entry, error, began)
             else:

@@ -82,11 +82,14 @@ class GroupAppender:
             headers = trace_headers(record) if record.headers else _NO_HEADERS
             append, next_number, take = adders[partition_of(key, _UNKNOWN)]
             if append(next_number(), timestamp, key, value, headers) is None:
+                # The key is new, the batch is full, or the partition has none.
                 partition = topic.partition_of(key)
-                self._end(partition)
-                yield partition, (record, key, value, headers)
-            else:
-                take(record)
+                append, next_number, take = adders[partition]
+                if append(next_number(), timestamp, key, value, headers) is None:
+                    self._end(partition)
+                    yield partition, (record, key, value, headers)
+                    continue
+            take(record)
 
     def use(self, partition: int, batch: ResultBatch) -> None:
         """Append further results for this partition to this open batch."""
