@@ -41,7 +41,8 @@ _COMPRESSIONS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
 class Producer:
-    """Writes records with ``acks=all`` and idempotence; connects at the first record.
+    """Writes records with ``acks=all`` and idempotence; connects at the first record, or before it
+    with :meth:`prepare`.
 
     A record fails after three times ``request_timeout``, or after ``request_timeout`` if its topic
     does not exist. ``wall_clock`` returns seconds since the epoch. With ``compress_in_thread``, a
@@ -119,6 +120,10 @@ class Producer:
                 delivery,
             )
             await delivery.wait()
+
+    def prepare(self, topic: str) -> None:
+        """Connect, and request what the first record for this topic would wait for."""
+        self._core.prepare(self._turn(), topic)
 
     def delivery(self, handler: str) -> Delivery:
         """A delivery that waits for results of this handler, and counts them."""

@@ -101,6 +101,8 @@ class ProducerCore:
         self._busy: set[int] = set()
         self._producer_id: int | None = None
         self._producer_id_requested = self._metadata_requested = False
+        # Whether a producer id is requested before there are batches.
+        self._prepares = False
         self._metadata_due = _NEVER
         self._producer_id_due = 0.0
         self._metadata_backoff = Backoff(0.05, _LONGEST_BACKOFF)
@@ -239,10 +241,14 @@ class ProducerCore:
             self._topics[topic] = ResultTopic(topic)
             self._metadata_due = min(self._metadata_due, now)
 
+    def prepare(self, now: float, topic: str) -> None:
+        """Request what the first record for this topic would wait for. Raises PublishError."""
+        self.want(now, topic)
+        self._prepares = True
+
     def is_known(self, topic: str) -> bool:
         """Whether the partitions of a topic are known."""
-        known = self._topics.get(topic)
-        return known is not None and bool(known.queues)
+        return topic in self._topics and bool(self._topics[topic].queues)
 
     def why_not(
         self, topic: str, *, in_time: bool, others_wait: bool = False
@@ -279,15 +285,15 @@ class ProducerCore:
             self._metadata_due = _NEVER
             message = MetadataRequest(topics=tuple(sorted(self._topics)))
             outgoing.append(Outgoing(self._any_node(), message))
-        if not self._active:
-            return outgoing
-        if self._producer_id is None:
-            if self._producer_id_due <= now and not self._producer_id_requested:
-                self._producer_id_requested = True
-                outgoing.append(Outgoing(self._any_node(), InitProducerIdRequest()))
-            return outgoing
-        outgoing += self._produce_requests(now, self._producer_id)
+        if self._producer_id is not None:
+            outgoing += self._produce_requests(now, self._producer_id)
+        elif self._wants_producer_id() and self._producer_id_due <= now:
+            self._producer_id_requested = True
+            outgoing.append(Outgoing(self._any_node(), InitProducerIdRequest()))
         return outgoing
+
+    def _wants_producer_id(self) -> bool:
+        return bool(self._active or self._prepares) and not self._producer_id_requested
 
     def _produce_requests(self, now: float, producer_id: int) -> Iterator[Outgoing]:
         by_leader: dict[int, list[PartitionQueue]] = {}
@@ -338,11 +344,9 @@ class ProducerCore:
 
     def next_at(self, now: float) -> float:
         """When to call :meth:`requests` and :meth:`expire` again if no response comes before."""
-        due = _NEVER
         # Without a topic, no metadata is requested.
-        if self._topics and not self._metadata_requested:
-            due = self._metadata_due
-        if self._active and self._producer_id is None and not self._producer_id_requested:
+        due = self._metadata_due if self._topics and not self._metadata_requested else _NEVER
+        if self._producer_id is None and self._wants_producer_id():
             due = min(due, self._producer_id_due)
         for queue in self._active:
             if not queue.in_flight:
@@ -356,8 +360,7 @@ class ProducerCore:
         """Fail the batches that were not acknowledged in time."""
         for queue in list(self._active):
             while queue.batches and not queue.in_flight and queue.batches[0].expires_at <= now:
-                seconds = self._delivery_timeout
-                why = f"not acknowledged within {seconds:g} s: {self._last_failure}"
+                why = f"not acknowledged within {self._delivery_timeout:g} s: {self._last_failure}"
                 self._fail_first(queue, why)
 
     # --- responses -------------------------------------------------------------------------------

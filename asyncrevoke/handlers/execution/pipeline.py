@@ -49,11 +49,14 @@ class HandlerPipeline:
         self._orderings: dict[int, HandlerOrdering] = {}
         self._closed = False
         self._publisher: ResultPublisher | None = None
-        publishes = any(handler.publish_to is not None for handler in lookup.handlers)
-        if publishes and context.open_producer is not None:
+        result_topics = {each.publish_to for each in lookup.handlers if each.publish_to is not None}
+        if result_topics and context.open_producer is not None:
             from asyncrevoke.handlers.execution.result_publisher import ResultPublisher
 
-            self._publisher = ResultPublisher(context.open_producer(), self)
+            producer = context.open_producer()
+            for topic in sorted(result_topics):
+                producer.prepare(topic)
+            self._publisher = ResultPublisher(producer, self)
         order_by = context.order_by
         self._lanes: LaneQueue[Item] = LaneQueue(
             None if callable(order_by) else order_by, context.null_keys

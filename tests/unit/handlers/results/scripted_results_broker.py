@@ -46,6 +46,7 @@ class ScriptedResultsBroker(ScriptedSockets):
         self.errors: dict[bytes, ErrorCode] = {}
         self.written: list[tuple[str, bytes | None, bytes | None]] = []
         self.headers: list[list[tuple[str, bytes | None]]] = []
+        self.requests: list[type] = []
         self.received = 0
         self.answering = asyncio.Event()
         self.answering.set()
@@ -58,6 +59,7 @@ class ScriptedResultsBroker(ScriptedSockets):
         return self._producer
 
     async def request(self, send: Send) -> Replied | Failed:
+        self.requests.append(type(send.message))
         match send.message:
             case MetadataRequest(topics=topics):
                 return Replied(send.request_id, self._metadata(topics or ()))

@@ -15,7 +15,8 @@ from unit.handlers.scripted_source import ORDERS, Fate, record, turns, until
 from asyncrevoke.errors import PublishError
 from asyncrevoke.handlers.policy.retry import Retry
 from asyncrevoke.producing.message import Message
-from asyncrevoke.protocol.messages import ErrorCode
+from asyncrevoke.producing.requests import InitProducerIdRequest, ProduceRequest
+from asyncrevoke.protocol.messages import ErrorCode, MetadataRequest
 
 if TYPE_CHECKING:
     from unit.handlers.scripted_runner import RunningHandlers
@@ -55,6 +56,19 @@ async def test_a_record_is_done_when_its_result_is_acknowledged(
         await done(run, *records)
         await run.stop()
     assert broker.written == [("results", b"k", b"%d" % n) for n in range(5)]
+
+
+async def test_the_producer_of_results_is_ready_before_the_first_record(
+    broker: ScriptedResultsBroker,
+) -> None:
+    async with running(echo, publish_to="results", open_producer=broker.open_producer) as run:
+        await until(lambda: len(broker.requests) == 2)
+        assert broker.requests == [MetadataRequest, InitProducerIdRequest]
+        first = record(0)
+        run.source.feed(first)
+        await done(run, first)
+        await run.stop()
+    assert broker.requests[2:] == [ProduceRequest]
 
 
 async def test_the_records_of_all_partitions_in_a_response_complete_together(
