@@ -215,9 +215,8 @@ class ConsumerConfig:
     partition until the transaction timeout."""
 
     max_poll_records: int = 500
-    """The most records that a poll returns, shared fairly between partitions (KIP-41). Handlers
-    take up to four times as many at once if they are small, but at most a quarter of
-    ``max_in_flight``."""
+    """The most records that a poll returns, shared fairly between partitions (KIP-41). Handlers take
+    up to four times as many if they are small, but at most a quarter of ``max_in_flight``."""
 
     fetch_min_bytes: int = 1
     """Bytes that a broker collects before it responds to a fetch. Hazard: with a high value,
