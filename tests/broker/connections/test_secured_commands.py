@@ -120,7 +120,7 @@ def test_topics_create_creates_a_topic(finished: Finished, listener: str) -> Non
     topic = f"commands-{listener.lower()}"
     finished.secure.broker.allow("alice", "topic", topic, ["create"])
     done = finished.run(listener, "topics", "create", f"{topic}:2")
-    assert (done.exit_code, done.stdout) == (0, f"created {topic}\n"), done.output
+    assert (done.exit_code, done.stdout) == (0, f"created {topic} with 2 partitions\n"), done.output
     rejected = finished.run(listener, "topics", "create", topic, wrong=True)
     assert rejected.exit_code == 1, rejected.output
     assert "wrong-password" not in rejected.output
