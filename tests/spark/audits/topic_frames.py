@@ -12,6 +12,9 @@ from unit.journal import written_journal
 
 from asyncrevoke.audit.audited_group import AuditSettings
 from asyncrevoke.journal.format.arrow import pa
+
+pytest.importorskip("pyspark", reason="needs the extra spark")
+
 from asyncrevoke.spark.audits import run
 
 if TYPE_CHECKING:
