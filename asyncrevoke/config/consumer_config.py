@@ -215,7 +215,7 @@ class ConsumerConfig:
     partition until the transaction timeout."""
 
     max_poll_records: int = 500
-    """The most records that a poll returns, shared fairly between partitions (KIP-41). Handlers take
+    """The most records that a poll returns, shared fairly between partitions (KIP-41). Handlers get
     up to four times as many if they are small, but at most a quarter of ``max_in_flight``."""
 
     fetch_min_bytes: int = 1
