@@ -8,6 +8,7 @@ from asyncrevoke.audit.comparison import Comparison
 from asyncrevoke.audit.rules.views import MERGED
 from asyncrevoke.audit.sql.text import compose, identifier, joined
 from asyncrevoke.audit.topic.batch_headers import BATCHES
+from asyncrevoke.audit.topic.record_hashes import RECORDS
 from asyncrevoke.journal.format.arrow import pa
 
 if TYPE_CHECKING:
@@ -90,9 +91,7 @@ async def compare(
 
 def _put_empty(database: AuditDatabase) -> None:
     """Create the tables of what is read of the topic."""
-    record = {"part": "INT", "off": "BIGINT"}
-    known = dict.fromkeys(("timestamp_us", "key_hash", "record_hash"), "BIGINT")
-    database.put("source", {**record, **known}, [])
+    database.put("source", RECORDS, [])
     counted = dict.fromkeys(("bucket", "records", "mixed", "total"), "BIGINT")
     database.put("read_fingerprints", {"part": "INT", **counted}, [])
 

@@ -109,12 +109,13 @@ def _order(each: Anomaly) -> tuple[int, int, int, int, tuple[str, ...]]:
 
 def _distinct(gaps: Iterable[Anomaly]) -> Iterator[Anomaly]:
     """Each once: an anomaly of a whole session is found for all of its partitions."""
-    found: list[Anomaly] = []
+    found: set[tuple[AnomalyKind, tuple[str, ...], str]] = set()
     for gap in gaps:
+        key = gap.kind, gap.sessions, str(gap.evidence)
         if gap.partition is not None:
             yield gap
-        elif gap not in found:
-            found.append(gap)
+        elif key not in found:
+            found.add(key)
             yield gap
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from importlib import import_module
 from shutil import rmtree
 from tempfile import mkdtemp
@@ -15,15 +16,14 @@ from asyncrevoke.journal.format.arrow import pa
 from asyncrevoke.journal.views.database_locks import DATABASE_SETTINGS, lock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     from asyncrevoke.audit.sql.text import Text
     from asyncrevoke.journal.format.arrow import RecordBatch, Table
 
 
 class AuditDatabase:
-    """DuckDB in memory. :meth:`close`
-    frees it.
+    """DuckDB in memory. :meth:`close` frees it.
 
     Tables that do not fit into memory go to a temporary folder that only this user can read.
     """
@@ -58,11 +58,7 @@ class AuditDatabase:
     def put(self, name: str, columns: Mapping[str, str], rows: Sequence[Sequence[object]]) -> None:
         """Create a small table of these rows."""
         declared = [
-            compose(
-                "{name} {kind}",
-                name=identifier(column),
-                kind=identifier(kind),
-            )
+            compose("{name} {kind}", name=identifier(column), kind=identifier(kind))
             for column, kind in columns.items()
         ]
         create = "CREATE TABLE {name} ({columns})"
@@ -111,8 +107,9 @@ class AuditDatabase:
     def pass_rows(self, query: Text, at_once: int, take: Callable[[RecordBatch], None]) -> None:
         """Pass the rows that a query returns to ``take``, so many at once."""
         self._make(tables_of(query))
-        for batch in self._db.sql(query).to_arrow_reader(at_once):
-            take(batch)
+        with self._out_of_memory_as_config_error():
+            for batch in self._db.sql(query).to_arrow_reader(at_once):
+                take(batch)
 
     def _make(self, names: Iterable[str]) -> None:
         for name in names:
@@ -128,8 +125,13 @@ class AuditDatabase:
         self._db.unregister("chunk")
 
     def _run(self, query: Text) -> Any:  # noqa: ANN401 - DuckDB's
-        try:
+        with self._out_of_memory_as_config_error():
             return self._db.execute(query)
+
+    @contextmanager
+    def _out_of_memory_as_config_error(self) -> Generator[None]:
+        try:
+            yield
         except self._out_of_memory as error:
             raise ConfigError(
                 f"the comparison does not fit into the audit's memory: {error}. Raise the limit "

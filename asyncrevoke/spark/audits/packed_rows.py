@@ -39,7 +39,7 @@ ATTEMPTS: Final = {
     "outcome": "INT",
 }
 """The columns of ``attempts``. ``session`` and ``outcome`` are numbers: the position of the session
-in a list, and of the outcome in ``CallOutcome``."""
+in a list, and of the outcome in ``OUTCOMES``."""
 
 JOURNAL: Final = {
     "session": "INT",
@@ -79,7 +79,8 @@ _OF_JOURNAL: Final = {
     "s": "started_us",
     "f": "at_us",
 }
-_OUTCOMES: Final = [each.value for each in CallOutcome]
+OUTCOMES: Final = [each.value for each in CallOutcome]
+"""The outcomes by their numbers."""
 _TYPES: Final = {"INT": pa.int32(), "BIGINT": pa.int64(), "STRING": pa.string()}
 
 
@@ -125,31 +126,32 @@ class PackRows(NamedTuple):
             else positions(batch.column("group"), [self.group]) == 0
         )
         attempts = positions(batch.column("kind"), [RowKind.ATTEMPT.value]) == 0
+        # Once for all tasks of the batch.
+        sessions = positions(batch.column("session_id"), self.sessions)
+        outcomes = positions(batch.column("outcome"), OUTCOMES)
+        codes = {
+            "attempts": {"session": sessions, "outcome": outcomes},
+            "journal": {"session": sessions},
+        }
         for name, which in (("attempts", wanted & attempts), ("journal", wanted & ~attempts)):
             for task, rows in _by_task(np.flatnonzero(which), parts, self.tasks):
                 columns = [
-                    self._column(batch, each, kind, rows) for each, kind in TABLES[name].items()
+                    pa.array(codes[name][each][rows])
+                    if each in codes[name]
+                    else _taken(batch.column(_OF_JOURNAL.get(each, each)), _TYPES[kind], rows)
+                    for each, kind in TABLES[name].items()
                 ]
                 blobs.add(task, name, pa.table(columns, schema=schema_of(name)))
 
-    def _column(
-        self,
-        batch: Any,  # noqa: ANN401 - pyarrow's
-        name: str,
-        kind: str,
-        rows: NDArray[np.int64],
-    ) -> Any:  # noqa: ANN401
-        if name == "session":
-            return pa.array(positions(batch.column("session_id"), self.sessions)[rows])
-        column = batch.column(_OF_JOURNAL.get(name, name))
-        if column.null_count == len(column):
-            return pa.nulls(len(rows), _TYPES[kind])
-        if kind == "INT" and name == "outcome":
-            return pa.array(positions(column, _OUTCOMES)[rows])
-        if not column.null_count and kind != "STRING":
-            return pa.array(column.to_numpy()[rows])
-        taken = column.take(pa.array(rows))
-        return taken if taken.type == _TYPES[kind] else taken.cast(_TYPES[kind])
+
+def _taken(column: Any, kind: Any, rows: NDArray[np.int64]) -> Any:  # noqa: ANN401 - pyarrow's
+    """The values of a column in these rows, as this type."""
+    if column.null_count == len(column):
+        return pa.nulls(len(rows), kind)
+    if not column.null_count and kind != pa.string():
+        return pa.array(column.to_numpy()[rows])
+    taken = column.take(pa.array(rows))
+    return taken if taken.type == kind else taken.cast(kind)
 
 
 def schema_of(name: str) -> Any:  # noqa: ANN401 - pyarrow's

@@ -14,8 +14,7 @@ from asyncrevoke.audit.sql.database import AuditDatabase
 from asyncrevoke.audit.sql.text import compose
 from asyncrevoke.audit.topic.record_hashes import RECORDS
 from asyncrevoke.journal.format.arrow import pa, pc
-from asyncrevoke.journal.format.schema import CallOutcome
-from asyncrevoke.spark.audits.packed_rows import ATTEMPTS, JOURNAL, unpacked
+from asyncrevoke.spark.audits.packed_rows import ATTEMPTS, JOURNAL, OUTCOMES, unpacked
 from asyncrevoke.spark.audits.sources import TopicReader, with_marks
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ class PartitionTask(NamedTuple):
         """Insert the rows of all blobs. Returns the numbers of their tasks."""
         names = [state.name for state in self.group.sessions]
         database.enumerate_texts("session_name", names)
-        database.enumerate_texts("outcome_name", [each.value for each in CallOutcome])
+        database.enumerate_texts("outcome_name", OUTCOMES)
         for table, columns in _COLUMNS.items():
             database.put(table, columns, [])
         numbers: set[int] = set()
@@ -94,7 +93,7 @@ class PartitionTask(NamedTuple):
             return rows
         rows = with_texts(rows, "session", names)
         if table == "attempts":
-            rows = with_texts(rows, "outcome", [each.value for each in CallOutcome])
+            rows = with_texts(rows, "outcome", OUTCOMES)
             if not self.source.has_content:
                 rows = with_marks(rows)
         return rows

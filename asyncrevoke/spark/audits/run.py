@@ -90,10 +90,10 @@ def audit(
 
     ``source`` is the topic, in one of three forms. A mapping has the options of
     ``spark.read.format("asyncrevoke")``, with at least ``topic`` and ``bootstrap_servers``: tasks
-    read the topic. A DataFrame has the columns ``partition, offset,
-    timestamp, key, value`` of all records, and needs ``topic``. ``"dense"`` needs ``topic`` and
-    ``bootstrap`` (the brokers, or the configuration of a consumer) and treats each offset as a
-    record: the topic is not read, and neither content nor stalls are checked.
+    read the topic. A DataFrame has the columns ``partition, offset, timestamp, key, value`` of all
+    records, and needs ``topic``. ``"dense"`` needs ``topic`` and ``bootstrap`` (the brokers, or the
+    configuration of a consumer) and treats each offset as a record: the topic is not read, and
+    neither content nor stalls are checked.
 
     The audit also compares the committed offsets of the group, if the options of the topic or
     ``bootstrap`` name the brokers.
@@ -136,6 +136,9 @@ def _audit(
     settings: AuditOptions,
     compacted: bool | None,
 ) -> AuditResult:
+    limit = settings.get("memory_limit", _MEMORY)
+    if limit < _LEAST_MEMORY:
+        raise ConfigError(f"memory_limit={limit} bytes is too low: a task needs {_LEAST_MEMORY}")
     name = _topic_of(source, topic)
     checked = checked_journal(spark, journal)
     group = group_of(checked.overview.topics, name, group)
@@ -149,9 +152,6 @@ def _audit(
         checked = checked_journal(spark, journal)
         states = sessions_of_group(checked.overview.sessions, group)
     orders = handler_order_of(checked.overview.topics[name, group], states)
-    limit = settings.get("memory_limit", _MEMORY)
-    if limit < _LEAST_MEMORY:
-        raise ConfigError(f"memory_limit={limit} bytes is too low: a task needs {_LEAST_MEMORY}")
     audited = AuditedGroup(name, group, states, orders, offsets, _settings(settings))
     level = isolation_level_of(states)
     if isinstance(source, str):
