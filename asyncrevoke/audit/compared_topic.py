@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Final, Protocol
 
 from asyncrevoke.audit.comparison import Comparison
 from asyncrevoke.audit.rules.views import MERGED
 from asyncrevoke.audit.sql.text import compose, identifier, joined
 from asyncrevoke.audit.topic.batch_headers import BATCHES
-from asyncrevoke.audit.topic.record_hashes import RECORDS
+from asyncrevoke.audit.topic.record_hashes import ALL_USED, RECORDS, UnusedHashes
 from asyncrevoke.journal.format.arrow import pa
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from asyncrevoke.audit.audited_group import AuditedGroup
     from asyncrevoke.audit.ranges import Bounds, Range
@@ -49,12 +51,12 @@ class AuditedTopic(Protocol):
         ranges: Sequence[Range],
         take: Callable[[RecordBatch], None],
         take_headers: Callable[[RecordBatch], None] | None = None,
-        hashless: Container[int] = (),
+        unused: UnusedHashes = ALL_USED,
     ) -> None:
         """Pass all records in these ranges to ``take``, in batches of ``part, off, timestamp_us,
         key_hash, record_hash``, and the record batches that have an offset in these ranges to
-        ``take_headers``, with the columns ``batch_headers.BATCHES``. The hashes of records in the
-        partitions ``hashless`` may be null."""
+        ``take_headers``, with the columns ``batch_headers.BATCHES``. The hashes of ``unused`` may
+        be null."""
 
 
 async def compare(
@@ -78,10 +80,12 @@ async def compare(
     two_tiers = comparison.in_two_tiers(windows)
     if two_tiers:
         read, ranges = await differing(database, comparison, source, take_headers)
+    wanted, unused = comparison.compare(ranges), comparison.unused_hashes()
     found = _Chunks(database, "source")
-    # All windows are read once, so the headers of all batches are known.
-    await source.read(comparison.compare(ranges), found.take, None if two_tiers else take_headers)
-    found.put()
+    # In two tiers, all windows were read, so the headers of all batches are known.
+    async with nullcontext() if two_tiers else _rules_of_journal(database, comparison):
+        await source.read(wanted, found.take, None if two_tiers else take_headers, unused)
+        found.put()
     if take_headers is not None:
         _put_headers(database, headers)
     if not two_tiers:
@@ -114,10 +118,27 @@ async def differing(
     from the journal's. ``take_headers`` gets the headers of all record batches."""
     windows = comparison.windows()
     found = _Chunks(database, "read_fingerprints", comparison.fingerprints("chunk"))
-    await source.read(windows, found.take, take_headers, comparison.hashless_partitions)
-    found.put()
+    hashless = comparison.hashless_partitions
+    async with _rules_of_journal(database, comparison):
+        await source.read(windows, found.take, take_headers, UnusedHashes(hashless, hashless))
+        found.put()
     database.define("source_fingerprints", MERGED)
     return comparison.differing(windows)
+
+
+@asynccontextmanager
+async def _rules_of_journal(
+    database: AuditDatabase, comparison: Comparison
+) -> AsyncGenerator[None]:
+    """Apply the rules that need no records, in a thread, while the caller reads the topic."""
+    applied = asyncio.ensure_future(asyncio.to_thread(comparison.apply_rules_of_journal))
+    try:
+        yield
+    except BaseException:
+        database.interrupt()
+        await asyncio.gather(applied, return_exceptions=True)
+        raise
+    await applied
 
 
 class _Chunks:

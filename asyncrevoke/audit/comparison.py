@@ -18,6 +18,7 @@ from asyncrevoke.audit.rules.queries import combined, rules
 from asyncrevoke.audit.rules.tables import RuleParameters, definitions
 from asyncrevoke.audit.rules.views import FOREVER, fingerprints, flagged, inverted, views
 from asyncrevoke.audit.sql.text import compose, identifier, joined
+from asyncrevoke.audit.topic.record_hashes import UnusedHashes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -25,9 +26,11 @@ if TYPE_CHECKING:
     from asyncrevoke.audit.audited_group import AuditedGroup
     from asyncrevoke.audit.ranges import Bounds
     from asyncrevoke.audit.sql.database import AuditDatabase
-    from asyncrevoke.audit.sql.text import Sql
+    from asyncrevoke.audit.sql.text import Sql, Text
     from asyncrevoke.journal.reading import SessionState
 
+# The tables of what is read of the topic.
+_OF_RECORDS = frozenset(("batches", "ranges", "source", "source_fingerprints"))
 _WINDOW = ("part", "lo", "log_start", "log_end", "committed", "hi")
 
 
@@ -55,7 +58,8 @@ def _put_facts(
 
 class Comparison:
     """One audit. If :meth:`in_two_tiers`, the caller defines the table ``source_fingerprints``.
-    Then it calls :meth:`compare`, defines the table ``source``, and calls :meth:`result`."""
+    Then it calls :meth:`compare`, defines the table ``source``, and calls :meth:`result`.
+    :meth:`apply_rules_of_journal` is called once, at any time before that."""
 
     def __init__(
         self,
@@ -112,11 +116,20 @@ class Comparison:
             )
         )
         self._windows: list[dict[str, Any]] = [dict(zip(_WINDOW, row, strict=True)) for row in rows]
-        if self._parameters.keyless:
+        self._rules = self._defined_rules()
+        self._anomalies: list[Anomaly] = []
+
+    def _defined_rules(self) -> dict[AnomalyKind, Text]:
+        """The rules, after the tables that they read are defined."""
+        terms = self._parameters
+        if terms.keyless:
             # If the keys of all records are read, only calls without a record have no key.
-            everywhere = not keys or self.in_two_tiers(self.windows())
-            repeated = bool(database.rows("SELECT 1 FROM crowded LIMIT 1"))
-            database.define("inverted", inverted(everywhere=everywhere, repeated=repeated))
+            everywhere = not terms.keys or self.in_two_tiers(self.windows())
+            repeated = bool(self._db.rows("SELECT 1 FROM crowded LIMIT 1"))
+            self._db.define("inverted", inverted(everywhere=everywhere, repeated=repeated))
+        for name, query in definitions(terms).items():
+            self._db.define(name, query)
+        return rules(terms)
 
     def windows(self) -> list[Range]:
         """The offsets to compare, by partition."""
@@ -133,6 +146,11 @@ class Comparison:
         total = sum(window.hi - window.lo for window in windows)
         limit = self._settings.exact_below
         return not self._settings.exact and total >= (EXACT_BELOW if limit is None else limit)
+
+    def unused_hashes(self) -> UnusedHashes:
+        """The hashes of records that ``source`` does not need."""
+        unused = self._hashless.partitions_without_hashes()
+        return UnusedHashes(() if self._parameters.keyless else unused, unused)
 
     def fingerprints(self, table: LiteralString) -> Sql:
         """The query for the fingerprints of a table of records."""
@@ -165,8 +183,8 @@ class Comparison:
         return [*ranges, *more]
 
     def result(self, ranges: list[Range], read: int, *, two_tiers: bool) -> PartialAudit:
-        """Apply the rules. Needs the table ``source``."""
-        found = self._anomalies()
+        """Apply the other rules. Needs the table ``source``."""
+        self._apply(self._rules_of_records())
         windows = {each["part"]: each["lo"] for each in self._windows}
         gaps = [
             *self._accounting.anomalies(windows),
@@ -179,7 +197,7 @@ class Comparison:
         durations = [DurationCount(*row) for row in self._db.rows(counted(self._intervals))]
         return PartialAudit(
             gaps,
-            found,
+            self._anomalies,
             attempts,
             done,
             read,
@@ -192,10 +210,19 @@ class Comparison:
 
     # --- anomalies -------------------------------------------------------------------------------
 
-    def _anomalies(self) -> list[Anomaly]:
-        for name, query in definitions(self._parameters).items():
-            self._db.define(name, query)
-        found = rules(self._parameters)
+    def apply_rules_of_journal(self) -> None:
+        """Apply the rules that need no records of the topic. May run in another thread while the
+        caller reads these."""
+        self._apply(
+            {
+                kind: self._rules.pop(kind)
+                for kind, query in list(self._rules.items())
+                if not self._db.uses(query, _OF_RECORDS)
+            }
+        )
+
+    def _rules_of_records(self) -> Mapping[AnomalyKind, Text]:
+        found = self._rules
         if self.batches():
             self._db.define("altered", ALTERED)
             if mismatches := self._hashless.mismatches(compacted=self._parameters.compacted):
@@ -204,8 +231,11 @@ class Comparison:
                     found[kind] = (
                         joined(" UNION ALL ", (found[kind], query)) if kind in found else query
                     )
+        return found
+
+    def _apply(self, found: Mapping[AnomalyKind, Text]) -> None:
         rows = self._db.rows(combined(found))
-        return [self._anomaly(*row) for row in rows]
+        self._anomalies += [self._anomaly(*row) for row in rows]
 
     def _anomaly(
         self,

@@ -4,7 +4,9 @@
 
 A consumer with a journal handles a topic of N records. Then the command runs as a process of its
 own, R times: from its start to its end, its processor time and its peak memory, which the system
-counts. ``--limit`` is its ``--memory-limit``. With ``--folder`` the journal stays there.
+counts. ``--limit`` is its ``--memory-limit``. ``--python`` is the interpreter that runs it, of an
+environment like a user's; the project's own environment imports packages of its tests too. With
+``--folder`` the journal stays there.
 """
 
 from __future__ import annotations
@@ -88,9 +90,9 @@ async def handle(address: str, topic: str, folder: Path, records: int, content: 
         await done.wait()
 
 
-def audited(address: str, topic: str, folder: Path, more: Sequence[str]) -> Cost:
+def audited(python: str, address: str, topic: str, folder: Path, more: Sequence[str]) -> Cost:
     """Run the command."""
-    command = [sys.executable, "-m", "asyncrevoke", "audit", str(folder), "--topic", topic]
+    command = [python, "-m", "asyncrevoke", "audit", str(folder), "--topic", topic]
     command += ["--bootstrap-servers", address, "--json", *more]
     began = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
@@ -110,6 +112,7 @@ class _Options(argparse.Namespace):
     content: list[str]
     runs: int
     limit: int | None
+    python: str
     folder: Path | None
 
 
@@ -121,6 +124,7 @@ def main() -> None:
     parser.add_argument("--content", nargs="+", choices=list(_CONTENTS), default=list(_CONTENTS))
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--limit", type=int, help="--memory-limit of the command, in MiB")
+    parser.add_argument("--python", default=sys.executable, help="runs the command")
     parser.add_argument("--folder", type=Path, help="a new folder for the journals, which stay")
     options = parser.parse_args(namespace=_Options())
     topic = topic_name("audited")
@@ -133,7 +137,7 @@ def main() -> None:
             folder = (options.folder or Path(temporary)) / name
             asyncio.run(handle(address, topic, folder, options.records, _CONTENTS[name]))
             for _ in range(options.runs):
-                cost = audited(address, topic, folder, more)
+                cost = audited(options.python, address, topic, folder, more)
                 print(
                     f"{name:8} {options.records:,} records of {options.size} bytes: {cost.status}, "
                     f"{cost.seconds:.2f} s, {cost.cpu:.2f} s of processor time, "

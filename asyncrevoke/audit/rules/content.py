@@ -85,6 +85,13 @@ class HashlessSessions:
             self._handled = sorted(map(Handled._make, self._rows(query)))
         return sorted({each.part for each in self._handled})
 
+    def partitions_without_hashes(self) -> frozenset[int]:
+        """The partitions in which no record has a hash."""
+        if not self.sessions:
+            return frozenset()
+        query = "SELECT part FROM attempts GROUP BY part HAVING count(record_hash) = 0"
+        return frozenset(part for (part,) in self._rows(query))
+
     def by_batch(self) -> frozenset[int]:
         """The partitions whose content is compared by batches."""
         return frozenset(

@@ -16,7 +16,7 @@ from asyncrevoke.journal.format.arrow import pa
 from asyncrevoke.journal.views.database_locks import DATABASE_SETTINGS, lock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 
     from asyncrevoke.audit.sql.text import Text
     from asyncrevoke.journal.format.arrow import RecordBatch, Table
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 class AuditDatabase:
     """DuckDB in memory. :meth:`close` frees it.
+
+    :meth:`insert` and :meth:`pass_rows` have a connection of their own, so one thread can call
+    them while another one runs queries.
 
     Tables that do not fit into memory go to a temporary folder that only this user can read.
     """
@@ -44,10 +47,13 @@ class AuditDatabase:
         self._db: Any = duckdb.connect(":memory:", config=settings)
         self._db.execute("SET allowed_directories = [?]", [overflow])
         lock(self._db)
+        self._second: Any = self._db.cursor()
         self._queries: dict[str, Text] = {}
+        self._interrupted = False
 
     def close(self) -> None:
         """Free memory and remove the temporary folder."""
+        self._second.close()
         self._db.close()
         self._remove()
 
@@ -66,7 +72,7 @@ class AuditDatabase:
         if rows:  # by columns, because inserting a single row takes a millisecond
             given = zip(*rows, strict=True)
             table = pa.table([pa.array(column) for column in given], names=list(columns))
-            self.insert(name, table, "SELECT * FROM chunk")
+            self._insert(self._db, name, table, "SELECT * FROM chunk")
 
     def define(self, name: str, query: Text) -> None:
         """Define a table by a query, which runs when the table is first needed."""
@@ -108,7 +114,7 @@ class AuditDatabase:
         """Pass the rows that a query returns to ``take``, so many at once."""
         self._make(tables_of(query))
         with self._out_of_memory_as_config_error():
-            for batch in self._db.sql(query).to_arrow_reader(at_once):
+            for batch in self._second.sql(query).to_arrow_reader(at_once):
                 take(batch)
 
     def _make(self, names: Iterable[str]) -> None:
@@ -119,12 +125,30 @@ class AuditDatabase:
 
     def insert(self, name: str, chunk: Table, query: Text) -> None:
         """Append the rows of ``query`` over ``chunk``."""
-        self._db.register("chunk", chunk)
-        insert = "INSERT INTO {name} {query}"
-        self._run(compose(insert, name=identifier(name), query=query))
-        self._db.unregister("chunk")
+        self._insert(self._second, name, chunk, query)
+
+    def _insert(self, connection: Any, name: str, chunk: Table, query: Text) -> None:  # noqa: ANN401 - DuckDB's
+        connection.register("chunk", chunk)
+        insert = compose("INSERT INTO {name} {query}", name=identifier(name), query=query)
+        with self._out_of_memory_as_config_error():
+            connection.execute(insert)
+        connection.unregister("chunk")
+
+    def uses(self, query: Text, tables: Collection[str]) -> bool:
+        """Whether a query reads one of these tables, also by a table that is not made yet."""
+        return any(
+            name in tables or (name in self._queries and self.uses(self._queries[name], tables))
+            for name in tables_of(query)
+        )
+
+    def interrupt(self) -> None:
+        """End the query that another thread runs, and its next ones, with an error."""
+        self._interrupted = True
+        self._db.interrupt()
 
     def _run(self, query: Text) -> Any:  # noqa: ANN401 - DuckDB's
+        if self._interrupted:
+            raise RuntimeError("the audit has ended")
         with self._out_of_memory_as_config_error():
             return self._db.execute(query)
 

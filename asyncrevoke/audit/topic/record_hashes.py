@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Container
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -30,32 +31,37 @@ RECORDS: Final = {
 _TYPES: Final = {"INT": pa.int32(), "BIGINT": pa.int64()}
 
 
-def record_columns(partition: int, data: Joined, fields: Fields) -> RecordBatch:
+class UnusedHashes(NamedTuple):
+    """The partitions whose records may be read without the hashes of keys, and without those of
+    whole records."""
+
+    of_keys: Container[int] = ()
+    of_records: Container[int] = ()
+
+
+ALL_USED: Final = UnusedHashes()
+"""All hashes are needed."""
+
+
+def record_columns(
+    partition: int, data: Joined, fields: Fields, unused: UnusedHashes = ALL_USED
+) -> RecordBatch:
     """A row of ``RECORDS`` for each of these records in ``data``."""
-    keys = contents(data, fields.key)
-    of_keys = key_hashes(keys)
-    hashes = record_hashes(keys, contents(data, fields.value), of_keys)
-    return columns(
-        RECORDS,
-        np.full(len(fields.offset), partition, np.int32),
-        fields.offset,
-        fields.timestamp * 1000,
-        signed_key_hashes(keys) if of_keys is None else np.array(of_keys, np.uint64).view(np.int64),
-        np.frombuffer(hashes, np.int64),
-    )
-
-
-def offset_columns(partition: int, fields: Fields) -> RecordBatch:
-    """A row of ``RECORDS`` for each of these records, without hashes."""
     count = len(fields.offset)
-    nothing = pa.nulls(count, pa.int64())
-    arrays = [
-        _column(_TYPES["INT"], np.full(count, partition, np.int32)),
-        _column(_TYPES["BIGINT"], fields.offset),
-        _column(_TYPES["BIGINT"], fields.timestamp * 1000),
-        *(nothing, nothing),
-    ]
-    return pa.RecordBatch.from_arrays(arrays, list(RECORDS))
+    hashed: list[Numbers | list[int | None] | None] = [None, None]
+    if not (partition in unused.of_keys and partition in unused.of_records):
+        keys = contents(data, fields.key)
+        of_keys = key_hashes(keys)
+        hashed[0] = (
+            signed_key_hashes(keys)
+            if of_keys is None
+            else np.array(of_keys, np.uint64).view(np.int64)
+        )
+        if partition not in unused.of_records:
+            hashes = record_hashes(keys, contents(data, fields.value), of_keys)
+            hashed[1] = np.frombuffer(hashes, np.int64)
+    number = np.full(count, partition, np.int32)
+    return columns(RECORDS, count, number, fields.offset, fields.timestamp * 1000, *hashed)
 
 
 def contents(data: Joined, places: Places) -> Contents:
@@ -71,9 +77,14 @@ def contents(data: Joined, places: Places) -> Contents:
     return [None if null else each for each, null in zip(found, nulls, strict=True)]
 
 
-def columns(declared: dict[str, str], *values: Numbers | list[int | None]) -> RecordBatch:
-    """Arrow columns with these names and types."""
-    arrays = [_column(_TYPES[kind], v) for v, kind in zip(values, declared.values(), strict=True)]
+def columns(
+    declared: dict[str, str], count: int, *values: Numbers | list[int | None] | None
+) -> RecordBatch:
+    """Arrow columns with these names and types, of so many rows. None: all rows are null."""
+    arrays = [
+        pa.nulls(count, _TYPES[kind]) if each is None else _column(_TYPES[kind], each)
+        for each, kind in zip(values, declared.values(), strict=True)
+    ]
     return pa.RecordBatch.from_arrays(arrays, list(declared))
 
 

@@ -12,7 +12,7 @@ from asyncrevoke.audit.errors import TopicError
 from asyncrevoke.audit.ranges import Bounds
 from asyncrevoke.audit.topic.batch_headers import headers
 from asyncrevoke.audit.topic.batch_reader import batch_consumer, read_batches
-from asyncrevoke.audit.topic.record_hashes import offset_columns, record_columns
+from asyncrevoke.audit.topic.record_hashes import ALL_USED, UnusedHashes, record_columns
 from asyncrevoke.config.security import client_options
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import TopicPartition
@@ -21,7 +21,7 @@ from asyncrevoke.ranges.record_fields import fields_of
 from asyncrevoke.runtime.net.kafka_clients import kafka_admin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Self
 
     from asyncrevoke.audit.ranges import Range
@@ -90,7 +90,7 @@ class Topic:
         ranges: Sequence[Range],
         take: Callable[[RecordBatch], None],
         take_headers: Callable[[RecordBatch], None] | None = None,
-        hashless: Container[int] = (),
+        unused: UnusedHashes = ALL_USED,
     ) -> None:
         """See :class:`~asyncrevoke.audit.compared_topic.AuditedTopic`."""
 
@@ -99,10 +99,7 @@ class Topic:
                 take_headers(headers(wanted.partition, batches))
             partition = TopicPartition(self._name, wanted.partition)
             for data, fields in fields_of(partition, range(wanted.lo, wanted.hi), batches):
-                if wanted.partition in hashless:
-                    take(offset_columns(wanted.partition, fields))
-                else:
-                    take(record_columns(wanted.partition, data, fields))
+                take(record_columns(wanted.partition, data, fields, unused))
 
         async with batch_consumer(self._config) as consumer:
             await read_batches(

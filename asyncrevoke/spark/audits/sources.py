@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from asyncrevoke.audit.ranges import Bounds, Range
 from asyncrevoke.audit.sql.text import compose
-from asyncrevoke.audit.topic.record_hashes import RECORDS, columns
+from asyncrevoke.audit.topic.record_hashes import ALL_USED, RECORDS, UnusedHashes, columns
 from asyncrevoke.audit.topic.topic import Topic, is_compacted
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.format.arrow import pa, pc
@@ -21,7 +21,7 @@ from asyncrevoke.spark.reading.offsets import find_ranges
 from asyncrevoke.spark.source.options import SourceOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame
@@ -130,7 +130,7 @@ class PackedTopic:
         ranges: Sequence[Range],
         take: Callable[[RecordBatch], None],
         take_headers: Callable[[RecordBatch], None] | None = None,
-        hashless: Container[int] = (),  # noqa: ARG002 - all have hashes
+        unused: UnusedHashes = ALL_USED,  # noqa: ARG002 - none has to be computed
     ) -> None:
         """See :class:`~asyncrevoke.audit.compared_topic.AuditedTopic`."""
         assert take_headers is None
@@ -213,7 +213,7 @@ class DenseTopic:
         ranges: Sequence[Range],
         take: Callable[[RecordBatch], None],
         take_headers: Callable[[RecordBatch], None] | None = None,
-        hashless: Container[int] = (),  # noqa: ARG002 - all have hashes
+        unused: UnusedHashes = ALL_USED,  # noqa: ARG002 - none has to be computed
     ) -> None:
         """See :class:`~asyncrevoke.audit.compared_topic.AuditedTopic`."""
         assert take_headers is None
@@ -221,8 +221,8 @@ class DenseTopic:
             for lo in range(each.lo, each.hi, _MANY):
                 offsets = np.arange(lo, min(lo + _MANY, each.hi), dtype=np.int64)
                 part = np.full(len(offsets), each.partition, np.int32)
-                nothing: list[int | None] = [None] * len(offsets)
-                take(columns(RECORDS, part, offsets, nothing, nothing, offset_marks(offsets)))
+                marks = offset_marks(offsets)
+                take(columns(RECORDS, len(offsets), part, offsets, None, None, marks))
 
 
 def offset_marks(offsets: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from unit.audit.injected_anomalies import BATCH_CASES, CASES, Injected, a_stall, lost, written
@@ -25,6 +27,7 @@ from unit.journal.written_journal import (
 from asyncrevoke.audit import comparison, local_engine
 from asyncrevoke.audit.anomalies import DESCRIPTIONS, Anomaly, AnomalyKind
 from asyncrevoke.audit.audited_group import AuditSettings
+from asyncrevoke.audit.errors import TopicError
 from asyncrevoke.audit.results.report import as_html, for_machines
 from asyncrevoke.audit.sql.database import AuditDatabase
 from asyncrevoke.errors import ConfigError
@@ -331,6 +334,41 @@ def test_a_comparison_that_does_not_fit_into_its_memory_says_so() -> None:
     with pytest.raises(ConfigError, match="memory_limit="):
         database.rows("SELECT list(i) FROM numbers, generate_series(1, n) made(i)")
     database.close()
+
+
+def test_a_topic_that_cannot_be_read_ends_the_rules_that_run_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = threading.Event()
+
+    def rules_that_take_hours(self: comparison.Comparison) -> None:
+        started.set()
+        self._db.rows("SELECT sum(i ^ j) FROM range(10000000) a(i), range(10000000) b(j)")
+
+    class UnreadableTopic(JournalledTopic):
+        async def read(self, *args: Any, **kwargs: Any) -> None:
+            await asyncio.to_thread(started.wait)
+            raise TopicError("no broker responds")
+
+    monkeypatch.setattr(comparison.Comparison, "apply_rules_of_journal", rules_that_take_hours)
+    with pytest.raises(TopicError, match="no broker responds"):
+        audited(tmp_path, *clean_run(), topic=UnreadableTopic())
+
+
+def test_a_database_that_was_interrupted_runs_no_more_queries() -> None:
+    database = AuditDatabase()
+    database.interrupt()
+    with pytest.raises(RuntimeError, match="the audit has ended"):
+        database.rows("SELECT 1")
+    database.close()
+
+
+def test_a_query_uses_the_tables_of_the_tables_that_it_names() -> None:
+    database = AuditDatabase()
+    database.define("compared", "SELECT off FROM source")
+    database.define("uneven", "SELECT off FROM compared")
+    assert database.uses("SELECT off FROM attempts JOIN uneven ON true", {"source"})
+    assert not database.uses("SELECT off FROM attempts", {"source"})
 
 
 def test_an_audit_in_little_memory_has_the_same_result(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from asyncrevoke.audit.topic.record_hashes import offset_columns, record_columns
+from asyncrevoke.audit.topic.record_hashes import UnusedHashes, record_columns
 from asyncrevoke.journal.format.hashing import record_hashes, signed_key_hashes
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.ranges.record_fields import fields_of
@@ -44,7 +44,7 @@ def test_columns_have_the_hashes_of_each_record_of_the_range(nulls: bool) -> Non
         }
         batches.append(batch(base, records))
         known |= records
-    expected = [
+    expected: list[dict[str, int | None]] = [
         {
             "part": 3,
             "off": offset,
@@ -58,9 +58,15 @@ def test_columns_have_the_hashes_of_each_record_of_the_range(nulls: bool) -> Non
     found = list(fields_of(PARTITION, WANTED, batches))
     rows: list[Any] = [record_columns(3, *each) for each in found]
     assert [row for each in rows for row in each.to_pylist()] == expected
-    rows = [offset_columns(3, fields) for _, fields in found]
-    hashless = [row | {"key_hash": None, "record_hash": None} for row in expected]
-    assert [row for each in rows for row in each.to_pylist()] == hashless
+    for unused, left_out in (
+        (UnusedHashes({3}, {3}), ("key_hash", "record_hash")),
+        (UnusedHashes((), {3}), ("record_hash",)),
+        (UnusedHashes({4}, {4}), ()),
+    ):
+        rows = [record_columns(3, *each, unused) for each in found]
+        assert [row for each in rows for row in each.to_pylist()] == [
+            row | dict.fromkeys(left_out) for row in expected
+        ]
 
 
 def signed(number: int) -> int:

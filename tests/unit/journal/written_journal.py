@@ -10,6 +10,7 @@ from asyncrevoke.audit.audited_group import AuditSettings
 from asyncrevoke.audit.local_engine import audit
 from asyncrevoke.audit.ranges import Bounds, Range
 from asyncrevoke.audit.topic.batch_headers import BATCHES
+from asyncrevoke.audit.topic.record_hashes import ALL_USED, UnusedHashes
 from asyncrevoke.journal.format.arrow import pa, pq
 from asyncrevoke.journal.format.hashing import key_hash, key_hashes, record_hashes
 from asyncrevoke.journal.format.schema import CallOutcome, RowKind
@@ -29,7 +30,7 @@ from asyncrevoke.model import Record
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Callable, Container, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from asyncrevoke.audit.results.audit_result import AuditResult
@@ -116,7 +117,7 @@ class JournalledTopic:
         ranges: Sequence[Range],
         take: Callable[[Any], None],
         take_headers: Callable[[Any], None] | None = None,
-        hashless: Container[int] = (),
+        unused: UnusedHashes = ALL_USED,
     ) -> None:
         self.asked += ranges
         if take_headers is not None:
@@ -127,8 +128,10 @@ class JournalledTopic:
             keys, values = [r.key for r in found], [r.value for r in found]
             hashes = pa.array(record_hashes(keys, values, key_hashes(keys)), pa.uint64())
             of_keys = [None if key is None else key_hash(key) for key in keys]
-            if each.partition in hashless:
-                hashes, of_keys = pa.nulls(len(found), pa.uint64()), [None] * len(found)
+            if each.partition in unused.of_records:
+                hashes = pa.nulls(len(found), pa.uint64())
+                if each.partition in unused.of_keys:
+                    of_keys = [None] * len(found)
             take(
                 pa.RecordBatch.from_pydict(
                     {
