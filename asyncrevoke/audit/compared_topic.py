@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from asyncrevoke.audit.sql.text import Text
     from asyncrevoke.journal.format.arrow import RecordBatch
 
+# Seconds after which a query is interrupted that had not started at the last attempt.
+_INTERRUPT_AGAIN: Final = 0.05
 # The number of records that are inserted at once.
 _ENOUGH: Final = 200_000
 
@@ -135,8 +137,10 @@ async def _rules_of_journal(
     try:
         yield
     except BaseException:
-        database.interrupt()
-        await asyncio.gather(applied, return_exceptions=True)
+        while not applied.done():
+            database.interrupt()
+            await asyncio.wait([applied], timeout=_INTERRUPT_AGAIN)
+        applied.exception()  # the error of the interrupted query
         raise
     await applied
 

@@ -49,7 +49,6 @@ class AuditDatabase:
         lock(self._db)
         self._second: Any = self._db.cursor()
         self._queries: dict[str, Text] = {}
-        self._interrupted = False
 
     def close(self) -> None:
         """Free memory and remove the temporary folder."""
@@ -142,13 +141,11 @@ class AuditDatabase:
         )
 
     def interrupt(self) -> None:
-        """End the query that another thread runs, and its next ones, with an error."""
-        self._interrupted = True
+        """End the query that another thread runs, with an error. Without effect on one that has not
+        started yet."""
         self._db.interrupt()
 
     def _run(self, query: Text) -> Any:  # noqa: ANN401 - DuckDB's
-        if self._interrupted:
-            raise RuntimeError("the audit has ended")
         with self._out_of_memory_as_config_error():
             return self._db.execute(query)
 

@@ -355,14 +355,6 @@ def test_a_topic_that_cannot_be_read_ends_the_rules_that_run_meanwhile(
         audited(tmp_path, *clean_run(), topic=UnreadableTopic())
 
 
-def test_a_database_that_was_interrupted_runs_no_more_queries() -> None:
-    database = AuditDatabase()
-    database.interrupt()
-    with pytest.raises(RuntimeError, match="the audit has ended"):
-        database.rows("SELECT 1")
-    database.close()
-
-
 def test_a_query_uses_the_tables_of_the_tables_that_it_names() -> None:
     database = AuditDatabase()
     database.define("compared", "SELECT off FROM source")
