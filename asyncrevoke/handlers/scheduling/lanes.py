@@ -4,8 +4,13 @@ A lane is an ordered queue of items that run one after another: the items of one
 partition, or of one partition. A lane exists only while it is busy: ``lanes[key]`` is None while
 one item is ready or running, and a deque while others wait behind it. An item whose lane does not
 exist is ready at once. When an item has ended, the next item of its lane is ready, and an empty
-lane is removed. So an idle key costs nothing, and a record costs one tuple, one dictionary entry
-and a place in a deque.
+lane is removed. So an idle key costs nothing, and a record costs one tuple, at most one dictionary
+entry and a place in a deque.
+
+With the default keys, lanes are assigned late: a started item gets its lane when another item is
+taken before it has ended, and a ready item waits in its busy lane when it would be taken. So items
+whose handlers never await cost no dictionary entry. Before an operation that drops, pauses or
+requeues items, the lanes of all items are assigned.
 
 The next item of a lane goes before all items of its partition that were put later, so these do not
 delay a busy key, and the committed offset advances. Partitions take turns.
@@ -45,8 +50,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=LaneItem)
 
-# The length of an entry without the key of its lane.
-_DEFAULT_LENGTH: Final = 3
+# The length of an entry whose lane is not assigned yet, or that needs none with order_by=None.
+_WITHOUT_KEY: Final = 3
 
 
 class LaneQueue(Generic[T]):
@@ -68,6 +73,8 @@ class LaneQueue(Generic[T]):
         "_paused",
         "_puts",
         "_ready",
+        "_started",
+        "_unassigned",
     )
 
     def __init__(
@@ -90,9 +97,13 @@ class LaneQueue(Generic[T]):
         # The item of a paused partition that may start in spite of the pause.
         self._exempt: dict[TopicPartition, T] = {}
         self._puts = 0
+        # The last started entry, if it has not ended and its lane is not assigned.
+        self._started: Entry[T] | None = None
+        # Whether ready entries may have no lane yet.
+        self._unassigned = False
 
     def count_ready(self, most: int) -> int:
-        """How many entries ``take`` would return now; counting may end at ``most``."""
+        """How many entries are ready, or wait when they would be taken; may end at ``most``."""
         return self._ready.count(most)
 
     def turn_ended(self) -> None:
@@ -142,26 +153,11 @@ class LaneQueue(Generic[T]):
         if not part.default_keys:
             self._put_with_keys(part, items, lane_keys or self._lane_keys)
             return
-        if not self._ordered:
-            part.ready.extend([(part, item, put_number) for item in items])
-            self._ready.added(part)
-            return
-        ready = part.ready.append
-        lanes = part.lanes
-        by_key = self._by_key
-        for item in items:
-            entry = (part, item, put_number)
-            key = item.key if by_key else None
-            if key in lanes:
-                waiting = lanes[key]
-                if waiting is None:
-                    lanes[key] = deque((entry,))
-                else:
-                    waiting.append(entry)
-            else:
-                lanes[key] = None
-                ready(entry)
+        part.ready.extend([(part, item, put_number) for item in items])
         self._ready.added(part)
+        self._unassigned = self._ordered
+        if part.check_on_take:
+            self._assign_lanes()
 
     def _replace(
         self,
@@ -172,6 +168,7 @@ class LaneQueue(Generic[T]):
         default_keys: bool,
     ) -> PartitionLanes[T]:
         """Make the lanes of another offset tracker of a partition."""
+        self._assign_lanes()
         lanes: dict[Hashable, deque[Entry[T]] | None] = {}
         if former is not None:
             lanes = former.lanes
@@ -204,17 +201,59 @@ class LaneQueue(Generic[T]):
 
     def take(self) -> Entry[T] | None:
         """Start and return the next ready entry; None if there is none."""
+        if self._started is not None:
+            self._assign_started()
         entries = self._next
-        if not entries and not self._ready.refill():
-            return None
-        entry = entries.popleft()
-        part = entry[0]
-        if part.check_on_take:
-            return self._take_checked(entry)
-        offset = entry[1].offset
-        if offset > part.last_started:  # noqa: PLR1730 - a call of max costs as much as the rest
-            part.last_started = offset
-        return entry
+        while entries or self._ready.refill():
+            entry = entries.popleft()
+            part = entry[0]
+            if part.check_on_take:
+                return self._take_checked(entry)
+            if len(entry) == _WITHOUT_KEY:
+                if part.lanes and self._waits(entry):
+                    continue
+                self._started = entry
+            offset = entry[1].offset
+            if offset > part.last_started:  # noqa: PLR1730 - a call of max costs as much as the rest
+                part.last_started = offset
+            return entry
+        return None
+
+    def _waits(self, entry: Entry[T]) -> bool:
+        """Whether the lane of an entry is busy: then it waits there."""
+        lanes, key = entry[0].lanes, self._key(entry)
+        if key not in lanes:
+            return False
+        if (waiting := lanes[key]) is None:
+            lanes[key] = deque((entry,))
+        else:
+            waiting.append(entry)
+        return True
+
+    def _assign_started(self) -> None:
+        """Assign the lane of the last started entry, if it has not ended."""
+        entry, self._started = self._started, None
+        if self._ordered and entry is not None:
+            entry[0].lanes[self._key(entry)] = None
+
+    def _assign_lanes(self) -> None:
+        """Assign the lanes of all started and queued entries."""
+        self._assign_started()
+        if self._unassigned:
+            self._unassigned = False
+            self._ready.replace(self._assigned)
+
+    def _assigned(self, entry: Entry[T]) -> Entry[T] | None:
+        """A ready entry with its lane; None if it waits there."""
+        if len(entry) == _WITHOUT_KEY:
+            if self._waits(entry):
+                return None
+            entry[0].lanes[self._key(entry)] = None
+        return self._with_key(entry)
+
+    def _with_key(self, entry: Entry[T]) -> Entry[T]:
+        """The entry as it is queued when its lane is assigned."""
+        return (*entry, self._key(entry)) if len(entry) == _WITHOUT_KEY else entry
 
     def _take_checked(self, entry: Entry[T]) -> Entry[T] | None:
         part = entry[0]
@@ -230,6 +269,7 @@ class LaneQueue(Generic[T]):
 
     def pause(self, partition: TopicPartition) -> None:
         """Start no entry of this partition until :meth:`resume`; started ones keep running."""
+        self._assign_lanes()
         self._paused.setdefault(partition, deque())
         for part in self._parts_of(partition):
             part.pause()
@@ -253,6 +293,9 @@ class LaneQueue(Generic[T]):
 
     def free_lane(self, entry: Entry[T]) -> None:
         """A started entry has ended: the next entry of its lane is ready."""
+        if entry is self._started:
+            self._started = None
+            return
         part = entry[0]
         if not part.default_keys:
             self._free_lane_with_key(entry)
@@ -261,11 +304,10 @@ class LaneQueue(Generic[T]):
             return
         key = entry[1].key if self._by_key else None
         lanes = part.lanes
-        waiting = lanes[key]
-        if waiting is None:
+        if (waiting := lanes[key]) is None:
             del lanes[key]
             return
-        successor = waiting.popleft()
+        successor = self._with_key(waiting.popleft())
         if not waiting:
             lanes[key] = None
         self._ready.put_in_order(successor, successor[2])
@@ -274,7 +316,7 @@ class LaneQueue(Generic[T]):
         part, key = entry[0], self._key(entry)
         waiting = None if key is NO_LANE else part.lanes[key]
         if waiting is not None:
-            successor = waiting.popleft()
+            successor = self._with_key(waiting.popleft())
             if not waiting:
                 part.lanes[key] = None
             if part.runs_last is not NO_LANE:
@@ -299,7 +341,7 @@ class LaneQueue(Generic[T]):
             self._next.appendleft(successor)
 
     def _key(self, entry: Entry[T]) -> Hashable:
-        if len(entry) == _DEFAULT_LENGTH:
+        if len(entry) == _WITHOUT_KEY:
             return entry[1].key if self._by_key else None if self._ordered else NO_LANE
         return entry[3]
 
@@ -320,9 +362,10 @@ class LaneQueue(Generic[T]):
 
         ``limited=False``: the handler is not called, so its limits do not apply.
         """
+        self._assign_lanes()
         limiter = entry[0].limiter
         if limiter is None or not limited or limiter.try_start(entry, "first"):
-            self._next.appendleft(entry)
+            self._next.appendleft(self._with_key(entry))
 
     def requeue_in_pause(self, entry: Entry[T]) -> None:
         """Like :meth:`requeue`, for the one entry of a paused partition that may start."""
@@ -331,6 +374,8 @@ class LaneQueue(Generic[T]):
 
     def drop_lane(self, entry: Entry[T]) -> list[T]:
         """Remove the lane of a started entry, and return the items that waited behind it."""
+        self._assign_lanes()
+        entry = self._with_key(entry)
         self._ready.remove(entry)
         paused = self._paused.get(entry[0].partition, ())
         if entry in paused:
@@ -380,6 +425,7 @@ class LaneQueue(Generic[T]):
         part = self._parts.get(partition)
         if part is None:
             return
+        self._assign_lanes()
         left: dict[Hashable, int] = {}
         for entry in self._queued():
             if entry[0] is part and (key := self._key(entry)) is not NO_LANE:
@@ -423,13 +469,14 @@ class LaneQueue(Generic[T]):
         return self._drop(lambda _: True)
 
     def _drop(self, unwanted: Callable[[Entry[T]], bool]) -> list[T]:
+        self._assign_lanes()
         dropped: list[T] = []
-        for lanes in self._lanes_of_partitions():
-            for key, waiting in lanes.items():
+        for part in self._parts.values():
+            for key, waiting in part.lanes.items():
                 if waiting is not None:
                     dropped.extend(entry[1] for entry in waiting if unwanted(entry))
                     kept = deque(entry for entry in waiting if not unwanted(entry))
-                    lanes[key] = kept or None
+                    part.lanes[key] = kept or None
         gone = self._ready.drop(unwanted)
         for partition, paused in self._paused.items():
             gone += [entry for entry in paused if unwanted(entry)]
@@ -447,11 +494,7 @@ class LaneQueue(Generic[T]):
             yield from paused
         for limiter in self._limiters:
             yield from limiter.waiting
-        for lanes in self._lanes_of_partitions():
-            for waiting in lanes.values():
+        for part in self._parts.values():
+            for waiting in part.lanes.values():
                 if waiting is not None:
                     yield from waiting
-
-    def _lanes_of_partitions(self) -> Iterator[dict[Hashable, deque[Entry[T]] | None]]:
-        for part in self._parts.values():
-            yield part.lanes

@@ -84,6 +84,6 @@ class PartitionLanes(Generic[T]):
         self.default_keys = default_keys
 
 
-# The partition's lanes, the item, the number of its put, and its lane key unless that is the
-# default key: making a longer tuple for each item, or computing the key again, costs time.
+# The partition's lanes, the item, the number of its put, and the key of its lane once the lane is
+# assigned: making a longer tuple for each item costs time.
 Entry: TypeAlias = tuple[PartitionLanes[T], T, int] | tuple[PartitionLanes[T], T, int, Hashable]

@@ -131,6 +131,15 @@ class ReadyEntries(Generic[T]):
         if not part.ready:
             self._rotation.pop(part, None)
 
+    def replace(self, replacement: Callable[[Entry[T]], Entry[T] | None]) -> None:
+        """Replace each entry, or remove it if ``replacement`` returns None; the order stays."""
+        for entries in (self.next, *(part.ready for part in self._rotation)):
+            replaced = [each for entry in entries if (each := replacement(entry)) is not None]
+            entries.clear()
+            entries.extend(replaced)
+        for part in [part for part in self._rotation if not part.ready]:
+            del self._rotation[part]
+
     def drop(self, unwanted: Callable[[Entry[T]], bool]) -> list[Entry[T]]:
         """Remove and return the entries for which ``unwanted`` is true."""
         gone = [entry for entry in self if unwanted(entry)]

@@ -33,8 +33,8 @@ def record(
 
 
 def busy_lanes(lanes: LaneQueue[Record]) -> int:
-    """How many lanes exist: each has an entry that is ready, started or waiting."""
-    return sum(len(each) for each in lanes._lanes_of_partitions())
+    """How many lanes are assigned: each has an entry that is ready, started or waiting."""
+    return sum(len(part.lanes) for part in lanes._parts.values())
 
 
 class Fate(Enum):
