@@ -45,7 +45,7 @@ class ExternalBroker(RunningBroker):
             Admin(self.admin_addresses[0], CONNECT_TIMEOUT).brokers()
         except (OSError, ValueError) as error:
             raise BrokerStartError(
-                f"no broker answers at {self._bootstrap_servers} ({error}): start it, correct the "
+                f"no broker responds at {self._bootstrap_servers} ({error}): start it, correct the "
                 "address (HOST:PORT, a listener without TLS and SASL), or unset ASYNCREVOKE_BROKER "
                 "to have one started"
             ) from error

@@ -412,7 +412,7 @@ class ConsumerConfig:
             )
         if self.session_timeout != _default("session_timeout"):
             raise ConfigError(
-                f'session_timeout={self.session_timeout:g}: with group_protocol="consumer" the '
+                f'session_timeout={self.session_timeout:g} s: with group_protocol="consumer" the '
                 "broker decides it, by group.consumer.session.timeout.ms, or for this group by "
                 "`kafka-configs --entity-type groups --alter --add-config "
                 "consumer.session.timeout.ms=...`: set it there, and leave it out here"
@@ -421,22 +421,22 @@ class ConsumerConfig:
     def _check_times(self) -> None:
         if self.heartbeat_interval * 2 > self.session_timeout:
             raise ConfigError(
-                f"heartbeat_interval={self.heartbeat_interval} is more than half of "
-                f"session_timeout={self.session_timeout}, so one late heartbeat would cost the "
-                f"membership: use heartbeat_interval={self.session_timeout / 3:g}, or a longer "
+                f"heartbeat_interval of {self.heartbeat_interval:g} s is more than half of the "
+                f"session_timeout of {self.session_timeout:g} s, so one late heartbeat would cost "
+                f"the membership: use heartbeat_interval={self.session_timeout / 3:g}, or a longer "
                 "session_timeout"
             )
         if self.revoke_timeout is not None and self.revoke_timeout > self.rebalance_timeout:
             raise ConfigError(
-                f"revoke_timeout={self.revoke_timeout} is more than "
-                f"rebalance_timeout={self.rebalance_timeout}, when the group stops waiting: raise "
-                "rebalance_timeout, lower revoke_timeout, or leave it out (None: as long as the "
-                "protocol allows)"
+                f"revoke_timeout of {self.revoke_timeout:g} s is more than the rebalance_timeout "
+                f"of {self.rebalance_timeout:g} s, when the group stops waiting: raise "
+                "rebalance_timeout, or lower revoke_timeout, or leave it out"
             )
         if self.fetch_max_wait >= self.request_timeout:
             raise ConfigError(
-                f"fetch_max_wait={self.fetch_max_wait} must be less than "
-                f"request_timeout={self.request_timeout}, or every quiet fetch would time out"
+                f"fetch_max_wait of {self.fetch_max_wait:g} s must be less than the "
+                f"request_timeout of {self.request_timeout:g} s, or every quiet fetch would time "
+                "out: lower fetch_max_wait, or raise request_timeout"
             )
 
 

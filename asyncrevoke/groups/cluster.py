@@ -62,7 +62,7 @@ class GroupsClient:
         except GroupsError as error:
             await self._channels.close()
             raise GroupsError(
-                f"no broker answers at {self._servers} ({error}): check "
+                f"no broker responds at {self._servers} ({error}): check "
                 "bootstrap_servers=..., security_protocol=... and sasl_mechanism=..."
             ) from error
         except BaseException:

@@ -14,7 +14,7 @@ class CoordinatorUnavailableError(GroupsError):
 
 
 class BrokerUnavailableError(GroupsError):
-    """A broker does not answer, or its connection was lost."""
+    """A broker does not respond, or its connection was lost."""
 
 
 class NoGroupError(GroupsError):

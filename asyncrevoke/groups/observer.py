@@ -276,7 +276,7 @@ async def _leaders(brokers: BrokerRequests, topics: Iterable[str]) -> dict[Topic
 async def _ends(
     brokers: BrokerRequests, leaders: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """The ends of the partitions that have a leader which answers; the lag of the others is not
+    """The ends of the partitions that have a leader which responds; the lag of the others is not
     known."""
     known = brokers.brokers()
     by_leader: dict[int, list[TopicPartition]] = {}
@@ -300,7 +300,7 @@ def _described_group(groups: Sequence[Described], name: str) -> Described:
     """The described group of this name. Raises GroupsError if the response has another one."""
     if [group.group_id for group in groups] != [name]:
         raise GroupsError(
-            f"the broker has answered with {len(groups)} groups when asked for {name!r} alone"
+            f"the broker has responded with {len(groups)} groups when asked for {name!r} alone"
         )
     return groups[0]
 

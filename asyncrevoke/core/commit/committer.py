@@ -414,7 +414,7 @@ class Committer:
             else:
                 self._retry_later(now)
         elif CommitErrorAction.COORDINATOR in actions or CommitErrorAction.AMBIGUOUS in actions:
-            why = "commit answered by a broker that does not coordinate"
+            why = "a broker that does not coordinate the group responded to a commit"
             self._coordinator.mark_unknown(now, why, sent.node)
             self._retry_later(now)
         elif CommitErrorAction.REBALANCE in actions:

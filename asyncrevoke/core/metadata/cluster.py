@@ -313,7 +313,7 @@ class ClusterMetadata:
         if self._failing_since is None:
             self._failing_since = now
         elif self._answered_request and now - self._failing_since >= _REBOOTSTRAP_AFTER:
-            self._bootstrap_again(now, "no broker has answered a metadata request for long")
+            self._bootstrap_again(now, "no broker has responded to a metadata request for long")
         fields = {"tried": f"{node.host}:{node.port}", "reason": why}
         if not self._answered_request:
             fields["check"] = _WHAT_TO_CHECK

@@ -1,4 +1,4 @@
-"""The brokers that metadata has named, the bootstrap addresses, and which of them do not answer."""
+"""The brokers that metadata has named, the bootstrap addresses, and which do not respond."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class KnownBrokers:
 
     @property
     def failed(self) -> tuple[Node, ...]:
-        """The brokers that could not be reached, or do not answer."""
+        """The brokers that could not be reached, or do not respond."""
         return tuple(self._failed.values())
 
     @property
@@ -61,7 +61,7 @@ class KnownBrokers:
         self._failed[node.node_id] = node
 
     def note_success(self, node: Node) -> None:
-        """This broker answers."""
+        """This broker responds."""
         self._failed.pop(node.node_id, None)
 
     def learn(self, brokers: Sequence[BrokerMetadata]) -> None:

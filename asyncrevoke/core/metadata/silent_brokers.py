@@ -27,7 +27,7 @@ class SilentBrokers:
 
     If nothing is received on a connection for the silence timeout, the connection or the broker may
     be dead, or a response late. Then metadata is requested from other brokers, the coordinator is
-    looked for if it is this broker, and the broker is probed on a new connection. If it answers
+    looked for if it is this broker, and the broker is probed on a new connection. If it responds
     there first, its silent connections are dropped at once. If not, their requests fail at their
     timeouts, or when another broker has become the coordinator or the leader.
     """
@@ -68,7 +68,7 @@ class SilentBrokers:
         )
         self._cluster.brokers.note_failure(node)
         self._coordinator.check_silent(now, node)
-        self._cluster.refresh(now, f"broker {node.node_id} does not answer")
+        self._cluster.refresh(now, f"broker {node.node_id} does not respond")
         if node not in self._probed:
             self._probed[node] = since
             self._outbox.put(ProbeBroker(node, self._outbox.silence_timeout))
@@ -79,4 +79,4 @@ class SilentBrokers:
             return
         self._cluster.brokers.note_failure(node)
         if kind is FailureKind.SILENT:
-            self._cluster.refresh(now, f"broker {node.node_id} does not answer")
+            self._cluster.refresh(now, f"broker {node.node_id} does not respond")

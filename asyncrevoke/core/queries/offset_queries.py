@@ -257,7 +257,8 @@ class OffsetQueries:
             self._end(query, result)
             return
         if not _MOVED.isdisjoint(errors):
-            self._coordinator.mark_unknown(now, "offset fetch answered by another broker", node)
+            why = "another broker than the coordinator responded to an offset fetch"
+            self._coordinator.mark_unknown(now, why, node)
         error, partitions = _worst(errors)
         self._handle_error(now, query, error, partitions)
 

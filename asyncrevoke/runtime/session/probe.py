@@ -37,9 +37,9 @@ class Probe(NamedTuple):
 
     ``live`` is False if only a restart helps: the consumer or its handlers have failed, or a
     handler has exceeded its limit. ``ready`` is also False before the group was joined, while the
-    coordinator or a broker that leads a partition does not answer, while a topic that it subscribes
-    to does not exist (unless ``allow_missing_topics``) or brokers reject it, and while closing. A
-    consumer without partitions can be both.
+    coordinator or a broker that leads a partition does not respond, while a topic that it
+    subscribes to does not exist (unless ``allow_missing_topics``) or brokers reject it, and while
+    closing. A consumer without partitions can be both.
     ``health`` is None before the consumer is entered.
     """
 
@@ -108,7 +108,7 @@ def _why_unready(config: ConsumerConfig, session: Session, health: Health) -> It
 def _unavailable(health: Health) -> Iterator[str]:
     """What the consumer cannot read from: brokers and topics, a sentence for each reason."""
     if health.unreachable_brokers:
-        yield f"brokers do not answer: {_some(health.unreachable_brokers)}"
+        yield f"brokers do not respond: {_some(health.unreachable_brokers)}"
     if health.missing_topics:
         yield f"topics do not exist: {_some(sorted(health.missing_topics))}"
     if health.rejected_topics:

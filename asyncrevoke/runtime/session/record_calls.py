@@ -124,7 +124,7 @@ class RecordCalls(SessionCalls):
         PartitionLostError if a partition is not assigned any more (then nothing is sent), or is
         lost before the commit is acknowledged; ConsumerClosedError if the consumer closes first;
         ConfigError for an argument in another mode, or without a group. Waits as long as no
-        coordinator answers; if cancelled, the commit goes on without being waited for.
+        coordinator responds; if cancelled, the commit goes on without being waited for.
         """
         session = self._entered()
         self._needs_group("commit")

@@ -112,7 +112,7 @@ def test_demo_without_a_broker_ends_with_the_reason(tmp_path: Path) -> None:
     demo = command("demo", ASYNCREVOKE_BROKER="127.0.0.1:1")
     _, errors = demo.communicate(timeout=30)
     assert demo.returncode == 1
-    assert "no broker answers at 127.0.0.1:1" in errors
+    assert "no broker responds at 127.0.0.1:1" in errors
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

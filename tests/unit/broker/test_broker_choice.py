@@ -24,7 +24,7 @@ def test_unknown_choice_is_answered_with_the_known_ones() -> None:
 
 def test_given_address_without_a_broker_is_an_error_with_the_fix() -> None:
     address = f"127.0.0.1:{next(free_ports())}"
-    with pytest.raises(BrokerStartError, match=f"no broker answers at {address}.*unset"):
+    with pytest.raises(BrokerStartError, match=f"no broker responds at {address}.*unset"):
         start_broker(environ={"ASYNCREVOKE_BROKER": address})
 
 

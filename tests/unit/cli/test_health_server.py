@@ -84,7 +84,7 @@ async def test_readyz_of_a_run_names_the_topics_and_brokers_that_it_cannot_read_
     assert (readyz.status_code, livez.status_code) == (503, 200)
     assert [each["group"] for each in readyz.json()["consumers"]] == ["billing", "audit"]
     assert readyz.json()["consumers"][0]["reasons"] == [
-        "brokers do not answer: kafka-2:9092",
+        "brokers do not respond: kafka-2:9092",
         "topics do not exist: refunds",
         "the brokers reject requests for topics: payments",
     ]

@@ -157,7 +157,7 @@ class FakeBrokers:
         self, node: int, request: messages.ListOffsetsRequest
     ) -> messages.ListOffsetsResponse:
         if node == self.dead_leader:
-            raise GroupsError("the broker does not answer")
+            raise GroupsError("the broker does not respond")
         asked = [query.partition for query in request.queries]
         assert all(partition.partition % 2 + 1 == node for partition in asked)
         return messages.ListOffsetsResponse(

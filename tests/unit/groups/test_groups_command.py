@@ -285,7 +285,7 @@ def test_a_wrong_option_is_a_usage_error_with_a_sentence(options: list[str]) -> 
 def test_a_broker_that_is_not_there_is_a_failure_with_a_sentence() -> None:
     result = CliRunner().invoke(app, ["groups", "--bootstrap-servers", "127.0.0.1:1"])
     assert result.exit_code == 1
-    assert "no broker answers at 127.0.0.1:1" in result.stderr
+    assert "no broker responds at 127.0.0.1:1" in result.stderr
 
 
 @pytest.mark.parametrize("groups", [0, 2])
@@ -304,5 +304,5 @@ async def test_a_broker_that_responds_with_other_groups_is_an_error_in_words(
         return dataclasses.replace(answer, groups=answer.groups * groups)
 
     setattr(brokers, kind, lying)
-    with pytest.raises(GroupsError, match=f"answered with {groups} groups"):
+    with pytest.raises(GroupsError, match=f"responded with {groups} groups"):
         await describe_group(brokers, "billing")

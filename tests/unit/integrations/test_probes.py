@@ -83,7 +83,7 @@ async def test_a_consumer_that_no_broker_answers_is_alive_and_not_ready() -> Non
     assert (probe.live, probe.ready) == (True, False)
     assert probe.reasons == (
         "it has not joined its group yet",
-        "brokers do not answer: localhost:1",
+        "brokers do not respond: localhost:1",
     )
 
 
@@ -92,7 +92,7 @@ async def test_a_coordinator_that_falls_silent_makes_it_unready_and_not_dead() -
         t._opened_session.connections.cut()
         await t.advance(1)
         probe = t.consumer.probe()
-        assert probe[:3] == (True, False, ("brokers do not answer: broker-0:9092",))
+        assert probe[:3] == (True, False, ("brokers do not respond: broker-0:9092",))
         await t.advance(53)
         probe = t.consumer.probe()
         assert (probe.live, probe.ready) == (True, False)
@@ -225,7 +225,7 @@ async def test_the_routes_answer_200_and_then_503_with_the_reason(framework: str
             {"missing_topics": frozenset({"refunds", "orders.dlq"})},
             "topics do not exist: orders.dlq, refunds",
         ),
-        ({"unreachable_brokers": ("kafka-2:9092",)}, "brokers do not answer: kafka-2:9092"),
+        ({"unreachable_brokers": ("kafka-2:9092",)}, "brokers do not respond: kafka-2:9092"),
     ],
 )
 async def test_readyz_names_what_cannot_be_read_and_livez_answers_200(

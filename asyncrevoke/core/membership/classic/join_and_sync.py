@@ -243,7 +243,7 @@ class JoinAndSync:
     def _failure(self, now: float, reply: Reply) -> str | None:
         """Why there is no response; None if the failure is fatal, and was reported."""
         if not isinstance(reply, Failed):
-            return f"answered with {type(reply).__name__}"
+            return f"the response is a {type(reply).__name__}"
         if reply.kind in FATAL_FAILURES:
             self._member.request_failed(now, reply)
             return None

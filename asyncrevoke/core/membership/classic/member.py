@@ -365,7 +365,7 @@ class ClassicMembership:
         else:
             self.evicted(
                 now,
-                f"the coordinator answers {error.name}",
+                f"the coordinator responds with {error.name}",
                 keep_id=error is ErrorCode.illegal_generation,
             )
 

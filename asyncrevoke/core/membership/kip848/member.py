@@ -389,13 +389,13 @@ class ConsumerGroupMembership:
         if error is ErrorCode.fenced_instance_id:
             self.fail(now, consumer_group_error(error, "", self._config))
         else:
-            self._fenced(now, f"the coordinator answers {error.name}")
+            self._fenced(now, f"the coordinator responds with {error.name}")
 
     def _handle_error(self, now: float, reply: ConsumerGroupHeartbeatResponse) -> None:
         error, joining = reply.error, self.state is MemberState.JOINING
         match heartbeat_action(error, joining=joining, has_fallback=self._has_fallback):
             case HeartbeatErrorAction.REJOIN:
-                self._fenced(now, f"the coordinator answers {error.name}")
+                self._fenced(now, f"the coordinator responds with {error.name}")
             case HeartbeatErrorAction.USE_CLASSIC:
                 self._unsupported(now, reply.detail)
             case HeartbeatErrorAction.FAIL:
