@@ -139,7 +139,7 @@ async def test_the_partitions_that_are_furthest_behind_are_named() -> None:
         assert (second.in_flight, second.oldest, second.lag) == (3, 0, 0)
         table = parts(history, 0)["places"]
         heading, row, _ = table_rows(table)
-        assert heading == ["partition", "owner", "lag", "committed", "in flight", "oldest"]
+        assert heading == ["partition", "owner", "lag", "committed", "in flight", "oldest offset"]
         assert row == ["orders-0", "till", "0", "0", "0", ""]
         assert "stable" in parts(history, 0)["figures"].lower()
         assert "now only" in parts(history, 60)["places"]

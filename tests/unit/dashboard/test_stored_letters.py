@@ -44,7 +44,7 @@ async def get(routes: Dashboard, path: str, **headers: str) -> Response:
 def test_dead_letters_are_counted_by_origin_and_error_and_the_newest_are_listed() -> None:
     html = shown(reading(letter(3), letter(2, "app.BillError"), letter(1)))
     assert table_rows(html) == [
-        ["origin", "error", "count", "first record (UTC)", "last record (UTC)", "list"],
+        ["origin", "error", "count", "first record (UTC)", "last record (UTC)", "dead letters"],
         ["orders-3", "ValueError", "2", "1970-01-01 00:00:00", "1970-01-01 00:00:00", "List"],
         ["orders-3", "app.BillError", "1", "1970-01-01 00:00:00", "1970-01-01 00:00:00", "List"],
         ["record", "error", "failed (UTC)", "attempts", "replays", "dead letter"],
