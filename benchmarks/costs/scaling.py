@@ -12,7 +12,10 @@ Members are processes with handlers that take 50 ms on average and sometimes 3 s
 
 Printed for each run: records lost, repeated and out of order, the longest stall of a kept
 partition, and how often partitions moved after the first members had their shares, from what the
-handlers wrote down (``asyncrevoke.cli.demo.judge``).
+handlers wrote down (``asyncrevoke.cli.demo.judge``). Beside the stall: for how much of it the
+member, or a thread of the broker that serves clients, waited for a CPU
+(``benchmarks.workload.cpu_waits``), because members that start at once need more CPUs than there
+are. Where hypothesis is installed, each of them takes a third of a second of CPU more.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from asyncrevoke.cli.demo.run import DemoRun
 from asyncrevoke.cli.demo.schedule import Action, ScheduleStep
 from benchmarks.report.surroundings import surroundings, table
 from benchmarks.workload.broker import measured_broker, topic_name
+from benchmarks.workload.cpu_waits import CpuWaits, main_thread, request_threads
 from benchmarks.workload.take_overs import take_overs
 
 if TYPE_CHECKING:
@@ -79,7 +83,9 @@ SCHEDULES = {"scale": scale, "surge-1": surge_one, "surge-all": surge_all}
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """One run; times are seconds. ``moved_again``: partitions that moved more than once."""
+    """One run; times are seconds. ``moved_again``: partitions that moved more than once.
+    ``member_waited`` and ``broker_waited``: the part of the stall in which the member, or a thread
+    of the broker, waited for a CPU, at most; None if that is not known."""
 
     schedule: str
     protocol: str
@@ -88,6 +94,8 @@ class Measured:
     repeated: int
     out_of_order: int
     kept_stall: float
+    member_waited: float | None
+    broker_waited: float | None
     hand_over: float
     moves: int
     moved_again: int
@@ -107,8 +115,12 @@ async def run(
     *,
     rate: float,
     pause: float = PAUSE,
+    broker: int | None = None,
 ) -> Measured:
-    """One run of a schedule. Raises AsyncRevokeError if a member fails."""
+    """One run of a schedule. Raises AsyncRevokeError if a member fails.
+
+    ``broker`` is the id of the broker's process, if it runs on this machine.
+    """
     template = MemberConfig(
         client=Client.ASYNCREVOKE,
         name="",
@@ -124,10 +136,19 @@ async def run(
     group = DemoGroup(template, folder, PARTITIONS)
     seconds = steps[-1].at + pause
     demo = DemoRun(servers, [group], steps, seconds=seconds, rate=rate, show=lambda _: None)
-    await demo.run()
+    serving = {account.parent.name: account for account in request_threads(broker or 0)}
+    waits = CpuWaits(lambda: {n: main_thread(p) for n, p in group.processes.items()} | serving)
+    with waits.noted():
+        await demo.run()
     result = await demo.result(group, CONCURRENCY)
     changed = demo.begin + min(step.at for step in steps if step.at > 0)
-    return measured(schedule, protocol, group, result, changed)
+    stall = result.stall
+    times = (stall.begin, stall.begin + stall.seconds) if stall else (0.0, 0.0)
+    waited = (
+        waits.longest([stall.member] if stall else [], *times),
+        waits.longest(serving, *times),
+    )
+    return measured(schedule, protocol, group, result, changed, waited)
 
 
 def measured(
@@ -136,9 +157,11 @@ def measured(
     group: DemoGroup,
     result: GroupResult,
     changed: float,
+    waited: tuple[float | None, float | None],
 ) -> Measured:
     """What is reported of a run. Moves count from ``changed`` on, when the first members have
     their shares."""
+    member_waited, broker_waited = waited
     moves = Counter(m.partition for m in take_overs(group.handled) if m.began >= changed)
     return Measured(
         schedule=schedule,
@@ -148,6 +171,8 @@ def measured(
         repeated=len(result.repeated) + len(result.uncommitted),
         out_of_order=len(result.disorder),
         kept_stall=round(result.longest_stall, 3),
+        member_waited=_rounded(member_waited),
+        broker_waited=_rounded(broker_waited),
         hand_over=round(result.hand_over.seconds if result.hand_over else 0.0, 3),
         moves=moves.total(),
         moved_again=sum(count > 1 for count in moves.values()),
@@ -174,6 +199,7 @@ def main() -> int:
                                     cast("Protocol", protocol),
                                     Path(folder),
                                     rate=options.rate,
+                                    broker=getattr(broker, "pid", None),
                                 )
                             )
                         )
@@ -193,6 +219,8 @@ def _report(results: Sequence[Measured]) -> str:
     header = ["schedule", "protocol", "records", "lost", "repeated", "out of order"]
     header += [
         "kept partition's stall, s",
+        "of it the member waited for a CPU, s",
+        "of it the broker waited for a CPU, s",
         "hand-over, s",
         "moves",
         "moved again",
@@ -200,8 +228,9 @@ def _report(results: Sequence[Measured]) -> str:
     rows = [
         [
             *(each.schedule, each.protocol, f"{each.handled:,}", str(each.lost)),
-            *(str(each.repeated), str(each.out_of_order), f"{each.kept_stall:.2f}"),
+            *(str(each.repeated), str(each.out_of_order), f"{each.kept_stall:.3f}"),
             *(
+                *_seconds(each.member_waited, each.broker_waited),
                 f"{each.hand_over:.1f}",
                 str(each.moves),
                 f"{each.moved_again} of {PARTITIONS}",
@@ -210,6 +239,14 @@ def _report(results: Sequence[Measured]) -> str:
         for each in results
     ]
     return table(header, rows)
+
+
+def _rounded(time: float | None) -> float | None:
+    return None if time is None else round(time, 3)
+
+
+def _seconds(*times: float | None) -> list[str]:
+    return ["unknown" if time is None else f"{time:.3f}" for time in times]
 
 
 def _options() -> argparse.Namespace:

@@ -70,6 +70,11 @@ class DemoGroup:
         """Events of handler calls."""
         return [event for event in self.events if isinstance(event, Started | Ended | Abandoned)]
 
+    @property
+    def processes(self) -> Mapping[str, int]:
+        """The process ids of all members by name. May be read by another thread."""
+        return {name: process.pid for name, process in list(self._processes.items())}
+
     def acknowledged(self, record: Produced) -> None:
         """Add a record that a broker has acknowledged."""
         self.produced.append(record)
