@@ -7,10 +7,11 @@ from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Final, Protocol
 
 from asyncrevoke.audit.comparison import Comparison
+from asyncrevoke.audit.ranges import ALL_USED, UnusedHashes
 from asyncrevoke.audit.rules.views import MERGED
 from asyncrevoke.audit.sql.text import compose, identifier, joined
 from asyncrevoke.audit.topic.batch_headers import BATCHES
-from asyncrevoke.audit.topic.record_hashes import ALL_USED, RECORDS, UnusedHashes
+from asyncrevoke.audit.topic.record_hashes import RECORDS
 from asyncrevoke.journal.format.arrow import pa
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, LiteralString
 from asyncrevoke.audit.accounting import Accounting
 from asyncrevoke.audit.anomalies import Anomaly, AnomalyKind
 from asyncrevoke.audit.audited_group import EXACT_BELOW
-from asyncrevoke.audit.ranges import Range
+from asyncrevoke.audit.ranges import Range, UnusedHashes
 from asyncrevoke.audit.results.audit_result import PartialAudit
 from asyncrevoke.audit.results.durations import DurationCount, counted, intervals_of
 from asyncrevoke.audit.rules.batches import ALTERED, MISMATCHES, NOTED, batch_rules
@@ -18,7 +18,6 @@ from asyncrevoke.audit.rules.queries import combined, rules
 from asyncrevoke.audit.rules.tables import RuleParameters, definitions
 from asyncrevoke.audit.rules.views import FOREVER, fingerprints, flagged, inverted, views
 from asyncrevoke.audit.sql.text import compose, identifier, joined
-from asyncrevoke.audit.topic.record_hashes import UnusedHashes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -1,8 +1,9 @@
-"""Offsets of partitions."""
+"""Offsets of partitions, and what an audit reads of their records."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Container
+from typing import Final, NamedTuple
 
 
 class Bounds(NamedTuple):
@@ -18,3 +19,15 @@ class Range(NamedTuple):
     partition: int
     lo: int
     hi: int
+
+
+class UnusedHashes(NamedTuple):
+    """The partitions whose records may be read without the hashes of keys, and without those of
+    whole records."""
+
+    of_keys: Container[int] = ()
+    of_records: Container[int] = ()
+
+
+ALL_USED: Final = UnusedHashes()
+"""All hashes are needed."""

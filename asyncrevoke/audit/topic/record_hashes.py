@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
+from asyncrevoke.audit.ranges import ALL_USED
 from asyncrevoke.journal.format.arrow import RecordBatch, pa
 from asyncrevoke.journal.format.hashing import key_hashes, record_hashes, signed_key_hashes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from asyncrevoke.audit.ranges import UnusedHashes
     from asyncrevoke.journal.format.arrow import Array, DataType
     from asyncrevoke.ranges.record_fields import Fields, Joined, Places
 
@@ -29,18 +30,6 @@ RECORDS: Final = {
 """The columns of a table of records."""
 
 _TYPES: Final = {"INT": pa.int32(), "BIGINT": pa.int64()}
-
-
-class UnusedHashes(NamedTuple):
-    """The partitions whose records may be read without the hashes of keys, and without those of
-    whole records."""
-
-    of_keys: Container[int] = ()
-    of_records: Container[int] = ()
-
-
-ALL_USED: Final = UnusedHashes()
-"""All hashes are needed."""
 
 
 def record_columns(

@@ -9,10 +9,10 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError
 
 from asyncrevoke.audit.errors import TopicError
-from asyncrevoke.audit.ranges import Bounds
+from asyncrevoke.audit.ranges import ALL_USED, Bounds, UnusedHashes
 from asyncrevoke.audit.topic.batch_headers import headers
 from asyncrevoke.audit.topic.batch_reader import batch_consumer, read_batches
-from asyncrevoke.audit.topic.record_hashes import ALL_USED, UnusedHashes, record_columns
+from asyncrevoke.audit.topic.record_hashes import record_columns
 from asyncrevoke.config.security import client_options
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import TopicPartition

@@ -13,7 +13,7 @@ from simulation.members.consumer_style import ConsumerStyle
 from asyncrevoke.audit.audited_group import AuditSettings
 from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
 from asyncrevoke.audit.local_engine import audit
-from asyncrevoke.audit.ranges import Bounds, Range
+from asyncrevoke.audit.ranges import ALL_USED, Bounds, Range, UnusedHashes
 from asyncrevoke.audit.topic.batch_headers import BATCHES
 from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.core.io.effects import Emit, Failed, Notify, Replied, Send
@@ -26,7 +26,7 @@ from asyncrevoke.protocol.messages import ErrorCode, FetchedPartition, OffsetCom
 from asyncrevoke.testing.fake_kafka.partition_log import SimulatedBatch, decode_simulated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
     from pathlib import Path
 
     from simulation.invariants.oracle_state import OracleState
@@ -228,7 +228,7 @@ class _Topic:
         ranges: Sequence[Range],
         take: Callable[[Any], None],
         take_headers: Callable[[Any], None] | None = None,
-        hashless: Container[int] = (),
+        unused: UnusedHashes = ALL_USED,
     ) -> None:
         """See :class:`asyncrevoke.audit.compared_topic.AuditedTopic`."""
         if take_headers is not None:
@@ -247,8 +247,10 @@ class _Topic:
             keys, values = [r.key for r in records], [r.value for r in records]
             hashes = pa.array(record_hashes(keys, values, key_hashes(keys)), pa.uint64())
             of_keys = [None if key is None else key_hash(key) for key in keys]
-            if each.partition in hashless:
-                hashes, of_keys = pa.nulls(len(records), pa.uint64()), [None] * len(records)
+            if each.partition in unused.of_records:
+                hashes = pa.nulls(len(records), pa.uint64())
+            if each.partition in unused.of_keys:
+                of_keys = [None] * len(records)
             take(
                 pa.RecordBatch.from_pydict(
                     {

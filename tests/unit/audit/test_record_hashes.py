@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from asyncrevoke.audit.topic.record_hashes import UnusedHashes, record_columns
+from asyncrevoke.audit.ranges import UnusedHashes
+from asyncrevoke.audit.topic.record_hashes import record_columns
 from asyncrevoke.journal.format.hashing import record_hashes, signed_key_hashes
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.ranges.record_fields import fields_of

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asyncrevoke.audit.audited_group import AuditSettings
 from asyncrevoke.audit.local_engine import audit
-from asyncrevoke.audit.ranges import Bounds, Range
+from asyncrevoke.audit.ranges import ALL_USED, Bounds, Range, UnusedHashes
 from asyncrevoke.audit.topic.batch_headers import BATCHES
-from asyncrevoke.audit.topic.record_hashes import ALL_USED, UnusedHashes
 from asyncrevoke.journal.format.arrow import pa, pq
 from asyncrevoke.journal.format.hashing import key_hash, key_hashes, record_hashes
 from asyncrevoke.journal.format.schema import CallOutcome, RowKind
