@@ -18,8 +18,8 @@ T = TypeVar("T", bound=LaneItem)
 class PartitionLanes(Generic[T]):
     """The lanes of one partition, for items of one offset tracker.
 
-    After a seek the partition has another tracker, and another object of this class with the same
-    ``lanes``, so items keep their order across the seek.
+    After a seek, or when it is assigned again, the partition has another tracker, and another
+    object of this class with the same ``lanes``: items wait for calls that began before.
 
     ``last_started``: the highest offset that was taken, -1 if none; the queue sets it, because a
     call for each record costs time. ``default_keys``: items have the lane keys of the queue, and no
