@@ -1,4 +1,4 @@
-"""The requests of groups whose members may use the classic protocol."""
+"""What the fake brokers need of a group whose members may use the classic protocol."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     )
 
 
-class ServesClassicMembers(Protocol):
-    """A group whose coordinator handles JoinGroup, SyncGroup, Heartbeat and LeaveGroup. Implemented
-    by :class:`~asyncrevoke.testing.fake_kafka.classic_coordinator.ClassicCoordinator`."""
+class DescribesGroup(Protocol):
+    """What tests see of a group. Implemented by
+    :class:`~asyncrevoke.testing.fake_kafka.classic_coordinator.ClassicCoordinator`."""
 
     @property
     def events(self) -> CoordinatorEvents:
@@ -70,9 +70,36 @@ class ServesClassicMembers(Protocol):
         """The committed offsets."""
         ...
 
+
+class StoresOffsets(Protocol):
+    """Stores the offsets of a group, and notices when its coordinator changes. Implemented by
+    :class:`~asyncrevoke.testing.fake_kafka.classic_coordinator.ClassicCoordinator`."""
+
     def accepts(self, client: int, identity: GroupMetadata) -> bool:
         """Whether a commit of this client with this member id and generation would be accepted."""
         ...
+
+    def offset_commit(self, client: int, request: OffsetCommitRequest) -> OffsetCommitResponse:
+        """Store offsets, if the member and its generation are valid."""
+        ...
+
+    def offset_fetch(self, client: int, request: OffsetFetchRequest) -> OffsetFetchResponse:
+        """Read offsets."""
+        ...
+
+    def unload(self) -> None:
+        """The broker is no longer the coordinator."""
+
+    def crash(self) -> None:
+        """The broker ends. Delayed requests get no response."""
+
+    def load(self) -> None:
+        """Restore the group from the log."""
+
+
+class ServesClassicMembers(DescribesGroup, StoresOffsets, Protocol):
+    """A group whose coordinator handles JoinGroup, SyncGroup, Heartbeat and LeaveGroup. Implemented
+    by :class:`~asyncrevoke.testing.fake_kafka.classic_coordinator.ClassicCoordinator`."""
 
     def consumer_heartbeat(
         self, client: int, request: ConsumerGroupHeartbeatRequest, /
@@ -93,20 +120,3 @@ class ServesClassicMembers(Protocol):
     def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
         """Remove a member."""
         ...
-
-    def offset_commit(self, client: int, request: OffsetCommitRequest) -> OffsetCommitResponse:
-        """Store offsets, if the member and its generation are valid."""
-        ...
-
-    def offset_fetch(self, client: int, request: OffsetFetchRequest) -> OffsetFetchResponse:
-        """Read offsets."""
-        ...
-
-    def unload(self) -> None:
-        """The broker is no longer the coordinator."""
-
-    def crash(self) -> None:
-        """The broker ends. Delayed requests get no response."""
-
-    def load(self) -> None:
-        """Restore the group from the log."""
