@@ -95,6 +95,9 @@ class MemberView:
     # What it was given of topics that were deleted since, of which it may not have heard.
     granted_before: frozenset[TopicPartition] = frozenset()
     generation: int = -1
+    # The members of its generation when it received its assignment: with it, a classic leader says
+    # whether they read completion maps.
+    members: frozenset[int] = frozenset()
     sent: dict[int, tuple[float, Request]] = field(default_factory=dict[int, tuple[float, Request]])
     commit: int | None = None
     # In seconds, and slowly forgotten.
@@ -180,6 +183,11 @@ class OracleState:
         # A digest of everything that left a core, if one is wanted (I15).
         self.digest: Digest | None = None
         self.trace: deque[tuple[float, int, object]] = deque(maxlen=_TRACE_LENGTH)
+
+    def members_of(self, generation: int) -> frozenset[int]:
+        """The clients that have joined this generation."""
+        views = self.views.items()
+        return frozenset(client for client, view in views if view.generation == generation)
 
     def permit_duplicates(self, client: int, cause: str) -> None:
         """From now on other members may repeat the records that this client was given until now."""

@@ -113,6 +113,7 @@ class Answers:
 
     def _synced(self, view: MemberView, given: frozenset[TopicPartition]) -> None:
         view.granted = given
+        view.members = self._state.members_of(view.generation)
         view.changes.clear()
         self._follow_ups.synced(view, given)
         for partition, holding in view.held.items():
@@ -158,6 +159,7 @@ class Answers:
         view.heard(sent_at)
         view.session = 9 * answer.heartbeat_interval  # as Kafka's defaults are
         view.generation = answer.member_epoch
+        view.members = self._state.members_of(view.generation)
         if request.member_epoch == JOIN_EPOCH:
             self._evictions.joined_again(view, sent_at)
         if answer.assignment is None:

@@ -56,6 +56,8 @@ class JoinAndSync:
         self._coordinator = coordinator
         self._member = member
         self._request: JoinGroupRequest | None = None
+        # Whether a JoinGroup is to be composed when the coordinator is known.
+        self._due = False
         # The request that the running generation was joined with.
         self._joined_by: JoinGroupRequest | None = None
         self._outstanding: int | None = None
@@ -86,17 +88,16 @@ class JoinAndSync:
         """Names and metadata of the assignors in the JoinGroup under way."""
         return () if self._request is None else self._request.protocols
 
-    def join(self, now: float, request: JoinGroupRequest, *, known: bool) -> None:
-        """Send this JoinGroup when the coordinator is known. ``known``: with a generation."""
-        self._known = known
-        self._request = request
-        self._retried = False
-        self._coordinator.call_when_known("join", self._send_join, now)
+    def join(self, now: float, *, known: bool) -> None:
+        """Send a JoinGroup when the coordinator is known, and compose it only then: partitions may
+        be released or lost before. ``known``: with a generation."""
+        self._due = True
+        self._join(now, None, known=known)
 
     def join_with_id(self, now: float, member_id: str) -> None:
         """Send the same JoinGroup with the id that the coordinator has given (KIP-394)."""
         if self._request is not None:
-            self.join(now, structs.replace(self._request, member_id=member_id), known=False)
+            self._join(now, structs.replace(self._request, member_id=member_id), known=False)
 
     def join_again(self, now: float, member_id: str, why: str, *, at_once: bool) -> None:
         """The assignment was not received: request it by the same JoinGroup."""
@@ -104,11 +105,17 @@ class JoinAndSync:
             raise AssertionError("no JoinGroup has led to this SyncGroup")
         request = structs.replace(self._joined_by, member_id=member_id)
         if at_once:
-            self.join(now, request, known=True)
+            self._join(now, request, known=True)
         else:
             self._known = True
             self._request = request
             self.join_later(now, why)
+
+    def _join(self, now: float, request: JoinGroupRequest | None, *, known: bool) -> None:
+        self._known = known
+        self._request = request
+        self._retried = False
+        self._coordinator.call_when_known("join", self._send_join, now)
 
     def join_elsewhere(self, now: float, why: str) -> None:
         """Send the same JoinGroup to the new coordinator."""
@@ -166,6 +173,7 @@ class JoinAndSync:
         """Forget all that is outstanding or planned."""
         self._outbox.cancel_timer(_LATE_TIMER)
         self._request = self._joined_by = None
+        self._due = False
         if self._outstanding is not None:
             self._outbox.forget(self._outstanding)
             self._forgotten = self.sent_to
@@ -187,7 +195,11 @@ class JoinAndSync:
 
     def _send_join(self, _now: float) -> None:
         node = self._coordinator.node
-        if self._request is None or node is None or self._outstanding is not None:
+        if node is None or self._outstanding is not None:
+            return
+        if self._due:
+            self._request, self._due = self._member.compose_join(), False
+        if self._request is None:
             return
         if self._forgotten is not None:
             # Brokers answer in order: the request would wait behind the forgotten one.

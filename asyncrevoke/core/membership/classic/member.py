@@ -283,13 +283,16 @@ class ClassicMembership:
     # --- joining ---------------------------------------------------------------------------------
 
     def start_join(self, now: float, reason: str) -> None:
-        """Send JoinGroup with the present subscription and all that this member still owns."""
-        owned = () if self.eager else tuple(sorted(self._assignment.partitions()))
-        topics = () if self.is_leaving else tuple(sorted(self.topics))
-        self._partitions.report(owned, self.topics)
+        """Send JoinGroup with the subscription and all that this member owns when it is sent."""
         self._staged.joining(now)
         self._rejoin_owed = None
-        self._rebalance.join(now, topics, owned, reason)
+        self._rebalance.join(now, reason)
+
+    def report_owned(self) -> tuple[TopicPartition, ...]:
+        """See :class:`.reactions.RebalanceReactions`."""
+        owned = () if self.eager else tuple(sorted(self._assignment.partitions()))
+        self._partitions.report(owned, self.topics)
+        return owned
 
     def assignment_received(
         self, now: float, assigned: tuple[TopicPartition, ...], user_data: AssignmentUserData | None
@@ -361,7 +364,7 @@ class ClassicMembership:
     def rejected(self, now: float, error: ErrorCode) -> None:
         """A response to OffsetCommit or Heartbeat says that the membership is lost."""
         if error is ErrorCode.fenced_instance_id:
-            self.failed_with(now, error)
+            self._failed_with(now, error)
         else:
             self.evicted(
                 now,
@@ -396,7 +399,7 @@ class ClassicMembership:
         if isinstance(why, Failed):
             self.fail(now, fatal_error(why))
         else:
-            self.failed_with(now, why)
+            self._failed_with(now, why)
 
     def evicted(self, now: float, reason: str, *, keep_id: bool) -> None:
         """See :class:`.reactions.RebalanceReactions`."""
@@ -479,6 +482,5 @@ class ClassicMembership:
             self._revocation.request_barrier()
         self._reactions.membership_failed(error)
 
-    def failed_with(self, now: float, error: ErrorCode) -> None:
-        """See :class:`.reactions.RebalanceReactions`."""
+    def _failed_with(self, now: float, error: ErrorCode) -> None:
         self.fail(now, group_error(error, self._config, self._assignors))

@@ -9,7 +9,12 @@ if TYPE_CHECKING:
     from asyncrevoke.core.membership.classic.assignment_user_data import AssignmentUserData
     from asyncrevoke.errors import FatalError
     from asyncrevoke.model import GroupMetadata, TopicPartition
-    from asyncrevoke.protocol.messages import ErrorCode, JoinGroupResponse, SyncGroupResponse
+    from asyncrevoke.protocol.messages import (
+        ErrorCode,
+        JoinGroupRequest,
+        JoinGroupResponse,
+        SyncGroupResponse,
+    )
 
 
 class ClassicHeartbeatReactions(Protocol):
@@ -38,6 +43,10 @@ class ClassicHeartbeatReactions(Protocol):
 
 class JoinReactions(Protocol):
     """Responses to JoinGroup and SyncGroup; implemented by :class:`.rebalance.MemberRebalance`."""
+
+    def compose_join(self) -> JoinGroupRequest:
+        """The JoinGroup to send now, with what the member owns now."""
+        ...
 
     def join_answered(self, now: float, reply: JoinGroupResponse) -> None:
         """JoinGroup was answered."""
@@ -94,6 +103,10 @@ class RebalanceReactions(Protocol):
     def start_join(self, now: float, reason: str) -> None:
         """Join again with the present subscription: the group rebalances anew."""
 
+    def report_owned(self) -> tuple[TopicPartition, ...]:
+        """What JoinGroup lists as owned: it is sent now."""
+        ...
+
     def assignment_received(
         self, now: float, assigned: tuple[TopicPartition, ...], user_data: AssignmentUserData | None
     ) -> None:
@@ -110,9 +123,6 @@ class RebalanceReactions(Protocol):
 
     def leave_ended(self, now: float) -> None:
         """No coordinator knows this member: there is nothing to leave."""
-
-    def failed_with(self, now: float, error: ErrorCode) -> None:
-        """The coordinator rejects this member with a permanent error."""
 
     def fail(self, now: float, error: FatalError) -> None:
         """The member cannot go on."""

@@ -20,6 +20,7 @@ from asyncrevoke.core.membership.classic.join_and_sync import JoinAndSync
 from asyncrevoke.core.membership.classic.leader.group_leader import GroupLeader, leading_again
 from asyncrevoke.core.membership.classic.state_table import ClassicState, ClassicTransition
 from asyncrevoke.core.membership.classic.subscription_user_data import LastAssignment, user_data
+from asyncrevoke.core.membership.fatal_errors import group_error
 from asyncrevoke.core.membership.received_assignment import ReceivedAssignment, read_assignment
 from asyncrevoke.protocol.messages import (
     ErrorCode,
@@ -82,33 +83,17 @@ class MemberRebalance:
         self._reactions = reactions
         self._group_id = config.group_id or ""
         self._protocol_name = ""
+        self._reason = ""
         self._last_assignment = LastAssignment()
         self.requests = JoinAndSync(outbox, config, coordinator, self)
         self.leader = GroupLeader(outbox, cluster, self, reactions)
 
     # --- joining ---------------------------------------------------------------------------------
 
-    def join(
-        self,
-        now: float,
-        topics: tuple[str, ...],
-        owned: tuple[TopicPartition, ...],
-        reason: str,
-    ) -> None:
-        """Send JoinGroup with this subscription, and with what the member still owns."""
+    def join(self, now: float, reason: str) -> None:
+        """Send JoinGroup when the coordinator is known."""
         identity = self._identity
-        request = JoinGroupRequest(
-            group_id=self._group_id,
-            session_timeout=self._config.session_timeout,
-            rebalance_timeout=self._config.rebalance_timeout,
-            member_id=identity.member_id,
-            group_instance_id=self._config.group_instance_id,
-            protocols=tuple(
-                (name, self._subscription(assignor, topics, owned))
-                for name, assignor in self._assignors.items()
-            ),
-            reason=reason,
-        )
+        self._reason = reason
         identity.transition(
             identity.state,
             ClassicTransition.JOIN if identity.member_id else ClassicTransition.ASK_ID,
@@ -120,7 +105,24 @@ class MemberRebalance:
             "waiting for other members to rejoin, or for the session of a dead member to time out",
             self._waiting_for_group,
         )
-        self.requests.join(now, request, known=identity.generation >= 0)
+        self.requests.join(now, known=identity.generation >= 0)
+
+    def compose_join(self) -> JoinGroupRequest:
+        """See :class:`.reactions.JoinReactions`."""
+        topics = () if self._member.is_leaving else tuple(sorted(self._member.topics))
+        owned = self._member.report_owned()
+        return JoinGroupRequest(
+            group_id=self._group_id,
+            session_timeout=self._config.session_timeout,
+            rebalance_timeout=self._config.rebalance_timeout,
+            member_id=self._identity.member_id,
+            group_instance_id=self._config.group_instance_id,
+            protocols=tuple(
+                (name, self._subscription(assignor, topics, owned))
+                for name, assignor in self._assignors.items()
+            ),
+            reason=self._reason,
+        )
 
     def _waiting_for_group(self) -> dict[str, object] | None:
         if self._coordinator.node is None:
@@ -171,7 +173,7 @@ class MemberRebalance:
             case JoinErrorAction.RETRY:
                 self.requests.join_later(now, error.name)
             case JoinErrorAction.FENCED | JoinErrorAction.FAIL:
-                self._member.failed_with(now, error)
+                self._fail(now, error)
 
     def _member_id_given(self, now: float, member_id: str) -> None:
         self._identity.set_member_id(member_id)
@@ -191,7 +193,7 @@ class MemberRebalance:
         self._heartbeat.start(now)
         assignor = self._assignors.get(reply.protocol_name or "")
         if assignor is None:
-            self._member.failed_with(now, ErrorCode.inconsistent_group_protocol)
+            self._fail(now, ErrorCode.inconsistent_group_protocol)
             return
         self._protocol_name = assignor.name
         us = JoinGroupMember(
@@ -270,7 +272,7 @@ class MemberRebalance:
             case SyncErrorAction.RETRY:
                 self._join_same_generation(now, error.name, at_once=False)
             case SyncErrorAction.FAIL:
-                self._member.failed_with(now, error)
+                self._fail(now, error)
 
     def _join_same_generation(self, now: float, why: str, *, at_once: bool) -> None:
         """Request the assignment of this generation by the JoinGroup that has led to it."""
@@ -350,6 +352,9 @@ class MemberRebalance:
         self._member.fail(now, fatal_error(failed))
 
     # --- the end ---------------------------------------------------------------------------------
+
+    def _fail(self, now: float, error: ErrorCode) -> None:
+        self._member.fail(now, group_error(error, self._config, self._assignors))
 
     def stop(self) -> None:
         """The member takes part in no rebalance now."""

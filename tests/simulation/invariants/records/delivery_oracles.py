@@ -205,8 +205,7 @@ class DeliveryOracles:
             holding.covered |= frozenset(range(first, end)) - gaps
             self._state.counts["gaps dropped"] += len(gaps)
             # A member that joins only afterwards may read no completion maps.
-            views = self._state.views.items()
-            known = frozenset(each for each, of in views if of.generation == view.generation)
+            known = view.members
             former, last_before, end_before = self._told_of_gaps.get(partition, (known, -1, 0))
             if holding.next <= last_before:
                 # Gaps dropped before are not worked through either.

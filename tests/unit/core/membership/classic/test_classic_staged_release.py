@@ -8,6 +8,7 @@ import pytest
 from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import ScriptedGroup, orders, owned, subscription_of
 
+from asyncrevoke.core.io.effects import FailureKind
 from asyncrevoke.core.membership.classic.assignment_user_data import (
     AssignmentUserData,
     encode_assignment_user_data,
@@ -15,6 +16,7 @@ from asyncrevoke.core.membership.classic.assignment_user_data import (
 from asyncrevoke.core.membership.classic.state_table import ClassicState
 from asyncrevoke.protocol.messages import (
     ErrorCode,
+    FindCoordinatorRequest,
     JoinGroupRequest,
     LeaveGroupRequest,
     SyncGroupRequest,
@@ -159,6 +161,28 @@ def test_a_partition_that_was_lost_alone_is_handed_over_by_a_stage_too() -> None
     group.advance(3.0)
     assert group.assigned == orders(0)
     assert owned(group.joining()) == orders(0)
+
+
+def test_a_join_that_waits_for_the_coordinator_lists_what_is_owned_when_it_is_sent() -> None:
+    group, _ = working_on(2, 3, revoke_timeout=4.0)
+    group.core.revocation.delay(orders(2))
+    group.step()
+    group.silent.add(FindCoordinatorRequest)
+    group.fail(group.beat(), FailureKind.DISCONNECTED)
+    joins = group.count(JoinGroupRequest)
+    group.advance(1.0)
+    assert group.phase() is ClassicState.AWAIT_JOIN
+    assert group.assigned == orders(0, 2, 3)
+    group.advance(3.0)
+    assert group.assigned == orders(0)
+    assert group.count(JoinGroupRequest) == joins
+    group.silent.clear()
+    for search in group.sends(FindCoordinatorRequest):
+        group._answer_by_itself(search)
+    group.advance(0.0)
+    assert owned(group.joining()) == orders(0)
+    group.rejoin(0, 2, 3)
+    assert group.assigned == orders(0, 2, 3)
 
 
 def test_an_eager_member_never_stages() -> None:
