@@ -54,6 +54,10 @@ HANDLERS: dict[str, tuple[str, str]] = {
         "Handlers that await nothing, one hot key",
         "Every tenth record is of one key (Zipf), 64 handlers at once.",
     ),
+    "noop-results": (
+        "Handlers that publish one result each",
+        "64 at once, uniform keys, and nothing else to await.",
+    ),
     "slow": (
         "Handlers that await 5 ms",
         "512 at once, uniform keys: 102,400 records/s would be the end of it.",
@@ -138,7 +142,7 @@ def spread(values: list[float], digits: int) -> str:
 def sections(results: Mapping[str, Found]) -> Iterator[Section]:
     """What is to be shown, in order."""
     for name, found in results.items():
-        yield from _SECTIONS[name](name, found)
+        yield from SECTIONS[name](name, found)
 
 
 def _raw(name: str, found: Found) -> Iterator[Section]:
@@ -189,6 +193,7 @@ def _handlers(_name: str, found: Found) -> Iterator[Section]:
                 for key, label, scale, digits in columns
             ),
             _failed(failed.get(name, {})),
+            is_drawn=name != "noop-results",
         )
     curve = cast("list[tuple[float, float]]", found.get("memory", {}).get("seconds and MiB", []))
     if curve:
@@ -260,7 +265,7 @@ def _failed(why: Mapping[str, str]) -> dict[str, str]:
     return {who: " ".join(reason.removeprefix(f"{who}: ").split()) for who, reason in why.items()}
 
 
-_SECTIONS = {
+SECTIONS = {
     **dict.fromkeys(_RAW, _raw),
     **dict.fromkeys((*HANDLERS, "memory"), _handlers),
     "stall": _stall,

@@ -18,7 +18,7 @@ from asyncrevoke.broker.installation.java import Java
 from benchmarks import __main__ as run
 from benchmarks import handlers
 from benchmarks.clients import java_clients
-from benchmarks.report.results import HANDLERS
+from benchmarks.report.results import HANDLERS, SECTIONS
 from benchmarks.workload.scenarios import SCENARIOS
 
 if TYPE_CHECKING:
@@ -41,6 +41,10 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
     monkeypatch.setattr(subprocess, "Popen", start)
     return started
+
+
+def test_each_step_has_a_section_of_the_report() -> None:
+    assert run.STEPS.keys() <= SECTIONS.keys()
 
 
 def test_a_step_reports_what_it_found_and_how_it_was_called(programs: dict[str, str]) -> None:
